@@ -1,0 +1,78 @@
+// EmbeddedPool and SyncPageStore: a pool with its own background thread, and a page store with
+// blocking calls, for programs that have no event loop.
+//
+//   auto pool = furrow::EmbeddedPool::open("emu:/var/lib/furrow/pool.img");
+//   auto pages = (*pool)->store("pages");
+//   furrow::Status stored = pages->put(furrow::Key::from("k"), value);
+//
+// Threads: every call may come from any thread; each blocks its caller only.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/pool.h"
+
+namespace furrow {
+
+struct PutOptions {
+  PageOp::Condition condition = PageOp::Condition::always;
+  Durability durability = Durability::none;
+  std::uint32_t ttl_s = 0;
+  std::uint64_t group = 0;
+  bool pinned = false;
+};
+
+class EmbeddedPool;
+
+class SyncPageStore {
+ public:
+  Status put(const Key& key, std::span<const std::byte> value, const PutOptions& options = {});
+  Result<std::vector<std::byte>> get(const Key& key);
+  Status remove(const Key& key, Durability durability = Durability::none);
+  Status exist(const Key& key);  // ok or not_found
+  Result<std::vector<Key>> list(const Key& after, std::uint32_t keys_max);
+  Status flush();
+  Status remove_group(std::uint64_t group, Durability durability = Durability::none);
+  Status pin(const Key& key);
+  Status unpin(const Key& key);
+  PageStore& async() { return *store_; }
+  // Submits and waits. For many at once, use the span: all are in flight together.
+  void run(PageOp& op) { run(std::span<PageOp>(&op, 1)); }
+  void run(std::span<PageOp> ops);
+
+ private:
+  friend class EmbeddedPool;
+  SyncPageStore(EmbeddedPool& pool, PageStore& store) : pool_(&pool), store_(&store) {}
+  EmbeddedPool* pool_;
+  PageStore* store_;
+};
+
+class EmbeddedPool {
+ public:
+  struct CreateOptions {
+    std::uint64_t size_bytes = 0;  // not 0: when nothing is there, make an emulated device, a pool
+    std::string name = "furrow";   //   of this name and a kv volume `volume`
+    VolumeOptions volume;
+  };
+  static Result<std::unique_ptr<EmbeddedPool>> open(std::string_view uri);
+  static Result<std::unique_ptr<EmbeddedPool>> open(std::string_view uri, const CreateOptions& make);
+  ~EmbeddedPool();
+
+  Result<SyncPageStore> store(std::string_view volume);
+  Pool& pool() { return *pool_; }
+
+ private:
+  friend class SyncPageStore;
+  EmbeddedPool() = default;
+  struct Thread;
+  std::unique_ptr<ZonedDevice> device_;
+  std::unique_ptr<Pool> pool_;
+  std::unique_ptr<Thread> thread_;
+};
+
+}  // namespace furrow

@@ -1,0 +1,72 @@
+// PageOp: one operation on a page store, local (PageSession::submit) or remote
+// (Initiator::submit). Intrusive: the caller owns it; it stays in place from submit until
+// on_released. Nothing is allocated for it.
+#pragma once
+
+#include <cstdint>
+
+#include "log/key.h"
+#include "zone/executor.h"
+#include "zone/io.h"
+#include "zone/status.h"
+
+namespace furrow {
+
+class PageStore;
+
+enum class Durability : std::uint8_t {
+  none,     // acknowledged when the device has it: survives a process kill
+  flushed,  // acknowledged when it would survive a power cut
+};
+
+struct PageOp {
+  enum class Kind : std::uint8_t { get, put, remove, exist, list, flush, remove_group, pin, unpin };
+  enum class Condition : std::uint8_t { always, if_absent, if_exists };
+
+  Kind kind = Kind::get;
+  Condition condition = Condition::always;      // put
+  Durability durability = Durability::none;     // put, remove, remove_group
+  bool pinned = false;                          // put: store it pinned (never evicted)
+  Key key;                                      // list: where to start; length 0: the beginning
+  std::uint64_t group = 0;                      // put: 0 is no group; remove_group: which
+  std::uint32_t ttl_s = 0;                      // put: seconds to live; 0: for ever
+
+  // The page. put: `length` bytes are stored (1 byte .. the volume's limit). get: at most
+  // `capacity` bytes are read; `length` returns the value's true length, which may be larger.
+  // `capacity` is what may be touched behind `data`. When `data` is aligned to the device's LBA and
+  // capacity >= length rounded up to LBAs, the device reads or writes this memory itself (a put
+  // then zeroes data[length .. rounded up)); otherwise the bytes are copied once.
+  std::byte* data = nullptr;
+  std::uint32_t length = 0;
+  std::uint32_t capacity = 0;
+  std::int32_t buffer_index = -1;  // as registered with the session; -1: none
+
+  // list: up to keys_max keys are written to `keys`; keys_count says how many. In listing order: a
+  // keyed hash of the key (ARCHITECTURE.md); resume with the last key got, which is not repeated.
+  Key* keys = nullptr;
+  std::uint32_t keys_max = 0;
+  std::uint32_t keys_count = 0;
+
+  // Results. Codes: not_found, exists, no_space, corrupt (the page is damaged and was not served),
+  // invalid_argument (key or value size), io_error, aborted.
+  Status status;
+  // Both are called on the thread that submitted: first on_result (status and results are final),
+  // then on_released (this op and its data are the caller's again). on_released may be null.
+  void (*on_result)(PageOp&) = nullptr;
+  void (*on_released)(PageOp&) = nullptr;
+  void* context = nullptr;  // the caller's
+
+  // From here on: the engine's (or the initiator's), while submitted.
+  struct Internal {
+    Task task;               // must be first: a Task& is an Internal&
+    PageOp* self = nullptr;
+    PageStore* store = nullptr;
+    Executor* reply_to = nullptr;
+    PageOp* next = nullptr;
+    Io io;
+    std::uint64_t state[8]{};
+    void* scratch[2]{};
+  } internal;
+};
+
+}  // namespace furrow

@@ -1,0 +1,128 @@
+// Pool: a formatted device that holds named volumes. Opened by one process at a time.
+//
+// Threads: format() and the functions of a Pool run on its home executor's thread (or any one
+// thread, before that executor runs), and block until done; page operations are asynchronous and go
+// through a PageSession, one for each thread that submits.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/page_op.h"
+#include "log/format.h"
+#include "zone/device.h"
+#include "zone/executor.h"
+#include "zone/status.h"
+
+namespace furrow {
+
+
+enum class VolumeKind : std::uint8_t { kv = 1 };
+enum class VolumeMode : std::uint8_t {
+  cache = 1,  // evicts whole zones, first in first out; usage never exceeds the quota
+  store = 2,  // drops nothing; a full volume says no_space
+};
+
+struct VolumeOptions {
+  std::string name;  // 1-63 of [A-Za-z0-9._-]
+  VolumeKind kind = VolumeKind::kv;
+  VolumeMode mode = VolumeMode::cache;
+  std::uint64_t quota_bytes = 0;  // of zones; 0: all that is free. At least three zones.
+  std::uint32_t nsid = 0;         // 0: the lowest free one
+  Durability durability = Durability::none;  // flushed: every put is
+  std::uint32_t value_bytes_max = 1 << 20;   // up to 4 MiB
+};
+
+struct VolumeInfo {
+  VolumeOptions options;
+  std::uint64_t id = 0;  // never used twice in a pool
+  Uuid uuid{};
+};
+
+struct VolumeUsage {
+  std::uint64_t pages = 0;
+  std::uint64_t live_bytes = 0;    // true lengths of the pages that are present
+  std::uint64_t zones = 0;         // held
+  std::uint64_t quota_zones = 0;
+};
+
+// Counters since open. All but the gauges of VolumeUsage only grow.
+struct VolumeStats {
+  std::uint64_t gets = 0, get_hits = 0, get_misses = 0, get_bytes = 0;
+  std::uint64_t puts = 0, put_bytes = 0, removes = 0, exists = 0, lists = 0, flushes = 0;
+  std::uint64_t corrupt_pages = 0;        // reads refused because the checksum was wrong
+  std::uint64_t device_bytes_written = 0; // pages, headers, summaries, padding, relocation
+  std::uint64_t relocated_bytes = 0;      // by collection or re-admission
+  std::uint64_t evicted_pages = 0, evicted_zones = 0, zones_reset = 0;
+  std::uint64_t header_reads = 0;         // to confirm a tag match
+  std::uint64_t index_bytes = 0;          // gauge: DRAM of the index and the per-zone tables
+};
+
+struct PoolInfo {
+  std::string name;
+  Uuid uuid{};
+  std::uint32_t format_version = 0;
+  Geometry geometry;
+  std::uint64_t zones_free = 0, zones_metadata = 0, zones_data = 0, zones_bad = 0;
+  std::uint64_t recovery_us = 0;   // how long the last open took
+  std::uint64_t recovered_pages = 0;
+};
+
+// A thread's way into the pool's stores. Made and used on one executor's thread.
+class PageSession {
+ public:
+  virtual ~PageSession() = default;  // nothing may be in flight
+  // Starts an operation. Results come by op.on_result / op.on_released, from the executor's turn,
+  // never from within submit(). Gets run here; what changes a key goes to the pool's home executor.
+  virtual void submit(PageStore& store, PageOp& op) = 0;
+  virtual Status register_buffers(std::span<const iovec> buffers) = 0;
+  virtual std::uint64_t system_calls() const = 0;
+};
+
+// A volume of kind kv. Owned by its pool.
+class PageStore {
+ public:
+  virtual ~PageStore() = default;
+  virtual const VolumeInfo& info() const = 0;
+  // Any thread.
+  virtual VolumeUsage usage() const = 0;
+  virtual VolumeStats stats() const = 0;
+};
+
+class Pool {
+ public:
+  virtual ~Pool() = default;  // an orderly close; without it, the next open recovers
+
+  // Writes a new, empty pool. in_use / foreign as of the device; invalid_argument: too few zones
+  // (a pool needs two metadata zones and three for a volume).
+  static Status format(ZonedDevice& device, std::string_view name, Executor& executor);
+
+  // Opens and recovers. `device` and `home` outlive the pool. foreign: not a pool; corrupt: neither
+  // superblock is readable; unsupported: a newer version or an unknown incompatible feature.
+  struct OpenOptions {
+    bool read_only = false;        // inspection: nothing is written, stores answer reads only
+    unsigned recovery_threads = 0; // 0: one a core
+  };
+  static Result<std::unique_ptr<Pool>> open(ZonedDevice& device, Executor& home,
+                                            const OpenOptions& options);
+
+  virtual PoolInfo info() const = 0;
+  virtual Result<PageStore*> create_volume(const VolumeOptions& options) = 0;
+  virtual Status delete_volume(std::string_view name) = 0;
+  virtual std::vector<PageStore*> stores() const = 0;
+  virtual PageStore* find(std::string_view name) const = 0;  // null: none
+  virtual PageStore* find_nsid(std::uint32_t nsid) const = 0;
+
+  // `executor`: the thread that will submit. `depth`: device reads in flight at a time.
+  virtual Result<std::unique_ptr<PageSession>> create_session(Executor& executor,
+                                                              unsigned depth) = 0;
+  // Verifies everything reachable without writing; one line for each thing found wrong.
+  virtual Result<std::vector<std::string>> check(bool verify_pages) = 0;
+};
+
+}  // namespace furrow

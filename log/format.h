@@ -1,0 +1,211 @@
+// The structures on the medium and their codecs. log/FORMAT.md is the grammar; this is the code.
+//
+// Every structure starts with a magic, a version, its checksum (CRC32C over the rest of the
+// structure) and, inside a zone, the zone's stamp, so that payload never passes for structure and
+// a structure of an earlier life of the zone never passes for one of this life. Little-endian,
+// padding zeroed. decode(encode(x)) == x. Decoders take any bytes: they answer `corrupt` or
+// `unsupported` (a newer version), never read outside the span, never allocate in proportion to an
+// unchecked count. All pure; any thread.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "log/key.h"
+#include "zone/status.h"
+#include "zone/types.h"
+
+namespace furrow {
+
+using Uuid = std::array<std::uint8_t, 16>;
+
+constexpr std::uint32_t kFormatVersion = 1;
+constexpr std::uint32_t kValueBytesMax = 4u << 20;
+
+// Whose structure this is. `generation` is drawn anew each time the zone is opened from empty, and
+// never repeats in a pool.
+struct ZoneStamp {
+  Uuid pool{};
+  ZoneId zone;
+  std::uint64_t generation = 0;
+  friend bool operator==(const ZoneStamp&, const ZoneStamp&) = default;
+};
+
+// First LBA of a data zone.
+struct ZoneHeader {
+  ZoneStamp stamp;
+  std::uint64_t volume = 0;       // id of the owner
+  std::uint64_t opened_sequence = 0;  // the next record's sequence when the zone was opened
+  std::uint8_t stream = 0;        // lifetime class
+  friend bool operator==(const ZoneHeader&, const ZoneHeader&) = default;
+};
+void encode(const ZoneHeader& header, std::span<std::byte> lba);
+// `pool` and `zone`: what must be found in the stamp.
+Result<ZoneHeader> decode_zone_header(std::span<const std::byte> lba, const Uuid& pool, ZoneId zone);
+
+enum class RecordKind : std::uint8_t { page = 1, tombstone = 2, group_tombstone = 3 };
+
+// One record of a batch and of a summary.
+struct PageRecord {
+  RecordKind kind = RecordKind::page;
+  bool pinned = false;
+  Key key;                      // of a group tombstone: length 0
+  std::uint64_t sequence = 0;   // pool-wide; relocation keeps it
+  std::uint64_t group = 0;      // 0: none
+  std::uint32_t lba = 0;        // of the page, from the zone's start; of a tombstone: its batch
+                                // header's LBA
+  std::uint32_t length = 0;     // true length in bytes, 1..kValueBytesMax; of a tombstone: 0
+  std::uint32_t checksum = 0;   // page_checksum() of the page; of a tombstone: 0
+  std::uint32_t expires_s = 0;  // Unix time; 0: never
+  friend bool operator==(const PageRecord&, const PageRecord&) = default;
+};
+
+// The header of a batch: some LBAs that describe the pages that follow it.
+struct BatchHeader {
+  ZoneStamp stamp;
+  std::uint32_t lba = 0;          // of this header, from the zone's start
+  std::uint32_t header_lbas = 0;
+  std::uint32_t batch_lbas = 0;   // header and pages
+  std::uint32_t flushed_lba = 0;  // zone-relative: all below it was flushed before this was written
+  std::uint32_t record_count = 0;
+  friend bool operator==(const BatchHeader&, const BatchHeader&) = default;
+};
+constexpr std::size_t kBatchHeaderBytes = 80;  // fixed part (adjust if the grammar needs it)
+constexpr std::size_t kBatchRecordBytes = 48;
+constexpr std::size_t batch_header_bytes(std::size_t records) {
+  return kBatchHeaderBytes + records * kBatchRecordBytes;
+}
+// `out`: header.header_lbas whole LBAs; bytes behind the records are zeroed.
+void encode(const BatchHeader& header, std::span<const PageRecord> records, std::span<std::byte> out);
+
+// A batch header that was checked, records decoded on demand. Borrows the bytes.
+class BatchView {
+ public:
+  // Reads only the fixed part: how many LBAs the header has. For readers that guess one LBA first.
+  static Result<std::uint32_t> header_lbas(std::span<const std::byte> first_lba, const ZoneStamp& stamp);
+  static Result<BatchView> open(std::span<const std::byte> bytes, const ZoneStamp& stamp);
+  const BatchHeader& header() const { return header_; }
+  PageRecord record(std::uint32_t i) const;  // i < header().record_count; fields are in range
+
+ private:
+  BatchHeader header_;
+  const std::byte* records_ = nullptr;
+};
+
+// A summary closes a segment (a fixed slice of a zone): its records, then a footer that ends
+// exactly at the segment's last byte. All pages of the segment were flushed before it was written.
+struct Summary {
+  ZoneStamp stamp;
+  std::uint64_t volume = 0;
+  std::uint32_t segment = 0;        // number in its zone
+  std::uint32_t first_lba = 0;      // of the summary itself, zone-relative
+  std::uint32_t data_end_lba = 0;   // where the segment's batches end
+  std::uint32_t summary_lbas = 0;
+  std::uint32_t record_count = 0;
+  friend bool operator==(const Summary&, const Summary&) = default;
+};
+// Columns: key 16 B, sequence delta 4, lba 4, {length, key length, kind, flags} 4, checksum 4 = 32
+// bytes a record; then, only when some record has one, group 8 and expiry 4; then the offsets of
+// the batch headers (4 each). A record whose sequence is further than 2^32 from the base (a
+// relocated one) makes the sequence column 8 wide.
+std::size_t summary_bytes(std::size_t records, std::size_t batches, bool groups, bool expiries,
+                          bool wide_sequences);
+// `out` is summary.summary_lbas whole LBAs. `batch_lbas`: zone-relative LBAs of the segment's batch
+// headers, ascending. summary_bytes() of the same contents must fit.
+void encode(const Summary& summary, std::span<const PageRecord> records,
+            std::span<const std::uint32_t> batch_lbas, std::span<std::byte> out);
+class SummaryView {
+ public:
+  // From the segment's last LBA alone: where the summary starts and how long it is.
+  static Result<Summary> footer(std::span<const std::byte> last_lba, const ZoneStamp& stamp);
+  static Result<SummaryView> open(std::span<const std::byte> bytes, const ZoneStamp& stamp);
+  const Summary& summary() const { return summary_; }
+  PageRecord record(std::uint32_t i) const;
+  std::uint32_t batch_count() const;
+  std::uint32_t batch_lba(std::uint32_t i) const;
+
+ private:
+  friend class SummaryLayout;
+  Summary summary_;
+  const std::byte* bytes_ = nullptr;
+  std::uint32_t batch_count_ = 0;
+  std::uint64_t base_sequence_ = 0;
+  std::uint32_t columns_ = 0;
+};
+
+// Feature masks: compatible (may be ignored), read-only (an old program may only read),
+// incompatible (an old program must refuse).
+struct Features {
+  std::uint64_t compatible = 0, read_only = 0, incompatible = 0;
+  friend bool operator==(const Features&, const Features&) = default;
+};
+
+// First LBA of each metadata zone.
+struct Superblock {
+  Uuid pool{};
+  Uuid device_set{};
+  std::string name;                       // up to 63 bytes
+  std::array<std::uint8_t, 16> hash_key{};  // secret of key_hash()
+  Features features;
+  std::uint32_t metadata_zones = 2;
+  std::uint64_t checkpoint = 0;           // number of the checkpoint that follows in this zone
+  std::uint64_t segment_lbas = 0;         // of data zones
+  std::uint32_t lba_bytes = 0;
+  std::uint64_t zone_size_lbas = 0, zone_capacity_lbas = 0;
+  std::uint32_t zone_count = 0;
+  friend bool operator==(const Superblock&, const Superblock&) = default;
+};
+void encode(const Superblock& superblock, std::span<std::byte> lba);
+Result<Superblock> decode_superblock(std::span<const std::byte> lba);
+
+// What the metadata ring keeps of a volume. Values of kind and mode as in engine/pool.h.
+struct VolumeRecord {
+  std::uint64_t id = 0;
+  Uuid uuid{};
+  std::string name;
+  std::uint8_t kind = 0, mode = 0, durability = 0;
+  std::uint32_t nsid = 0;
+  std::uint64_t quota_zones = 0;
+  std::uint32_t value_bytes_max = 0;
+  friend bool operator==(const VolumeRecord&, const VolumeRecord&) = default;
+};
+
+// The state that checkpoints hold and the journal changes.
+struct PoolState {
+  std::uint64_t next_volume_id = 1;
+  std::uint64_t open_count = 0;  // sequences of this opening start at open_count << 40
+  std::vector<VolumeRecord> volumes;
+  friend bool operator==(const PoolState&, const PoolState&) = default;
+};
+
+struct JournalRecord {
+  enum class Kind : std::uint8_t { opened = 1, volume_created = 2, volume_deleted = 3 };
+  Kind kind = Kind::opened;
+  std::uint64_t open_count = 0;   // opened
+  VolumeRecord volume;            // volume_created; volume_deleted: its id
+  friend bool operator==(const JournalRecord&, const JournalRecord&) = default;
+};
+// corrupt: the record does not fit the state (unknown volume, an id used twice).
+Status apply(PoolState& state, const JournalRecord& record);
+
+// CRC32C (Castagnoli), for structures.
+std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t seed = 0);
+
+// The keyed 128-bit hash of a key in a volume: SipHash-2-4-128 with the pool's secret. `order` is
+// the listing order and picks the index bucket and tag; both words together identify the key in
+// recovery.
+struct KeyHash {
+  std::uint64_t order = 0;
+  std::uint64_t identity = 0;
+  friend auto operator<=>(const KeyHash&, const KeyHash&) = default;
+};
+KeyHash key_hash(const std::array<std::uint8_t, 16>& secret, std::uint64_t volume, const Key& key);
+
+// Checksum of a page, keyed with its key's hash (XXH3), so that the wrong page never passes.
+std::uint32_t page_checksum(std::span<const std::byte> page, const KeyHash& hash);
+
+}  // namespace furrow

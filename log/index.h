@@ -1,0 +1,71 @@
+// Index: from a key's hash to where its page is, in about 15 bytes a page, all included.
+//
+// Buckets are ranges of the high bits of KeyHash::order and split in place one after another
+// (linear hashing), so the table grows a bucket at a time and can be walked in listing order. An
+// entry is 14 bytes: device LBA (40 bits), length - 1 (22), checksum (32), tag (14), two flags, two
+// spare. The tag is the 14 bits of the hash below the first `bucket_bits`; splits beyond
+// the initial bits use the tag's own bits, so nothing is read from the medium to grow.
+//
+// Two keys may share bucket and tag: find() returns every candidate, and the caller tells them apart
+// by checksum and batch header.
+//
+// Threads: one owner changes the index; any number of threads call find() at the same time without
+// locks (a version in each bucket; a reader retries when a change passed under it).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace furrow {
+
+struct IndexEntry {
+  std::uint64_t lba = 0;        // pool-wide, < 2^40
+  std::uint32_t length = 1;     // 1..2^22
+  std::uint32_t checksum = 0;
+  bool pinned = false;
+  bool expires = false;         // its expiry is in the zone's table
+  friend bool operator==(const IndexEntry&, const IndexEntry&) = default;
+};
+
+class Index {
+ public:
+  // `entries_max`: what the volume could hold at most (capacity / LBA); sets the initial number of
+  // buckets and the address space reserved (not the memory used).
+  explicit Index(std::uint64_t entries_max);
+  ~Index();
+  Index(const Index&) = delete;
+  Index& operator=(const Index&) = delete;
+
+  // Any thread. Writes the candidates of `order` number skip, skip+1, ... to `out`; returns how many
+  // there are from `skip` on (which may be more than fit).
+  unsigned find(std::uint64_t order, unsigned skip, std::span<IndexEntry> out) const;
+
+  // The owner's thread.
+  void insert(std::uint64_t order, const IndexEntry& entry);
+  // Removes, or moves, the entry of `order` at `lba`; false: there is none.
+  bool erase(std::uint64_t order, std::uint64_t lba);
+  bool replace(std::uint64_t order, std::uint64_t lba, const IndexEntry& entry);
+
+  // All entries of the bucket that holds `from`, and the first hash behind that bucket (0: it was
+  // the last). Any thread. For listing: names what to read from the medium.
+  std::uint64_t bucket_entries(std::uint64_t from, std::vector<IndexEntry>& out) const;
+
+  // Fills an empty index from records sorted by `order`, one for each page; faster than inserts.
+  struct Loaded {
+    std::uint64_t order;
+    IndexEntry entry;
+  };
+  void load(std::span<const Loaded> sorted);
+
+  std::uint64_t size() const;   // entries; any thread
+  std::uint64_t bytes() const;  // DRAM used, everything included; any thread
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace furrow

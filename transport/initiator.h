@@ -1,0 +1,52 @@
+// Initiator: a host's side of NVMe/TCP for KV namespaces. Takes the same PageOp as a local
+// PageSession, so a program can move between the two.
+//
+// Threads: made and used on one executor's thread, which may be an EventLoop of its own. For more
+// threads, one Initiator each.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "engine/page_op.h"
+#include "zone/executor.h"
+#include "zone/status.h"
+
+namespace furrow::transport {
+
+struct InitiatorOptions {
+  std::string host = "127.0.0.1";
+  std::uint16_t port = 4420;
+  std::string subsystem_nqn;         // empty: the only KV subsystem that discovery finds there
+  std::string host_nqn;              // empty: made from a random UUID
+  std::uint32_t nsid = 1;
+  std::uint16_t io_queues = 1;
+  std::uint16_t queue_entries = 128; // commands in flight on a queue; up to 1024
+  bool header_digest = false, data_digest = false;
+  std::uint32_t keep_alive_ms = 5000;
+  std::uint32_t connect_timeout_ms = 10000;
+  std::uint32_t reconnect_delay_ms = 200;  // doubled up to 2 s
+  std::uint32_t reconnect_for_ms = 30000;  // then operations fail with `aborted`; 0: never
+  std::uint64_t spin_us = 50;
+};
+
+class Initiator {
+ public:
+  virtual ~Initiator() = default;
+  // Connects the admin queue and all I/O queues; blocks by running the executor's pollers itself
+  // (call it before the executor runs). Errors: io_error (errno says), permission (host not
+  // allowed), not_found (NQN or namespace), protocol.
+  static Result<std::unique_ptr<Initiator>> connect(Executor& executor,
+                                                    const InitiatorOptions& options);
+  // As PageSession::submit. More operations than the queues hold wait here, in order. On a lost
+  // connection, what has no answer is sent again after the reconnect when it is idempotent (get,
+  // exist, list, unconditional put and remove), else it fails with `aborted`.
+  // kinds get, put, remove, exist, list, flush; others: unsupported.
+  virtual void submit(PageOp& op) = 0;
+  virtual std::uint32_t value_bytes_max() const = 0;
+  virtual std::uint64_t reconnects() const = 0;
+  virtual std::uint64_t system_calls() const = 0;
+};
+
+}  // namespace furrow::transport

@@ -1,0 +1,95 @@
+// ZonedDevice and IoQueue: an asynchronous zoned block device.
+//
+// Threads: a ZonedDevice may be used from any thread; an IoQueue by one thread at a time. Errors of
+// an operation come in Io::status; nothing on a medium or in an argument aborts the process.
+// Rules: Zoned Namespace Command Set specification, through ZoneStateMachine.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "zone/io.h"
+#include "zone/poller.h"
+#include "zone/status.h"
+#include "zone/types.h"
+
+namespace furrow {
+
+class IoQueue : public Poller {
+ public:
+  // Takes the operation; it completes later from poll(), errors included (never from here). The
+  // queue takes any number; beyond its ring they wait inside it. Order of submission is the order
+  // in which writes to one zone reach the device.
+  void submit(Io& io);
+  unsigned poll() final;
+  // Blocks until something completed, or for `timeout_us` at most. Returns as poll() does.
+  unsigned wait(std::uint64_t timeout_us);
+  bool busy() const final { return in_flight_ != 0; }
+  unsigned in_flight() const { return in_flight_; }
+
+  // Registers memory for Io::buffer_index = its position here. Replaces an earlier registration.
+  // Only while nothing is in flight. unsupported: go on without.
+  virtual Status register_buffers(std::span<const iovec> buffers) = 0;
+  // System calls that this queue has made, for benchmarks that count them.
+  virtual std::uint64_t system_calls() const = 0;
+
+ protected:
+  explicit IoQueue(const Geometry& geometry) : geometry_(geometry) {}
+  const Geometry& geometry() const { return geometry_; }
+  // Back ends call this for each finished operation, from within do_poll()/do_wait().
+  void complete(Io& io, Status status);
+
+ private:
+  virtual void do_submit(Io& io) = 0;  // arguments already checked
+  virtual unsigned do_poll() = 0;
+  virtual unsigned do_wait(std::uint64_t timeout_us) = 0;
+
+  Geometry geometry_;
+  unsigned in_flight_ = 0;
+  Io* refused_head_ = nullptr;  // failed the argument check; completed by the next poll()
+  Io* refused_tail_ = nullptr;
+};
+
+class ZonedDevice {
+ public:
+  virtual ~ZonedDevice() = default;
+  const Geometry& geometry() const { return geometry_; }
+  const std::string& uri() const { return uri_; }
+  // `depth`: operations that the kernel is given at a time. The device outlives its queues.
+  virtual Result<std::unique_ptr<IoQueue>> create_queue(unsigned depth) = 0;
+  // States and write pointers of all zones, as the device tells them now. Blocks.
+  virtual Result<std::vector<ZoneInfo>> report() = 0;
+
+ protected:
+  ZonedDevice(Geometry geometry, std::string uri) : geometry_(geometry), uri_(std::move(uri)) {}
+  Geometry geometry_;
+
+ private:
+  std::string uri_;
+};
+
+enum class Access : std::uint8_t { exclusive, inspect };  // inspect: read-only, never refused as in use
+
+// Opens a device by URI: `emu:PATH[?direct=0]`, `mem:SIZE[?zone_size=..&zone_capacity=..&lba=..&
+// mor=..&mar=..]`. Errors: invalid_argument (unknown scheme or parameter), not_found, in_use (with
+// who holds it in the text that the caller prints), foreign, unsupported (version), corrupt, io_error.
+Result<std::unique_ptr<ZonedDevice>> open_device(std::string_view uri, Access access);
+
+struct DeviceShape {  // how to make an emulated device; 0: a default that suits `size_bytes`
+  std::uint64_t size_bytes = 0;
+  std::uint64_t zone_size_bytes = 0;
+  std::uint64_t zone_capacity_bytes = 0;
+  std::uint32_t lba_bytes = 4096;
+  std::uint32_t open_zones_max = 14;
+  std::uint32_t active_zones_max = 14;
+  bool force = false;  // overwrite data that is not ours
+};
+
+// Makes an emulated device at an `emu:` URI (file created, or an existing empty file or block
+// device used). foreign: something is there and `force` is not set.
+Status create_device(std::string_view uri, const DeviceShape& shape);
+
+}  // namespace furrow
