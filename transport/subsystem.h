@@ -1,0 +1,89 @@
+// Subsystem: the NVM subsystem that a pool's kv volumes are served by, and the discovery subsystem
+// beside it. It knows controllers, namespaces, identities and limits; it knows no socket: a
+// transport feeds it capsules through the ConnectionHandler of each reactor.
+//
+//   Subsystem (one)          identity, controllers, namespaces: a short mutex, control plane only
+//   SubsystemReactor (each)  its page session, its buffers, the connections that live there
+//
+// A page command touches its reactor only: no lock, no allocation.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/pool.h"
+#include "transport/connection.h"
+#include "zone/executor.h"
+#include "zone/status.h"
+
+namespace furrow::transport {
+
+struct SubsystemOptions {
+  std::string nqn;                             // empty: nqn.2026-11.io.furrow:POOLNAME
+  std::vector<std::string> allowed_hosts;      // host NQNs; empty: every host
+  std::uint32_t in_capsule_bytes = 16384;      // IOCCSZ says so; a multiple of 16
+  std::uint32_t transfer_bytes_max = 1 << 20;  // MDTS: 4 KiB times a power of two
+  std::uint32_t io_queue_entries_max = 1024;   // CAP.MQES + 1
+  std::uint16_t io_queues_max = 64;            // of a controller
+  std::uint16_t controllers_max = 256;
+  std::uint64_t buffer_bytes_max = 64ull << 20;  // page buffers of one reactor
+  unsigned device_depth = 256;                   // device reads in flight of one reactor
+};
+
+// Counters since creation.
+struct SubsystemStats {
+  std::uint64_t admin_commands = 0, io_commands = 0, commands_failed = 0;
+  std::uint64_t host_reads = 0, host_writes = 0;    // Retrieve, Store that succeeded
+  std::uint64_t bytes_read = 0, bytes_written = 0;  // of values
+  std::uint64_t connects_refused = 0, keep_alive_expired = 0;
+  std::uint64_t buffer_waits = 0;  // commands that waited for a page buffer
+  std::uint64_t controllers = 0;   // gauge
+};
+
+// The handler of one reactor. Lives on its executor: made and destroyed when that executor does not
+// run, or on its thread. Serves both the NVM subsystem and the discovery subsystem, on any number
+// of listening ports.
+class SubsystemReactor : public ConnectionHandler {
+ public:
+  // May it be destroyed: no connection is open and no request is in its hands?
+  virtual bool idle() const = 0;
+};
+
+class Subsystem {
+ public:
+  virtual ~Subsystem() = default;  // after all its reactors
+  // `pool` and `home` (the pool's home executor) outlive it. Call on the home thread, or before it
+  // runs. invalid_argument: an NQN or a limit is impossible (the hint says which).
+  static Result<std::unique_ptr<Subsystem>> create(Pool& pool, Executor& home,
+                                                   const SubsystemOptions& options);
+
+  // A reactor on `executor`. Call on the home thread before `executor` runs (or when it is the home
+  // executor). Errors: those of Pool::create_session.
+  virtual Result<std::unique_ptr<SubsystemReactor>> create_reactor(Executor& executor) = 0;
+
+  // A listening port, as the discovery log page tells it: a numeric IPv4 or IPv6 address and the
+  // port. Any thread; changes GENCTR and tells discovery hosts by AER.
+  virtual void add_port(const std::string& address, std::uint16_t port) = 0;
+  virtual void remove_port(const std::string& address, std::uint16_t port) = 0;
+
+  // Home thread, after volumes were created or deleted: takes a new snapshot of the pool's stores
+  // for all reactors and sends the Namespace Attribute Changed event.
+  virtual void namespaces_changed() = 0;
+  // Home thread, before a volume is deleted: from now on its namespace is inactive; `idle` is
+  // called on the home executor when no command uses the store any longer.
+  virtual void withdraw_namespace(std::uint32_t nsid, std::function<void()> idle) = 0;
+
+  // Any thread. Every later Connect is answered with Controller Busy (the host retries elsewhere or
+  // later). The transport then closes the connections that are open.
+  virtual void refuse_connects() = 0;
+
+  virtual const std::string& nqn() const = 0;
+  virtual const SubsystemOptions& options() const = 0;  // as adjusted
+  virtual SubsystemStats stats() const = 0;             // any thread
+};
+
+}  // namespace furrow::transport
