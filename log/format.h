@@ -38,14 +38,15 @@ struct ZoneStamp {
 // First LBA of a data zone.
 struct ZoneHeader {
   ZoneStamp stamp;
-  std::uint64_t volume = 0;       // id of the owner
+  std::uint64_t volume = 0;           // id of the owner
   std::uint64_t opened_sequence = 0;  // the next record's sequence when the zone was opened
-  std::uint8_t stream = 0;        // lifetime class
+  std::uint8_t stream = 0;            // lifetime class
   friend bool operator==(const ZoneHeader&, const ZoneHeader&) = default;
 };
 void encode(const ZoneHeader& header, std::span<std::byte> lba);
 // `pool` and `zone`: what must be found in the stamp.
-Result<ZoneHeader> decode_zone_header(std::span<const std::byte> lba, const Uuid& pool, ZoneId zone);
+Result<ZoneHeader> decode_zone_header(std::span<const std::byte> lba, const Uuid& pool,
+                                      ZoneId zone);
 
 enum class RecordKind : std::uint8_t { page = 1, tombstone = 2, group_tombstone = 3 };
 
@@ -67,26 +68,28 @@ struct PageRecord {
 // The header of a batch: some LBAs that describe the pages that follow it.
 struct BatchHeader {
   ZoneStamp stamp;
-  std::uint32_t lba = 0;          // of this header, from the zone's start
+  std::uint32_t lba = 0;  // of this header, from the zone's start
   std::uint32_t header_lbas = 0;
   std::uint32_t batch_lbas = 0;   // header and pages
   std::uint32_t flushed_lba = 0;  // zone-relative: all below it was flushed before this was written
   std::uint32_t record_count = 0;
   friend bool operator==(const BatchHeader&, const BatchHeader&) = default;
 };
-constexpr std::size_t kBatchHeaderBytes = 80;  // fixed part (adjust if the grammar needs it)
+constexpr std::size_t kBatchHeaderBytes = 80;  // fixed part
 constexpr std::size_t kBatchRecordBytes = 48;
 constexpr std::size_t batch_header_bytes(std::size_t records) {
   return kBatchHeaderBytes + records * kBatchRecordBytes;
 }
 // `out`: header.header_lbas whole LBAs; bytes behind the records are zeroed.
-void encode(const BatchHeader& header, std::span<const PageRecord> records, std::span<std::byte> out);
+void encode(const BatchHeader& header, std::span<const PageRecord> records,
+            std::span<std::byte> out);
 
 // A batch header that was checked, records decoded on demand. Borrows the bytes.
 class BatchView {
  public:
   // Reads only the fixed part: how many LBAs the header has. For readers that guess one LBA first.
-  static Result<std::uint32_t> header_lbas(std::span<const std::byte> first_lba, const ZoneStamp& stamp);
+  static Result<std::uint32_t> header_lbas(std::span<const std::byte> first_lba,
+                                           const ZoneStamp& stamp);
   static Result<BatchView> open(std::span<const std::byte> bytes, const ZoneStamp& stamp);
   const BatchHeader& header() const { return header_; }
   PageRecord record(std::uint32_t i) const;  // i < header().record_count; fields are in range
@@ -101,9 +104,9 @@ class BatchView {
 struct Summary {
   ZoneStamp stamp;
   std::uint64_t volume = 0;
-  std::uint32_t segment = 0;        // number in its zone
-  std::uint32_t first_lba = 0;      // of the summary itself, zone-relative
-  std::uint32_t data_end_lba = 0;   // where the segment's batches end
+  std::uint32_t segment = 0;       // number in its zone
+  std::uint32_t first_lba = 0;     // of the summary itself, zone-relative
+  std::uint32_t data_end_lba = 0;  // where the segment's batches end
   std::uint32_t summary_lbas = 0;
   std::uint32_t record_count = 0;
   friend bool operator==(const Summary&, const Summary&) = default;
@@ -129,12 +132,16 @@ class SummaryView {
   std::uint32_t batch_lba(std::uint32_t i) const;
 
  private:
-  friend class SummaryLayout;
+  Status check_ranges(std::uint32_t lba_bytes) const;
+
   Summary summary_;
   const std::byte* bytes_ = nullptr;
   std::uint32_t batch_count_ = 0;
   std::uint64_t base_sequence_ = 0;
-  std::uint32_t columns_ = 0;
+  bool wide_sequences_ = false;
+  // Where the columns start, in bytes from the summary's start; 0: there is no such column.
+  std::size_t sequences_ = 0, lbas_ = 0, shapes_ = 0, checksums_ = 0, groups_ = 0, expiries_ = 0;
+  std::size_t batches_ = 0;
 };
 
 // Feature masks: compatible (may be ignored), read-only (an old program may only read),
@@ -148,12 +155,12 @@ struct Features {
 struct Superblock {
   Uuid pool{};
   Uuid device_set{};
-  std::string name;                       // up to 63 bytes
+  std::string name;                         // up to 63 bytes
   std::array<std::uint8_t, 16> hash_key{};  // secret of key_hash()
   Features features;
   std::uint32_t metadata_zones = 2;
-  std::uint64_t checkpoint = 0;           // number of the checkpoint that follows in this zone
-  std::uint64_t segment_lbas = 0;         // of data zones
+  std::uint64_t checkpoint = 0;    // number of the checkpoint that follows in this zone
+  std::uint64_t segment_lbas = 0;  // of data zones
   std::uint32_t lba_bytes = 0;
   std::uint64_t zone_size_lbas = 0, zone_capacity_lbas = 0;
   std::uint32_t zone_count = 0;
@@ -185,8 +192,8 @@ struct PoolState {
 struct JournalRecord {
   enum class Kind : std::uint8_t { opened = 1, volume_created = 2, volume_deleted = 3 };
   Kind kind = Kind::opened;
-  std::uint64_t open_count = 0;   // opened
-  VolumeRecord volume;            // volume_created; volume_deleted: its id
+  std::uint64_t open_count = 0;  // opened
+  VolumeRecord volume;           // volume_created; volume_deleted: its id
   friend bool operator==(const JournalRecord&, const JournalRecord&) = default;
 };
 // corrupt: the record does not fit the state (unknown volume, an id used twice).

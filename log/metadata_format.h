@@ -1,0 +1,47 @@
+// Codecs of what follows the superblock in a metadata zone: checkpoints and journal records.
+// Decoders take any bytes, as in log/format.h. Private to log/. Pure.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "log/format.h"
+
+namespace furrow {
+
+constexpr std::size_t kNameBytesMax = 63;
+
+// Names are 1-63 of [A-Za-z0-9._-], of pools and of volumes.
+bool valid_name(std::string_view name);
+bool valid_volume(const VolumeRecord& volume);
+bool valid_superblock(const Superblock& superblock);
+// Volumes ascend by id below next_volume_id; names and, unless 0, NSIDs are there once.
+bool valid_state(const PoolState& state);
+
+// A checkpoint takes whole LBAs.
+struct Checkpoint {
+  Uuid pool{};
+  std::uint64_t number = 0;  // grows by one at each roll of the ring
+  PoolState state;
+  friend bool operator==(const Checkpoint&, const Checkpoint&) = default;
+};
+std::size_t checkpoint_bytes(const PoolState& state);
+void encode(const Checkpoint& checkpoint, std::span<std::byte> lbas);  // checkpoint_bytes() fit
+Result<Checkpoint> decode_checkpoint(std::span<const std::byte> lbas, const Uuid& pool);
+// What an unchecked first LBA says that the checkpoint takes; 0: it is not one.
+std::uint32_t claimed_checkpoint_bytes(std::span<const std::byte> first_lba);
+
+// A journal record takes one LBA.
+struct JournalEntry {
+  Uuid pool{};
+  std::uint64_t checkpoint = 0;  // number of the checkpoint that it follows
+  std::uint64_t index = 0;       // 0 for the first behind the checkpoint
+  JournalRecord record;
+  friend bool operator==(const JournalEntry&, const JournalEntry&) = default;
+};
+void encode(const JournalEntry& entry, std::span<std::byte> lba);
+Result<JournalEntry> decode_journal(std::span<const std::byte> lba, const Uuid& pool);
+
+}  // namespace furrow

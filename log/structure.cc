@@ -1,0 +1,68 @@
+#include "log/structure.h"
+
+namespace furrow {
+
+namespace {
+constexpr std::size_t kVersionAt = 4, kCrcAt = 8, kCoveredAt = 12;
+
+std::uint32_t structure_crc(std::span<const std::byte> structure) {
+  return crc32c(structure.subspan(kCoveredAt), crc32c(structure.first(kCrcAt)));
+}
+}  // namespace
+
+bool has_magic(std::span<const std::byte> bytes, Magic magic) {
+  return bytes.size() >= kPrefixBytes &&
+         load_le<std::uint32_t>(bytes.data()) == static_cast<std::uint32_t>(magic);
+}
+
+void seal(std::span<std::byte> structure, Magic magic, std::uint32_t version) {
+  FURROW_CHECK(structure.size() >= kPrefixBytes && structure.size() <= UINT32_MAX);
+  store_le(structure.data(), static_cast<std::uint32_t>(magic));
+  store_le(structure.data() + kVersionAt, version);
+  store_le(structure.data() + kCoveredAt, static_cast<std::uint32_t>(structure.size()));
+  store_le(structure.data() + kCrcAt, structure_crc(structure));
+}
+
+std::uint32_t claimed_bytes(std::span<const std::byte> bytes, Magic magic) {
+  return has_magic(bytes, magic) ? load_le<std::uint32_t>(bytes.data() + kCoveredAt) : 0;
+}
+
+Result<std::span<const std::byte>> check_structure(std::span<const std::byte> bytes, Magic magic,
+                                                   std::size_t fields_bytes_min) {
+  if (!has_magic(bytes, magic)) {
+    return Status(Code::corrupt, Origin::log, "no structure of the expected kind is here");
+  }
+  const std::uint32_t covered = claimed_bytes(bytes, magic);
+  if (covered < kPrefixBytes || covered > bytes.size()) {
+    return Status(Code::corrupt, Origin::log, "a structure's length is out of range");
+  }
+  const auto structure = bytes.first(covered);
+  if (load_le<std::uint32_t>(bytes.data() + kCrcAt) != structure_crc(structure)) {
+    return Status(Code::corrupt, Origin::log, "a structure's checksum does not match");
+  }
+  const auto version = load_le<std::uint32_t>(bytes.data() + kVersionAt);
+  if (version > kFormatVersion) {
+    return Status(Code::unsupported, Origin::log,
+                  "written by a newer version of Furrow; use that version or newer");
+  }
+  if (version == 0 || covered - kPrefixBytes < fields_bytes_min) {
+    return Status(Code::corrupt, Origin::log, "a structure is shorter than its version demands");
+  }
+  return structure.subspan(kPrefixBytes);
+}
+
+void put_stamp(ByteWriter& writer, const ZoneStamp& stamp) {
+  writer.put_bytes(std::as_bytes(std::span(stamp.pool)));
+  writer.put(stamp.zone.value);
+  writer.put(stamp.generation);
+}
+
+ZoneStamp take_stamp(ByteReader& reader) {
+  ZoneStamp stamp;
+  reader.take_into(stamp.pool);
+  stamp.zone.value = reader.take<std::uint32_t>();
+  stamp.generation = reader.take<std::uint64_t>();
+  return stamp;
+}
+
+}  // namespace furrow

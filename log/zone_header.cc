@@ -1,0 +1,37 @@
+#include "log/structure.h"
+
+namespace furrow {
+
+namespace {
+constexpr std::size_t kZoneHeaderFieldsBytes = kStampBytes + 8 + 8 + 1;
+}  // namespace
+
+void encode(const ZoneHeader& header, std::span<std::byte> lba) {
+  ByteWriter writer(lba);
+  writer.put_zeroes(kPrefixBytes);
+  put_stamp(writer, header.stamp);
+  writer.put(header.volume);
+  writer.put(header.opened_sequence);
+  writer.put(header.stream);
+  writer.zero_rest();
+  seal(lba, Magic::zone_header);
+}
+
+Result<ZoneHeader> decode_zone_header(std::span<const std::byte> lba, const Uuid& pool,
+                                      ZoneId zone) {
+  const auto fields = check_structure(lba, Magic::zone_header, kZoneHeaderFieldsBytes);
+  if (!fields) return fields.status();
+  ByteReader reader(*fields);
+  ZoneHeader header;
+  header.stamp = take_stamp(reader);
+  header.volume = reader.take<std::uint64_t>();
+  header.opened_sequence = reader.take<std::uint64_t>();
+  header.stream = reader.take<std::uint8_t>();
+  FURROW_CHECK(reader.ok());  // check_structure() promised the length
+  if (header.stamp.pool != pool || header.stamp.zone != zone) {
+    return Status(Code::corrupt, Origin::log, "a zone header belongs to another pool or zone");
+  }
+  return header;
+}
+
+}  // namespace furrow

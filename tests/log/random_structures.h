@@ -1,0 +1,202 @@
+// Random but valid structures, for round trips and as the fuzzers' first corpus.
+#pragma once
+
+#include <algorithm>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "log/metadata_format.h"
+
+namespace furrow {
+
+class RandomStructures {
+ public:
+  explicit RandomStructures(std::uint64_t seed) : random_(seed) {}
+
+  std::uint64_t number() { return random_(); }
+  std::uint64_t below(std::uint64_t end) { return random_() % end; }
+  std::uint32_t lba_bytes() { return below(2) == 0 ? 512 : 4096; }
+
+  Uuid uuid() {
+    Uuid uuid;
+    for (auto& byte : uuid) byte = static_cast<std::uint8_t>(number());
+    return uuid;
+  }
+  ZoneStamp stamp() {
+    return {uuid(), ZoneId{static_cast<std::uint32_t>(below(100000))}, number()};
+  }
+  std::string name() {
+    static constexpr std::string_view kLetters = "abcXYZ019._-";
+    std::string name(1 + below(kNameBytesMax), 'x');
+    for (char& c : name) c = kLetters[below(kLetters.size())];
+    return name;
+  }
+
+  ZoneHeader zone_header() {
+    return {stamp(), number(), number(), static_cast<std::uint8_t>(number())};
+  }
+
+  // A record without its place. `rich`: with groups, expiries and far sequences.
+  PageRecord record(bool rich) {
+    PageRecord record;
+    record.kind = static_cast<RecordKind>(rich ? 1 + below(3) : 1);
+    record.pinned = below(4) == 0;
+    if (record.kind != RecordKind::group_tombstone) {
+      record.key.length = static_cast<std::uint8_t>(1 + below(16));
+      for (unsigned i = 0; i < record.key.length; ++i) {
+        record.key.bytes[i] = static_cast<std::byte>(number());
+      }
+    }
+    record.sequence = rich ? number() : 1'000'000 + below(1000);
+    record.group = record.kind == RecordKind::group_tombstone || (rich && below(2) == 0)
+                       ? 1 + below(UINT64_MAX)
+                       : 0;
+    record.expires_s = rich && below(2) == 0 ? static_cast<std::uint32_t>(number()) : 0;
+    if (record.kind == RecordKind::page) {
+      record.length = static_cast<std::uint32_t>(1 + below(below(8) == 0 ? kValueBytesMax : 20000));
+      record.checksum = static_cast<std::uint32_t>(number());
+    }
+    return record;
+  }
+
+  struct Batch {
+    BatchHeader header;
+    std::vector<PageRecord> records;
+    std::uint32_t lba_bytes = 0;
+    std::vector<std::byte> encode() const {
+      std::vector<std::byte> bytes(std::size_t{header.header_lbas} * lba_bytes, std::byte{0xaa});
+      furrow::encode(header, records, bytes);
+      return bytes;
+    }
+  };
+  Batch batch(const ZoneStamp& stamp, std::uint32_t lba, std::uint32_t lba_size) {
+    Batch batch;
+    batch.lba_bytes = lba_size;
+    const std::size_t count = below(120);
+    batch.header = {
+        stamp,
+        lba,
+        static_cast<std::uint32_t>((batch_header_bytes(count) + lba_size - 1) / lba_size),
+        0,
+        static_cast<std::uint32_t>(below(std::uint64_t{lba} + 1)),
+        static_cast<std::uint32_t>(count)};
+    std::uint32_t at = lba + batch.header.header_lbas;
+    for (std::size_t i = 0; i < count; ++i) {
+      PageRecord next = record(true);
+      next.lba = next.kind == RecordKind::page ? at : lba;
+      at += (next.length + lba_size - 1) / lba_size;
+      batch.records.push_back(next);
+    }
+    batch.header.batch_lbas = at - lba;
+    return batch;
+  }
+
+  struct SummaryParts {
+    Summary summary;
+    std::vector<PageRecord> records;
+    std::vector<std::uint32_t> batch_lbas;
+    std::uint32_t lba_bytes = 0;
+    std::vector<std::byte> encode() const {
+      std::vector<std::byte> bytes(std::size_t{summary.summary_lbas} * lba_bytes, std::byte{0xaa});
+      furrow::encode(summary, records, batch_lbas, bytes);
+      return bytes;
+    }
+  };
+  SummaryParts summary() {
+    SummaryParts parts;
+    parts.lba_bytes = lba_bytes();
+    const bool rich = below(2) == 0;
+    std::uint32_t at = static_cast<std::uint32_t>(1 + below(1000));
+    for (std::uint64_t batches = below(8); batches != 0; --batches) {
+      const std::uint32_t header = at++;
+      parts.batch_lbas.push_back(header);
+      for (std::uint64_t records = below(12); records != 0; --records) {
+        PageRecord next = record(rich);
+        next.lba = next.kind == RecordKind::page ? at : header;
+        at += (next.length + parts.lba_bytes - 1) / parts.lba_bytes;
+        parts.records.push_back(next);
+      }
+    }
+    const std::size_t bytes = bytes_of(parts);
+    parts.summary = {
+        stamp(),
+        number(),
+        static_cast<std::uint32_t>(below(100)),
+        at + static_cast<std::uint32_t>(below(100)),
+        at,
+        static_cast<std::uint32_t>((bytes + parts.lba_bytes - 1) / parts.lba_bytes + below(2)),
+        static_cast<std::uint32_t>(parts.records.size())};
+    return parts;
+  }
+
+  Superblock superblock() {
+    Superblock s;
+    s.pool = uuid();
+    s.device_set = uuid();
+    s.name = name();
+    s.hash_key = uuid();
+    s.features = {number(), number(), number()};
+    s.metadata_zones = static_cast<std::uint32_t>(2 + below(3));
+    s.checkpoint = number();
+    s.lba_bytes = lba_bytes();
+    s.segment_lbas = 2 + below((64u << 20) / s.lba_bytes - 1);
+    s.zone_capacity_lbas = 2 + below(1u << 20);
+    s.zone_size_lbas = s.zone_capacity_lbas + below(1000);
+    s.zone_count = s.metadata_zones + static_cast<std::uint32_t>(below(100000));
+    return s;
+  }
+  VolumeRecord volume(std::uint64_t id) {
+    return {id,
+            uuid(),
+            name(),
+            static_cast<std::uint8_t>(number()),
+            static_cast<std::uint8_t>(number()),
+            static_cast<std::uint8_t>(number()),
+            static_cast<std::uint32_t>(number()),
+            number(),
+            static_cast<std::uint32_t>(below(kValueBytesMax + 1))};
+  }
+  PoolState state() {
+    PoolState state;
+    for (std::uint64_t volumes = below(6); volumes != 0; --volumes) {
+      const VolumeRecord next = volume(state.next_volume_id + below(5));
+      const auto clash = [&](const VolumeRecord& other) {
+        return other.name == next.name || (other.nsid == next.nsid && next.nsid != 0);
+      };
+      if (std::ranges::any_of(state.volumes, clash)) continue;
+      state.volumes.push_back(next);
+      state.next_volume_id = next.id + 1;
+    }
+    state.open_count = below(1u << 24);
+    return state;
+  }
+  JournalEntry journal() {
+    JournalEntry entry{uuid(), number(), number(), {}};
+    entry.record.kind = static_cast<JournalRecord::Kind>(1 + below(3));
+    if (entry.record.kind == JournalRecord::Kind::opened) {
+      entry.record.open_count = below(1u << 24);
+    } else {
+      entry.record.volume = volume(1 + below(1000));
+    }
+    return entry;
+  }
+
+ private:
+  static std::size_t bytes_of(const SummaryParts& parts) {
+    bool groups = false, expiries = false;
+    std::uint64_t low = UINT64_MAX, high = 0;
+    for (const PageRecord& record : parts.records) {
+      groups |= record.group != 0;
+      expiries |= record.expires_s != 0;
+      low = std::min(low, record.sequence);
+      high = std::max(high, record.sequence);
+    }
+    const bool wide = !parts.records.empty() && high - low > UINT32_MAX;
+    return summary_bytes(parts.records.size(), parts.batch_lbas.size(), groups, expiries, wide);
+  }
+
+  std::mt19937_64 random_;
+};
+
+}  // namespace furrow
