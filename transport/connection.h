@@ -36,6 +36,7 @@ struct Request {
   std::byte* buffer = nullptr;
   std::int32_t buffer_index = -1;
   void* context = nullptr;
+  Request* next = nullptr;  // while it waits in one of the controller's lists
 };
 
 class Connection {
