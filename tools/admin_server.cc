@@ -1,0 +1,86 @@
+#include "tools/admin_server.h"
+
+#include <httplib.h>
+
+#include <cerrno>
+
+namespace furrow::tools {
+
+namespace {
+
+constexpr std::size_t kThreads = 2;
+constexpr std::size_t kRequestBytesMax = 4096;
+constexpr time_t kTimeout_s = 5;
+
+// Without SO_REUSEPORT (httplib's standard), so that a port in use is an error.
+void set_socket_options(socket_t socket) {
+  const int yes = 1;
+  setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+}
+
+// httplib says only "no" when it cannot bind; errno is what the last system call left.
+Status bind_error(int error) {
+  switch (error) {
+    case EADDRINUSE:
+      return {Code::in_use, Origin::tool, "another process has this port; choose another", error};
+    case EACCES:
+      return {Code::permission, Origin::tool, "this port needs privileges", error};
+    default:
+      return {Code::io_error, Origin::tool, "is this an address of this machine?", error};
+  }
+}
+
+}  // namespace
+
+AdminServer::AdminServer() : server_(std::make_unique<httplib::Server>()) {}
+
+AdminServer::~AdminServer() {
+  request_stop();
+  if (thread_.joinable()) thread_.join();
+}
+
+void AdminServer::route() {
+  server_->Get("/ready", [this](const httplib::Request&, httplib::Response& response) {
+    const bool ready = ready_.load();
+    response.status = ready ? 200 : 503;
+    response.set_content(ready ? "ready\n" : "not ready\n", "text/plain");
+  });
+  server_->Get("/metrics", [this](const httplib::Request&, httplib::Response& response) {
+    response.set_content(handlers_.metrics(), "text/plain; version=0.0.4");
+  });
+}
+
+Result<std::unique_ptr<AdminServer>> AdminServer::start(const std::string& host, std::uint16_t port,
+                                                        Handlers handlers) {
+  std::unique_ptr<AdminServer> admin(new AdminServer);
+  admin->handlers_ = std::move(handlers);
+  httplib::Server& server = *admin->server_;
+  server.set_socket_options(set_socket_options);
+  server.new_task_queue = [] { return new httplib::ThreadPool(kThreads); };
+  server.set_payload_max_length(kRequestBytesMax);
+  server.set_read_timeout(kTimeout_s);
+  server.set_write_timeout(kTimeout_s);
+  server.set_keep_alive_timeout(1);
+  admin->route();
+
+  errno = 0;
+  if (port == 0) {
+    const int any = server.bind_to_any_port(host);
+    if (any < 0) return bind_error(errno);
+    admin->port_ = static_cast<std::uint16_t>(any);
+  } else {
+    if (!server.bind_to_port(host, port)) return bind_error(errno);
+    admin->port_ = port;
+  }
+  admin->thread_ = std::thread([admin = admin.get()] {
+    admin->server_->listen_after_bind();
+    admin->handlers_.stopped();
+  });
+  // stop() before the listener runs would be forgotten.
+  while (!server.is_running()) std::this_thread::yield();
+  return admin;
+}
+
+void AdminServer::request_stop() { server_->stop(); }
+
+}  // namespace furrow::tools

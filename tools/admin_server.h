@@ -1,0 +1,48 @@
+// AdminServer: the read-only HTTP listener of furrowd. GET /ready and GET /metrics, nothing else.
+//
+// Threads: start(), set_ready() and request_stop() from any one thread; the handlers run on threads
+// of the server, `metrics` included.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "zone/status.h"
+
+namespace httplib {
+class Server;
+}
+
+namespace furrow::tools {
+
+class AdminServer {
+ public:
+  struct Handlers {
+    std::function<std::string()> metrics;  // the body of /metrics
+    std::function<void()> stopped;         // after request_stop(), when no handler runs any more
+  };
+  // Port 0: any free one, see port(). Errors: in_use, permission, io_error (no such address).
+  static Result<std::unique_ptr<AdminServer>> start(const std::string& host, std::uint16_t port,
+                                                    Handlers handlers);
+  ~AdminServer();
+
+  std::uint16_t port() const { return port_; }
+  void set_ready(bool ready) { ready_.store(ready); }  // what /ready answers: 200 or 503
+  void request_stop();                                 // does not wait
+
+ private:
+  AdminServer();
+  void route();
+
+  std::unique_ptr<httplib::Server> server_;
+  Handlers handlers_;
+  std::uint16_t port_ = 0;
+  std::atomic<bool> ready_{false};
+  std::thread thread_;
+};
+
+}  // namespace furrow::tools

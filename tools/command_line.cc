@@ -1,0 +1,184 @@
+#include "tools/command_line.h"
+
+#include <fmt/format.h>
+#include <gflags/gflags.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdio>
+#include <cstdlib>
+
+DECLARE_bool(help);
+DECLARE_bool(version);
+
+namespace gflags {
+// gflags calls this instead of exit() when a flag is wrong; its header does not declare it.
+extern void (*gflags_exitfunc)(int);
+}  // namespace gflags
+
+namespace furrow::tools {
+
+namespace {
+
+std::string flag_line(const gflags::CommandLineFlagInfo& flag) {
+  const char* value = flag.type == "bool" ? "" : flag.type == "string" ? "=TEXT" : "=N";
+  const std::string name = fmt::format("--{}{}", flag.name, value);
+  const std::string standard = flag.default_value.empty() || flag.default_value == "false"
+                                   ? ""
+                                   : fmt::format(" (default {})", flag.default_value);
+  return fmt::format("  {:<26} {}{}\n", name, flag.description, standard);
+}
+
+bool is_gflags_own(const gflags::CommandLineFlagInfo& flag) {
+  return flag.filename.find("gflags") != std::string::npos;
+}
+
+std::string_view base_name(std::string_view path) {
+  return path.substr(path.find_last_of('/') + 1);  // npos + 1 is 0
+}
+
+}  // namespace
+
+std::vector<std::string> parse_flags(int argc, char** argv) {
+  gflags::gflags_exitfunc = [](int) { std::exit(kExitUsage); };
+  gflags::ParseCommandLineNonHelpFlags(&argc, &argv, true);
+  return {argv + std::min(argc, 1), argv + argc};
+}
+
+bool help_asked() { return FLAGS_help; }
+bool version_asked() { return FLAGS_version; }
+
+std::string flags_help(std::span<const char* const> names) {
+  std::string text;
+  for (const char* name : names) {
+    gflags::CommandLineFlagInfo flag;
+    FURROW_CHECK(gflags::GetCommandLineFlagInfo(name, &flag));
+    text += flag_line(flag);
+  }
+  return text;
+}
+
+std::string flags_help_of(std::string_view source_file) {
+  std::vector<gflags::CommandLineFlagInfo> flags;
+  gflags::GetAllFlags(&flags);
+  std::string text;
+  for (const auto& flag : flags) {
+    if (base_name(flag.filename) == base_name(source_file)) text += flag_line(flag);
+  }
+  return text;
+}
+
+bool flag_given(const char* name) {
+  gflags::CommandLineFlagInfo flag;
+  FURROW_CHECK(gflags::GetCommandLineFlagInfo(name, &flag));
+  return !flag.is_default;
+}
+
+std::string flags_not_accepted(std::span<const char* const> accepted) {
+  std::vector<gflags::CommandLineFlagInfo> flags;
+  gflags::GetAllFlags(&flags);
+  std::string text;
+  for (const auto& flag : flags) {
+    if (flag.is_default || is_gflags_own(flag)) continue;
+    if (std::ranges::any_of(accepted, [&](const char* name) { return flag.name == name; }))
+      continue;
+    text += (text.empty() ? "--" : " --") + flag.name;
+  }
+  return text;
+}
+
+const std::string& program_name() {
+  static const std::string name = gflags::ProgramInvocationShortName();
+  return name;
+}
+
+int report(std::string_view what, const Status& status) {
+  fmt::print(stderr, "{}: {}: {}\n", program_name(), what, status.describe());
+  return status.code() == Code::invalid_argument ? kExitUsage : kExitFailed;
+}
+
+int report_usage(std::string_view text) {
+  fmt::print(stderr, "{0}: {1}\nTry `{0} --help`.\n", program_name(), text);
+  return kExitUsage;
+}
+
+Result<std::uint64_t> parse_size(std::string_view text) {
+  std::uint64_t number = 0;
+  const char* end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, number);
+  const std::string_view unit(rest, static_cast<std::size_t>(end - rest));
+  constexpr std::array<std::string_view, 5> kUnits{"", "KiB", "MiB", "GiB", "TiB"};
+  const auto power = static_cast<unsigned>(std::ranges::find(kUnits, unit) - kUnits.begin());
+  const unsigned shift = 10 * power;
+  if (error != std::errc() || power == kUnits.size() || number > (~std::uint64_t{0} >> shift)) {
+    return Status(Code::invalid_argument, Origin::tool,
+                  "a size is an integer with optional KiB, MiB, GiB or TiB, as in 512MiB");
+  }
+  return number << shift;
+}
+
+Result<Endpoint> parse_endpoint(std::string_view text) {
+  const Status wrong(Code::invalid_argument, Origin::tool,
+                     "give HOST:PORT with a port of 0 to 65535, as in 127.0.0.1:4420");
+  const std::size_t colon = text.find_last_of(':');
+  if (colon == std::string_view::npos || colon == 0) return wrong;
+  std::string_view host = text.substr(0, colon);
+  const std::string_view digits = text.substr(colon + 1);
+  if (host.front() == '[' && host.back() == ']') {
+    host = host.substr(1, host.size() - 2);
+  } else if (host.find(':') != std::string_view::npos) {
+    return wrong;  // a bare IPv6 address: where would its port begin?
+  }
+  Endpoint endpoint{std::string(host), 0};
+  const char* end = digits.data() + digits.size();
+  const auto [rest, error] = std::from_chars(digits.data(), end, endpoint.port);
+  if (error != std::errc() || rest != end || host.empty()) return wrong;
+  return endpoint;
+}
+
+Result<Key> parse_key(std::string_view text) {
+  std::vector<std::byte> bytes;
+  if (text.starts_with("0x")) {
+    for (std::size_t i = 2; i < text.size(); i += 2) {
+      std::uint8_t byte = 0;
+      const char* end = text.data() + std::min(i + 2, text.size());
+      const auto [rest, error] = std::from_chars(text.data() + i, end, byte, 16);
+      if (error != std::errc() || rest != text.data() + i + 2) {
+        return Status(Code::invalid_argument, Origin::tool,
+                      "a key that begins with 0x goes on with pairs of hexadecimal digits");
+      }
+      bytes.push_back(std::byte{byte});
+    }
+  } else {
+    const auto raw = std::as_bytes(std::span(text));
+    bytes.assign(raw.begin(), raw.end());
+  }
+  const Key key = Key::from(std::span<const std::byte>(bytes));
+  if (!key.valid()) {
+    return Status(Code::invalid_argument, Origin::tool, "a key has 1 to 16 bytes");
+  }
+  return key;
+}
+
+std::string format_key(const Key& key) {
+  std::string text;
+  for (const std::byte byte : key.view()) text += static_cast<char>(byte);
+  const bool printable = std::ranges::all_of(text, [](char c) { return c > ' ' && c <= '~'; });
+  if (printable && !text.starts_with("0x")) return text;
+  std::string hex = "0x";
+  for (const std::byte byte : key.view()) hex += fmt::format("{:02x}", static_cast<unsigned>(byte));
+  return hex;
+}
+
+std::vector<std::string> split(std::string_view text, char separator) {
+  std::vector<std::string> pieces;
+  while (!text.empty()) {
+    const std::size_t end = text.find(separator);
+    if (end != 0) pieces.emplace_back(text.substr(0, end));
+    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+  }
+  return pieces;
+}
+
+}  // namespace furrow::tools

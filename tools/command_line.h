@@ -1,0 +1,64 @@
+// What every binary's command line has in common: gflags with the exit statuses that furrow
+// promises, texts for flags, and parsers of sizes, endpoints and keys. For main() and its helpers;
+// one thread.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "log/key.h"
+#include "zone/status.h"
+
+namespace furrow::tools {
+
+enum ExitStatus : int {
+  kExitDone = 0,
+  kExitFailed = 1,
+  kExitUsage = 2,
+  kExitNotChecked = 3,  // `pool check` alone: could not check
+};
+
+// Lets gflags parse the flags (`--flagfile` too) and returns what is left behind the program's
+// name. Does not return on a bad flag: gflags prints the reason and the process ends with
+// kExitUsage.
+std::vector<std::string> parse_flags(int argc, char** argv);
+bool help_asked();     // --help
+bool version_asked();  // --version
+
+// "  --size=TEXT  description" for each, in this order; a name that is no flag is our own mistake.
+std::string flags_help(std::span<const char* const> names);
+// The flags of a main file (its __FILE__) in alphabetical order, as above.
+std::string flags_help_of(std::string_view source_file);
+bool flag_given(const char* name);  // on the command line or in a flag file
+// Flags given that are not among `accepted` nor gflags' own: "--size --name"; empty: none.
+std::string flags_not_accepted(std::span<const char* const> accepted);
+
+// "PROGRAM: what: description of the status" on stderr. Returns kExitUsage for invalid_argument,
+// else kExitFailed.
+int report(std::string_view what, const Status& status);
+// "PROGRAM: text" and a hint at --help on stderr. Returns kExitUsage.
+int report_usage(std::string_view text);
+const std::string& program_name();
+
+// An integer with an optional KiB, MiB, GiB or TiB, as in "512MiB". In bytes.
+Result<std::uint64_t> parse_size(std::string_view text);
+
+struct Endpoint {
+  std::string host;
+  std::uint16_t port = 0;
+};
+// "HOST:PORT" or "[IPV6]:PORT".
+Result<Endpoint> parse_endpoint(std::string_view text);
+
+// A key as text, or as 0x and an even number of hexadecimal digits. 1 to 16 bytes.
+Result<Key> parse_key(std::string_view text);
+// The reverse: text when it is printable ASCII and would be read back as itself, else 0xHEX.
+std::string format_key(const Key& key);
+
+// "a,b,c" in pieces; an empty text gives none.
+std::vector<std::string> split(std::string_view text, char separator);
+
+}  // namespace furrow::tools

@@ -1,0 +1,122 @@
+#include "tools/device_flags.h"
+
+#include <fmt/format.h>
+#include <gflags/gflags.h>
+
+#include <limits>
+
+#include "tools/command_line.h"
+
+DEFINE_string(size, "", "size of the device to make, as in 10GiB");
+DEFINE_string(zone_size, "", "distance between zone starts, as in 64MiB; empty: suits the size");
+DEFINE_string(zone_capacity, "", "writable part of a zone; empty: all of it");
+DEFINE_string(lba, "4096", "bytes of a logical block: 512 or 4096");
+DEFINE_uint32(mor, 14, "open zones at most (MOR)");
+DEFINE_uint32(mar, 14, "active zones at most (MAR)");
+DEFINE_bool(force, false, "overwrite data that is not Furrow's");
+
+DEFINE_string(mode, "cache", "cache: evicts whole zones; store: drops nothing");
+DEFINE_string(quota, "", "what the volume may hold of the device, as in 8GiB; empty: all");
+DEFINE_uint32(nsid, 0, "NVMe namespace of the volume; 0: the lowest free one");
+DEFINE_string(value_bytes_max, "1MiB", "largest value, up to 4MiB");
+DEFINE_string(durability, "none", "none: a store survives a kill; flushed: a power cut");
+
+namespace furrow::tools {
+
+namespace {
+
+// Parses a size flag into `into`; empty leaves it. Sets the error in `flags` (the first stays).
+template <class Flags, class Number>
+void take_size(Flags& flags, const char* name, const std::string& text, Number& into) {
+  if (!flags.status.ok() || text.empty()) return;
+  const Result<std::uint64_t> size = parse_size(text);
+  flags.wrong_flag = name;
+  if (!size) {
+    flags.status = size.status();
+  } else if (*size > std::numeric_limits<Number>::max()) {
+    flags.status = Status(Code::invalid_argument, Origin::tool, "too large");
+  } else {
+    into = static_cast<Number>(*size);
+  }
+}
+
+}  // namespace
+
+ShapeFlags device_shape_from_flags() {
+  ShapeFlags flags;
+  take_size(flags, "size", FLAGS_size, flags.shape.size_bytes);
+  take_size(flags, "zone_size", FLAGS_zone_size, flags.shape.zone_size_bytes);
+  take_size(flags, "zone_capacity", FLAGS_zone_capacity, flags.shape.zone_capacity_bytes);
+  take_size(flags, "lba", FLAGS_lba, flags.shape.lba_bytes);
+  flags.shape.open_zones_max = FLAGS_mor;
+  flags.shape.active_zones_max = FLAGS_mar;
+  flags.shape.force = FLAGS_force;
+  return flags;
+}
+
+VolumeFlags volume_options_from_flags(std::string_view name) {
+  VolumeFlags flags;
+  flags.options.name = name;
+  flags.options.nsid = FLAGS_nsid;
+  take_size(flags, "quota", FLAGS_quota, flags.options.quota_bytes);
+  take_size(flags, "value_bytes_max", FLAGS_value_bytes_max, flags.options.value_bytes_max);
+  if (!flags.status.ok()) return flags;
+  const auto wrong = [&flags](const char* name_of_flag, const char* hint) {
+    flags.wrong_flag = name_of_flag;
+    flags.status = Status(Code::invalid_argument, Origin::tool, hint);
+  };
+  if (FLAGS_mode == "cache") {
+    flags.options.mode = VolumeMode::cache;
+  } else if (FLAGS_mode == "store") {
+    flags.options.mode = VolumeMode::store;
+  } else {
+    wrong("mode", "cache or store");
+  }
+  if (FLAGS_durability == "none") {
+    flags.options.durability = Durability::none;
+  } else if (FLAGS_durability == "flushed") {
+    flags.options.durability = Durability::flushed;
+  } else {
+    wrong("durability", "none or flushed");
+  }
+  return flags;
+}
+
+const char* to_string(VolumeKind kind) {
+  switch (kind) {
+    case VolumeKind::kv:
+      return "kv";
+  }
+  return "unknown";
+}
+
+const char* to_string(VolumeMode mode) {
+  switch (mode) {
+    case VolumeMode::cache:
+      return "cache";
+    case VolumeMode::store:
+      return "store";
+  }
+  return "unknown";
+}
+
+const char* to_string(Durability durability) {
+  switch (durability) {
+    case Durability::none:
+      return "none";
+    case Durability::flushed:
+      return "flushed";
+  }
+  return "unknown";
+}
+
+std::string format_uuid(const Uuid& uuid) {
+  std::string text;
+  for (std::size_t i = 0; i < uuid.size(); ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    text += fmt::format("{:02x}", uuid[i]);
+  }
+  return text;
+}
+
+}  // namespace furrow::tools

@@ -1,0 +1,39 @@
+// The flags that say how to make a device and a pool on it, shared by furrowd and furrowctl.
+#pragma once
+
+#include <string>
+
+#include "engine/pool.h"
+#include "zone/device.h"
+#include "zone/status.h"
+
+namespace furrow::tools {
+
+// From --size --zone_size --zone_capacity --lba --mor --mar --force. An error names no flag in its
+// text, so `wrong_flag` says which one it is about.
+struct ShapeFlags {
+  Status status;
+  const char* wrong_flag = "";
+  DeviceShape shape;
+};
+ShapeFlags device_shape_from_flags();
+
+// From --mode --quota --nsid --value_bytes_max --durability; `name` is the caller's.
+struct VolumeFlags {
+  Status status;
+  const char* wrong_flag = "";
+  VolumeOptions options;
+};
+VolumeFlags volume_options_from_flags(std::string_view name);
+
+// Flag names, for --help and for what a command accepts.
+constexpr const char* kShapeFlags[] = {"size", "zone_size", "zone_capacity", "lba",
+                                       "mor",  "mar",       "force"};
+constexpr const char* kVolumeFlags[] = {"mode", "quota", "nsid", "value_bytes_max", "durability"};
+
+const char* to_string(VolumeKind kind);
+const char* to_string(VolumeMode mode);
+const char* to_string(Durability durability);
+std::string format_uuid(const Uuid& uuid);  // 8-4-4-4-12
+
+}  // namespace furrow::tools

@@ -1,0 +1,112 @@
+// furrowd: the page server. Parses flags and runs a tools::Server.
+
+#include <fmt/format.h>
+#include <gflags/gflags.h>
+
+#include "tools/command_line.h"
+#include "tools/device_flags.h"
+#include "tools/server.h"
+
+DEFINE_string(pool, "", "device URI of the pool, as in emu:/var/lib/furrow/pool.img");
+DEFINE_string(listen, "127.0.0.1:4420", "where to serve NVMe/TCP; port 0: any free one");
+DEFINE_string(admin, "127.0.0.1:4421", "where to serve /ready and /metrics; empty: nowhere");
+DEFINE_bool(create, false, "make an empty device a pool with one kv volume");
+DEFINE_string(name, "furrow", "with --create: the pool's name");
+DEFINE_string(volume, "pages", "with --create: the volume's name");
+DEFINE_string(nqn, "", "subsystem NQN; empty: nqn.2026-11.io.furrow:POOLNAME");
+DEFINE_string(allowed_hosts, "", "host NQNs that may connect, comma-separated; empty: every host");
+DEFINE_uint32(cores, 1, "reactors, a thread each");
+DEFINE_string(poll, "adaptive", "adaptive: poll 50 us, then sleep; always; sleep: at once");
+DEFINE_uint32(drain_ms, 5000, "on SIGTERM: how long accepted commands may take");
+
+namespace furrow::tools {
+namespace {
+
+constexpr unsigned kCoresMax = 256;
+
+constexpr const char* kFlags[] = {
+    "pool", "listen",  "admin", "create",          "volume",     "name",          "size",
+    "mode", "quota",   "nsid",  "value_bytes_max", "durability", "zone_size",     "zone_capacity",
+    "lba",  "mor",     "mar",   "force",           "nqn",        "allowed_hosts", "cores",
+    "poll", "drain_ms"};
+
+int usage() {
+  fmt::print(
+      "usage: furrowd --pool=DEVICE-URI [flags]\n"
+      "Serves the kv volumes of a pool over NVMe/TCP until SIGTERM or SIGINT, then drains.\n\n{}"
+      "\nExit status: 0 ended by a signal, 1 failed, 2 wrong usage. See furrowd(8).\n",
+      flags_help(kFlags));
+  return kExitDone;
+}
+
+int wrong_flag(const char* name, const Status& status) {
+  return report_usage(fmt::format("--{}: {}", name, status.describe()));
+}
+
+// adaptive, always or sleep; false: none of them.
+bool take_poll(std::uint64_t& spin_us) {
+  if (FLAGS_poll == "adaptive")
+    spin_us = 50;
+  else if (FLAGS_poll == "always")
+    spin_us = ~std::uint64_t{0};
+  else if (FLAGS_poll == "sleep")
+    spin_us = 0;
+  else
+    return false;
+  return true;
+}
+
+int take_target(transport::TargetOptions& target) {
+  const Result<Endpoint> listen = parse_endpoint(FLAGS_listen);
+  if (!listen) return wrong_flag("listen", listen.status());
+  target.listen_host = listen->host;
+  target.listen_port = listen->port;
+  target.subsystem_nqn = FLAGS_nqn;
+  target.allowed_hosts = split(FLAGS_allowed_hosts, ',');
+  if (FLAGS_cores == 0 || FLAGS_cores > kCoresMax) {
+    return report_usage(fmt::format("--cores: 1 to {}", kCoresMax));
+  }
+  target.cores = FLAGS_cores;
+  if (!take_poll(target.spin_us)) return report_usage("--poll: adaptive, always or sleep");
+  return kExitDone;
+}
+
+int take_pool(ServerOptions& options) {
+  if (FLAGS_pool.empty()) return report_usage("--pool is needed");
+  if (FLAGS_pool.find(',') != std::string::npos) {
+    return report_usage("--pool: one device; several are not supported yet");
+  }
+  const ShapeFlags shape = device_shape_from_flags();
+  if (!shape.status.ok()) return wrong_flag(shape.wrong_flag, shape.status);
+  const VolumeFlags volume = volume_options_from_flags(FLAGS_volume);
+  if (!volume.status.ok()) return wrong_flag(volume.wrong_flag, volume.status);
+  options.pool = {FLAGS_pool, shape.shape, FLAGS_name};
+  options.create = FLAGS_create;
+  options.volume = volume.options;
+  return kExitDone;
+}
+
+int main_of_furrowd(int argc, char** argv) {
+  const std::vector<std::string> arguments = parse_flags(argc, argv);
+  if (help_asked()) return usage();
+  if (version_asked()) {
+    fmt::print("furrowd {}\n", FURROW_VERSION);
+    return kExitDone;
+  }
+  if (!arguments.empty()) return report_usage("unexpected argument " + arguments.front());
+  ServerOptions options;
+  if (const int status = take_pool(options); status != kExitDone) return status;
+  if (const int status = take_target(options.target); status != kExitDone) return status;
+  if (!FLAGS_admin.empty()) {
+    const Result<Endpoint> admin = parse_endpoint(FLAGS_admin);
+    if (!admin) return wrong_flag("admin", admin.status());
+    options.admin = *admin;
+  }
+  options.drain_ms = FLAGS_drain_ms;
+  return Server(std::move(options)).run();
+}
+
+}  // namespace
+}  // namespace furrow::tools
+
+int main(int argc, char** argv) { return furrow::tools::main_of_furrowd(argc, argv); }

@@ -1,0 +1,141 @@
+#include "tools/metrics.h"
+
+#include <prometheus/metric_family.h>
+#include <prometheus/text_serializer.h>
+
+namespace furrow::tools {
+
+namespace {
+
+using prometheus::ClientMetric;
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+
+template <class Source>
+struct Metric {
+  const char* name;
+  const char* help;
+  MetricType type;
+  std::uint64_t Source::*member;
+};
+
+constexpr auto kCounter = MetricType::Counter;
+constexpr auto kGauge = MetricType::Gauge;
+
+constexpr Metric<VolumeUsage> kUsage[] = {
+    {"furrow_volume_pages", "Pages that are present", kGauge, &VolumeUsage::pages},
+    {"furrow_volume_live_bytes", "True lengths of the pages that are present", kGauge,
+     &VolumeUsage::live_bytes},
+    {"furrow_volume_zones", "Zones held", kGauge, &VolumeUsage::zones},
+    {"furrow_volume_quota_zones", "Zones that the volume may hold", kGauge,
+     &VolumeUsage::quota_zones},
+};
+
+constexpr Metric<VolumeStats> kStats[] = {
+    {"furrow_volume_gets_total", "Gets", kCounter, &VolumeStats::gets},
+    {"furrow_volume_get_hits_total", "Gets that found the page", kCounter, &VolumeStats::get_hits},
+    {"furrow_volume_get_misses_total", "Gets that found no page", kCounter,
+     &VolumeStats::get_misses},
+    {"furrow_volume_get_bytes_total", "Bytes served", kCounter, &VolumeStats::get_bytes},
+    {"furrow_volume_puts_total", "Puts", kCounter, &VolumeStats::puts},
+    {"furrow_volume_put_bytes_total", "Bytes stored", kCounter, &VolumeStats::put_bytes},
+    {"furrow_volume_removes_total", "Deletes", kCounter, &VolumeStats::removes},
+    {"furrow_volume_exists_total", "Exist commands", kCounter, &VolumeStats::exists},
+    {"furrow_volume_lists_total", "List commands", kCounter, &VolumeStats::lists},
+    {"furrow_volume_flushes_total", "Flushes", kCounter, &VolumeStats::flushes},
+    {"furrow_volume_corrupt_pages_total", "Reads refused because the checksum was wrong", kCounter,
+     &VolumeStats::corrupt_pages},
+    {"furrow_volume_device_bytes_written_total",
+     "Bytes written to the device: pages, headers, summaries, padding, relocation", kCounter,
+     &VolumeStats::device_bytes_written},
+    {"furrow_volume_relocated_bytes_total", "Bytes rewritten by collection or re-admission",
+     kCounter, &VolumeStats::relocated_bytes},
+    {"furrow_volume_evicted_pages_total", "Pages evicted", kCounter, &VolumeStats::evicted_pages},
+    {"furrow_volume_evicted_zones_total", "Zones evicted", kCounter, &VolumeStats::evicted_zones},
+    {"furrow_volume_zones_reset_total", "Zones reset", kCounter, &VolumeStats::zones_reset},
+    {"furrow_volume_header_reads_total", "Batch headers read to confirm a tag match", kCounter,
+     &VolumeStats::header_reads},
+    {"furrow_volume_index_bytes", "DRAM of the index and the per-zone tables", kGauge,
+     &VolumeStats::index_bytes},
+};
+
+constexpr Metric<PoolInfo> kPool[] = {
+    {"furrow_pool_zones_free", "Zones that no volume holds", kGauge, &PoolInfo::zones_free},
+    {"furrow_pool_zones_metadata", "Zones of the metadata ring", kGauge, &PoolInfo::zones_metadata},
+    {"furrow_pool_zones_data", "Zones that volumes hold", kGauge, &PoolInfo::zones_data},
+    {"furrow_pool_zones_bad", "Zones that are read-only or offline", kGauge, &PoolInfo::zones_bad},
+    {"furrow_pool_recovered_pages", "Pages that the last open found", kGauge,
+     &PoolInfo::recovered_pages},
+};
+
+using transport::TargetStats;
+constexpr Metric<TargetStats> kTarget[] = {
+    {"furrow_target_connections", "Connections now", kGauge, &TargetStats::connections},
+    {"furrow_target_connections_accepted_total", "Connections accepted", kCounter,
+     &TargetStats::connections_accepted},
+    {"furrow_target_connections_refused_total", "Connections refused", kCounter,
+     &TargetStats::connections_refused},
+    {"furrow_target_commands_total", "NVMe commands", kCounter, &TargetStats::commands},
+    {"furrow_target_protocol_errors_total", "Connections ended for breaking the protocol", kCounter,
+     &TargetStats::protocol_errors},
+    {"furrow_target_keep_alive_expired_total", "Controllers ended for silence", kCounter,
+     &TargetStats::keep_alive_expired},
+    {"furrow_target_system_calls_total", "System calls of the reactors", kCounter,
+     &TargetStats::system_calls},
+};
+
+ClientMetric sample(MetricType type, double value, std::vector<ClientMetric::Label> labels) {
+  ClientMetric metric;
+  metric.label = std::move(labels);
+  (type == MetricType::Counter ? metric.counter.value : metric.gauge.value) = value;
+  return metric;
+}
+
+template <class Source>
+MetricFamily family(const Metric<Source>& metric) {
+  return {metric.name, metric.help, metric.type, {}};
+}
+
+template <class Source>
+void add_single(std::vector<MetricFamily>& families, const Metric<Source>& metric,
+                const Source& source) {
+  families.push_back(family(metric));
+  families.back().metric.push_back(
+      sample(metric.type, static_cast<double>(source.*metric.member), {}));
+}
+
+template <class Source>
+void add_volumes(std::vector<MetricFamily>& families, const Metric<Source>& metric,
+                 const std::vector<VolumeSnapshot>& volumes, Source VolumeSnapshot::*part) {
+  families.push_back(family(metric));
+  for (const VolumeSnapshot& volume : volumes) {
+    families.back().metric.push_back(sample(metric.type,
+                                            static_cast<double>(volume.*part.*metric.member),
+                                            {{"volume", volume.info.options.name}}));
+  }
+}
+
+}  // namespace
+
+std::string metrics_text(const ServerSnapshot& snapshot) {
+  std::vector<MetricFamily> families;
+  for (const auto& metric : kUsage) {
+    add_volumes(families, metric, snapshot.volumes, &VolumeSnapshot::usage);
+  }
+  for (const auto& metric : kStats) {
+    add_volumes(families, metric, snapshot.volumes, &VolumeSnapshot::stats);
+  }
+  for (const auto& metric : kPool) add_single(families, metric, snapshot.pool);
+  for (const auto& metric : kTarget) add_single(families, metric, snapshot.target);
+
+  constexpr double kSecond_us = 1e6;
+  families.push_back({"furrow_pool_recovery_seconds", "How long the last open took", kGauge, {}});
+  families.back().metric.push_back(
+      sample(kGauge, static_cast<double>(snapshot.pool.recovery_us) / kSecond_us, {}));
+  families.push_back({"furrow_pool_zone_capacity_bytes", "Writable bytes of a zone", kGauge, {}});
+  families.back().metric.push_back(
+      sample(kGauge, static_cast<double>(snapshot.pool.geometry.zone_capacity_bytes()), {}));
+  return prometheus::TextSerializer().Serialize(families);
+}
+
+}  // namespace furrow::tools

@@ -1,0 +1,68 @@
+// Server: what furrowd runs. A pool, its NVMe/TCP target, the admin listener and the signals, from
+// start-up to an orderly end.
+//
+// Threads: made, run and destroyed on one thread, which becomes the pool's home executor.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "tools/admin_server.h"
+#include "tools/command_line.h"
+#include "tools/make_pool.h"
+#include "tools/metrics.h"
+#include "transport/target.h"
+#include "zone/event_loop.h"
+
+namespace furrow::tools {
+
+struct ServerOptions {
+  PoolRecipe pool;
+  bool create = false;  // make what is missing: device, pool, `volume`
+  VolumeOptions volume;
+  transport::TargetOptions target;
+  std::optional<Endpoint> admin;  // none: no admin listener
+  std::uint32_t drain_ms = 5000;
+};
+
+class Server {
+ public:
+  explicit Server(ServerOptions options);
+  ~Server();
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  // Serves until SIGTERM or SIGINT, then drains. Prints one line on stdout when it serves. A
+  // failure is reported on stderr with what was being done; the result is the process's exit
+  // status.
+  int run();
+
+ private:
+  struct SnapshotTask;
+  int start();
+  Status open_pool_and_volume();
+  int start_admin();
+  void wait_for_signal();
+  void begin_stop();                // on the home executor
+  ServerSnapshot snapshot() const;  // on the home executor
+  std::string metrics();            // on a thread of the admin listener
+
+  struct MemberTask : Task {
+    Server* server = nullptr;
+    void (Server::*call)() = nullptr;
+  };
+  void post(MemberTask& task, void (Server::*call)());
+  void stop_home() { home_.stop_running(); }
+
+  ServerOptions options_;
+  EventLoop home_;
+  OpenPool open_;
+  std::unique_ptr<transport::Target> target_;
+  std::unique_ptr<AdminServer> admin_;
+  std::thread signals_;
+  MemberTask stop_task_, admin_stopped_task_;
+};
+
+}  // namespace furrow::tools
