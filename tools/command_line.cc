@@ -12,10 +12,10 @@
 DECLARE_bool(help);
 DECLARE_bool(version);
 
-namespace gflags {
+namespace GFLAGS_NAMESPACE {
 // gflags calls this instead of exit() when a flag is wrong; its header does not declare it.
 extern void (*gflags_exitfunc)(int);
-}  // namespace gflags
+}  // namespace GFLAGS_NAMESPACE
 
 namespace furrow::tools {
 
@@ -41,7 +41,7 @@ std::string_view base_name(std::string_view path) {
 }  // namespace
 
 std::vector<std::string> parse_flags(int argc, char** argv) {
-  gflags::gflags_exitfunc = [](int) { std::exit(kExitUsage); };
+  GFLAGS_NAMESPACE::gflags_exitfunc = [](int) { std::exit(kExitUsage); };
   gflags::ParseCommandLineNonHelpFlags(&argc, &argv, true);
   return {argv + std::min(argc, 1), argv + argc};
 }

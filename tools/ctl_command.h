@@ -1,0 +1,20 @@
+// The parts of furrowctl's command table, a file each, and what they print in common.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <span>
+
+#include "tools/command.h"
+#include "tools/make_pool.h"
+
+namespace furrow::tools {
+
+std::span<const Command> pool_commands();
+std::span<const Command> volume_commands();
+std::span<const Command> zone_commands();
+std::span<const Command> kv_commands();
+
+nlohmann::ordered_json pool_json(const Pool& pool);
+nlohmann::ordered_json volume_json(const PageStore& store);
+
+}  // namespace furrow::tools

@@ -1,0 +1,108 @@
+// furrowctl pool create|info|check
+
+#include <fmt/format.h>
+#include <gflags/gflags.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tools/command_line.h"
+#include "tools/ctl_command.h"
+#include "tools/device_flags.h"
+#include "tools/progress.h"
+
+DEFINE_string(name, "furrow", "the pool's name, 1 to 63 bytes");
+DEFINE_bool(pages, true, "read every page, too; --nopages checks structures only");
+
+namespace furrow::tools {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+int create(const Arguments& arguments) {
+  const ShapeFlags shape = device_shape_from_flags();
+  if (!shape.status.ok()) {
+    return report_usage(fmt::format("--{}: {}", shape.wrong_flag, shape.status.describe()));
+  }
+  EventLoop home;
+  const auto made = create_pool({arguments[0], shape.shape, FLAGS_name}, home);
+  if (!made) return report("cannot create a pool on " + arguments[0], made.status());
+  return print(pool_json(*made->pool));
+}
+
+int info(const Arguments& arguments) {
+  EventLoop home;
+  const auto opened = open_pool(arguments[0], home, Access::inspect);
+  if (!opened) return report("cannot inspect " + arguments[0], opened.status());
+  return print(pool_json(*opened->pool));
+}
+
+// Damage that already stops the pool from opening is damage, anything else is "could not check".
+int not_opened(const std::string& uri, const Status& status) {
+  const int reported = report("cannot check " + uri, status);
+  if (status.code() == Code::corrupt) return kExitFailed;
+  return reported == kExitUsage ? kExitUsage : kExitNotChecked;
+}
+
+// Opens for nobody else to write meanwhile, yet read-only, so that recovery mends nothing that the
+// check should find.
+int check(const Arguments& arguments) {
+  EventLoop home;
+  const auto device = open_device(arguments[0], Access::exclusive);
+  if (!device) return not_opened(arguments[0], device.status());
+  Pool::OpenOptions read_only;
+  read_only.read_only = true;
+  const Progress progress("checking " + arguments[0]);
+  const auto pool = Pool::open(**device, home, read_only);
+  if (!pool) return not_opened(arguments[0], pool.status());
+  const auto damage = (*pool)->check(FLAGS_pages);
+  if (!damage) return not_opened(arguments[0], damage.status());
+  if (json_asked()) {
+    const int printed = print(Json{{"clean", damage->empty()}, {"damage", *damage}});
+    if (printed != kExitDone) return printed;
+  } else {
+    const int printed = print(damage->empty() ? Json("clean") : Json(*damage));
+    if (printed != kExitDone) return printed;
+  }
+  return damage->empty() ? kExitDone : kExitFailed;
+}
+
+constexpr const char* kCreateFlags[] = {"name", "size", "zone_size", "zone_capacity",
+                                        "lba",  "mor",  "mar",       "force"};
+constexpr const char* kCheckFlags[] = {"pages"};
+
+}  // namespace
+
+nlohmann::ordered_json pool_json(const Pool& pool) {
+  const PoolInfo info = pool.info();
+  const Geometry& geometry = info.geometry;
+  return {{"name", info.name},
+          {"uuid", format_uuid(info.uuid)},
+          {"format_version", info.format_version},
+          {"lba_bytes", geometry.lba_bytes},
+          {"zone_size_bytes", geometry.zone_size_lbas * geometry.lba_bytes},
+          {"zone_capacity_bytes", geometry.zone_capacity_bytes()},
+          {"zones", geometry.zone_count},
+          {"open_zones_max", geometry.open_zones_max},
+          {"active_zones_max", geometry.active_zones_max},
+          {"zones_free", info.zones_free},
+          {"zones_metadata", info.zones_metadata},
+          {"zones_data", info.zones_data},
+          {"zones_bad", info.zones_bad},
+          {"volumes", pool.stores().size()},
+          {"recovered_pages", info.recovered_pages},
+          {"recovery_us", info.recovery_us}};
+}
+
+std::span<const Command> pool_commands() {
+  static constexpr Command kCommands[] = {
+      {"pool create", "DEVICE-URI", 1, "make an empty pool, and an emulated device for it",
+       kCreateFlags, create},
+      {"pool info", "DEVICE-URI", 1, "print a pool's geometry and zones (in use or not)", {}, info},
+      {"pool check", "DEVICE-URI", 1, "verify a closed pool without changing it", kCheckFlags,
+       check},
+  };
+  return kCommands;
+}
+
+}  // namespace furrow::tools

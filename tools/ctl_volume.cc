@@ -1,0 +1,81 @@
+// furrowctl volume create|list|delete
+
+#include <fmt/format.h>
+#include <gflags/gflags.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tools/command_line.h"
+#include "tools/ctl_command.h"
+#include "tools/device_flags.h"
+
+DEFINE_string(kind, "kv", "kv");
+
+namespace furrow::tools {
+
+namespace {
+
+int create(const Arguments& arguments) {
+  if (FLAGS_kind != "kv") return report_usage("--kind: kv is the only kind yet");
+  const VolumeFlags volume = volume_options_from_flags(arguments[1]);
+  if (!volume.status.ok()) {
+    return report_usage(fmt::format("--{}: {}", volume.wrong_flag, volume.status.describe()));
+  }
+  EventLoop home;
+  const auto opened = open_pool(arguments[0], home, Access::exclusive);
+  if (!opened) return report("cannot open " + arguments[0], opened.status());
+  const auto made = opened->pool->create_volume(volume.options);
+  if (!made) return report("cannot create volume " + arguments[1], made.status());
+  return print(volume_json(**made));
+}
+
+int list(const Arguments& arguments) {
+  EventLoop home;
+  const auto opened = open_pool(arguments[0], home, Access::inspect);
+  if (!opened) return report("cannot inspect " + arguments[0], opened.status());
+  auto volumes = nlohmann::ordered_json::array();
+  for (const PageStore* store : opened->pool->stores()) volumes.push_back(volume_json(*store));
+  return print(volumes);
+}
+
+int remove(const Arguments& arguments) {
+  EventLoop home;
+  const auto opened = open_pool(arguments[0], home, Access::exclusive);
+  if (!opened) return report("cannot open " + arguments[0], opened.status());
+  const Status deleted = opened->pool->delete_volume(arguments[1]);
+  if (!deleted.ok()) return report("cannot delete volume " + arguments[1], deleted);
+  return print({{"deleted", arguments[1]}});
+}
+
+constexpr const char* kCreateFlags[] = {"kind",      "mode", "quota", "nsid", "value_bytes_max",
+                                        "durability"};
+
+}  // namespace
+
+nlohmann::ordered_json volume_json(const PageStore& store) {
+  const VolumeInfo& info = store.info();
+  const VolumeUsage usage = store.usage();
+  return {{"name", info.options.name},
+          {"nsid", info.options.nsid},
+          {"kind", to_string(info.options.kind)},
+          {"mode", to_string(info.options.mode)},
+          {"durability", to_string(info.options.durability)},
+          {"quota_zones", usage.quota_zones},
+          {"zones", usage.zones},
+          {"pages", usage.pages},
+          {"live_bytes", usage.live_bytes},
+          {"value_bytes_max", info.options.value_bytes_max},
+          {"id", info.id},
+          {"uuid", format_uuid(info.uuid)}};
+}
+
+std::span<const Command> volume_commands() {
+  static constexpr Command kCommands[] = {
+      {"volume create", "DEVICE-URI NAME", 2, "make a volume", kCreateFlags, create},
+      {"volume list", "DEVICE-URI", 1, "print a pool's volumes (in use or not)", {}, list},
+      {"volume delete", "DEVICE-URI NAME", 2, "delete a volume and all that it holds", {}, remove},
+  };
+  return kCommands;
+}
+
+}  // namespace furrow::tools

@@ -1,0 +1,41 @@
+#include "tools/progress.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <utility>
+
+namespace furrow::tools {
+
+Progress::Progress(std::string label, std::string unit)
+    : label_(std::move(label)), unit_(std::move(unit)) {
+  if (isatty(STDERR_FILENO) == 1) thread_ = std::thread([this] { draw(); });
+}
+
+Progress::~Progress() {
+  if (!thread_.joinable()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_one();
+  thread_.join();
+}
+
+void Progress::draw() {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::chrono::milliseconds kInterval(250);
+  const Clock::time_point start = Clock::now();
+  std::unique_lock lock(mutex_);
+  while (!changed_.wait_for(lock, kInterval, [this] { return stop_; })) {
+    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    fmt::print(stderr, "\r{}: {:.1f} s", label_, seconds);
+    if (!unit_.empty()) fmt::print(stderr, ", {} {}", done_.load(), unit_);
+    std::fflush(stderr);
+  }
+  fmt::print(stderr, "\r\033[K");
+}
+
+}  // namespace furrow::tools
