@@ -47,6 +47,8 @@ class IoQueue : public Poller {
   virtual unsigned do_poll() = 0;
   virtual unsigned do_wait(std::uint64_t timeout_us) = 0;
 
+  unsigned complete_refused();
+
   Geometry geometry_;
   unsigned in_flight_ = 0;
   Io* refused_head_ = nullptr;  // failed the argument check; completed by the next poll()
@@ -71,21 +73,31 @@ class ZonedDevice {
   std::string uri_;
 };
 
-enum class Access : std::uint8_t { exclusive, inspect };  // inspect: read-only, never refused as in use
+enum class Access : std::uint8_t {
+  exclusive,
+  inspect
+};  // inspect: read-only, never refused as in use
 
 // Opens a device by URI: `emu:PATH[?direct=0]`, `mem:SIZE[?zone_size=..&zone_capacity=..&lba=..&
 // mor=..&mar=..]`. Errors: invalid_argument (unknown scheme or parameter), not_found, in_use (with
-// who holds it in the text that the caller prints), foreign, unsupported (version), corrupt, io_error.
+// who holds it in the text that the caller prints), foreign, unsupported (version), corrupt,
+// io_error.
 Result<std::unique_ptr<ZonedDevice>> open_device(std::string_view uri, Access access);
 
-struct DeviceShape {  // how to make an emulated device; 0: a default that suits `size_bytes`
-  std::uint64_t size_bytes = 0;
+// Who has the device open: "process 1234 (furrowd)", for the text printed with in_use. Empty when
+// nobody has, or it cannot be known.
+std::string device_holder(std::string_view uri);
+
+// How to make an emulated device. A zone size of 0 becomes a power of two from 4 MiB to 1 GiB that
+// makes some hundred zones, a capacity of 0 the zone size, a size of 0 that of what is there.
+struct DeviceShape {
+  std::uint64_t size_bytes = 0;  // of the zones; a file gets 1 MiB or more of metadata on top
   std::uint64_t zone_size_bytes = 0;
   std::uint64_t zone_capacity_bytes = 0;
   std::uint32_t lba_bytes = 4096;
-  std::uint32_t open_zones_max = 14;
-  std::uint32_t active_zones_max = 14;
-  bool force = false;  // overwrite data that is not ours
+  std::uint32_t open_zones_max = 14;    // MOR; 0: no limit
+  std::uint32_t active_zones_max = 14;  // MAR; 0: no limit
+  bool force = false;                   // overwrite data that is not ours
 };
 
 // Makes an emulated device at an `emu:` URI (file created, or an existing empty file or block

@@ -26,9 +26,9 @@ std::uint64_t clock_ns(clockid_t clock) {
 EventLoop::EventLoop(Options options)
     : options_(options),
       wake_fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
-      random_(options.seed != 0 ? options.seed
-                                : (std::uint64_t{std::random_device()()} << 32 |
-                                   std::random_device()())) {
+      random_(options.seed != 0
+                  ? options.seed
+                  : (std::uint64_t{std::random_device()()} << 32 | std::random_device()())) {
   FURROW_CHECK(wake_fd_ >= 0);
 }
 

@@ -49,7 +49,7 @@ class EventLoop final : public Executor {
   std::atomic<bool> sleeping_{false};
   std::atomic<bool> stop_{false};
   std::atomic<std::thread::id> thread_{};
-  int wake_fd_ = -1;  // eventfd
+  int wake_fd_ = -1;            // eventfd
   std::vector<Timer*> timers_;  // a binary heap by at_ns
   std::vector<Poller*> pollers_;
   std::mt19937_64 random_;

@@ -17,8 +17,8 @@ struct Task {
 
 struct Timer {
   void (*fire)(Timer&) = nullptr;
-  std::uint64_t at_ns = 0;         // the executor's
-  std::int32_t heap_slot = -1;     // the executor's; -1: not started
+  std::uint64_t at_ns = 0;      // the executor's
+  std::int32_t heap_slot = -1;  // the executor's; -1: not started
 };
 
 class Executor {
@@ -31,11 +31,11 @@ class Executor {
   // The rest: on the executor's thread only.
   virtual void start(Timer& timer, std::uint64_t delay_ns) = 0;  // restarts one that is started
   virtual void stop(Timer& timer) = 0;                           // no-op when not started
-  virtual void add(Poller& poller) = 0;     // polled on each turn until removed
+  virtual void add(Poller& poller) = 0;  // polled on each turn until removed
   virtual void remove(Poller& poller) = 0;
-  virtual std::uint64_t now_ns() const = 0;   // monotonic
-  virtual std::uint64_t wall_s() const = 0;   // seconds since the Unix epoch
-  virtual std::uint64_t random() = 0;         // 64 random bits
+  virtual std::uint64_t now_ns() const = 0;  // monotonic
+  virtual std::uint64_t wall_s() const = 0;  // seconds since the Unix epoch
+  virtual std::uint64_t random() = 0;        // 64 random bits
 };
 
 }  // namespace furrow

@@ -30,14 +30,14 @@ enum class ZoneState : std::uint8_t {
 const char* to_string(ZoneState state);
 
 struct Geometry {
-  std::uint32_t lba_bytes = 4096;       // 512 or 4096
+  std::uint32_t lba_bytes = 4096;  // 512 or 4096
   std::uint32_t zone_count = 0;
-  std::uint64_t zone_size_lbas = 0;     // distance between zone starts
-  std::uint64_t zone_capacity_lbas = 0; // writable LBAs of a zone, <= zone_size_lbas
-  std::uint32_t open_zones_max = 0;     // MOR; 0: no limit
-  std::uint32_t active_zones_max = 0;   // MAR; 0: no limit
-  std::uint32_t append_lbas_max = 0;    // largest Zone Append; 0: no append on this device
-  std::uint32_t zone_writes_max = 1;    // writes that may be in flight in one zone at a time
+  std::uint64_t zone_size_lbas = 0;      // distance between zone starts
+  std::uint64_t zone_capacity_lbas = 0;  // writable LBAs of a zone, <= zone_size_lbas
+  std::uint32_t open_zones_max = 0;      // MOR; 0: no limit
+  std::uint32_t active_zones_max = 0;    // MAR; 0: no limit
+  std::uint32_t append_lbas_max = 0;     // largest Zone Append; 0: no append on this device
+  std::uint32_t zone_writes_max = 1;     // writes that may be in flight in one zone at a time
 
   constexpr Lba zone_start(ZoneId zone) const { return Lba{zone.value * zone_size_lbas}; }
   constexpr ZoneId zone_of(Lba lba) const {
@@ -53,6 +53,7 @@ struct ZoneInfo {
   ZoneId zone;
   ZoneState state = ZoneState::empty;
   std::uint64_t written_lbas = 0;  // write pointer - zone start; of a full zone: the capacity
+  const char* reason = "";  // why it is offline, read-only or sealed early, where known; a literal
 };
 
 }  // namespace furrow

@@ -1,0 +1,185 @@
+#include "zone/device_uri.h"
+
+#include <algorithm>
+#include <bit>
+#include <charconv>
+#include <limits>
+
+namespace furrow {
+
+namespace {
+
+constexpr std::uint64_t kMiB = 1u << 20;
+constexpr std::uint64_t kZoneSizeMinBytes = 4 * kMiB;     // of default zone sizes
+constexpr std::uint64_t kZoneSizeMaxBytes = 1024 * kMiB;  // of default zone sizes
+constexpr std::uint64_t kZonesWanted = 256;               // a default makes 256 to 511 zones
+constexpr std::uint64_t kZoneCapacityMaxLbas = 1u << 24;  // what a slot of the zone table holds
+constexpr std::uint64_t kZoneCountMax = 1u << 24;
+constexpr std::uint64_t kAppendMaxBytes = kMiB;
+constexpr std::uint32_t kZoneWritesMax = 16;
+
+constexpr Status bad(const char* hint) {
+  return Status(Code::invalid_argument, Origin::zone, hint);
+}
+
+Result<std::uint64_t> parse_number(std::string_view text, const char* hint) {
+  std::uint64_t value = 0;
+  const char* end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc() || rest != end) return bad(hint);
+  return value;
+}
+
+Result<std::uint32_t> parse_limit(std::string_view text) {
+  constexpr const char* kHint = "mor and mar are zone counts, 0 for no limit";
+  const Result<std::uint64_t> value = parse_number(text, kHint);
+  if (!value) return value.status();
+  if (*value > std::numeric_limits<std::uint32_t>::max()) return bad(kHint);
+  return static_cast<std::uint32_t>(*value);
+}
+
+Result<Reclaim> parse_reclaim(std::string_view text) {
+  if (text == "lazy") return Reclaim::lazy;
+  if (text == "never") return Reclaim::never;
+  if (text == "now") return Reclaim::now;
+  return bad("reclaim is lazy, never or now");
+}
+
+template <class T>
+Status assign(T& to, const Result<T>& from) {
+  if (from) to = *from;
+  return from.status();
+}
+
+Status set_mem_parameter(MemOptions& options, std::string_view name, std::string_view value) {
+  DeviceShape& shape = options.shape;
+  if (name == "zone_size") return assign(shape.zone_size_bytes, parse_size(value));
+  if (name == "zone_capacity") return assign(shape.zone_capacity_bytes, parse_size(value));
+  if (name == "mor") return assign(shape.open_zones_max, parse_limit(value));
+  if (name == "mar") return assign(shape.active_zones_max, parse_limit(value));
+  if (name == "reclaim") return assign(options.reclaim, parse_reclaim(value));
+  if (name == "lba") {
+    if (value != "512" && value != "4096") return bad("lba is 512 or 4096");
+    shape.lba_bytes = value == "512" ? 512 : 4096;
+    return {};
+  }
+  return bad("unknown parameter; mem: knows zone_size, zone_capacity, lba, mor, mar, reclaim");
+}
+
+}  // namespace
+
+Result<std::uint64_t> parse_size(std::string_view text) {
+  constexpr const char* kHint =
+      "a size is an integer with optional KiB, MiB, GiB or TiB, such as 512MiB";
+  const std::size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
+  const Result<std::uint64_t> number = parse_number(text.substr(0, digits), kHint);
+  if (!number) return number.status();
+  const std::string_view unit = text.substr(digits);
+  unsigned shift = 0;
+  if (unit == "KiB") {
+    shift = 10;
+  } else if (unit == "MiB") {
+    shift = 20;
+  } else if (unit == "GiB") {
+    shift = 30;
+  } else if (unit == "TiB") {
+    shift = 40;
+  } else if (!unit.empty()) {
+    return bad(kHint);
+  }
+  if (*number > (std::uint64_t{std::numeric_limits<std::int64_t>::max()} >> shift)) {
+    return bad("the size is too large");
+  }
+  return *number << shift;
+}
+
+Result<DeviceUri> parse_device_uri(std::string_view uri) {
+  const std::size_t colon = uri.find(':');
+  if (colon == std::string_view::npos || colon == 0) {
+    return bad("a device URI is SCHEME:PLACE, such as emu:/var/lib/pool.img or mem:1GiB");
+  }
+  DeviceUri parsed;
+  parsed.scheme = uri.substr(0, colon);
+  std::string_view rest = uri.substr(colon + 1);
+  const std::size_t question = std::min(rest.find('?'), rest.size());
+  parsed.place = rest.substr(0, question);
+  if (parsed.place.empty()) return bad("the device URI names no file, device or size");
+  rest.remove_prefix(std::min(question + 1, rest.size()));
+  while (!rest.empty()) {
+    const std::size_t end = std::min(rest.find('&'), rest.size());
+    const std::string_view parameter = rest.substr(0, end);
+    const std::size_t equals = parameter.find('=');
+    if (equals == std::string_view::npos || equals == 0 || equals + 1 == parameter.size()) {
+      return bad("a device URI's parameters are NAME=VALUE, with & between them");
+    }
+    std::string name(parameter.substr(0, equals));
+    for (const auto& [known, value] : parsed.parameters) {
+      if (known == name) return bad("a parameter of the device URI is given twice");
+    }
+    parsed.parameters.emplace_back(std::move(name), parameter.substr(equals + 1));
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
+  return parsed;
+}
+
+Result<EmuOptions> emu_options(const DeviceUri& uri) {
+  EmuOptions options;
+  options.path = uri.place;
+  for (const auto& [name, value] : uri.parameters) {
+    if (name == "direct") {
+      if (value != "0" && value != "1") return bad("direct is 0 or 1");
+      options.direct = value == "1";
+    } else if (name == "reclaim") {
+      const Status status = assign(options.reclaim, parse_reclaim(value));
+      if (!status.ok()) return status;
+    } else {
+      return bad("unknown parameter; emu: knows direct and reclaim (geometry is set at creation)");
+    }
+  }
+  return options;
+}
+
+Result<MemOptions> mem_options(const DeviceUri& uri) {
+  MemOptions options;
+  Status status = assign(options.shape.size_bytes, parse_size(uri.place));
+  if (!status.ok()) return status;
+  for (const auto& [name, value] : uri.parameters) {
+    status = set_mem_parameter(options, name, value);
+    if (!status.ok()) return status;
+  }
+  return options;
+}
+
+Result<Geometry> geometry_of(const DeviceShape& shape) {
+  if (shape.lba_bytes != 512 && shape.lba_bytes != 4096) return bad("lba is 512 or 4096 bytes");
+  const std::uint64_t lba = shape.lba_bytes;
+  std::uint64_t zone = shape.zone_size_bytes;
+  if (zone == 0) {
+    zone = std::clamp(std::bit_floor(shape.size_bytes / kZonesWanted), kZoneSizeMinBytes,
+                      kZoneSizeMaxBytes);
+  }
+  const std::uint64_t capacity = shape.zone_capacity_bytes == 0 ? zone : shape.zone_capacity_bytes;
+  if (zone % lba != 0) return bad("the zone size is no multiple of the LBA size");
+  if (capacity % lba != 0) return bad("the zone capacity is no multiple of the LBA size");
+  if (capacity > zone) return bad("the zone capacity is larger than the zone size");
+  if (capacity / lba > kZoneCapacityMaxLbas) return bad("the zone capacity is over 2^24 LBAs");
+  if (shape.size_bytes < zone) return bad("the device is smaller than one zone (4 MiB at least)");
+  if (shape.size_bytes / zone > kZoneCountMax) return bad("too many zones: make them larger");
+  if (shape.active_zones_max != 0 &&
+      (shape.open_zones_max == 0 || shape.open_zones_max > shape.active_zones_max)) {
+    return bad("mor (open zones) must not exceed mar (active zones)");
+  }
+  Geometry geometry;
+  geometry.lba_bytes = shape.lba_bytes;
+  geometry.zone_count = static_cast<std::uint32_t>(shape.size_bytes / zone);
+  geometry.zone_size_lbas = zone / lba;
+  geometry.zone_capacity_lbas = capacity / lba;
+  geometry.open_zones_max = shape.open_zones_max;
+  geometry.active_zones_max = shape.active_zones_max;
+  geometry.append_lbas_max =
+      static_cast<std::uint32_t>(std::min(kAppendMaxBytes / lba, geometry.zone_capacity_lbas));
+  geometry.zone_writes_max = kZoneWritesMax;
+  return geometry;
+}
+
+}  // namespace furrow

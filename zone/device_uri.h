@@ -1,0 +1,52 @@
+// Device URIs ("emu:/var/lib/pool.img?direct=0") and sizes ("4GiB") as users write them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "zone/device.h"
+#include "zone/status.h"
+
+namespace furrow {
+
+// An integer with optional KiB, MiB, GiB or TiB right behind it, in bytes. Errors:
+// invalid_argument (no number, another unit, more than 2^63 - 1 bytes).
+Result<std::uint64_t> parse_size(std::string_view text);
+
+// SCHEME:PLACE[?NAME=VALUE[&NAME=VALUE]...]. The first '?' ends the place.
+struct DeviceUri {
+  std::string scheme;
+  std::string place;
+  std::vector<std::pair<std::string, std::string>> parameters;
+};
+
+// Errors: invalid_argument (no scheme, no place, a parameter without a value or given twice).
+Result<DeviceUri> parse_device_uri(std::string_view uri);
+
+enum class Reclaim : std::uint8_t {
+  lazy,   // a reset zone's space is given back once the zone has stayed empty for a while
+  never,  // kept: the zone's next writes find its space in place
+  now,    // given back from the reset on
+};
+
+struct EmuOptions {
+  std::string path;
+  bool direct = true;
+  Reclaim reclaim = Reclaim::lazy;
+};
+Result<EmuOptions> emu_options(const DeviceUri& uri);
+
+struct MemOptions {
+  DeviceShape shape;
+  Reclaim reclaim = Reclaim::lazy;
+};
+Result<MemOptions> mem_options(const DeviceUri& uri);
+
+// The geometry that a shape asks for, defaults filled in (see DeviceShape). Errors:
+// invalid_argument, with a hint that names the size at fault.
+Result<Geometry> geometry_of(const DeviceShape& shape);
+
+}  // namespace furrow

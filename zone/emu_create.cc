@@ -1,0 +1,192 @@
+// Making an emulated zoned device: what is there already, and the order of the writes.
+#include <fcntl.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "zone/aligned_buffer.h"
+#include "zone/emu_device.h"
+
+namespace furrow::emu {
+
+namespace {
+
+constexpr std::uint64_t kProbeBytes = 1u << 20;
+
+Status fail(Code code, const char* hint, int error = 0) {
+  return Status(code, Origin::zone, hint, error);
+}
+
+Status write_error(int error) {
+  if (error == ENOSPC || error == EDQUOT || error == EFBIG) {
+    return fail(Code::no_space, "no room for the emulated device's metadata", error);
+  }
+  return fail(Code::io_error, "cannot write the emulated device's metadata", error);
+}
+
+struct Signature {
+  std::uint64_t offset;
+  std::string_view bytes;
+  const char* hint;
+};
+constexpr Signature kSignatures[] = {
+    {0, "FurrowZD", "there is an emulated zoned device already; --force overwrites it"},
+    {0, "XFSB", "there is an XFS file system; --force overwrites it"},
+    {1080, "\x53\xEF", "there is an ext2/3/4 file system; --force overwrites it"},
+    {0x10040, "_BHRfS_M", "there is a btrfs file system; --force overwrites it"},
+    {1024, "\x10\x20\xF5\xF2", "there is an F2FS file system; --force overwrites it"},
+    {0, "LUKS\xBA\xBE", "there is a LUKS volume; --force overwrites it"},
+    {512, "LABELONE", "there is an LVM physical volume; --force overwrites it"},
+    {512, "EFI PART", "there is a partition table (GPT); --force overwrites it"},
+    {4086, "SWAPSPACE2", "there is swap space; --force overwrites it"},
+};
+
+// Is there anything in the first MiB? Every file system of note leaves a mark there.
+Status check_unused(const EmuFile& file) {
+  AlignedBuffer head(kProbeBytes);
+  std::size_t got = 0;
+  while (got < head.size()) {
+    const ssize_t rc =
+        pread(file.fd.get(), head.data() + got, head.size() - got, static_cast<off_t>(got));
+    if (rc < 0) return fail(Code::io_error, "cannot read what is there", errno);
+    if (rc == 0) break;
+    got += static_cast<std::size_t>(rc);
+  }
+  const std::string_view text(reinterpret_cast<const char*>(head.data()), got);
+  for (const Signature& known : kSignatures) {
+    if (known.offset < got && text.substr(known.offset, known.bytes.size()) == known.bytes) {
+      return fail(Code::foreign, known.hint);
+    }
+  }
+  if (text.find_first_not_of('\0') != std::string_view::npos) {
+    return fail(Code::foreign, "there is data already; --force overwrites it");
+  }
+  return {};
+}
+
+Status write_all(int fd, std::span<const std::byte> bytes, std::uint64_t offset) {
+  while (!bytes.empty()) {
+    const ssize_t rc = pwrite(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (rc < 0 && errno == EINTR) continue;
+    if (rc <= 0) return write_error(rc < 0 ? errno : EIO);
+    bytes = bytes.subspan(static_cast<std::size_t>(rc));
+    offset += static_cast<std::uint64_t>(rc);
+  }
+  return {};
+}
+
+Status sync(int fd) { return fsync(fd) == 0 ? Status() : write_error(errno); }
+
+// Both copies of the table, all zones empty: written out, so that the mapping never meets a hole.
+Status write_table(int fd, const Superblock& superblock) {
+  const SlotCodec codec(superblock);
+  AlignedBuffer copy(superblock.table_bytes);
+  for (std::uint32_t i = 0; i < superblock.geometry.zone_count; ++i) {
+    const std::uint64_t slot = codec.encode(ZoneId{i}, {});
+    std::memcpy(copy.data() + std::size_t{i} * 8, &slot, 8);
+  }
+  for (const std::uint64_t offset : superblock.table_offset) {
+    const Status status = write_all(fd, copy.span(), offset);
+    if (!status.ok()) return status;
+  }
+  return {};
+}
+
+// The superblock comes last, when all that it speaks of is durable: a crash leaves no device, or a
+// whole one.
+Status write_metadata(const EmuFile& file, const Superblock& superblock) {
+  const int fd = file.fd.get();
+  AlignedBuffer page(kPageBytes);
+  for (const std::uint64_t offset : kSuperblockOffsets) {
+    const Status status = write_all(fd, page.span(), offset);
+    if (!status.ok()) return status;
+  }
+  if (!file.block_device && ftruncate(fd, static_cast<off_t>(superblock.end_offset())) != 0) {
+    return write_error(errno);
+  }
+  Status status = write_table(fd, superblock);
+  if (status.ok()) status = sync(fd);
+  if (!status.ok()) return status;
+  encode(superblock, page.span().first<kSuperblockBytes>());
+  for (const std::uint64_t offset : kSuperblockOffsets) {
+    status = write_all(fd, page.span(), offset);
+    if (!status.ok()) return status;
+  }
+  return sync(fd);
+}
+
+// So that the name of a new file is as durable as the file.
+Status sync_directory(const std::string& path) {
+  std::filesystem::path parent = std::filesystem::path(path).parent_path();
+  if (parent.empty()) parent = ".";
+  const Fd directory(open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (directory.get() < 0 || fsync(directory.get()) != 0) return write_error(errno);
+  return {};
+}
+
+// On a file the zones get all of `size_bytes`; a block device must hold the metadata too.
+Result<Superblock> plan(const EmuFile& file, DeviceShape shape) {
+  std::array<std::byte, 16> uuid;
+  if (getrandom(uuid.data(), uuid.size(), 0) != static_cast<ssize_t>(uuid.size())) {
+    return fail(Code::io_error, "no random numbers", errno);
+  }
+  if (shape.size_bytes == 0) {
+    if (file.size_bytes == 0) return fail(Code::invalid_argument, "say the device's size");
+    shape.size_bytes = file.size_bytes;
+  }
+  Result<Geometry> geometry = geometry_of(shape);
+  if (!geometry) return geometry.status();
+  Superblock superblock = make_superblock(*geometry, uuid);
+  if (!file.block_device) return superblock;
+  while (superblock.end_offset() > file.size_bytes && geometry->zone_count > 1) {
+    const std::uint64_t excess = superblock.end_offset() - file.size_bytes;
+    const std::uint64_t zones = (excess + superblock.stride_bytes - 1) / superblock.stride_bytes;
+    if (shape.size_bytes > file.size_bytes || zones >= geometry->zone_count) {
+      return fail(Code::invalid_argument, "the block device is smaller than the size asked for");
+    }
+    geometry->zone_count -= static_cast<std::uint32_t>(zones);
+    superblock = make_superblock(*geometry, uuid);
+  }
+  if (superblock.end_offset() > file.size_bytes) {
+    return fail(Code::invalid_argument, "the block device is too small for one zone");
+  }
+  return superblock;
+}
+
+Status format(const EmuFile& file, const EmuOptions& options, const DeviceShape& shape) {
+  if (!shape.force) {
+    const Status unused = check_unused(file);
+    if (!unused.ok()) return unused;
+  }
+  const Result<Superblock> superblock = plan(file, shape);
+  if (!superblock) return superblock.status();
+  // Old contents of a file go first: their space, and their bytes.
+  if (!file.block_device && ftruncate(file.fd.get(), 0) != 0) return write_error(errno);
+  const Status status = write_metadata(file, *superblock);
+  if (!status.ok() || !file.created) return status;
+  return sync_directory(options.path);
+}
+
+}  // namespace
+
+Status create(const EmuOptions& options, const DeviceShape& shape) {
+  if (shape.size_bytes != 0) {  // a mistake in the shape is told before anything is touched
+    const Result<Geometry> geometry = geometry_of(shape);
+    if (!geometry) return geometry.status();
+  }
+  OpenMode mode;
+  mode.create = true;
+  mode.direct = false;  // a few small writes, each synced
+  const Result<EmuFile> file = open_file(options.path, mode);
+  if (!file) return file.status();
+  const Status status = format(*file, options, shape);
+  if (!status.ok() && file->created) unlink(options.path.c_str());
+  return status;
+}
+
+}  // namespace furrow::emu

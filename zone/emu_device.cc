@@ -1,0 +1,141 @@
+#include "zone/emu_device.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <bit>
+#include <cerrno>
+
+#include "zone/aligned_buffer.h"
+#include "zone/emu_queue.h"
+
+namespace furrow::emu {
+
+static_assert(std::endian::native == std::endian::little, "slots are stored as the CPU has them");
+
+namespace {
+
+Status fail(Code code, const char* hint, int error = 0) {
+  return Status(code, Origin::zone, hint, error);
+}
+
+Result<Superblock> read_superblock(const EmuFile& file, std::uint64_t offset) {
+  AlignedBuffer page(kPageBytes);
+  const ssize_t got = pread(file.fd.get(), page.data(), page.size(), static_cast<off_t>(offset));
+  if (got < 0) return fail(Code::io_error, "cannot read the superblock", errno);
+  if (static_cast<std::size_t>(got) < kSuperblockBytes) {
+    return fail(Code::foreign, "too short for an emulated zoned device; make one first");
+  }
+  return decode(page.span().first<kSuperblockBytes>());
+}
+
+// The second copy is for a damaged first one; when neither is good, the first says why.
+Result<Superblock> read_superblocks(const EmuFile& file) {
+  Result<Superblock> first = read_superblock(file, kSuperblockOffsets[0]);
+  if (first || first.status().code() == Code::unsupported) return first;
+  const Result<Superblock> second = read_superblock(file, kSuperblockOffsets[1]);
+  if (second || second.status().code() == Code::unsupported) return second;
+  return first;
+}
+
+Status check_openable(const EmuFile& file, const Superblock& superblock, const EmuOptions& options,
+                      Access access) {
+  if (access == Access::exclusive && (superblock.read_only & ~kKnownReadOnly) != 0) {
+    return fail(Code::unsupported, "this build may only inspect the device: it has newer features");
+  }
+  if (file.size_bytes < superblock.end_offset()) {
+    return fail(Code::corrupt,
+                "the file is shorter than its geometry: truncated, or an incomplete copy; restore "
+                "it from a complete one");
+  }
+  if (options.direct && !direct_io_accepts(file.fd.get(), superblock.geometry.lba_bytes)) {
+    return fail(Code::unsupported, "direct I/O here needs 4 KiB: use lba=4096 or ?direct=0");
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ZonedDevice>> EmuDevice::open(const EmuOptions& options, Access access,
+                                                     std::string uri) {
+  OpenMode mode;
+  mode.inspect = access == Access::inspect;
+  mode.direct = options.direct;
+  Result<EmuFile> file = open_file(options.path, mode);
+  if (!file) return file.status();
+  const Result<Superblock> superblock = read_superblocks(*file);
+  if (!superblock) return superblock.status();
+  Status status = check_openable(*file, *superblock, options, access);
+  if (!status.ok()) return status;
+  std::unique_ptr<EmuDevice> device(
+      new EmuDevice(std::move(*file), *superblock, access, options.reclaim, std::move(uri)));
+  status = device->map_table();
+  if (!status.ok()) return status;
+  device->load_table();
+  return std::unique_ptr<ZonedDevice>(std::move(device));
+}
+
+EmuDevice::EmuDevice(EmuFile file, const Superblock& superblock, Access access, Reclaim reclaim,
+                     std::string uri)
+    : ZonedDevice(superblock.geometry, std::move(uri)),
+      file_(std::move(file)),
+      superblock_(superblock),
+      codec_(superblock),
+      access_(access),
+      next_copy_(superblock.geometry.zone_count, 0),
+      table_(superblock.geometry, access == Access::inspect ? nullptr : this),
+      reclaimer_(
+          file_.fd.get(), superblock_, table_,
+          [](void* self) { return static_cast<EmuDevice*>(self)->sync_table(); }, this, reclaim) {}
+
+EmuDevice::~EmuDevice() {
+  if (mapping_ != nullptr) munmap(mapping_, 2 * superblock_.table_bytes);
+  // Closing is not enough: the kernel takes its time to let go of a ring's registered file.
+  unlock(file_);
+}
+
+Status EmuDevice::map_table() {
+  const int protection = PROT_READ | (access_ == Access::inspect ? 0 : PROT_WRITE);
+  void* mapped = mmap(nullptr, 2 * superblock_.table_bytes, protection, MAP_SHARED, file_.fd.get(),
+                      static_cast<off_t>(kTableOffset));
+  if (mapped == MAP_FAILED) return fail(Code::io_error, "cannot map the zone table", errno);
+  mapping_ = mapped;
+  slots_ = static_cast<std::uint64_t*>(mapped);
+  return {};
+}
+
+void EmuDevice::load_table() {
+  for (std::uint32_t i = 0; i < geometry_.zone_count; ++i) {
+    const ZoneId zone{i};
+    const auto a = codec_.decode(zone, std::atomic_ref(slot(0, zone)).load());
+    const auto b = codec_.decode(zone, std::atomic_ref(slot(1, zone)).load());
+    if (!a && !b) {
+      table_.load(zone, {ZoneRecord::Class::offline, 0, 0},
+                  "both of the zone's slots in the zone table are damaged");
+      continue;
+    }
+    const bool use_a = a && (!b || !SlotCodec::newer(*b, *a));
+    table_.load(zone, use_a ? *a : *b);
+    next_copy_[i] = use_a ? 1 : 0;
+  }
+}
+
+void EmuDevice::save(ZoneId zone, const ZoneRecord& record) {
+  std::uint8_t& copy = next_copy_[zone.value];
+  std::atomic_ref(slot(copy, zone)).store(codec_.encode(zone, record), std::memory_order_release);
+  copy ^= 1;
+}
+
+// Through the file system's fsync of these pages, device cache included.
+Status EmuDevice::sync_table() {
+  if (flush_failed_.load()) return fail(Code::io_error, "an earlier flush of the device failed");
+  if (msync(mapping_, 2 * superblock_.table_bytes, MS_SYNC) == 0) return {};
+  flush_failed_.store(true);
+  return fail(Code::io_error, "cannot sync the zone table", errno);
+}
+
+Result<std::unique_ptr<IoQueue>> EmuDevice::create_queue(unsigned depth) {
+  return EmuQueue::create(*this, depth);
+}
+
+}  // namespace furrow::emu

@@ -1,0 +1,69 @@
+// EmuDevice: a zoned device on a regular file or a block device (emu:PATH).
+//
+// What survives. Killed process: everything acknowledged, with exact write pointers, and without a
+// system call for it: the zone table is a shared mapping of the file, updated before each
+// completion. Power loss: what was acknowledged before an acknowledged flush; of the rest any
+// sectors, the table's included, so that unflushed parts of a zone may hold its older bytes then.
+// Open zones are closed, or empty, when the device is opened again.
+//
+// Failed writes seal their zone (see ZoneTable). After a failed flush every later flush fails too:
+// the kernel may have dropped what it could not write.
+//
+// Threads as ZonedDevice says. The file must not be truncated by others while it is open.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "zone/device.h"
+#include "zone/device_uri.h"
+#include "zone/emu_file.h"
+#include "zone/emu_layout.h"
+#include "zone/reclaimer.h"
+#include "zone/zone_table.h"
+
+namespace furrow::emu {
+
+class EmuDevice final : public ZonedDevice, private ZoneStore {
+ public:
+  // Errors as open_device().
+  static Result<std::unique_ptr<ZonedDevice>> open(const EmuOptions& options, Access access,
+                                                   std::string uri);
+  ~EmuDevice() override;
+
+  Result<std::unique_ptr<IoQueue>> create_queue(unsigned depth) override;
+  Result<std::vector<ZoneInfo>> report() override { return table_.report(); }
+
+  // For tests: waits until the space of reset zones has been given back.
+  void drain_reclaim() { reclaimer_.drain(); }
+
+ private:
+  friend class EmuQueue;
+  EmuDevice(EmuFile file, const Superblock& superblock, Access access, Reclaim reclaim,
+            std::string uri);
+  Status map_table();
+  void load_table();
+  void save(ZoneId zone, const ZoneRecord& record) override;
+  Status sync_table();
+  std::uint64_t& slot(unsigned copy, ZoneId zone) {
+    return slots_[copy * (superblock_.table_bytes / 8) + zone.value];
+  }
+
+  EmuFile file_;
+  const Superblock superblock_;
+  const SlotCodec codec_;
+  const Access access_;
+  std::uint64_t* slots_ = nullptr;  // both copies, mapped
+  void* mapping_ = nullptr;
+  std::vector<std::uint8_t> next_copy_;  // a zone: the copy that the next save() overwrites
+  ZoneTable table_;
+  std::atomic<bool> flush_failed_{false};
+  Reclaimer reclaimer_;  // last: its thread uses all of the above
+};
+
+// create_device() for an emu: URI. Errors: foreign, in_use, no_space, invalid_argument, io_error.
+Status create(const EmuOptions& options, const DeviceShape& shape);
+
+}  // namespace furrow::emu

@@ -1,0 +1,165 @@
+#include "zone/emu_file.h"
+
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <sys/file.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <thread>
+#include <utility>
+
+#include "zone/aligned_buffer.h"
+
+namespace furrow::emu {
+
+namespace {
+
+Status fail(Code code, const char* hint, int error = 0) {
+  return Status(code, Origin::zone, hint, error);
+}
+
+Status open_error(int error) {
+  switch (error) {
+    case ENOENT:
+      return fail(Code::not_found, "no such file; make it with `pool create`", error);
+    case EACCES:
+    case EPERM:
+    case EROFS:
+      return fail(Code::permission, "the file may not be opened for this", error);
+    case EBUSY:
+      return fail(Code::in_use, "the block device is mounted or in use", error);
+    case EINVAL:
+      return fail(Code::unsupported, "no direct I/O on this file; use ?direct=0", error);
+    default:
+      return fail(Code::io_error, "cannot open the file", error);
+  }
+}
+
+// The process that holds the BSD lock on the file, from /proc/locks; 0: none or unknown.
+// 1: FLOCK  ADVISORY  WRITE 1234 fe:00:5678 0 EOF
+pid_t lock_holder_pid(const struct stat& file) {
+  std::ifstream locks("/proc/locks");
+  for (std::string line; std::getline(locks, line);) {
+    char kind[16];
+    long pid = 0;
+    unsigned major_id = 0, minor_id = 0;
+    unsigned long inode = 0;
+    if (std::sscanf(line.c_str(), "%*d: %15s %*s %*s %ld %x:%x:%lu", kind, &pid, &major_id,
+                    &minor_id, &inode) != 5) {
+      continue;
+    }
+    if (std::string_view(kind) == "FLOCK" && inode == file.st_ino &&
+        makedev(major_id, minor_id) == file.st_dev && pid > 0) {
+      return static_cast<pid_t>(pid);
+    }
+  }
+  return 0;
+}
+
+// A process that ended, or of which only the exit status is left.
+bool is_dead(pid_t pid) {
+  std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
+  std::string line;
+  if (!std::getline(stat, line)) return true;
+  const std::size_t name_end = line.rfind(')');
+  if (name_end == std::string::npos || name_end + 2 >= line.size()) return true;
+  return line[name_end + 2] == 'Z' || line[name_end + 2] == 'X';
+}
+
+// The lock of a killed process lives on until the kernel has ended the I/O that it had in flight:
+// that one is waited for, a live one is not.
+Status lock(int fd) {
+  constexpr auto kWaitMax = std::chrono::seconds(5);
+  constexpr auto kStep = std::chrono::milliseconds(2);
+  const auto end = std::chrono::steady_clock::now() + kWaitMax;
+  for (;;) {
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0) return {};
+    if (errno != EWOULDBLOCK) return fail(Code::io_error, "cannot lock the file", errno);
+    struct stat file {};
+    if (fstat(fd, &file) != 0) return fail(Code::io_error, "cannot stat the file", errno);
+    const pid_t holder = lock_holder_pid(file);
+    if ((holder != 0 && !is_dead(holder)) || std::chrono::steady_clock::now() > end) {
+      return fail(Code::in_use, "the device is open in another process");
+    }
+    std::this_thread::sleep_for(kStep);
+  }
+}
+
+Status find_size(EmuFile& file) {
+  struct stat info {};
+  if (fstat(file.fd.get(), &info) != 0) return fail(Code::io_error, "cannot stat the file", errno);
+  if (S_ISREG(info.st_mode)) {
+    file.size_bytes = static_cast<std::uint64_t>(info.st_size);
+    return {};
+  }
+  if (!S_ISBLK(info.st_mode)) {
+    return fail(Code::unsupported, "emu: needs a regular file or a block device");
+  }
+  file.block_device = true;
+  if (ioctl(file.fd.get(), BLKGETSIZE64, &file.size_bytes) != 0) {
+    return fail(Code::io_error, "cannot ask the block device for its size", errno);
+  }
+  return {};
+}
+
+}  // namespace
+
+Fd& Fd::operator=(Fd&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  return *this;
+}
+
+Fd::~Fd() {
+  if (fd_ >= 0) close(fd_);
+}
+
+Result<EmuFile> open_file(const std::string& path, const OpenMode& mode) {
+  struct stat before {};
+  const bool exists = stat(path.c_str(), &before) == 0;
+  int flags = (mode.inspect ? O_RDONLY : O_RDWR) | O_CLOEXEC | (mode.direct ? O_DIRECT : 0);
+  EmuFile file;
+  if (exists && S_ISBLK(before.st_mode)) {
+    if (!mode.inspect) flags |= O_EXCL;  // refuses a mounted one
+  } else if (!exists && mode.create) {
+    flags |= O_CREAT | O_EXCL;
+    file.created = true;
+  }
+  file.fd = Fd(open(path.c_str(), flags, 0640));
+  if (file.fd.get() < 0) {
+    const int error = errno;
+    // O_DIRECT is refused after the file was made.
+    if (file.created && error == EINVAL) unlink(path.c_str());
+    return open_error(error);
+  }
+  Status status = find_size(file);
+  if (status.ok() && !mode.inspect) status = lock(file.fd.get());
+  if (!status.ok()) return status;
+  return file;
+}
+
+void unlock(const EmuFile& file) { (void)flock(file.fd.get(), LOCK_UN); }
+
+std::string lock_holder(const std::string& path) {
+  struct stat file {};
+  if (stat(path.c_str(), &file) != 0) return {};
+  const pid_t pid = lock_holder_pid(file);
+  if (pid == 0) return {};
+  std::string name;
+  std::ifstream comm("/proc/" + std::to_string(pid) + "/comm");
+  std::getline(comm, name);
+  return "process " + std::to_string(pid) + (name.empty() ? "" : " (" + name + ")");
+}
+
+bool direct_io_accepts(int fd, std::uint32_t bytes) {
+  AlignedBuffer buffer(bytes);
+  return pread(fd, buffer.data(), bytes, bytes) >= 0 || errno != EINVAL;
+}
+
+}  // namespace furrow::emu

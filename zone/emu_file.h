@@ -1,0 +1,53 @@
+// EmuFile: the file or block device under an emulated zoned device: opened, locked, sized.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "zone/status.h"
+
+namespace furrow::emu {
+
+// An owned file descriptor.
+class Fd {
+ public:
+  Fd() = default;
+  explicit Fd(int fd) : fd_(fd) {}
+  Fd(Fd&& other) noexcept : fd_(other.fd_) { other.fd_ = -1; }
+  Fd& operator=(Fd&& other) noexcept;
+  ~Fd();
+  int get() const { return fd_; }
+
+ private:
+  int fd_ = -1;
+};
+
+struct OpenMode {
+  bool create = false;   // make a regular file that does not exist
+  bool inspect = false;  // read-only, without the lock
+  bool direct = true;
+};
+
+struct EmuFile {
+  Fd fd;
+  bool block_device = false;
+  bool created = false;
+  std::uint64_t size_bytes = 0;
+};
+
+// Errors: not_found, permission, in_use (another process has it open; a process that was killed
+// is waited for while the kernel ends its I/O), unsupported (neither file nor block device; no
+// O_DIRECT), io_error.
+Result<EmuFile> open_file(const std::string& path, const OpenMode& mode);
+
+// Lets the next one open the file. Nothing may be in flight.
+void unlock(const EmuFile& file);
+
+// "process 1234 (furrowd)": who holds the lock on the file; empty when nobody or unknown.
+std::string lock_holder(const std::string& path);
+
+// Does direct I/O on the file accept pieces of `bytes` bytes? (A 512-byte LBA on a disk with 4 KiB
+// sectors does not.)
+bool direct_io_accepts(int fd, std::uint32_t bytes);
+
+}  // namespace furrow::emu

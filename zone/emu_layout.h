@@ -1,0 +1,88 @@
+// The media layout of an emulated zoned device (emu:), and its codec. Little-endian throughout.
+//
+//   offset 0          superblock (512 bytes used), the rest of 4 KiB zero
+//   offset 4096       the same superblock again
+//   offset 8192       zone table, copy A: one 8-byte slot a zone, rounded up to 4 KiB
+//   behind it         zone table, copy B, likewise
+//   data_offset       the zones' data, a multiple of 1 MiB; zone i at data_offset + i * stride,
+//                     stride = zone capacity rounded up to 4 KiB (the gap between the capacity and
+//                     the size of a zone takes no room)
+//
+// superblock := magic[8] version u32 bytes u32 compatible u64 read_only u64 incompatible u64
+//               uuid[16] lba_bytes u32 zone_count u32 zone_size_lbas u64 zone_capacity_lbas u64
+//               open_zones_max u32 active_zones_max u32 append_lbas_max u32 zone_writes_max u32
+//               table_a_offset u64 table_b_offset u64 table_bytes u64 data_offset u64 stride u64
+//               zero[...] checksum u64 (XXH3-64 of the 504 bytes before it)
+// slot       := written_lbas (25 bits) generation (21) class (2) check (16), from bit 0
+//
+// A slot is one 8-byte store, so that a process that dies, or a sector that is written while the
+// slot changes, leaves the old or the new one and never a mixture. Updates alternate between the
+// copies, which lie in different sectors. The newer of two good slots is the one with the higher
+// (generation, class, written_lbas): within a generation both only grow. `check` is 16 bits of
+// XXH3-64 of the rest with the zone and the device's UUID; together with the range of the other
+// fields a damaged slot passes about once in 2^30.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "zone/status.h"
+#include "zone/types.h"
+#include "zone/zone_table.h"
+
+namespace furrow::emu {
+
+inline constexpr std::size_t kSuperblockBytes = 512;
+inline constexpr std::uint64_t kSuperblockOffsets[2] = {0, 4096};
+inline constexpr std::uint64_t kTableOffset = 8192;
+inline constexpr std::uint64_t kPageBytes = 4096;
+inline constexpr std::uint64_t kDataAlignment = 1u << 20;
+inline constexpr std::uint32_t kVersion = 1;
+// Features of this build. Unknown incompatible ones: cannot be opened; unknown read-only ones: can
+// be inspected; unknown compatible ones: ignored.
+inline constexpr std::uint64_t kKnownReadOnly = 0;
+inline constexpr std::uint64_t kKnownIncompatible = 0;
+
+struct Superblock {
+  std::uint64_t compatible = 0;
+  std::uint64_t read_only = 0;
+  std::uint64_t incompatible = 0;
+  std::array<std::byte, 16> uuid{};
+  Geometry geometry;
+  std::uint64_t table_offset[2]{};
+  std::uint64_t table_bytes = 0;  // of one copy
+  std::uint64_t data_offset = 0;
+  std::uint64_t stride_bytes = 0;
+
+  std::uint64_t end_offset() const { return data_offset + geometry.zone_count * stride_bytes; }
+  // Where an LBA below its zone's capacity lies.
+  std::uint64_t offset_of(ZoneId zone, std::uint64_t lba_in_zone) const {
+    return data_offset + zone.value * stride_bytes + lba_in_zone * geometry.lba_bytes;
+  }
+};
+
+Superblock make_superblock(const Geometry& geometry, const std::array<std::byte, 16>& uuid);
+void encode(const Superblock& superblock, std::span<std::byte, kSuperblockBytes> to);
+// Errors: foreign (no magic), corrupt (checksum, impossible fields), unsupported (newer version or
+// feature).
+Result<Superblock> decode(std::span<const std::byte, kSuperblockBytes> from);
+
+class SlotCodec {
+ public:
+  explicit SlotCodec(const Superblock& superblock);
+  std::uint64_t encode(ZoneId zone, const ZoneRecord& record) const;
+  // Nothing: the slot is damaged.
+  std::optional<ZoneRecord> decode(ZoneId zone, std::uint64_t slot) const;
+  // Is `a` the later state of a zone? Generations wrap.
+  static bool newer(const ZoneRecord& a, const ZoneRecord& b);
+
+ private:
+  std::uint64_t check(ZoneId zone, std::uint64_t payload) const;
+  std::uint64_t seed_;
+  std::uint64_t capacity_lbas_;
+};
+
+}  // namespace furrow::emu

@@ -1,0 +1,49 @@
+// The back ends by scheme.
+#include "zone/device.h"
+#include "zone/device_uri.h"
+#include "zone/emu_device.h"
+#include "zone/mem_device.h"
+
+namespace furrow {
+
+namespace {
+constexpr Status bad(const char* hint) {
+  return Status(Code::invalid_argument, Origin::zone, hint);
+}
+constexpr const char* kUnknownScheme = "unknown kind of device; this build knows emu: and mem:";
+}  // namespace
+
+Result<std::unique_ptr<ZonedDevice>> open_device(std::string_view uri, Access access) {
+  const Result<DeviceUri> parsed = parse_device_uri(uri);
+  if (!parsed) return parsed.status();
+  if (parsed->scheme == "emu") {
+    const Result<EmuOptions> options = emu_options(*parsed);
+    if (!options) return options.status();
+    return emu::EmuDevice::open(*options, access, std::string(uri));
+  }
+  if (parsed->scheme == "mem") {
+    const Result<MemOptions> options = mem_options(*parsed);
+    if (!options) return options.status();
+    return MemDevice::open(*options, std::string(uri));
+  }
+  return bad(kUnknownScheme);
+}
+
+Status create_device(std::string_view uri, const DeviceShape& shape) {
+  const Result<DeviceUri> parsed = parse_device_uri(uri);
+  if (!parsed) return parsed.status();
+  if (parsed->scheme == "mem") {
+    return bad("a mem: device is made by opening it; its geometry is in its URI");
+  }
+  if (parsed->scheme != "emu") return bad(kUnknownScheme);
+  const Result<EmuOptions> options = emu_options(*parsed);
+  if (!options) return options.status();
+  return emu::create(*options, shape);
+}
+
+std::string device_holder(std::string_view uri) {
+  const Result<DeviceUri> parsed = parse_device_uri(uri);
+  return parsed && parsed->scheme == "emu" ? emu::lock_holder(parsed->place) : std::string();
+}
+
+}  // namespace furrow

@@ -1,0 +1,74 @@
+// TableQueue: the part of an IoQueue that mem: and emu: share: it decides every operation by the
+// ZoneTable at submission, hands transfers to the back end, and acknowledges writes in order.
+#pragma once
+
+#include "zone/device.h"
+#include "zone/zone_table.h"
+
+namespace furrow {
+
+class TableQueue : public IoQueue {
+ protected:
+  TableQueue(const Geometry& geometry, ZoneTable& table, bool read_only)
+      : IoQueue(geometry), table_(table), read_only_(read_only) {}
+
+  // For the back end. A transfer starts at first_lba(io) and has transfer_bytes(io) (a read's
+  // part below the write pointer); bytes_done(io) is the back end's to count with.
+  static Lba first_lba(const Io& io) { return io.op == Io::Op::append ? io.appended_at : io.lba; }
+  static std::uint64_t& bytes_done(Io& io) { return io.scratch[0]; }
+  static std::uint64_t& transfer_bytes(Io& io) { return io.scratch[1]; }
+
+  // The back end calls this once for each transfer or flush that it was given, from
+  // do_poll()/do_wait(). Returns the number of operations completed by it.
+  unsigned end_transfer(Io& io, Status status);
+  // Completes what needs no transfer, and tries again what waits. Returns the number completed.
+  unsigned settle();
+  // Something waits on another queue or on space being given back: poll again soon.
+  bool waits() const { return waiting_.head != nullptr || held_.head != nullptr; }
+  bool settled() const { return decided_.head == nullptr; }
+
+  ZoneTable& table() { return table_; }
+
+  struct List {  // intrusive, by Io::next
+    Io* head = nullptr;
+    Io* tail = nullptr;
+    void push(Io& io) {
+      io.next = nullptr;
+      (tail == nullptr ? head : tail->next) = &io;
+      tail = &io;
+    }
+    Io* pop() {
+      Io* io = head;
+      if (io != nullptr && (head = io->next) == nullptr) tail = nullptr;
+      return io;
+    }
+    List take() {
+      const List taken = *this;
+      head = tail = nullptr;
+      return taken;
+    }
+  };
+
+ private:
+  virtual void start_transfer(Io& io) = 0;  // read, write, append
+  virtual void start_flush(Io& io) = 0;
+  virtual void zone_was_reset(ZoneId zone) = 0;
+
+  void do_submit(Io& io) final;
+  void submit_read(Io& io);
+  void submit_write(Io& io);
+  void decide(Io& io, Status status);
+  bool try_end(Io& io);  // of a write whose data is on the medium
+  unsigned settle_waiting();
+
+  ZoneTable& table_;
+  const bool read_only_;
+  List decided_;  // final Io::status; completed by the next poll
+  List waiting_;  // on the medium, behind an earlier write to the same zone
+  List held_;     // admitted, but their zone's space is being given back just now
+};
+
+// Zeroes the bytes from `from` on of an Io's data.
+void zero_data(const Io& io, std::uint64_t from);
+
+}  // namespace furrow

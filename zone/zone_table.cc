@@ -1,0 +1,234 @@
+#include "zone/zone_table.h"
+
+#include <algorithm>
+
+namespace furrow {
+
+ZoneTable::ZoneTable(const Geometry& geometry, ZoneStore* store)
+    : geometry_(geometry),
+      machine_(geometry),
+      store_(store),
+      entries_(std::make_unique<Entry[]>(geometry.zone_count)) {
+  implicitly_open_.reserve(
+      geometry.open_zones_max == 0 ? 0 : std::min(geometry.open_zones_max, geometry.zone_count));
+}
+
+void ZoneTable::load(ZoneId zone, const ZoneRecord& record, const char* reason) {
+  Entry& to = entry(zone);
+  const std::lock_guard lock(mutex_);
+  ZoneState state = ZoneState::empty;
+  std::uint64_t next = record.written_lbas;
+  switch (record.kind) {
+    case ZoneRecord::Class::writable:
+      if (record.written_lbas == geometry_.zone_capacity_lbas) {
+        state = ZoneState::full;
+      } else if (record.written_lbas != 0) {
+        state = ZoneState::closed;
+        ++active_;
+      }
+      break;
+    case ZoneRecord::Class::full:
+      state = ZoneState::full;
+      next = geometry_.zone_capacity_lbas;
+      break;
+    case ZoneRecord::Class::read_only:
+      state = ZoneState::read_only;
+      break;
+    case ZoneRecord::Class::offline:
+      state = ZoneState::offline;
+      break;
+  }
+  to.generation = record.generation;
+  to.finished = record.kind == ZoneRecord::Class::full;
+  to.reason.store(reason);
+  to.written.store(record.written_lbas);
+  to.control.store(with(0, state, next));
+}
+
+std::optional<ZoneTable::Admission> ZoneTable::admit_open(const Io& io) {
+  Entry& to = entry(io.zone);
+  const Lba start = geometry_.zone_start(io.zone);
+  const bool append = io.op == Io::Op::append;
+  if (append && io.lba_count > geometry_.append_lbas_max) return std::nullopt;
+  std::uint64_t control = to.control.load(std::memory_order_acquire);
+  for (;;) {
+    const std::uint64_t next = next_of(control);
+    const bool plain = is_open(state_of(control)) && (control & kHeld) == 0 &&
+                       in_flight_of(control) < kInFlightMask &&
+                       next + io.lba_count < geometry_.zone_capacity_lbas &&
+                       (append || io.lba.value == start.value + next);
+    if (!plain) return std::nullopt;
+    const std::uint64_t after =
+        with(control, state_of(control), next + io.lba_count) + kInFlightOne;
+    if (to.control.compare_exchange_weak(control, after, std::memory_order_acq_rel)) {
+      return Admission{nvme_status::kSuccess, Lba{start.value + next}, false};
+    }
+  }
+}
+
+ZoneTable::Admission ZoneTable::admit(const Io& io) {
+  if (const std::optional<Admission> admitted = admit_open(io)) return *admitted;
+  return admit_locked(io);
+}
+
+ZoneTable::Admission ZoneTable::admit_locked(const Io& io) {
+  Entry& to = entry(io.zone);
+  const Lba start = geometry_.zone_start(io.zone);
+  const bool append = io.op == Io::Op::append;
+  const ZoneRequest request{append ? ZoneAction::append : ZoneAction::write,
+                            append ? start : io.lba, io.lba_count};
+  const std::lock_guard lock(mutex_);
+  std::uint64_t control = to.control.load(std::memory_order_acquire);
+  for (;;) {  // again only when a writer in the same, open zone was faster
+    const ZoneView view{io.zone, state_of(control), next_of(control)};
+    const ZoneDecision decision = machine_.decide(view, usage_locked(), request);
+    if (decision.status != nvme_status::kSuccess) return Admission{decision.status, {}, false};
+    FURROW_CHECK(in_flight_of(control) < kInFlightMask);
+    const std::uint64_t after = with(control, decision.state, decision.written_lbas) + kInFlightOne;
+    if (!to.control.compare_exchange_weak(control, after, std::memory_order_acq_rel)) continue;
+    apply_locked(view, decision);
+    return Admission{nvme_status::kSuccess, Lba{start.value + decision.written_at},
+                     (control & kHeld) != 0};
+  }
+}
+
+ZoneUsage ZoneTable::usage_locked() const {
+  return {open_, active_, static_cast<std::uint32_t>(implicitly_open_.size())};
+}
+
+void ZoneTable::apply_locked(const ZoneView& before, const ZoneDecision& decision) {
+  if (decision.close_one_first) close_one_locked(before.zone);
+  open_ = static_cast<std::uint32_t>(static_cast<int>(open_) + decision.open_delta);
+  active_ = static_cast<std::uint32_t>(static_cast<int>(active_) + decision.active_delta);
+  if (geometry_.open_zones_max == 0 || before.state == decision.state) return;
+  if (before.state == ZoneState::implicitly_open) std::erase(implicitly_open_, before.zone);
+  if (decision.state == ZoneState::implicitly_open) implicitly_open_.push_back(before.zone);
+}
+
+// The oldest without writes in flight, or else the oldest: its writes were admitted and go on.
+void ZoneTable::close_one_locked(ZoneId except) {
+  auto victim = std::ranges::find_if(implicitly_open_, [&](ZoneId zone) {
+    return zone != except && in_flight_of(entry(zone).control.load()) == 0;
+  });
+  if (victim == implicitly_open_.end()) victim = implicitly_open_.begin();
+  FURROW_CHECK(victim != implicitly_open_.end());
+  Entry& closed = entry(*victim);
+  std::uint64_t control = closed.control.load(std::memory_order_acquire);
+  while (!closed.control.compare_exchange_weak(
+      control, with(control, ZoneState::closed, next_of(control)), std::memory_order_acq_rel)) {
+  }
+  implicitly_open_.erase(victim);
+  --open_;
+}
+
+ZoneTable::End ZoneTable::end_write(ZoneId zone, Lba lba, std::uint64_t lba_count) {
+  Entry& to = entry(zone);
+  const std::uint64_t offset = lba.value - geometry_.zone_start(zone).value;
+  if (offset > to.sealed_at.load(std::memory_order_acquire)) {
+    to.control.fetch_sub(kInFlightOne, std::memory_order_acq_rel);
+    return End::failed;
+  }
+  if (to.written.load(std::memory_order_acquire) != offset) return End::wait;
+  save(zone, to, offset + lba_count);
+  to.written.store(offset + lba_count, std::memory_order_release);
+  to.control.fetch_sub(kInFlightOne, std::memory_order_acq_rel);
+  return End::done;
+}
+
+void ZoneTable::fail_write(ZoneId zone, Lba lba, const char* reason) {
+  Entry& to = entry(zone);
+  const std::uint64_t offset = lba.value - geometry_.zone_start(zone).value;
+  const std::lock_guard lock(mutex_);
+  if (offset < to.sealed_at.load()) {
+    to.reason.store(reason);
+    to.sealed_at.store(offset, std::memory_order_release);
+  }
+  std::uint64_t control = to.control.load(std::memory_order_acquire);
+  ZoneView view;
+  ZoneDecision decision;
+  do {
+    view = {zone, state_of(control), next_of(control)};
+    decision = machine_.decide(view, usage_locked(), {ZoneAction::finish, {}, 0});
+  } while (!to.control.compare_exchange_weak(
+      control, with(control, decision.state, decision.written_lbas) - kInFlightOne,
+      std::memory_order_acq_rel));
+  apply_locked(view, decision);
+  // Otherwise the last write before this one records it.
+  if (to.written.load(std::memory_order_acquire) == to.sealed_at.load()) {
+    save(zone, to, to.written.load());
+  }
+}
+
+Status ZoneTable::manage(Io::Op op, ZoneId zone) {
+  Entry& to = entry(zone);
+  ZoneAction action = ZoneAction::open;
+  if (op == Io::Op::close) action = ZoneAction::close;
+  if (op == Io::Op::finish) action = ZoneAction::finish;
+  if (op == Io::Op::reset) action = ZoneAction::reset;
+  const bool drained = action == ZoneAction::finish || action == ZoneAction::reset;
+  const std::lock_guard lock(mutex_);
+  std::uint64_t control = to.control.load(std::memory_order_acquire);
+  for (;;) {
+    const ZoneView view{zone, state_of(control), next_of(control)};
+    const ZoneDecision decision = machine_.decide(view, usage_locked(), {action, {}, 0});
+    if (decision.status != nvme_status::kSuccess) return zone_status(decision.status);
+    if (drained && in_flight_of(control) != 0) {
+      return Status(Code::busy, Origin::zone, "writes are in flight in the zone; wait for them");
+    }
+    const std::uint64_t after = with(control, decision.state, decision.written_lbas);
+    if (!to.control.compare_exchange_weak(control, after, std::memory_order_acq_rel)) continue;
+    apply_locked(view, decision);
+    if (action == ZoneAction::reset && view.state != ZoneState::empty) {
+      const bool nothing_saved =
+          to.written.load() == 0 && !to.finished && to.sealed_at.load() == kNotSealed;
+      to.generation += nothing_saved ? 0 : 1;
+      to.finished = false;
+      to.sealed_at.store(kNotSealed);
+      to.reason.store("");
+      to.written.store(0, std::memory_order_release);
+      if (!nothing_saved) save(zone, to, 0);
+    } else if (action == ZoneAction::finish && view.state != ZoneState::full) {
+      to.finished = true;
+      save(zone, to, to.written.load());
+    }
+    return {};
+  }
+}
+
+void ZoneTable::save(ZoneId zone, const Entry& from, std::uint64_t written_lbas) {
+  if (store_ == nullptr) return;
+  const bool full = from.finished || from.sealed_at.load(std::memory_order_relaxed) != kNotSealed;
+  store_->save(zone, {full ? ZoneRecord::Class::full : ZoneRecord::Class::writable, from.generation,
+                      written_lbas});
+}
+
+ZoneInfo ZoneTable::info(ZoneId zone) const {
+  const Entry& from = entry(zone);
+  const ZoneState state = state_of(from.control.load(std::memory_order_acquire));
+  const std::uint64_t written = from.written.load(std::memory_order_acquire);
+  return {zone, state, state == ZoneState::full ? geometry_.zone_capacity_lbas : written,
+          from.reason.load()};
+}
+
+std::vector<ZoneInfo> ZoneTable::report() const {
+  std::vector<ZoneInfo> zones;
+  zones.reserve(geometry_.zone_count);
+  for (std::uint32_t i = 0; i < geometry_.zone_count; ++i) zones.push_back(info(ZoneId{i}));
+  return zones;
+}
+
+bool ZoneTable::hold_if_empty(ZoneId zone) {
+  const std::lock_guard lock(mutex_);
+  std::uint64_t control = entry(zone).control.load(std::memory_order_acquire);
+  // An empty zone changes under the lock only.
+  if (state_of(control) != ZoneState::empty || (control & kHeld) != 0) return false;
+  if (in_flight_of(control) != 0) return false;
+  entry(zone).control.fetch_or(kHeld, std::memory_order_acq_rel);
+  return true;
+}
+
+void ZoneTable::release(ZoneId zone) {
+  entry(zone).control.fetch_and(~kHeld, std::memory_order_acq_rel);
+}
+
+}  // namespace furrow

@@ -1,0 +1,137 @@
+// ZoneTable: the zone states and write pointers of an emulated device, kept by the rules of
+// ZoneStateMachine, for mem: and emu: alike.
+//
+// Threads: any. Readers and writers that advance a write pointer in an open zone take no lock;
+// what opens, closes, fills, finishes or resets a zone takes a short one.
+//
+// Two positions a zone: `next`, where the next write is admitted, and `written`, up to where data
+// is readable. Writes are admitted in order of submission, many may be in flight, and `written`
+// moves over them in that order only: it never passes a write that is not complete. So all that
+// was acknowledged, and nothing else, lies below it at any time.
+//
+// A write that fails seals its zone: the zone becomes full as if finished, `written` stays at the
+// failed write's first LBA, what lies before stays readable, and the writes behind it fail too.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "zone/io.h"
+#include "zone/zone_state_machine.h"
+
+namespace furrow {
+
+// What of a zone survives its device being closed. Open and closed zones differ only in memory.
+struct ZoneRecord {
+  enum class Class : std::uint8_t { writable, full, read_only, offline };
+  Class kind = Class::writable;
+  std::uint32_t generation = 0;  // grows with each reset
+  std::uint64_t written_lbas = 0;
+};
+
+// Where a table keeps its records over a restart. Called with at most one thread in a zone.
+class ZoneStore {
+ public:
+  virtual ~ZoneStore() = default;
+  virtual void save(ZoneId zone, const ZoneRecord& record) = 0;
+};
+
+class ZoneTable {
+ public:
+  // `store` may be null, and outlives the table. All zones start empty, generation 0.
+  ZoneTable(const Geometry& geometry, ZoneStore* store);
+
+  // Before use: what an earlier run left. `reason` as in ZoneInfo.
+  void load(ZoneId zone, const ZoneRecord& record, const char* reason = "");
+
+  // --- writes ---
+  struct Admission {
+    std::uint16_t status = nvme_status::kSuccess;  // when not success, nothing was admitted
+    Lba lba;                                       // the first LBA to write
+    bool held = false;  // do not touch the medium before held(zone) is false
+  };
+  // Admits a write at io.lba, or an append. Each admitted write is ended exactly once, below.
+  Admission admit(const Io& io);
+  enum class End : std::uint8_t {
+    done,    // readable, recorded: acknowledge it
+    wait,    // an earlier write is in flight: try again later
+    failed,  // an earlier write failed: fail this one too
+  };
+  // The data of an admitted write at `lba` is on the medium.
+  End end_write(ZoneId zone, Lba lba, std::uint64_t lba_count);
+  // An admitted write failed: seals the zone. `reason` as in ZoneInfo.
+  void fail_write(ZoneId zone, Lba lba, const char* reason);
+
+  // --- zone management --- (op: open, close, finish, reset)
+  // `busy`, when the answer is refused because writes are in flight in the zone.
+  Status manage(Io::Op op, ZoneId zone);
+
+  // --- reads ---
+  bool offline(ZoneId zone) const {
+    return state_of(entry(zone).control.load()) == ZoneState::offline;
+  }
+  // LBAs from the zone's start that are readable data; beyond, there are zeroes.
+  std::uint64_t written_lbas(ZoneId zone) const {
+    return entry(zone).written.load(std::memory_order_acquire);
+  }
+  ZoneInfo info(ZoneId zone) const;
+  std::vector<ZoneInfo> report() const;
+
+  // --- giving back the space of reset zones ---
+  // Succeeds for an empty zone. Until release(), writes to it are admitted as `held`.
+  bool hold_if_empty(ZoneId zone);
+  void release(ZoneId zone);
+  bool held(ZoneId zone) const { return (entry(zone).control.load() & kHeld) != 0; }
+
+ private:
+  // control: next (32 bits) | writes in flight (24) | held (1) | state (4).
+  static constexpr std::uint64_t kHeld = 1u << 4;
+  static constexpr unsigned kInFlightShift = 8;
+  static constexpr std::uint64_t kInFlightOne = std::uint64_t{1} << kInFlightShift;
+  static constexpr std::uint64_t kInFlightMask = 0xFFFFFFu;
+  static constexpr unsigned kNextShift = 32;
+  static constexpr std::uint64_t kNotSealed = ~std::uint64_t{0};
+
+  struct alignas(64) Entry {
+    std::atomic<std::uint64_t> control{static_cast<std::uint64_t>(ZoneState::empty)};
+    std::atomic<std::uint64_t> written{0};
+    std::atomic<std::uint64_t> sealed_at{kNotSealed};  // offset of the first write that failed
+    std::atomic<const char*> reason{""};
+    std::uint32_t generation = 0;  // of whoever may save the record
+    bool finished = false;         // likewise: full by finish or seal, not by its last write
+  };
+
+  static ZoneState state_of(std::uint64_t control) { return static_cast<ZoneState>(control & 0xF); }
+  static std::uint64_t next_of(std::uint64_t control) { return control >> kNextShift; }
+  static std::uint64_t in_flight_of(std::uint64_t control) {
+    return control >> kInFlightShift & kInFlightMask;
+  }
+  static std::uint64_t with(std::uint64_t control, ZoneState state, std::uint64_t next) {
+    return (control & ((kInFlightMask << kInFlightShift) | kHeld)) |
+           static_cast<std::uint64_t>(state) | next << kNextShift;
+  }
+  Entry& entry(ZoneId zone) { return entries_[zone.value]; }
+  const Entry& entry(ZoneId zone) const { return entries_[zone.value]; }
+
+  std::optional<Admission> admit_open(const Io& io);  // the way without a lock
+  Admission admit_locked(const Io& io);
+  void apply_locked(const ZoneView& before, const ZoneDecision& decision);
+  void close_one_locked(ZoneId except);
+  void save(ZoneId zone, const Entry& entry, std::uint64_t written_lbas);
+  ZoneUsage usage_locked() const;
+
+  const Geometry geometry_;
+  const ZoneStateMachine machine_;
+  ZoneStore* const store_;
+  std::unique_ptr<Entry[]> entries_;
+  mutable std::mutex mutex_;
+  std::uint32_t open_ = 0;               // under mutex_
+  std::uint32_t active_ = 0;             // under mutex_
+  std::vector<ZoneId> implicitly_open_;  // under mutex_; oldest first
+};
+
+}  // namespace furrow
