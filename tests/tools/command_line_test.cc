@@ -1,0 +1,76 @@
+// Establishes how sizes, endpoints and keys are read from the command line and printed, with every
+// kind of text that must be refused.
+#include "tools/command_line.h"
+
+#include <gtest/gtest.h>
+
+namespace furrow::tools {
+namespace {
+
+TEST(ParseSize, TakesIntegersWithBinaryUnits) {
+  EXPECT_EQ(*parse_size("0"), 0u);
+  EXPECT_EQ(*parse_size("4096"), 4096u);
+  EXPECT_EQ(*parse_size("3KiB"), 3072u);
+  EXPECT_EQ(*parse_size("512MiB"), 512ull << 20);
+  EXPECT_EQ(*parse_size("7GiB"), 7ull << 30);
+  EXPECT_EQ(*parse_size("2TiB"), 2ull << 40);
+  EXPECT_EQ(*parse_size("16777215TiB"), 16777215ull << 40);
+}
+
+TEST(ParseSize, RefusesEverythingElse) {
+  for (const char* text : {"", "KiB", "-1", "+1", "1.5GiB", "1GB", "1 GiB", "1gib", "1GiBx", " 1",
+                           "16777216TiB", "18446744073709551616"}) {
+    EXPECT_EQ(parse_size(text).status().code(), Code::invalid_argument) << text;
+  }
+}
+
+TEST(ParseEndpoint, TakesHostAndPort) {
+  EXPECT_EQ(parse_endpoint("127.0.0.1:4420")->host, "127.0.0.1");
+  EXPECT_EQ(parse_endpoint("127.0.0.1:4420")->port, 4420);
+  EXPECT_EQ(parse_endpoint("localhost:0")->port, 0);
+  EXPECT_EQ(parse_endpoint("[::1]:65535")->host, "::1");
+  EXPECT_EQ(parse_endpoint("[::1]:65535")->port, 65535);
+}
+
+TEST(ParseEndpoint, RefusesEverythingElse) {
+  for (const char* text : {"", ":", ":4420", "host", "host:", "host:65536", "host:-1", "host:4420x",
+                           "::1:4420", "[]:1"}) {
+    EXPECT_EQ(parse_endpoint(text).status().code(), Code::invalid_argument) << text;
+  }
+}
+
+TEST(ParseKey, TakesTextAndHexadecimal) {
+  EXPECT_EQ(*parse_key("k"), Key::from("k"));
+  EXPECT_EQ(*parse_key("sixteen-bytes-ok"), Key::from("sixteen-bytes-ok"));
+  EXPECT_EQ(*parse_key("0x6b"), Key::from("k"));
+  EXPECT_EQ(*parse_key("0x00ff"), Key::from(std::string_view("\0\xff", 2)));
+  EXPECT_EQ(*parse_key("0x000102030405060708090a0b0c0d0e0F"),
+            Key::from(std::string_view("\0\1\2\3\4\5\6\7\10\11\12\13\14\15\16\17", 16)));
+}
+
+TEST(ParseKey, RefusesWrongLengthsAndDigits) {
+  for (const char* text : {"", "seventeen-bytes-!", "0x", "0x1", "0xabc", "0xgg", "0x 1", "0x-1",
+                           "0x0102030405060708090a0b0c0d0e0f1011"}) {
+    EXPECT_EQ(parse_key(text).status().code(), Code::invalid_argument) << text;
+  }
+}
+
+TEST(FormatKey, IsReadBackAsItself) {
+  EXPECT_EQ(format_key(Key::from("plain-text")), "plain-text");
+  EXPECT_EQ(format_key(Key::from("a b")), "0x612062");
+  EXPECT_EQ(format_key(Key::from("0xab")), "0x30786162");
+  for (unsigned byte = 0; byte < 256; ++byte) {
+    const char text[] = {'a', static_cast<char>(byte)};
+    const Key key = Key::from(std::string_view(text, sizeof text));
+    EXPECT_EQ(*parse_key(format_key(key)), key) << byte;
+  }
+}
+
+TEST(Split, GivesThePieces) {
+  EXPECT_EQ(split("", ','), std::vector<std::string>());
+  EXPECT_EQ(split("a", ','), std::vector<std::string>{"a"});
+  EXPECT_EQ(split("a,b,", ','), (std::vector<std::string>{"a", "b"}));
+}
+
+}  // namespace
+}  // namespace furrow::tools

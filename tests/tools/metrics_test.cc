@@ -1,0 +1,61 @@
+// Establishes that /metrics is Prometheus text with a value for each counter of the snapshot, in
+// the units that the names promise, and one sample for each volume.
+#include "tools/metrics.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace furrow::tools {
+namespace {
+
+using testing::HasSubstr;
+
+ServerSnapshot two_volumes() {
+  ServerSnapshot snapshot;
+  snapshot.pool.recovery_us = 1'500'000;
+  snapshot.pool.zones_free = 7;
+  snapshot.target.commands = 42;
+  for (const char* name : {"pages", "other"}) {
+    VolumeSnapshot volume;
+    volume.info.options.name = name;
+    snapshot.volumes.push_back(volume);
+  }
+  snapshot.volumes[0].stats.gets = 5;
+  snapshot.volumes[1].usage.pages = 9;
+  return snapshot;
+}
+
+TEST(Metrics, HasEachVolumesCounters) {
+  const std::string text = metrics_text(two_volumes());
+  EXPECT_THAT(text, HasSubstr("# TYPE furrow_volume_gets_total counter\n"));
+  EXPECT_THAT(text, HasSubstr("furrow_volume_gets_total{volume=\"pages\"} 5\n"));
+  EXPECT_THAT(text, HasSubstr("furrow_volume_gets_total{volume=\"other\"} 0\n"));
+  EXPECT_THAT(text, HasSubstr("# TYPE furrow_volume_pages gauge\n"));
+  EXPECT_THAT(text, HasSubstr("furrow_volume_pages{volume=\"other\"} 9\n"));
+}
+
+TEST(Metrics, HasThePoolAndTheTarget) {
+  const std::string text = metrics_text(two_volumes());
+  EXPECT_THAT(text, HasSubstr("furrow_pool_recovery_seconds 1.5\n"));
+  EXPECT_THAT(text, HasSubstr("furrow_pool_zones_free 7\n"));
+  EXPECT_THAT(text, HasSubstr("furrow_target_commands_total 42\n"));
+}
+
+TEST(Metrics, EveryLineIsACommentOrASample) {
+  const std::string text = metrics_text(two_volumes());
+  std::size_t samples = 0;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = text.find('\n', at);
+    ASSERT_NE(end, std::string::npos);
+    const std::string line = text.substr(at, end - at);
+    at = end + 1;
+    if (line.starts_with("# ")) continue;
+    EXPECT_TRUE(line.starts_with("furrow_")) << line;
+    EXPECT_NE(line.find(' '), std::string::npos) << line;
+    ++samples;
+  }
+  EXPECT_GT(samples, 50u);
+}
+
+}  // namespace
+}  // namespace furrow::tools
