@@ -2,15 +2,18 @@
 //
 // Buckets are ranges of the high bits of KeyHash::order and split in place one after another
 // (linear hashing), so the table grows a bucket at a time and can be walked in listing order. An
-// entry is 14 bytes: device LBA (40 bits), length - 1 (22), checksum (32), tag (14), two flags, two
-// spare. The tag is the 14 bits of the hash below the first `bucket_bits`; splits beyond
-// the initial bits use the tag's own bits, so nothing is read from the medium to grow.
+// entry is 14 bytes: device LBA (40 bits), length - 1 (22), two flags, checksum (32), tag (16). The
+// tag is the 16 bits of the hash below the initial bits, which entries_max sets; splits beyond
+// those use the tag's own bits, so nothing is read from the medium to grow.
 //
 // Two keys may share bucket and tag: find() returns every candidate, and the caller tells them apart
-// by checksum and batch header.
+// by checksum and batch header. Of an index as full as entries_max said, one look-up in 65 to 130
+// gives a candidate that is another key.
 //
 // Threads: one owner changes the index; any number of threads call find() at the same time without
-// locks (a version in each bucket; a reader retries when a change passed under it).
+// locks (a version in each bucket; a reader retries when a change passed under it). Memory is taken
+// as entries come and given back as they go; std::bad_alloc when even the address space is gone, or
+// beyond twice entries_max.
 #pragma once
 
 #include <cstddef>
@@ -40,7 +43,8 @@ class Index {
   Index& operator=(const Index&) = delete;
 
   // Any thread. Writes the candidates of `order` number skip, skip+1, ... to `out`; returns how many
-  // there are from `skip` on (which may be more than fit).
+  // there are from `skip` on (which may be more than fit). Their order may change with any change of
+  // the index: who comes back for more must be ready to meet one twice, or to start over.
   unsigned find(std::uint64_t order, unsigned skip, std::span<IndexEntry> out) const;
 
   // The owner's thread.
@@ -49,8 +53,11 @@ class Index {
   bool erase(std::uint64_t order, std::uint64_t lba);
   bool replace(std::uint64_t order, std::uint64_t lba, const IndexEntry& entry);
 
-  // All entries of the bucket that holds `from`, and the first hash behind that bucket (0: it was
-  // the last). Any thread. For listing: names what to read from the medium.
+  // Puts into `out` (emptied first) the entries of the bucket that holds `from`, in no order, and
+  // returns the first hash behind that bucket (0: it was the last). Any thread. For listing: names
+  // what to read from the medium. Walking from 0 by what is returned gives each entry that stays
+  // once, whatever splits or merges meanwhile; called with another `from`, it leaves out most of
+  // what lies before `from`, not all.
   std::uint64_t bucket_entries(std::uint64_t from, std::vector<IndexEntry>& out) const;
 
   // Fills an empty index from records sorted by `order`, one for each page; faster than inserts.

@@ -6,29 +6,18 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <functional>
-#include <iostream>
 
 #include "log/metadata_format.h"
 #include "log/structure.h"
 #include "tests/log/random_structures.h"
+#include "tests/log/test_seed.h"
 
 namespace furrow {
 namespace {
 
 using Bytes = std::vector<std::byte>;
 using Decode = std::function<Status(std::span<const std::byte>)>;
-
-std::uint64_t test_seed() {
-  static const std::uint64_t seed = [] {
-    const char* text = std::getenv("FURROW_TEST_SEED");
-    const std::uint64_t value = text != nullptr ? std::strtoull(text, nullptr, 10) : 20261121;
-    std::cout << "FURROW_TEST_SEED=" << value << '\n';
-    return value;
-  }();
-  return seed;
-}
 
 template <class T>
 Status status_of(const Result<T>& result) {

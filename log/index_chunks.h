@@ -1,0 +1,166 @@
+// Chunks: where the index keeps the entries of a bucket, and ChunkStore, which allocates them with
+// next to no slack. Private to log/index.cc.
+//
+// A chunk of class k holds up to 4k entries as columns of 64-bit words: k words of tags, 4k of
+// positions, 2k of checksums, and one with the number of the bucket that it belongs to. Chunks of a
+// class lie densely in extents of its own: when one is freed, the last one of its class moves into
+// the hole (the bucket number says whose header then changes). So memory is taken only by chunks
+// in use, the open end of each class, and a page or so of slack there.
+//
+// Threads: one owner changes; readers read words of any chunk at any time, also of freed ones, and
+// find out afterwards, from the bucket's header, whether what they read was of use. For that to
+// work without fences every word is loaded with acquire and stored with release order (plain moves
+// on x86): a reader that sees a word's new content also sees the header change that came before.
+#pragma once
+
+#include <atomic>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "log/reserved_memory.h"
+
+namespace furrow {
+
+inline std::uint64_t load_word(const std::uint64_t& word) {
+  return std::atomic_ref<std::uint64_t>(const_cast<std::uint64_t&>(word))
+      .load(std::memory_order_acquire);
+}
+inline void store_word(std::uint64_t& word, std::uint64_t value) {
+  std::atomic_ref<std::uint64_t>(word).store(value, std::memory_order_release);
+}
+
+struct ChunkEntry {
+  std::uint16_t tag = 0;
+  std::uint64_t position = 0;
+  std::uint32_t checksum = 0;
+};
+
+// The columns of one chunk. `k` may be 0: then there is no memory behind it.
+class Chunk {
+ public:
+  static constexpr unsigned kEntriesPerClass = 4;
+  static constexpr std::uint64_t words(unsigned k) { return 7 * std::uint64_t{k} + 1; }
+  static constexpr unsigned class_of(unsigned entries) {
+    return (entries + kEntriesPerClass - 1) / kEntriesPerClass;
+  }
+
+  Chunk(std::uint64_t* words, unsigned k) : words_(words), k_(k) {}
+
+  std::uint16_t tag(unsigned i) const {
+    return static_cast<std::uint16_t>(load_word(words_[i / 4]) >> (i % 4 * 16));
+  }
+  std::uint64_t position(unsigned i) const { return load_word(words_[k_ + i]); }
+  std::uint32_t checksum(unsigned i) const {
+    return static_cast<std::uint32_t>(load_word(words_[5 * k_ + i / 2]) >> (i % 2 * 32));
+  }
+  ChunkEntry entry(unsigned i) const { return {tag(i), position(i), checksum(i)}; }
+  std::uint32_t bucket() const { return static_cast<std::uint32_t>(load_word(words_[7 * k_])); }
+
+  void set(unsigned i, const ChunkEntry& entry) {
+    set_lane(words_[i / 4], i % 4 * 16, 0xffff, entry.tag);
+    set_place(i, entry.position, entry.checksum);
+  }
+  void set_place(unsigned i, std::uint64_t position, std::uint32_t checksum) {
+    store_word(words_[k_ + i], position);
+    set_lane(words_[5 * k_ + i / 2], i % 2 * 32, 0xffffffff, checksum);
+  }
+  void set_bucket(std::uint32_t bucket) { store_word(words_[7 * k_], bucket); }
+  // The first `count` entries of a chunk of any class; lanes behind them may be copied along.
+  void copy_from(const Chunk& from, unsigned count) {
+    copy(words_, from.words_, (count + 3) / 4);
+    copy(words_ + k_, from.words_ + from.k_, count);
+    copy(words_ + 5 * k_, from.words_ + 5 * from.k_, (count + 1) / 2);
+  }
+
+  // Calls found(i) for each of the first `count` entries that has the tag.
+  template <class Found>
+  void scan(unsigned count, std::uint16_t tag, Found&& found) const {
+    constexpr std::uint64_t kLanes = 0x0001000100010001, kLow = 0x7fff * kLanes;
+    const std::uint64_t pattern = tag * kLanes;
+    const unsigned words = class_of(count);
+    for (unsigned line = 8; line < words; line += 8) __builtin_prefetch(words_ + line);
+    for (unsigned w = 0; w < words; ++w) {
+      // A lane of `differs` is zero where the tag matches; its top bit of `hits` is set then.
+      const std::uint64_t differs = load_word(words_[w]) ^ pattern;
+      std::uint64_t hits = ~(((differs & kLow) + kLow) | differs | kLow);
+      for (; hits != 0; hits &= hits - 1) {
+        const unsigned i = w * 4 + static_cast<unsigned>(std::countr_zero(hits)) / 16;
+        if (i < count) found(i);
+      }
+    }
+  }
+
+  static void copy(std::uint64_t* to, const std::uint64_t* from, std::uint64_t count) {
+    for (std::uint64_t i = 0; i < count; ++i) store_word(to[i], load_word(from[i]));
+  }
+
+ private:
+  static void set_lane(std::uint64_t& word, unsigned shift, std::uint64_t mask,
+                       std::uint64_t value) {
+    store_word(word, (load_word(word) & ~(mask << shift)) | value << shift);
+  }
+  std::uint64_t* words_;
+  std::uint64_t k_;
+};
+
+class ChunkStore {
+ public:
+  using Ref = std::uint32_t;  // a chunk's offset, in units that make the whole reservation fit
+  static constexpr std::uint64_t kExtentBytes = 256 << 10;
+  static constexpr unsigned kClassMax = kExtentBytes / 8 / 7 - 1;
+  static_assert(Chunk::words(kClassMax) * 8 <= kExtentBytes);
+
+  explicit ChunkStore(std::uint64_t bytes_max);
+
+  Chunk chunk(Ref ref, unsigned k) const {
+    return {memory_.words() + (std::uint64_t{ref} << unit_shift_), k};
+  }
+  const void* address(Ref ref) const {
+    return memory_.words() + (std::uint64_t{ref} << unit_shift_);
+  }
+
+  // A chunk with undefined contents. Throws std::bad_alloc beyond what the constructor promised.
+  Ref allocate(unsigned k);
+
+  // Frees a chunk that no header names any more. When another one moved into its place, the
+  // caller writes the new place into that one's bucket header, and only then calls trim().
+  struct Moved {
+    std::uint32_t bucket;
+    Ref to;
+  };
+  std::optional<Moved> free(unsigned k, Ref ref);
+  void trim(unsigned k);
+
+  // DRAM in use, this object included. Any thread.
+  std::uint64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
+
+ private:
+  struct Class {
+    std::vector<std::uint32_t> extents;
+    std::uint64_t slots = 0;          // in use: the first ones
+    std::uint64_t slots_touched = 0;  // whose pages were not given back
+    std::uint64_t bytes = 0;          // of those pages
+  };
+  std::uint64_t slot_words(unsigned k) const {
+    const std::uint64_t unit = std::uint64_t{1} << unit_shift_;
+    return (Chunk::words(k) + unit - 1) / unit * unit;
+  }
+  std::uint64_t slots_per_extent(unsigned k) const { return kExtentBytes / 8 / slot_words(k); }
+  std::uint64_t touched_bytes(unsigned k, std::uint64_t slots) const;
+  void count_touched(Class& of_size, unsigned k);
+  Ref slot_ref(unsigned k, std::uint64_t slot) const;
+  std::uint32_t take_extent();
+
+  unsigned unit_shift_ = 0;  // words in a unit, as a power of two
+  ReservedMemory memory_;
+  std::vector<Class> classes_;  // by k, as many as are needed
+  std::vector<std::uint32_t> free_extents_;
+  std::uint32_t extents_used_ = 0;  // ever
+  std::uint64_t touched_bytes_ = 0;
+  std::atomic<std::uint64_t> bytes_{0};
+};
+
+}  // namespace furrow

@@ -1,0 +1,32 @@
+// ReservedMemory: address space of which only the touched pages take memory. Private to log/.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace furrow {
+
+class ReservedMemory {
+ public:
+  // At least `bytes_min`, if it can be had `bytes`. Throws std::bad_alloc when even that little
+  // address space is refused (ulimit -v).
+  ReservedMemory(std::uint64_t bytes, std::uint64_t bytes_min);
+  ~ReservedMemory();
+  ReservedMemory(const ReservedMemory&) = delete;
+  ReservedMemory& operator=(const ReservedMemory&) = delete;
+
+  std::uint64_t* words() const { return words_; }
+  std::uint64_t bytes() const { return bytes_; }
+  // Gives the pages of [from, to) back; both page-aligned offsets in bytes. They read as zero then.
+  void release(std::uint64_t from, std::uint64_t to);
+  static std::uint64_t page_bytes();
+  static std::uint64_t round_to_pages(std::uint64_t bytes) {
+    return (bytes + page_bytes() - 1) / page_bytes() * page_bytes();
+  }
+
+ private:
+  std::uint64_t* words_ = nullptr;
+  std::uint64_t bytes_ = 0;
+};
+
+}  // namespace furrow
