@@ -97,15 +97,17 @@ inline constexpr std::uint16_t kSuccess = 0x000, kInvalidOpcode = 0x001, kInvali
                                kDataSglLengthInvalid = 0x00F, kSglTypeInvalid = 0x011,
                                kSglOffsetInvalid = 0x016, kHostIdInconsistent = 0x018,
                                kKeepAliveExpired = 0x019, kKeepAliveInvalid = 0x01A,
-                               kTransientTransportError = 0x022, kInvalidIoCommandSet = 0x02C,
+                               kCommandInterrupted = 0x021, kTransientTransportError = 0x022,
+                               kInvalidIoCommandSet = 0x02C,
                                // Key Value Command Set.
     kCapacityExceeded = 0x081, kNamespaceNotReady = 0x082, kReservationConflict = 0x083,
                                kFormatInProgress = 0x084, kInvalidValueSize = 0x085,
                                kInvalidKeySize = 0x086, kKeyNotFound = 0x087, kUnrecovered = 0x088,
                                kKeyExists = 0x089,
                                // Command specific.
-    kAsyncEventLimit = 0x105, kInvalidLogPage = 0x109, kFeatureNotSaveable = 0x10D,
-                               kFeatureNotChangeable = 0x10E, kFeatureNotNamespaceSpecific = 0x10F,
+    kAbortLimit = 0x103, kAsyncEventLimit = 0x105, kInvalidLogPage = 0x109,
+                               kFeatureNotSaveable = 0x10D, kFeatureNotChangeable = 0x10E,
+                               kFeatureNotNamespaceSpecific = 0x10F,
                                kCommandSetCombinationRejected = 0x12B,
                                // Fabrics.
     kIncompatibleFormat = 0x180, kControllerBusy = 0x181, kConnectInvalidParameters = 0x182,

@@ -1,0 +1,55 @@
+// BufferPool: the page buffers of one reactor, in one aligned slab that the device can be told of
+// (registered) once. Three sizes; a command takes the smallest that fits and is free.
+//
+// Threads: one. Nothing is allocated after construction.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "zone/aligned_buffer.h"
+
+namespace furrow::transport {
+
+class BufferPool {
+ public:
+  static constexpr std::uint32_t kSmallBytes = 16u << 10;
+  static constexpr std::uint32_t kMediumBytes = 64u << 10;
+  static constexpr std::uint32_t kLargeExtraBytes = 64u << 10;  // room for List's scratch
+  static constexpr unsigned kClasses = 3;
+  static constexpr std::uint32_t kBuffersMin = 4;  // of a class
+
+  struct Buffer {
+    std::byte* data = nullptr;  // null: none is free
+    std::uint32_t bytes = 0;
+  };
+
+  // `bytes_max`: of the slab (a quarter small, a quarter medium, the rest large; at least
+  // kBuffersMin of each). `transfer_bytes_max`: the longest transfer of a command.
+  BufferPool(std::uint64_t bytes_max, std::uint32_t transfer_bytes_max);
+
+  std::uint32_t bytes_max() const { return classes_[kClasses - 1].buffer_bytes; }
+  unsigned class_of(std::uint32_t bytes) const;  // bytes <= bytes_max()
+  // A buffer of class `wanted` or larger.
+  Buffer take(unsigned wanted);
+  // Returns the class that has one more free buffer.
+  unsigned give(std::byte* data);
+  bool all_free() const;
+  iovec slab() { return {slab_.data(), slab_.size()}; }
+
+ private:
+  struct Class {
+    std::uint32_t buffer_bytes = 0;
+    std::uint32_t count = 0;
+    std::byte* begin = nullptr;
+    std::vector<std::byte*> free;
+  };
+  std::array<Class, kClasses> classes_;
+  AlignedBuffer slab_;
+};
+
+}  // namespace furrow::transport

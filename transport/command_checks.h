@@ -1,0 +1,53 @@
+// Checks that every command goes through, and what a status means for a retry.
+#pragma once
+
+#include <cstdint>
+
+#include "transport/connection.h"
+#include "transport/nvme.h"
+
+namespace furrow::transport {
+
+// FUSE and PSDT (Base specification, figure "Command Dword 0"): no fused operation is supported,
+// and a fabrics host describes data by an SGL.
+inline std::uint16_t check_command(const nvme::Sqe& command) {
+  if ((command.flags & nvme::kFuseMask) != 0) return nvme::sc::kInvalidField;
+  if ((command.flags & nvme::kPsdtMask) != nvme::kPsdtSgl) return nvme::sc::kInvalidField;
+  return nvme::sc::kSuccess;
+}
+
+// The SGL descriptor of a command that transfers data. Of no data, it says nothing that matters.
+inline std::uint16_t check_sgl(const Request& request) {
+  const nvme::Sqe& command = request.command;
+  if (request.data_bytes == 0) return nvme::sc::kSuccess;
+  if (command.sgl_type == nvme::kSglTransport) return nvme::sc::kSuccess;
+  if (command.sgl_type != nvme::kSglInCapsule) return nvme::sc::kSglTypeInvalid;
+  if (command.sgl_address != 0) return nvme::sc::kSglOffsetInvalid;  // ICDOFF is 0
+  if (!request.data_in_capsule) return nvme::sc::kDataSglLengthInvalid;
+  return nvme::sc::kSuccess;
+}
+
+// Bits 1:0 of an opcode (or of a fabrics command type) say whether data is transferred.
+inline bool transfers_data(std::uint8_t opcode) { return (opcode & 3) != 0; }
+
+// The DNR bit: set when the same command must fail again. Never on what time can heal.
+inline bool do_not_retry(std::uint16_t status) {
+  switch (status) {
+    case nvme::sc::kSuccess:
+    case nvme::sc::kInternalError:
+    case nvme::sc::kAbortRequested:
+    case nvme::sc::kAbortedSqDeletion:
+    case nvme::sc::kCommandInterrupted:
+    case nvme::sc::kTransientTransportError:
+    case nvme::sc::kCapacityExceeded:
+    case nvme::sc::kNamespaceNotReady:
+    case nvme::sc::kAsyncEventLimit:
+    case nvme::sc::kAbortLimit:
+    case nvme::sc::kControllerBusy:
+      return false;
+    default:
+      return true;
+  }
+}
+
+}  // namespace furrow::transport

@@ -1,0 +1,235 @@
+#include "transport/controller.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "transport/reactor_impl.h"
+
+namespace furrow::transport {
+
+namespace sc = nvme::sc;
+
+namespace {
+constexpr std::uint64_t kNsPerMs = 1'000'000;
+}
+
+Controller::Controller(SubsystemImpl& subsystem, ReactorImpl& reactor, Kind kind, std::uint16_t id,
+                       Host host, std::uint32_t kato_ms)
+    : subsystem_(subsystem),
+      reactor_(reactor),
+      kind_(kind),
+      id_(id),
+      host_(std::move(host)),
+      queues_granted_(subsystem.options().io_queues_max),
+      kato_ms_(kato_ms) {
+  quiesce_timer_.self = this;
+  quiesce_timer_.fire = [](Timer& timer) { static_cast<OwnTimer&>(timer).self->fail_controller(); };
+  keep_alive_timer_.self = this;
+  keep_alive_timer_.fire = [](Timer& timer) {
+    static_cast<OwnTimer&>(timer).self->keep_alive_tick();
+  };
+}
+
+Controller::~Controller() {
+  FURROW_CHECK(quiesce_timer_.heap_slot < 0 && keep_alive_timer_.heap_slot < 0);
+}
+
+void Controller::start() { arm_keep_alive(); }
+
+void Controller::end() {
+  if (state_ == State::ended) return;
+  state_ = State::ended;
+  reactor_.executor().stop(quiesce_timer_);
+  reactor_.executor().stop(keep_alive_timer_);
+  abort_async_events();
+  close_io_queues();
+}
+
+// Configuration: the CC and CSTS properties (Base specification, 3.1.3 and 3.5).
+
+std::uint16_t Controller::check_enable(std::uint32_t cc) const {
+  const auto field = [cc](std::uint32_t shift, std::uint32_t mask) { return (cc >> shift) & mask; };
+  if (field(nvme::kCcMpsShift, 15) != 0 || field(nvme::kCcAmsShift, 7) != 0) {
+    return sc::kInvalidField;  // CAP offers 4 KiB pages and round robin only
+  }
+  const std::uint32_t css = field(nvme::kCcCssShift, 7);
+  if (css != nvme::kCssNvm && css != nvme::kCssAll && css != nvme::kCssAdminOnly) {
+    return sc::kInvalidField;
+  }
+  const std::uint32_t sqes = field(nvme::kCcIosqesShift, 15),
+                      cqes = field(nvme::kCcIocqesShift, 15);
+  if ((sqes != 0 && sqes != 6) || (cqes != 0 && cqes != 4)) return sc::kInvalidField;
+  return sc::kSuccess;
+}
+
+std::uint16_t Controller::set_configuration(std::uint32_t cc) {
+  const bool enable = (cc & nvme::kCcEnable) != 0, enabled = (cc_ & nvme::kCcEnable) != 0;
+  const std::uint32_t shutdown = (cc >> nvme::kCcShnShift) & 3;
+  const std::uint32_t shutdown_before = (cc_ >> nvme::kCcShnShift) & 3;
+  if (state_ == State::failed) return sc::kCommandSequenceError;
+  if (enable && !enabled) {
+    if (state_ == State::quiescing) return sc::kCommandSequenceError;
+    if (const auto status = check_enable(cc); status != sc::kSuccess) return status;
+    kv_enabled_.store(((cc >> nvme::kCcCssShift) & 7) == nvme::kCssAll, std::memory_order_relaxed);
+    csts_ = nvme::kCstsReady;
+    state_ = State::ready;
+    const std::lock_guard lock(subsystem_.mutex());
+    shared.accepts_io = true;
+  }
+  cc_ = cc;
+  const bool reset = !enable && enabled;
+  const bool shut_down = shutdown != 0 && shutdown_before == 0;
+  if (reset) reset_pending_ = true;
+  if (shut_down) {
+    shutdown_pending_ = true;
+    csts_ = (csts_ & ~(3u << nvme::kCstsShstShift)) | (1u << nvme::kCstsShstShift);
+  }
+  if ((reset || shut_down) && state_ != State::quiescing) begin_quiesce();
+  return sc::kSuccess;
+}
+
+// The I/O queues go first, with everything that is in flight on them; only then may CSTS say that
+// the controller stopped.
+void Controller::begin_quiesce() {
+  state_ = State::quiescing;
+  bool none;
+  {
+    const std::lock_guard lock(subsystem_.mutex());
+    shared.accepts_io = false;
+    shared.quiescing = true;
+    none = shared.queues.size() == 1;
+  }
+  if (none) return quiesced();
+  reactor_.executor().start(quiesce_timer_, kQuiesceTimeoutMs * kNsPerMs);
+  close_io_queues();
+}
+
+void Controller::quiesced() {
+  if (state_ != State::quiescing) return;
+  {
+    const std::lock_guard lock(subsystem_.mutex());
+    shared.quiescing = false;
+  }
+  reactor_.executor().stop(quiesce_timer_);
+  state_ = State::shut_down;
+  if (std::exchange(shutdown_pending_, false)) {
+    csts_ = (csts_ & ~(3u << nvme::kCstsShstShift)) | (2u << nvme::kCstsShstShift);
+  }
+  if (std::exchange(reset_pending_, false) || (cc_ & nvme::kCcEnable) == 0) {
+    state_ = State::disabled;
+    csts_ &= ~nvme::kCstsReady;
+    kv_enabled_.store(false, std::memory_order_relaxed);
+    reset_features();
+    abort_async_events();
+  }
+}
+
+void Controller::fail_controller() {
+  csts_ |= nvme::kCstsFatal;
+  state_ = State::failed;
+  close_io_queues();
+}
+
+void Controller::close_io_queues() {
+  const std::lock_guard lock(subsystem_.mutex());
+  shared.accepts_io = false;
+  for (const auto& [id, queue] : shared.queues) {
+    if (id == 0) continue;
+    queue->reactor->mailbox().send([queue = queue] { queue->reactor->close(*queue); });
+  }
+}
+
+// Keep alive (Base specification, 3.9): traffic based, so any command counts.
+
+void Controller::arm_keep_alive() {
+  const std::uint32_t unit = kKeepAliveGranularityMs;
+  idle_limit_ms_ = (kato_ms_ + unit - 1) / unit * unit;
+  if (idle_limit_ms_ == 0 && kind_ == Kind::discovery) idle_limit_ms_ = kDiscoveryIdleMs;
+  idle_ticks_ = 0;
+  traffic_seen_ = traffic();
+  Executor& executor = reactor_.executor();
+  if (idle_limit_ms_ == 0) return executor.stop(keep_alive_timer_);
+  executor.start(keep_alive_timer_, idle_limit_ms_ * kNsPerMs / kKeepAliveTicks);
+}
+
+std::uint32_t Controller::traffic() const {
+  const std::lock_guard lock(subsystem_.mutex());
+  std::uint32_t sum = 0;
+  for (const auto& [id, queue] : shared.queues) {
+    sum += queue->traffic.load(std::memory_order_relaxed);
+  }
+  return sum;
+}
+
+void Controller::keep_alive_tick() {
+  const std::uint32_t now = traffic();
+  idle_ticks_ = now == traffic_seen_ ? idle_ticks_ + 1 : 0;
+  traffic_seen_ = now;
+  if (idle_ticks_ < kKeepAliveTicks) {
+    return reactor_.executor().start(keep_alive_timer_,
+                                     idle_limit_ms_ * kNsPerMs / kKeepAliveTicks);
+  }
+  subsystem_.count_keep_alive_expired();
+  nvme::Cqe expired;
+  expired.set_status(sc::kKeepAliveExpired);
+  errors_.add(nvme::Sqe{}, 0, expired.status);
+  fail_controller();
+  std::shared_ptr<Queue> admin;
+  {
+    const std::lock_guard lock(subsystem_.mutex());
+    admin = shared.queues.at(0);
+  }
+  reactor_.close(*admin);
+}
+
+// Asynchronous events (Base specification, 5.2).
+
+void Controller::async_event(Request& request) {
+  if (async_event_count_ == kAsyncEventsMax) return fail(request, sc::kAsyncEventLimit);
+  async_events_[async_event_count_++] = &request;
+  send_events();
+}
+
+void Controller::raise(Event event) {
+  static constexpr std::uint32_t kEnabledBy[kEvents] = {1u << 8, 1u << 31};  // feature 0Bh
+  const auto index = static_cast<unsigned>(event);
+  if ((async_event_config_ & kEnabledBy[index]) == 0) return;
+  event_pending_[index] = true;
+  send_events();
+}
+
+void Controller::send_events() {
+  // DW0: type 7:0 (2: notice), information 15:8, log page 23:16.
+  static constexpr std::uint32_t kDw0[kEvents] = {
+      2u | 0x00u << 8 | std::uint32_t{nvme::lid::kChangedNamespaces} << 16,
+      2u | 0xF0u << 8 | std::uint32_t{nvme::lid::kDiscovery} << 16};
+  for (unsigned i = 0; i < kEvents; ++i) {
+    if (!event_pending_[i] || event_masked_[i] || async_event_count_ == 0) continue;
+    event_pending_[i] = false;
+    event_masked_[i] = true;
+    Request& request = *async_events_[0];
+    --async_event_count_;
+    std::copy_n(async_events_.begin() + 1, async_event_count_, async_events_.begin());
+    succeed(request, kDw0[i]);
+  }
+}
+
+void Controller::abort_async_events() {
+  while (async_event_count_ > 0) {
+    fail(*async_events_[--async_event_count_], sc::kAbortedSqDeletion);
+  }
+  event_pending_ = {};
+  event_masked_ = {};
+}
+
+void Controller::namespaces_changed(const std::vector<std::uint32_t>& nsids) {
+  if (kind_ == Kind::discovery || state_ == State::ended) return;
+  changed_namespaces_.insert(nsids.begin(), nsids.end());
+  raise(Event::namespaces);
+}
+
+void Controller::discovery_changed() {
+  if (kind_ == Kind::discovery && state_ != State::ended) raise(Event::discovery);
+}
+
+}  // namespace furrow::transport

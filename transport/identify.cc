@@ -1,0 +1,218 @@
+// Identify data structures (Base specification 2.0, 5.17; Key Value Command Set 1.0, 4.1.5).
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <string_view>
+
+#include "transport/reactor_impl.h"
+
+namespace furrow::transport {
+
+namespace sc = nvme::sc;
+
+namespace {
+
+// Identify Controller or Namespace Structure (CNS) values.
+enum Cns : std::uint8_t {
+  kNamespace = 0x00,
+  kController = 0x01,
+  kActiveNamespaces = 0x02,
+  kNamespaceDescriptors = 0x03,
+  kNamespaceOfCommandSet = 0x05,
+  kControllerOfCommandSet = 0x06,
+  kActiveNamespacesOfCommandSet = 0x07,
+  kNamespaceIndependent = 0x08,
+  kControllersOfNamespace = 0x12,
+  kControllers = 0x13,
+  kCommandSets = 0x1C,
+};
+
+constexpr std::uint32_t kKvVersion = 0x00010000;  // 1.0
+constexpr std::uint8_t kShared = 1;               // NMIC: more than one controller may attach
+constexpr std::uint8_t kLbaShift = 12;            // unit of CNS 00h's sizes
+
+template <class T>
+void put(std::vector<std::byte>& page, std::size_t offset, const T& value) {
+  std::memcpy(page.data() + offset, &value, sizeof(value));
+}
+
+// ASCII, left-justified, padded with spaces (Base specification, 1.8).
+template <std::size_t kSize>
+void put_text(char (&field)[kSize], std::string_view text) {
+  std::memset(field, ' ', kSize);
+  std::memcpy(field, text.data(), std::min(text.size(), kSize));
+}
+
+void kv_namespace(const Namespace& ns, std::vector<std::byte>& page) {
+  nvme::IdentifyNamespaceKv out;
+  out.nsze = ns.size_bytes();
+  out.nuse = ns.store->usage().live_bytes;
+  out.nmic = kShared;
+  out.novg = ns.lba_bytes;
+  std::copy(ns.uuid.begin(), ns.uuid.end(), out.nguid);
+  out.kvf[0].kml = Key::kBytesMax;
+  out.kvf[0].vml = ns.value_bytes_max;
+  put(page, 0, out);
+}
+
+// CNS 00h of a KV namespace: it has no blocks; sizes in units of 4 KiB and the identifiers, for
+// tools that ask every namespace for this structure.
+void generic_namespace(const Namespace& ns, std::vector<std::byte>& page) {
+  const std::uint64_t size = ns.size_bytes() >> kLbaShift;
+  const std::uint64_t used = (ns.store->usage().live_bytes + 4095) >> kLbaShift;
+  put(page, 0, size);                              // NSZE
+  put(page, 8, size);                              // NCAP
+  put(page, 16, std::min(used, size));             // NUSE
+  put(page, 30, kShared);                          // NMIC
+  put(page, 104, ns.uuid);                         // NGUID
+  put(page, 128, std::uint32_t{kLbaShift} << 16);  // LBAF0: LBADS
+}
+
+void independent_namespace(std::vector<std::byte>& page) {
+  put(page, 1, kShared);           // NMIC
+  put(page, 14, std::uint8_t{1});  // NSTAT.NRDY
+}
+
+void namespace_descriptors(const Namespace& ns, std::vector<std::byte>& page) {
+  std::size_t at = 0;
+  const auto add = [&](std::uint8_t type, const auto& id) {
+    put(page, at, type);
+    put(page, at + 1, static_cast<std::uint8_t>(sizeof(id)));
+    put(page, at + 4, id);
+    at += 4 + sizeof(id);
+  };
+  add(nvme::kNidtNguid, ns.uuid);
+  add(nvme::kNidtUuid, ns.uuid);
+  add(nvme::kNidtCsi, nvme::csi::kKv);
+}
+
+}  // namespace
+
+nvme::IdentifyController Controller::identify_controller() const {
+  const SubsystemOptions& options = subsystem_.options();
+  const auto gauges = subsystem_.pool_gauges();
+  const bool discovery = kind_ == Kind::discovery;
+  nvme::IdentifyController out;
+  put_text(out.sn, subsystem_.serial());
+  put_text(out.mn, discovery ? "Furrow discovery" : "Furrow page server");
+  put_text(out.fr, "0.1");
+  out.cmic = 1u << 1;  // more than one controller
+  out.mdts = static_cast<std::uint8_t>(std::countr_zero(options.transfer_bytes_max) - 12);
+  out.cntlid = id_;
+  out.ver = 0x00020000;
+  out.oaes = discovery ? 1u << 31 : 1u << 8;  // discovery log, namespace attribute changes
+  out.ctratt = 1u << 0 | 1u << 6;             // 128-bit host identifier, TBKAS
+  out.cntrltype = discovery ? 2 : 1;
+  out.aerl = kAsyncEventsMax - 1;
+  out.elpe = ErrorLog::kEntries - 1;
+  out.lpa = 1u << 2;  // extended data: offsets
+  out.kas = kKeepAliveGranularityMs / 100;
+  out.maxcmd = static_cast<std::uint16_t>(options.io_queue_entries_max);
+  out.sgls = 1u << 0 | 1u << 20 | 1u << 21;  // SGLs; offset in the capsule; transport data block
+  const std::string_view nqn = discovery ? nvme::kDiscoveryNqn : std::string_view(subsystem_.nqn());
+  std::memcpy(out.subnqn, nqn.data(), nqn.size());
+  if (discovery) return out;
+  out.lpa |= 1u << 1;  // commands supported and effects
+  out.acl = kAbortsMax - 1;
+  out.frmw = 1u << 1 | 1u << 0;  // one slot, read-only
+  out.tnvmcap[0] = gauges.capacity_bytes;
+  out.unvmcap[0] = gauges.free_bytes;
+  out.sqes = 0x66;
+  out.cqes = 0x44;
+  out.nn = kNamespacesMax;
+  out.mnan = kNamespacesMax;
+  out.vwc = 1u << 0 | 2u << 1;  // a volatile write cache; Flush takes one namespace
+  out.ioccsz = (64 + options.in_capsule_bytes) / 16;
+  out.iorcsz = 1;
+  out.msdbd = 1;
+  out.ofcs = 1;  // Disconnect
+  return out;
+}
+
+std::uint16_t Controller::identify_page(const nvme::Sqe& command,
+                                        std::vector<std::byte>& page) const {
+  const auto cns = static_cast<std::uint8_t>(command.cdw10);
+  const auto csi = static_cast<std::uint8_t>(command.cdw11 >> 24);
+  if (cns == kController) {
+    put(page, 0, identify_controller());
+    return sc::kSuccess;
+  }
+  if (kind_ == Kind::discovery) return sc::kInvalidField;
+  switch (cns) {
+    case kNamespace:
+    case kNamespaceDescriptors:
+    case kNamespaceOfCommandSet:
+    case kNamespaceIndependent:
+      return identify_namespace_page(cns, command.nsid, csi, page);
+    case kActiveNamespaces:
+    case kActiveNamespacesOfCommandSet:
+    case kControllersOfNamespace:
+    case kControllers:
+      return identify_list_page(cns, command, page);
+    case kControllerOfCommandSet:
+      // Of the NVM command set all limits are "none": zeroes.
+      if (csi == nvme::csi::kKv) put(page, 0, kKvVersion);
+      return csi == nvme::csi::kKv || csi == nvme::csi::kNvm ? sc::kSuccess : sc::kInvalidField;
+    case kCommandSets:  // one combination: Key Value alone
+      put(page, 0, std::uint64_t{1} << nvme::csi::kKv);
+      return sc::kSuccess;
+    default:
+      return sc::kInvalidField;
+  }
+}
+
+std::uint16_t Controller::identify_namespace_page(std::uint8_t cns, std::uint32_t nsid,
+                                                  std::uint8_t csi,
+                                                  std::vector<std::byte>& page) const {
+  if (nsid == 0 || nsid > kNamespacesMax) return sc::kInvalidNamespaceOrFormat;
+  if (cns == kNamespaceOfCommandSet && csi > nvme::csi::kKv) return sc::kInvalidField;
+  const auto ns = kv_enabled() ? subsystem_.namespaces()->find(nsid) : nullptr;
+  if (ns == nullptr) {
+    // An inactive namespace is all zeroes, but it has no identification descriptors.
+    return cns == kNamespaceDescriptors ? sc::kInvalidNamespaceOrFormat : sc::kSuccess;
+  }
+  switch (cns) {
+    case kNamespace:
+      generic_namespace(*ns, page);
+      return sc::kSuccess;
+    case kNamespaceDescriptors:
+      namespace_descriptors(*ns, page);
+      return sc::kSuccess;
+    case kNamespaceIndependent:
+      independent_namespace(page);
+      return sc::kSuccess;
+    default:
+      if (csi != nvme::csi::kKv) return sc::kInvalidIoCommandSet;
+      kv_namespace(*ns, page);
+      return sc::kSuccess;
+  }
+}
+
+std::uint16_t Controller::identify_list_page(std::uint8_t cns, const nvme::Sqe& command,
+                                             std::vector<std::byte>& page) const {
+  if (cns == kControllersOfNamespace || cns == kControllers) {
+    if (cns == kControllersOfNamespace && subsystem_.namespaces()->find(command.nsid) == nullptr) {
+      return sc::kInvalidNamespaceOrFormat;
+    }
+    const auto ids = subsystem_.controller_ids(static_cast<std::uint16_t>(command.cdw10 >> 16));
+    const std::size_t count = std::min<std::size_t>(ids.size(), 2047);
+    put(page, 0, static_cast<std::uint16_t>(count));
+    for (std::size_t i = 0; i < count; ++i) put(page, 2 + 2 * i, ids[i]);
+    return sc::kSuccess;
+  }
+  const auto csi = static_cast<std::uint8_t>(command.cdw11 >> 24);
+  if (command.nsid >= nvme::kNsidAll - 1) return sc::kInvalidNamespaceOrFormat;
+  if (cns == kActiveNamespacesOfCommandSet && csi > nvme::csi::kKv) return sc::kInvalidField;
+  if (!kv_enabled() || (cns == kActiveNamespacesOfCommandSet && csi != nvme::csi::kKv)) {
+    return sc::kSuccess;
+  }
+  std::size_t at = 0;
+  for (const auto& ns : subsystem_.namespaces()->all()) {
+    if (ns->nsid <= command.nsid || at == page.size()) continue;
+    put(page, at, ns->nsid);
+    at += sizeof(ns->nsid);
+  }
+  return sc::kSuccess;
+}
+
+}  // namespace furrow::transport

@@ -1,0 +1,419 @@
+#include "transport/kv_commands.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "transport/command_checks.h"
+#include "transport/kv_list.h"
+#include "transport/reactor_impl.h"
+
+namespace furrow::transport {
+
+namespace sc = nvme::sc;
+
+namespace {
+
+std::uint8_t options_of(const nvme::Sqe& command) {
+  return static_cast<std::uint8_t>(command.cdw11 >> 8);
+}
+
+// Key bytes 0-7 are in CDW2-3, 8-15 in CDW14-15; bytes beyond the length are ignored. A length
+// above 16 gives an invalid key.
+Key key_of(const nvme::Sqe& command) {
+  Key key;
+  const auto length = static_cast<std::uint8_t>(command.cdw11);
+  if (length > Key::kBytesMax) return key;
+  std::uint32_t words[4] = {command.cdw2, command.cdw3, command.cdw14, command.cdw15};
+  std::memcpy(key.bytes.data(), words, length);
+  key.length = length;
+  return key;
+}
+
+std::uint16_t status_of(const PageOp& op) {
+  switch (op.status.code()) {
+    case Code::ok:
+      return sc::kSuccess;
+    case Code::not_found:
+      return sc::kKeyNotFound;
+    case Code::exists:
+      return sc::kKeyExists;
+    case Code::no_space:
+      return sc::kCapacityExceeded;
+    case Code::corrupt:
+      return sc::kUnrecovered;
+    case Code::io_error:
+      return op.kind == PageOp::Kind::put || op.kind == PageOp::Kind::remove ? sc::kInternalError
+                                                                             : sc::kUnrecovered;
+    case Code::too_large:
+      return sc::kInvalidValueSize;
+    case Code::busy:
+    case Code::late:
+      return sc::kNamespaceNotReady;
+    case Code::aborted:
+      return sc::kAbortRequested;
+    default:
+      return sc::kInternalError;
+  }
+}
+
+std::uint32_t round_up(std::uint32_t bytes, std::uint32_t to) { return (bytes + to - 1) / to * to; }
+
+void no_result_yet(PageOp&) {}  // everything happens in on_released
+
+}  // namespace
+
+KvCommands::KvCommands(ReactorImpl& reactor, std::unique_ptr<PageSession> session,
+                       std::uint64_t buffer_bytes_max, std::uint32_t transfer_bytes_max)
+    : reactor_(reactor),
+      session_(std::move(session)),
+      buffers_(buffer_bytes_max, transfer_bytes_max),
+      transfer_bytes_max_(transfer_bytes_max) {
+  // A kernel that will not pin this much (RLIMIT_MEMLOCK) serves unregistered buffers as well.
+  const iovec slab = buffers_.slab();
+  registered_ = session_->register_buffers({&slab, 1}).ok();
+}
+
+KvCommands::Handler KvCommands::handler(std::uint8_t opcode) {
+  switch (opcode) {
+    case nvme::kv::kStore:
+      return &KvCommands::store;
+    case nvme::kv::kRetrieve:
+      return &KvCommands::retrieve;
+    case nvme::kv::kDelete:
+      return &KvCommands::remove;
+    case nvme::kv::kExist:
+      return &KvCommands::exist;
+    case nvme::kv::kList:
+      return &KvCommands::list;
+    case nvme::kv::kFlush:
+      return &KvCommands::flush;
+    default:
+      return nullptr;
+  }
+}
+
+void KvCommands::execute(Request& request) {
+  request.context = nullptr;
+  request.buffer = nullptr;
+  const nvme::Sqe& command = request.command;
+  if (const auto status = check_command(command); status != sc::kSuccess) {
+    return complete(request, status);
+  }
+  LocalNamespace* ns = Queue::of(request).command_set_enabled ? find(command.nsid) : nullptr;
+  if (ns == nullptr) return complete(request, sc::kInvalidNamespaceOrFormat);
+  const Handler run = handler(command.opc);
+  if (run == nullptr) return complete(request, sc::kInvalidOpcode);
+  ++ns->in_flight;
+  request.context = ns;
+  if (transfers_data(command.opc)) {
+    if (const auto status = check_sgl(request); status != sc::kSuccess) {
+      return complete(request, status);
+    }
+    if (request.data_bytes > transfer_bytes_max_) return complete(request, sc::kInvalidField);
+  }
+  (this->*run)(*ns, request);
+}
+
+void KvCommands::prepare(LocalNamespace& ns, Request& request, PageOp::Kind kind) {
+  PageOp& op = request.page_op;
+  const Controller& controller = *Queue::of(request).controller;
+  (void)ns;
+  op.kind = kind;
+  op.condition = PageOp::Condition::always;
+  op.durability = controller.write_cache_enabled() ? Durability::none : Durability::flushed;
+  op.pinned = false;
+  op.key = key_of(request.command);
+  op.group = 0;
+  op.ttl_s = 0;
+  op.data = nullptr;
+  op.length = 0;
+  op.capacity = 0;
+  op.buffer_index = -1;
+  op.keys = nullptr;
+  op.keys_max = 0;
+  op.keys_count = 0;
+  op.status = Status();
+  op.on_result = &no_result_yet;
+  op.on_released = &KvCommands::released;
+  op.context = &request;
+}
+
+void KvCommands::submit(Request& request) {
+  const auto& ns = *static_cast<LocalNamespace*>(request.context);
+  session_->submit(*ns.shared->store, request.page_op);
+}
+
+void KvCommands::store(LocalNamespace& ns, Request& request) {
+  prepare(ns, request, PageOp::Kind::put);
+  PageOp& op = request.page_op;
+  if (!op.key.valid()) return complete(request, sc::kInvalidKeySize);
+  const std::uint8_t options = options_of(request.command);
+  const bool if_exists = (options & nvme::kv::kStoreIfExists) != 0;
+  const bool if_absent = (options & nvme::kv::kStoreIfAbsent) != 0;
+  if ((options & ~nvme::kv::kStoreOptions) != 0 || (if_exists && if_absent)) {
+    return complete(request, sc::kInvalidField);
+  }
+  const std::uint32_t length = request.command.cdw10;
+  if (length == 0 || length > ns.shared->value_bytes_max) {
+    return complete(request, sc::kInvalidValueSize);
+  }
+  // Clients in the field round the buffer up to what their driver likes; shorter cannot be.
+  if (request.data_bytes < length) return complete(request, sc::kDataSglLengthInvalid);
+  op.condition = if_exists   ? PageOp::Condition::if_exists
+                 : if_absent ? PageOp::Condition::if_absent
+                             : PageOp::Condition::always;
+  op.length = length;
+  with_buffer(request, std::max(round_up(length, ns.shared->lba_bytes), request.data_bytes));
+}
+
+void KvCommands::retrieve(LocalNamespace& ns, Request& request) {
+  prepare(ns, request, PageOp::Kind::get);
+  if (!request.page_op.key.valid()) return complete(request, sc::kInvalidKeySize);
+  if ((options_of(request.command) & ~nvme::kv::kRetrieveRaw) != 0) {
+    return complete(request, sc::kInvalidField);
+  }
+  const std::uint32_t host_bytes = request.command.cdw10;
+  if (request.data_bytes < host_bytes) return complete(request, sc::kDataSglLengthInvalid);
+  const std::uint32_t wanted = std::clamp(host_bytes, 1u, ns.shared->value_bytes_max);
+  with_buffer(request, round_up(wanted, ns.shared->lba_bytes));
+}
+
+void KvCommands::remove(LocalNamespace& ns, Request& request) {
+  prepare(ns, request, PageOp::Kind::remove);
+  if (!request.page_op.key.valid()) return complete(request, sc::kInvalidKeySize);
+  if (options_of(request.command) != 0) return complete(request, sc::kInvalidField);
+  submit(request);
+}
+
+void KvCommands::exist(LocalNamespace& ns, Request& request) {
+  prepare(ns, request, PageOp::Kind::exist);
+  if (!request.page_op.key.valid()) return complete(request, sc::kInvalidKeySize);
+  if (options_of(request.command) != 0) return complete(request, sc::kInvalidField);
+  submit(request);
+}
+
+void KvCommands::flush(LocalNamespace& ns, Request& request) {
+  prepare(ns, request, PageOp::Kind::flush);
+  request.page_op.key = Key{};
+  submit(request);
+}
+
+void KvCommands::list(LocalNamespace& ns, Request& request) {
+  prepare(ns, request, PageOp::Kind::list);
+  const nvme::Sqe& command = request.command;
+  if ((command.cdw11 & 0xff) > Key::kBytesMax) return complete(request, sc::kInvalidKeySize);
+  if (options_of(command) != 0) return complete(request, sc::kInvalidField);
+  if (command.cdw10 < KvListBuilder::kPayloadBytesMin) return complete(request, sc::kInvalidField);
+  if (request.data_bytes < command.cdw10) return complete(request, sc::kDataSglLengthInvalid);
+  with_buffer(request, KvListBuilder::buffer_bytes(command.cdw10));
+}
+
+void KvCommands::with_buffer(Request& request, std::uint32_t bytes) {
+  const unsigned wanted = buffers_.class_of(bytes);
+  WaitList& list = waiting_[wanted];
+  BufferPool::Buffer buffer;
+  if (list.first == nullptr) buffer = buffers_.take(wanted);
+  if (buffer.data == nullptr) {
+    reactor_.counters().buffer_waits.add();
+    request.next = nullptr;
+    (list.first == nullptr ? list.first : list.last->next) = &request;
+    list.last = &request;
+    return;
+  }
+  request.buffer = buffer.data;
+  request.page_op.capacity = buffer.bytes;
+  start(request);
+}
+
+void KvCommands::start(Request& request) {
+  PageOp& op = request.page_op;
+  op.data = request.buffer;
+  op.buffer_index = request.buffer_index = registered_ ? 0 : -1;
+  switch (op.kind) {
+    case PageOp::Kind::put:
+      request.on_pulled = &KvCommands::store_pulled;
+      return request.connection->pull(request, request.buffer);
+    case PageOp::Kind::get:
+      return submit(request);
+    default:
+      return start_list(request);
+  }
+}
+
+void KvCommands::store_pulled(Request& request) {
+  const Queue& queue = Queue::of(request);
+  KvCommands& self = queue.reactor->kv();
+  if (!request.pull_status.ok()) return self.complete(request, sc::kTransientTransportError);
+  // The host has given this queue up: what it sends now must not be stored behind its back.
+  if (queue.state == Queue::State::closing) return self.complete(request, sc::kAbortedSqDeletion);
+  self.submit(request);
+}
+
+void KvCommands::released(PageOp& op) {
+  Request& request = *static_cast<Request*>(op.context);
+  KvCommands& self = Queue::of(request).reactor->kv();
+  switch (request.command.opc) {
+    case nvme::kv::kRetrieve:
+      return self.finish_retrieve(request);
+    case nvme::kv::kList:
+      return self.finish_list(request);
+    default:
+      return self.finish_operation(request);
+  }
+}
+
+void KvCommands::finish_operation(Request& request) {
+  const PageOp& op = request.page_op;
+  const auto& ns = *static_cast<LocalNamespace*>(request.context);
+  std::uint16_t status = status_of(op);
+  if (op.kind == PageOp::Kind::remove && status == sc::kKeyNotFound &&
+      !ns.shared->delete_missing_is_error.load(std::memory_order_relaxed)) {
+    status = sc::kSuccess;
+  }
+  if (op.kind == PageOp::Kind::put && status == sc::kSuccess) {
+    reactor_.counters().host_writes.add();
+    reactor_.counters().bytes_written.add(op.length);
+  }
+  complete(request, status);
+}
+
+void KvCommands::finish_retrieve(Request& request) {
+  const PageOp& op = request.page_op;
+  const std::uint16_t status = status_of(op);
+  if (status != sc::kSuccess) return complete(request, status);
+  const std::uint32_t bytes = std::min({op.length, request.command.cdw10, op.capacity});
+  reactor_.counters().host_reads.add();
+  reactor_.counters().bytes_read.add(bytes);
+  request.completion.dw0 = op.length;
+  if (bytes == 0) return complete(request, sc::kSuccess);
+  request.completion.set_status(sc::kSuccess);
+  request.on_done = &KvCommands::sent;
+  request.connection->push(request, request.buffer, bytes);
+}
+
+void KvCommands::start_list(Request& request) {
+  KvListBuilder::begin(request.buffer, request.command.cdw10);
+  PageOp& op = request.page_op;
+  op.data = nullptr;
+  // The engine lists what comes after a key; NVMe's List starts with the key itself.
+  op.kind = op.key.length == 0 ? PageOp::Kind::list : PageOp::Kind::exist;
+  KvListBuilder(request).lend_keys(op);
+  submit(request);
+}
+
+void KvCommands::finish_list(Request& request) {
+  PageOp& op = request.page_op;
+  const std::uint16_t status = status_of(op);
+  const bool start_is_absent = op.kind == PageOp::Kind::exist && status == sc::kKeyNotFound;
+  if (status != sc::kSuccess && !start_is_absent) return complete(request, status);
+  KvListBuilder builder(request);
+  if (op.kind == PageOp::Kind::exist) {
+    op.kind = PageOp::Kind::list;
+    if (start_is_absent || builder.add(op.key)) {
+      builder.lend_keys(op);
+      return submit(request);
+    }
+  } else if (builder.add_all(op)) {
+    op.key = op.keys[op.keys_count - 1];
+    builder.lend_keys(op);
+    return submit(request);
+  }
+  request.completion.set_status(sc::kSuccess);
+  request.on_done = &KvCommands::sent;
+  request.connection->push(request, request.buffer, builder.finish());
+}
+
+void KvCommands::complete(Request& request, std::uint16_t status) {
+  reactor_.set_result(request, status);
+  request.on_done = &KvCommands::sent;
+  request.connection->complete(request);
+}
+
+void KvCommands::sent(Request& request) { Queue::of(request).reactor->kv().end(request); }
+
+void KvCommands::end(Request& request) {
+  Queue& queue = Queue::of(request);
+  auto* ns = static_cast<LocalNamespace*>(std::exchange(request.context, nullptr));
+  std::byte* buffer = std::exchange(request.buffer, nullptr);
+  if (ns != nullptr && --ns->in_flight == 0 && find(ns->shared->nsid) != ns) retire(*ns);
+  if (buffer != nullptr) serve_waiting(buffers_.give(buffer));
+  reactor_.request_done(queue);
+}
+
+void KvCommands::serve_waiting(unsigned freed_class) {
+  for (unsigned i = freed_class + 1; i-- > 0;) {
+    WaitList& list = waiting_[i];
+    while (list.first != nullptr) {
+      const BufferPool::Buffer buffer = buffers_.take(i);
+      if (buffer.data == nullptr) break;
+      Request& request = *list.first;
+      list.first = request.next;
+      request.buffer = buffer.data;
+      request.page_op.capacity = buffer.bytes;
+      start(request);
+    }
+  }
+}
+
+unsigned KvCommands::cancel_waiting(const Connection& connection, std::int32_t cid,
+                                    std::uint16_t status) {
+  Request* cancelled = nullptr;
+  for (WaitList& list : waiting_) {
+    Request* last = nullptr;
+    for (Request** link = &list.first; *link != nullptr;) {
+      Request* request = *link;
+      if (request->connection == &connection &&
+          (cid == kEveryCommand || request->command.cid == cid)) {
+        *link = request->next;
+        request->next = std::exchange(cancelled, request);
+      } else {
+        last = request;
+        link = &request->next;
+      }
+    }
+    list.last = last;
+  }
+  unsigned count = 0;
+  while (cancelled != nullptr) {
+    Request* request = std::exchange(cancelled, cancelled->next);
+    complete(*request, status);
+    ++count;
+  }
+  return count;
+}
+
+void KvCommands::apply(const NamespaceTable& table, std::function<void()> applied) {
+  by_nsid_.assign(kNamespacesMax + 1, nullptr);
+  for (const auto& shared : table.all()) {
+    const auto known = std::find_if(namespaces_.begin(), namespaces_.end(),
+                                    [&](const auto& local) { return local->shared == shared; });
+    if (known != namespaces_.end()) {
+      by_nsid_[shared->nsid] = known->get();
+      continue;
+    }
+    namespaces_.push_back(std::make_unique<LocalNamespace>(LocalNamespace{shared, 0}));
+    by_nsid_[shared->nsid] = namespaces_.back().get();
+  }
+  Retiring retiring{{}, std::move(applied)};
+  std::erase_if(namespaces_, [&](const auto& local) {
+    if (find(local->shared->nsid) == local.get()) return false;
+    if (local->in_flight == 0) return true;
+    retiring.waiting_for.push_back(local.get());
+    return false;
+  });
+  if (retiring.waiting_for.empty()) return retiring.applied();
+  retiring_.push_back(std::move(retiring));
+}
+
+void KvCommands::retire(LocalNamespace& ns) {
+  std::vector<std::function<void()>> done;
+  for (Retiring& retiring : retiring_) {
+    std::erase(retiring.waiting_for, &ns);
+    if (retiring.waiting_for.empty()) done.push_back(std::move(retiring.applied));
+  }
+  std::erase_if(retiring_, [](const Retiring& retiring) { return retiring.waiting_for.empty(); });
+  std::erase_if(namespaces_, [&](const auto& local) { return local.get() == &ns; });
+  for (auto& applied : done) applied();
+}
+
+}  // namespace furrow::transport

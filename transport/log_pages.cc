@@ -1,0 +1,177 @@
+// Log pages (Base specification 2.0, 5.16). Each is made whole; get_log_page sends the part that
+// was asked for.
+#include <algorithm>
+#include <cstring>
+
+#include "transport/reactor_impl.h"
+
+namespace furrow::transport {
+
+namespace sc = nvme::sc;
+
+namespace {
+
+template <class T>
+void append(std::vector<std::byte>& log, const T& value) {
+  const std::size_t at = log.size();
+  log.resize(at + sizeof(value));
+  std::memcpy(log.data() + at, &value, sizeof(value));
+}
+
+struct KnownLog {
+  std::uint8_t id;
+  bool nvm, discovery;
+};
+constexpr KnownLog kLogs[] = {
+    {nvme::lid::kSupported, true, true},
+    {nvme::lid::kError, true, true},
+    {nvme::lid::kSmart, true, false},
+    {nvme::lid::kFirmware, true, false},
+    {nvme::lid::kChangedNamespaces, true, false},
+    {nvme::lid::kEffects, true, false},
+    {nvme::lid::kDiscovery, false, true},
+};
+
+bool known(std::uint8_t log_id, Controller::Kind kind) {
+  return std::any_of(std::begin(kLogs), std::end(kLogs), [&](const KnownLog& log) {
+    return log.id == log_id && (kind == Controller::Kind::discovery ? log.discovery : log.nvm);
+  });
+}
+
+void supported_logs(Controller::Kind kind, std::vector<std::byte>& log) {
+  std::uint32_t entries[256]{};
+  for (unsigned id = 0; id < 256; ++id) {
+    if (known(static_cast<std::uint8_t>(id), kind)) entries[id] = 1;  // LSUPP
+  }
+  append(log, entries);
+}
+
+constexpr std::uint32_t kSupported = 1, kChangesContent = 1u << 1;
+
+void effects(std::uint8_t csi, std::vector<std::byte>& log) {
+  nvme::EffectsLog out;
+  for (const std::uint8_t opcode :
+       {nvme::admin::kGetLogPage, nvme::admin::kIdentify, nvme::admin::kAbort,
+        nvme::admin::kSetFeatures, nvme::admin::kGetFeatures, nvme::admin::kAsyncEvent,
+        nvme::admin::kKeepAlive}) {
+    out.admin[opcode] = kSupported;
+  }
+  if (csi == nvme::csi::kKv) {
+    for (const std::uint8_t opcode :
+         {nvme::kv::kFlush, nvme::kv::kRetrieve, nvme::kv::kList, nvme::kv::kExist}) {
+      out.io[opcode] = kSupported;
+    }
+    out.io[nvme::kv::kStore] = out.io[nvme::kv::kDelete] = kSupported | kChangesContent;
+  }
+  append(log, out);
+}
+
+// ASCII padded with spaces (Base specification, 5.16.1.23).
+template <std::size_t kSize>
+void put_text(char (&field)[kSize], const std::string& text) {
+  std::memset(field, ' ', kSize);
+  std::memcpy(field, text.data(), std::min(text.size(), kSize));
+}
+
+void discovery_log(const SubsystemImpl& subsystem, const std::string& host,
+                   std::vector<std::byte>& log) {
+  const auto state = subsystem.discovery_log();
+  nvme::DiscoveryLogHeader header;
+  header.genctr = state.generation;
+  // A host that may not connect is not told.
+  if (subsystem.host_allowed(host)) header.numrec = state.ports.size();
+  append(log, header);
+  for (std::size_t i = 0; i < header.numrec; ++i) {
+    const Port& port = state.ports[i];
+    nvme::DiscoveryLogEntry entry;
+    entry.trtype = nvme::kTrtypeTcp;
+    entry.adrfam =
+        port.address.find(':') == std::string::npos ? nvme::kAdrfamIpv4 : nvme::kAdrfamIpv6;
+    entry.subtype = nvme::kSubtypeNvm;
+    entry.treq = 1u << 2;  // SQ flow control may be disabled; no secure channel is required
+    entry.portid = port.id;
+    entry.cntlid = nvme::kCntlidDynamic;
+    entry.asqsz = 32;
+    put_text(entry.trsvcid, std::to_string(port.port));
+    put_text(entry.traddr, port.address);
+    std::memcpy(entry.subnqn, subsystem.nqn().data(), subsystem.nqn().size());
+    append(log, entry);
+  }
+}
+
+}  // namespace
+
+nvme::SmartLog Controller::smart_log() const {
+  static constexpr std::uint64_t kUnitBytes = 512 * 1000;
+  static constexpr std::uint8_t kSpareThreshold = 10;
+  const SubsystemStats stats = subsystem_.stats();
+  const auto gauges = subsystem_.pool_gauges();
+  nvme::SmartLog out;
+  out.spare = 100;
+  if (gauges.zones != 0) {
+    out.spare = static_cast<std::uint8_t>(100 - gauges.zones_bad * 100 / gauges.zones);
+  }
+  out.spare_threshold = kSpareThreshold;
+  out.critical_warning = out.spare < kSpareThreshold ? 1 : 0;
+  out.data_units_read[0] = (stats.bytes_read + kUnitBytes - 1) / kUnitBytes;
+  out.data_units_written[0] = (stats.bytes_written + kUnitBytes - 1) / kUnitBytes;
+  out.host_reads[0] = stats.host_reads;
+  out.host_writes[0] = stats.host_writes;
+  out.power_on_hours[0] =
+      (reactor_.executor().now_ns() - subsystem_.created_ns()) / 3'600'000'000'000;
+  for (const auto& ns : subsystem_.namespaces()->all()) {
+    out.media_errors[0] += ns->store->stats().corrupt_pages;
+  }
+  out.error_log_entries[0] = errors_.count();
+  return out;
+}
+
+std::uint16_t Controller::log_page(std::uint8_t log_id, std::uint8_t csi,
+                                   std::vector<std::byte>& log) {
+  if (!known(log_id, kind_)) return sc::kInvalidLogPage;
+  switch (log_id) {
+    case nvme::lid::kSupported:
+      supported_logs(kind_, log);
+      break;
+    case nvme::lid::kError:
+      for (const auto& entry : errors_.newest_first()) append(log, entry);
+      break;
+    case nvme::lid::kSmart:
+      append(log, smart_log());
+      break;
+    case nvme::lid::kFirmware: {
+      log.resize(512);
+      log[0] = std::byte{1};  // slot 1 is active
+      std::memcpy(log.data() + 8, "0.1     ", 8);
+      break;
+    }
+    case nvme::lid::kChangedNamespaces:
+      for (const std::uint32_t nsid : changed_namespaces_) append(log, nsid);
+      log.resize(4096);  // kNamespacesMax identifiers fit
+      break;
+    case nvme::lid::kEffects:
+      if (csi != nvme::csi::kNvm && csi != nvme::csi::kKv) return sc::kInvalidField;
+      effects(csi, log);
+      break;
+    case nvme::lid::kDiscovery:
+      discovery_log(subsystem_, host_.nqn, log);
+      break;
+    default:
+      return sc::kInvalidLogPage;
+  }
+  return sc::kSuccess;
+}
+
+// The host has seen it: the event may be raised again.
+void Controller::log_page_read(std::uint8_t log_id) {
+  if (log_id == nvme::lid::kChangedNamespaces) {
+    changed_namespaces_.clear();
+    event_pending_[static_cast<unsigned>(Event::namespaces)] = false;
+    event_masked_[static_cast<unsigned>(Event::namespaces)] = false;
+  } else if (log_id == nvme::lid::kDiscovery) {
+    event_masked_[static_cast<unsigned>(Event::discovery)] = false;
+    send_events();
+  }
+}
+
+}  // namespace furrow::transport

@@ -1,0 +1,46 @@
+#include "transport/namespaces.h"
+
+#include <algorithm>
+
+namespace furrow::transport {
+
+std::uint64_t Namespace::size_bytes() const {
+  const std::uint64_t quota = store->usage().quota_zones * zone_bytes;
+  return quota != 0 ? quota : pool_bytes;
+}
+
+NamespaceTable::NamespaceTable(const Pool& pool, const NamespaceTable& before,
+                               std::uint32_t without, std::uint32_t transfer_bytes_max) {
+  const Geometry geometry = pool.info().geometry;
+  for (PageStore* store : pool.stores()) {
+    const VolumeInfo& info = store->info();
+    const std::uint32_t nsid = info.options.nsid;
+    if (nsid == 0 || nsid > kNamespacesMax || nsid == without) continue;
+    const auto known = before.find(nsid);
+    if (known != nullptr && known->volume_id == info.id) {
+      all_.push_back(known);
+      continue;
+    }
+    auto made = std::make_shared<Namespace>();
+    made->nsid = nsid;
+    made->volume_id = info.id;
+    made->store = store;
+    made->uuid = info.uuid;
+    made->value_bytes_max = std::clamp(info.options.value_bytes_max, 1u, transfer_bytes_max);
+    made->lba_bytes = geometry.lba_bytes;
+    made->zone_bytes = geometry.zone_capacity_bytes();
+    made->pool_bytes = geometry.zone_capacity_bytes() * geometry.zone_count;
+    all_.push_back(std::move(made));
+  }
+  std::sort(all_.begin(), all_.end(),
+            [](const auto& a, const auto& b) { return a->nsid < b->nsid; });
+}
+
+std::shared_ptr<const Namespace> NamespaceTable::find(std::uint32_t nsid) const {
+  for (const auto& ns : all_) {
+    if (ns->nsid == nsid) return ns;
+  }
+  return nullptr;
+}
+
+}  // namespace furrow::transport

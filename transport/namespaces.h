@@ -1,0 +1,54 @@
+// The namespaces of the subsystem: the kv volumes of the pool as hosts see them.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "engine/pool.h"
+
+namespace furrow::transport {
+
+inline constexpr std::uint32_t kNamespacesMax = 1024;  // Identify Controller's NN
+
+// One active namespace. Immutable but for its feature; shared by all reactors.
+struct Namespace {
+  std::uint32_t nsid = 0;
+  std::uint64_t volume_id = 0;
+  PageStore* store = nullptr;
+  Uuid uuid{};
+  std::uint32_t value_bytes_max = 0;  // what a host may store: the volume's limit within MDTS
+  std::uint32_t lba_bytes = 4096;
+  std::uint64_t zone_bytes = 0;  // capacity of a zone
+  std::uint64_t pool_bytes = 0;  // capacity of the pool's zones
+  // Feature 20h: deleting a key that does not exist is an error.
+  mutable std::atomic<bool> delete_missing_is_error{false};
+
+  std::uint64_t size_bytes() const;  // the volume's quota, in zone capacities
+};
+
+// The active namespaces at one moment, by ascending NSID.
+class NamespaceTable {
+ public:
+  NamespaceTable() = default;
+  // Home thread. Namespaces whose volume is already in `before` are taken over from it, features
+  // included. Volumes of NSID `without` (0: none) and above kNamespacesMax are left out.
+  NamespaceTable(const Pool& pool, const NamespaceTable& before, std::uint32_t without,
+                 std::uint32_t transfer_bytes_max);
+
+  std::shared_ptr<const Namespace> find(std::uint32_t nsid) const;
+  const std::vector<std::shared_ptr<const Namespace>>& all() const { return all_; }
+
+ private:
+  std::vector<std::shared_ptr<const Namespace>> all_;
+};
+
+// What one reactor knows of a namespace: its own count of commands, so that a namespace can be
+// withdrawn without a shared counter.
+struct LocalNamespace {
+  std::shared_ptr<const Namespace> shared;
+  std::uint32_t in_flight = 0;
+};
+
+}  // namespace furrow::transport

@@ -1,0 +1,43 @@
+// Queue: one connection, as the controller logic sees it: a submission and completion queue pair
+// that may or may not have been connected to a controller yet.
+//
+// Threads: its reactor's, but for `traffic`, and `id` and `reactor` once it is registered with a
+// controller.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "transport/connection.h"
+
+namespace furrow::transport {
+
+class Controller;
+class ReactorImpl;
+
+struct Queue {
+  enum class State : std::uint8_t {
+    awaiting_connect,  // nothing but Connect is allowed
+    connecting,        // its data is on the way
+    live,
+    closing,  // the connection was told to end; commands are turned away
+  };
+
+  State state = State::awaiting_connect;
+  bool open = true;                  // until on_close
+  bool command_set_enabled = false;  // CC.CSS lets this queue use KV namespaces
+  std::uint16_t id = 0;              // 0: the admin queue
+  std::uint32_t in_flight = 0;       // requests in the controller's hands
+  ReactorImpl* reactor = nullptr;
+  Connection* connection = nullptr;
+  std::shared_ptr<Controller> controller;  // null until Connect was accepted
+  // Commands received; one writer. Keep Alive counts any of them (TBKAS).
+  std::atomic<std::uint32_t> traffic{0};
+
+  static Queue& of(Request& request) {
+    return *static_cast<Queue*>(request.connection->controller_context);
+  }
+};
+
+}  // namespace furrow::transport

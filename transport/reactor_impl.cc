@@ -1,0 +1,200 @@
+#include "transport/reactor_impl.h"
+
+#include <utility>
+
+#include "transport/command_checks.h"
+
+namespace furrow::transport {
+
+ReactorImpl::ReactorImpl(SubsystemImpl& subsystem, Executor& executor,
+                         std::unique_ptr<PageSession> session)
+    : subsystem_(subsystem),
+      executor_(executor),
+      mailbox_(executor),
+      kv_(*this, std::move(session), subsystem.options().buffer_bytes_max,
+          subsystem.options().transfer_bytes_max) {
+  kv_.apply(*subsystem.namespaces(), [] {});
+  subsystem.attach(*this);
+}
+
+ReactorImpl::~ReactorImpl() {
+  FURROW_CHECK(queues_.empty());
+  subsystem_.detach(*this, stats());
+}
+
+bool ReactorImpl::idle() const { return queues_.empty() && kv_.idle() && mailbox_.empty(); }
+
+void ReactorImpl::on_open(Connection& connection) {
+  auto queue = std::make_shared<Queue>();
+  queue->reactor = this;
+  queue->connection = &connection;
+  connection.controller_context = queue.get();
+  queues_.emplace(queue.get(), std::move(queue));
+}
+
+void ReactorImpl::on_request(Request& request) {
+  Queue& queue = Queue::of(request);
+  ++queue.in_flight;
+  queue.traffic.store(queue.traffic.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  switch (queue.state) {
+    case Queue::State::live: {
+      if (queue.id != 0) return io_command(queue, request);
+      counters_.admin_commands.add();
+      const std::shared_ptr<Controller> controller = queue.controller;
+      return controller->execute(request);
+    }
+    case Queue::State::awaiting_connect:
+      return connect(request);
+    case Queue::State::connecting:
+      return complete(request, nvme::sc::kCommandSequenceError);
+    case Queue::State::closing:
+      return complete(request, nvme::sc::kAbortedSqDeletion);
+  }
+}
+
+void ReactorImpl::on_close(Connection& connection) {
+  const auto found = queues_.find(static_cast<Queue*>(connection.controller_context));
+  FURROW_CHECK(found != queues_.end());
+  const std::shared_ptr<Queue> queue = found->second;
+  queue->open = false;
+  queue->state = Queue::State::closing;
+  ++queue->in_flight;  // keeps the queue while its requests are turned away
+  kv_.cancel_waiting(connection, KvCommands::kEveryCommand, nvme::sc::kAbortedSqDeletion);
+  if (queue->controller != nullptr && queue->id == 0) queue->controller->end();
+  request_done(*queue);
+}
+
+void ReactorImpl::request_done(Queue& queue) {
+  FURROW_CHECK(queue.in_flight > 0);
+  --queue.in_flight;
+  if (!queue.open && queue.in_flight == 0) drop_if_done(queue);
+}
+
+void ReactorImpl::drop_if_done(Queue& queue) {
+  if (queue.controller != nullptr) subsystem_.queue_gone(queue);
+  queues_.erase(&queue);
+}
+
+void ReactorImpl::close(Queue& queue) {
+  if (queue.state == Queue::State::closing) return;
+  queue.state = Queue::State::closing;
+  queue.connection->close();
+}
+
+bool ReactorImpl::abort_waiting(Queue& queue, std::uint16_t cid) {
+  if (!queue.open) return false;
+  return kv_.cancel_waiting(*queue.connection, cid, nvme::sc::kAbortRequested) != 0;
+}
+
+void ReactorImpl::io_command(Queue& queue, Request& request) {
+  counters_.io_commands.add();
+  if (request.command.opc == nvme::opcode::kFabrics) return io_fabrics(queue, request);
+  kv_.execute(request);
+}
+
+// Of the fabrics commands an I/O queue may only carry Disconnect (and authentication, which this
+// subsystem does not ask for).
+void ReactorImpl::io_fabrics(Queue& queue, Request& request) {
+  if (const auto status = check_command(request.command); status != nvme::sc::kSuccess) {
+    return complete(request, status);
+  }
+  if (request.command.fctype() == nvme::fabrics::kConnect) {
+    return complete(request, nvme::sc::kCommandSequenceError);
+  }
+  if (request.command.fctype() != nvme::fabrics::kDisconnect) {
+    return complete(request, nvme::sc::kInvalidField);
+  }
+  const std::shared_ptr<Queue> keep = queues_.at(&queue);
+  complete(request, nvme::sc::kSuccess);
+  if (keep->open) close(*keep);
+}
+
+void ReactorImpl::set_result(Request& request, std::uint16_t status) {
+  request.completion.set_status(status, do_not_retry(status));
+  if (status == nvme::sc::kSuccess) return;
+  // A page that is not there, or already there, is an answer and no failure: a cache would do
+  // nothing else than fill the log.
+  if (status == nvme::sc::kKeyNotFound || status == nvme::sc::kKeyExists) return;
+  counters_.commands_failed.add();
+  Queue& queue = Queue::of(request);
+  if (queue.controller == nullptr) return;
+  queue.controller->errors().add(request.command, queue.id, request.completion.status);
+}
+
+void ReactorImpl::complete(Request& request, std::uint16_t status) {
+  set_result(request, status);
+  request.on_done = &ReactorImpl::plain_done;
+  request.connection->complete(request);
+}
+
+void ReactorImpl::plain_done(Request& request) {
+  Queue& queue = Queue::of(request);
+  queue.reactor->request_done(queue);
+}
+
+void ReactorImpl::reply(Request& request, std::vector<std::byte> data) {
+  if (request.data_bytes < data.size()) return complete(request, nvme::sc::kDataSglLengthInvalid);
+  if (payload_bytes_ + data.size() > kPayloadBytesMax) {
+    return complete(request, nvme::sc::kCommandInterrupted);
+  }
+  payload_bytes_ += data.size();
+  set_result(request, nvme::sc::kSuccess);
+  auto* payload = new Payload{std::move(data), nullptr};
+  request.context = payload;
+  request.on_done = &ReactorImpl::payload_sent;
+  request.connection->push(request, payload->data.data(),
+                           static_cast<std::uint32_t>(payload->data.size()));
+}
+
+void ReactorImpl::payload_sent(Request& request) {
+  const std::unique_ptr<Payload> payload(static_cast<Payload*>(request.context));
+  request.context = nullptr;
+  ReactorImpl& self = *Queue::of(request).reactor;
+  self.payload_bytes_ -= payload->data.size();
+  plain_done(request);
+}
+
+void ReactorImpl::pull(Request& request, std::uint32_t bytes,
+                       std::function<void(Request&, std::vector<std::byte>)> next) {
+  if (request.data_bytes < bytes) return complete(request, nvme::sc::kDataSglLengthInvalid);
+  // More than the command needs is taken as long as it is no attempt to make us hold much.
+  if (request.data_bytes > 8192) return complete(request, nvme::sc::kInvalidField);
+  if (payload_bytes_ + request.data_bytes > kPayloadBytesMax) {
+    return complete(request, nvme::sc::kCommandInterrupted);
+  }
+  payload_bytes_ += request.data_bytes;
+  auto* payload = new Payload{std::vector<std::byte>(request.data_bytes), std::move(next)};
+  request.context = payload;
+  request.on_pulled = &ReactorImpl::payload_pulled;
+  request.connection->pull(request, payload->data.data());
+}
+
+void ReactorImpl::payload_pulled(Request& request) {
+  const std::unique_ptr<Payload> payload(static_cast<Payload*>(request.context));
+  request.context = nullptr;
+  const Queue& queue = Queue::of(request);
+  ReactorImpl& self = *queue.reactor;
+  self.payload_bytes_ -= payload->data.size();
+  if (!request.pull_status.ok()) {
+    return self.complete(request, nvme::sc::kTransientTransportError);
+  }
+  if (queue.state == Queue::State::closing) {
+    return self.complete(request, nvme::sc::kAbortedSqDeletion);
+  }
+  payload->next(request, std::move(payload->data));
+}
+
+SubsystemStats ReactorImpl::stats() const {
+  SubsystemStats stats;
+  stats.admin_commands = counters_.admin_commands.get();
+  stats.io_commands = counters_.io_commands.get();
+  stats.commands_failed = counters_.commands_failed.get();
+  stats.host_reads = counters_.host_reads.get();
+  stats.host_writes = counters_.host_writes.get();
+  stats.bytes_read = counters_.bytes_read.get();
+  stats.bytes_written = counters_.bytes_written.get();
+  stats.buffer_waits = counters_.buffer_waits.get();
+  return stats;
+}
+
+}  // namespace furrow::transport

@@ -1,0 +1,281 @@
+#include <algorithm>
+#include <utility>
+
+#include "transport/reactor_impl.h"
+#include "transport/subsystem_impl.h"
+
+namespace furrow::transport {
+
+namespace {
+
+constexpr std::uint64_t kGaugesEveryNs = 5'000'000'000;
+constexpr std::uint32_t kMpsBytes = 4096;  // MDTS is in units of this
+constexpr std::uint32_t kTransferBytesLimit = 4u << 20;
+constexpr std::uint32_t kQueueEntriesLimit = 4096;
+constexpr std::uint16_t kControllersLimit = 4096;
+
+Status invalid(const char* hint) { return Status(Code::invalid_argument, Origin::transport, hint); }
+
+Status check(const SubsystemOptions& options) {
+  if (!options.nqn.starts_with("nqn.") || options.nqn.size() > nvme::kNqnBytesMax) {
+    return invalid("the subsystem NQN must start with \"nqn.\" and have at most 223 bytes");
+  }
+  if (options.nqn == nvme::kDiscoveryNqn) {
+    return invalid("the subsystem NQN must not be that of the discovery subsystem");
+  }
+  for (const std::string& host : options.allowed_hosts) {
+    if (!host.starts_with("nqn.") || host.size() > nvme::kNqnBytesMax) {
+      return invalid("an allowed host's NQN must start with \"nqn.\" and have at most 223 bytes");
+    }
+  }
+  const std::uint32_t transfer = options.transfer_bytes_max;
+  if (transfer < kMpsBytes || transfer > kTransferBytesLimit || (transfer & (transfer - 1)) != 0) {
+    return invalid("transfer_bytes_max must be a power of two from 4 KiB to 4 MiB");
+  }
+  if (options.in_capsule_bytes % 16 != 0 || options.in_capsule_bytes > transfer) {
+    return invalid("in_capsule_bytes must be a multiple of 16 and at most transfer_bytes_max");
+  }
+  if (options.io_queue_entries_max < 32 || options.io_queue_entries_max > kQueueEntriesLimit) {
+    return invalid("io_queue_entries_max must be from 32 to 4096");
+  }
+  if (options.io_queues_max == 0 || options.io_queues_max > 1024) {
+    return invalid("io_queues_max must be from 1 to 1024");
+  }
+  if (options.controllers_max == 0 || options.controllers_max > kControllersLimit) {
+    return invalid("controllers_max must be from 1 to 4096");
+  }
+  return Status();
+}
+
+std::string serial_of(const Uuid& uuid) {
+  static constexpr char kDigits[] = "0123456789ABCDEF";
+  std::string serial;
+  for (std::size_t i = 0; i < 10; ++i) {  // the field has 20 characters
+    serial += kDigits[uuid[i] >> 4];
+    serial += kDigits[uuid[i] & 15];
+  }
+  return serial;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Subsystem>> Subsystem::create(Pool& pool, Executor& home,
+                                                     const SubsystemOptions& options) {
+  SubsystemOptions adjusted = options;
+  if (adjusted.nqn.empty()) adjusted.nqn = "nqn.2026-11.io.furrow:" + pool.info().name;
+  if (const Status status = check(adjusted); !status.ok()) return status;
+  return std::unique_ptr<Subsystem>(
+      std::make_unique<SubsystemImpl>(pool, home, std::move(adjusted)));
+}
+
+SubsystemImpl::SubsystemImpl(Pool& pool, Executor& home, SubsystemOptions options)
+    : pool_(pool),
+      home_(home),
+      options_(std::move(options)),
+      serial_(serial_of(pool.info().uuid)),
+      home_mailbox_(home),
+      created_ns_(home.now_ns()),
+      namespaces_(std::make_shared<NamespaceTable>(pool, NamespaceTable{}, 0,
+                                                   options_.transfer_bytes_max)) {
+  gauges_timer_.self = this;
+  gauges_timer_.fire = [](Timer& timer) { static_cast<OwnTimer&>(timer).self->refresh_gauges(); };
+  refresh_gauges();
+}
+
+SubsystemImpl::~SubsystemImpl() {
+  FURROW_CHECK(reactors_.empty());
+  home_.stop(gauges_timer_);
+}
+
+void SubsystemImpl::refresh_gauges() {
+  const PoolInfo info = pool_.info();
+  PoolGauges gauges;
+  gauges.zones = info.geometry.zone_count;
+  gauges.zones_bad = info.zones_bad;
+  gauges.capacity_bytes = gauges.zones * info.geometry.zone_capacity_bytes();
+  gauges.free_bytes = info.zones_free * info.geometry.zone_capacity_bytes();
+  {
+    const std::lock_guard lock(mutex_);
+    gauges_ = gauges;
+  }
+  home_.start(gauges_timer_, kGaugesEveryNs);
+}
+
+SubsystemImpl::PoolGauges SubsystemImpl::pool_gauges() const {
+  const std::lock_guard lock(mutex_);
+  return gauges_;
+}
+
+Result<std::unique_ptr<SubsystemReactor>> SubsystemImpl::create_reactor(Executor& executor) {
+  auto session = pool_.create_session(executor, options_.device_depth);
+  if (!session) return session.status();
+  return std::unique_ptr<SubsystemReactor>(
+      std::make_unique<ReactorImpl>(*this, executor, std::move(*session)));
+}
+
+void SubsystemImpl::attach(ReactorImpl& reactor) {
+  const std::lock_guard lock(mutex_);
+  reactors_.push_back(&reactor);
+}
+
+void SubsystemImpl::detach(ReactorImpl& reactor, const SubsystemStats& totals) {
+  const std::lock_guard lock(mutex_);
+  std::erase(reactors_, &reactor);
+  totals_.admin_commands += totals.admin_commands;
+  totals_.io_commands += totals.io_commands;
+  totals_.commands_failed += totals.commands_failed;
+  totals_.host_reads += totals.host_reads;
+  totals_.host_writes += totals.host_writes;
+  totals_.bytes_read += totals.bytes_read;
+  totals_.bytes_written += totals.bytes_written;
+  totals_.buffer_waits += totals.buffer_waits;
+}
+
+SubsystemStats SubsystemImpl::stats() const {
+  const std::lock_guard lock(mutex_);
+  SubsystemStats sum = totals_;
+  for (const ReactorImpl* reactor : reactors_) {
+    const SubsystemStats stats = reactor->stats();
+    sum.admin_commands += stats.admin_commands;
+    sum.io_commands += stats.io_commands;
+    sum.commands_failed += stats.commands_failed;
+    sum.host_reads += stats.host_reads;
+    sum.host_writes += stats.host_writes;
+    sum.bytes_read += stats.bytes_read;
+    sum.bytes_written += stats.bytes_written;
+    sum.buffer_waits += stats.buffer_waits;
+  }
+  sum.connects_refused = connects_refused_.load(std::memory_order_relaxed);
+  sum.keep_alive_expired = keep_alive_expired_.load(std::memory_order_relaxed);
+  sum.controllers = controllers_.size();
+  return sum;
+}
+
+bool SubsystemImpl::host_allowed(const std::string& host_nqn) const {
+  const auto& allowed = options_.allowed_hosts;
+  return allowed.empty() || std::find(allowed.begin(), allowed.end(), host_nqn) != allowed.end();
+}
+
+void SubsystemImpl::refuse_connects() {
+  const std::lock_guard lock(mutex_);
+  refuse_connects_ = true;
+}
+
+std::uint16_t SubsystemImpl::free_controller_id() {
+  if (controllers_.size() >= options_.controllers_max) return 0;
+  // Round the numbers, so that a late message about an old controller meets no new one.
+  do {
+    controller_id_last_ = controller_id_last_ >= 0xFFEF ? 1 : controller_id_last_ + 1;
+  } while (controllers_.contains(controller_id_last_));
+  return controller_id_last_;
+}
+
+std::vector<std::uint16_t> SubsystemImpl::controller_ids(std::uint16_t first) const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::uint16_t> ids;
+  for (auto it = controllers_.lower_bound(first); it != controllers_.end(); ++it) {
+    if (it->second->kind() == Controller::Kind::nvm) ids.push_back(it->first);
+  }
+  return ids;
+}
+
+void SubsystemImpl::queue_gone(Queue& queue) {
+  const std::lock_guard lock(mutex_);
+  const std::shared_ptr<Controller>& controller = queue.controller;
+  Controller::Shared& shared = controller->shared;
+  shared.queues.erase(queue.id);
+  if (queue.id == 0) shared.alive = false;
+  if (shared.queues.empty()) {
+    controllers_.erase(controller->id());
+    return;
+  }
+  const bool only_admin = shared.queues.size() == 1 && shared.alive;
+  if (shared.quiescing && only_admin) {
+    controller->reactor().mailbox().send([controller] { controller->quiesced(); });
+  }
+}
+
+// Namespaces and ports.
+
+std::shared_ptr<const NamespaceTable> SubsystemImpl::namespaces() const {
+  const std::lock_guard lock(mutex_);
+  return namespaces_;
+}
+
+void SubsystemImpl::namespaces_changed() {
+  const auto before = namespaces();
+  auto after = std::make_shared<NamespaceTable>(pool_, *before, 0, options_.transfer_bytes_max);
+  publish(after, [] {});
+  notify_namespaces(*before, *after);
+}
+
+void SubsystemImpl::withdraw_namespace(std::uint32_t nsid, std::function<void()> idle) {
+  const auto before = namespaces();
+  auto after = std::make_shared<NamespaceTable>(pool_, *before, nsid, options_.transfer_bytes_max);
+  publish(after, std::move(idle));
+  notify_namespaces(*before, *after);
+}
+
+// `applied` runs on the home executor when every reactor has the table and no command uses a
+// namespace that is not in it.
+void SubsystemImpl::publish(std::shared_ptr<const NamespaceTable> table,
+                            std::function<void()> applied) {
+  // When the last holder lets go, every reactor is done.
+  const std::shared_ptr<void> all_done(
+      nullptr, [this, applied = std::move(applied)](void*) { home_mailbox_.send(applied); });
+  const std::lock_guard lock(mutex_);
+  namespaces_ = table;
+  for (ReactorImpl* reactor : reactors_) {
+    reactor->mailbox().send([reactor, table, all_done] {
+      reactor->kv().apply(*table, [all_done] { (void)all_done; });
+    });
+  }
+}
+
+void SubsystemImpl::notify_namespaces(const NamespaceTable& before, const NamespaceTable& after) {
+  std::vector<std::uint32_t> changed;
+  for (const auto& ns : before.all()) {
+    if (after.find(ns->nsid) != ns) changed.push_back(ns->nsid);
+  }
+  for (const auto& ns : after.all()) {
+    if (before.find(ns->nsid) == nullptr) changed.push_back(ns->nsid);
+  }
+  if (changed.empty()) return;
+  const std::lock_guard lock(mutex_);
+  for (const auto& [id, controller] : controllers_) {
+    if (!controller->shared.alive) continue;
+    controller->reactor().mailbox().send(
+        [controller = controller, changed] { controller->namespaces_changed(changed); });
+  }
+}
+
+void SubsystemImpl::add_port(const std::string& address, std::uint16_t port) {
+  const std::lock_guard lock(mutex_);
+  ports_.push_back({address, port, ++port_id_last_});
+  ++generation_;
+  notify_discovery();
+}
+
+void SubsystemImpl::remove_port(const std::string& address, std::uint16_t port) {
+  const std::lock_guard lock(mutex_);
+  const auto removed = std::erase_if(
+      ports_, [&](const Port& known) { return known.address == address && known.port == port; });
+  if (removed == 0) return;
+  ++generation_;
+  notify_discovery();
+}
+
+void SubsystemImpl::notify_discovery() {
+  for (const auto& [id, controller] : controllers_) {
+    if (!controller->shared.alive || controller->kind() != Controller::Kind::discovery) continue;
+    controller->reactor().mailbox().send(
+        [controller = controller] { controller->discovery_changed(); });
+  }
+}
+
+SubsystemImpl::DiscoveryLog SubsystemImpl::discovery_log() const {
+  const std::lock_guard lock(mutex_);
+  return {generation_, ports_};
+}
+
+}  // namespace furrow::transport
