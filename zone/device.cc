@@ -38,6 +38,9 @@ Status check_range(const Io& io, const Geometry& geometry) {
     // One that runs past its zone's capacity is the state machine's to refuse.
     if (zone != io.zone.value) return bad("the write's LBA is not in its zone");
   } else if (offset + io.lba_count > geometry.zone_size_lbas) {
+    if (zone + 1 == geometry.zone_count) {
+      return bad("the LBA range ends beyond the device", nvme_status::kLbaOutOfRange);
+    }
     return bad("the read crosses the end of its zone", nvme_status::kZoneBoundary);
   }
   return {};

@@ -78,9 +78,10 @@ Status EmuQueue::register_buffers(std::span<const iovec> buffers) {
   if (in_flight() != 0) {
     return fail(Code::busy, "buffers are registered while nothing is in flight", 0);
   }
-  if (buffers_registered_ != 0) {
+  if (buffers_registered_) {
     io_uring_unregister_buffers(&ring_);
-    buffers_registered_ = 0;
+    buffers_registered_ = false;
+    set_registered(0);
   }
   if (buffers.empty()) return {};
   const auto count = static_cast<unsigned>(buffers.size());
@@ -88,7 +89,8 @@ Status EmuQueue::register_buffers(std::span<const iovec> buffers) {
   if (rc < 0) {
     return fail(Code::unsupported, "the kernel cannot pin the buffers; raise RLIMIT_MEMLOCK", -rc);
   }
-  buffers_registered_ = count;
+  buffers_registered_ = true;
+  set_registered(count);
   return {};
 }
 

@@ -43,7 +43,7 @@ class EmuQueue final : public TableQueue {
   io_uring ring_{};
   bool ring_made_ = false;
   bool file_registered_ = false;
-  unsigned buffers_registered_ = 0;
+  bool buffers_registered_ = false;
   unsigned in_ring_ = 0;  // Ios that the kernel has, or that are prepared for it
   bool timer_armed_ = false;
   __kernel_timespec timer_{};

@@ -15,6 +15,9 @@ void zero_data(const Io& io, std::uint64_t from) {
 }
 
 void TableQueue::do_submit(Io& io) {
+  if (io.buffer_index >= registered_) {
+    return decide(io, Status(Code::invalid_argument, Origin::zone, "no such registered buffer"));
+  }
   switch (io.op) {
     case Io::Op::read:
       submit_read(io);
@@ -81,6 +84,18 @@ bool TableQueue::try_end(Io& io) {
   complete(io, Status(Code::io_error, Origin::zone,
                       "an earlier write to the zone failed; the zone is sealed"));
   return true;
+}
+
+unsigned TableQueue::abort_lists(Status status) {
+  unsigned count = 0;
+  for (List* list : {&decided_, &waiting_, &held_}) {
+    List taken = list->take();
+    while (Io* io = taken.pop()) {
+      complete(*io, status);
+      ++count;
+    }
+  }
+  return count;
 }
 
 unsigned TableQueue::end_transfer(Io& io, Status status) {

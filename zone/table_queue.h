@@ -27,7 +27,14 @@ class TableQueue : public IoQueue {
   bool waits() const { return waiting_.head != nullptr || held_.head != nullptr; }
   bool settled() const { return decided_.head == nullptr; }
 
-  ZoneTable& table() { return table_; }
+  void do_submit(Io& io) override;
+  // Completes the operation with `status` in the next poll.
+  void decide(Io& io, Status status);
+  // Completes all that is held here, whatever became of it, with `status`; returns the number. The
+  // zone table is of no use afterwards.
+  unsigned abort_lists(Status status);
+  // How many buffers are registered: an Io::buffer_index from there on is refused.
+  void set_registered(std::size_t count) { registered_ = static_cast<std::int64_t>(count); }
 
   struct List {  // intrusive, by Io::next
     Io* head = nullptr;
@@ -54,15 +61,14 @@ class TableQueue : public IoQueue {
   virtual void start_flush(Io& io) = 0;
   virtual void zone_was_reset(ZoneId zone) = 0;
 
-  void do_submit(Io& io) final;
   void submit_read(Io& io);
   void submit_write(Io& io);
-  void decide(Io& io, Status status);
   bool try_end(Io& io);  // of a write whose data is on the medium
   unsigned settle_waiting();
 
   ZoneTable& table_;
   const bool read_only_;
+  std::int64_t registered_ = 0;
   List decided_;  // final Io::status; completed by the next poll
   List waiting_;  // on the medium, behind an earlier write to the same zone
   List held_;     // admitted, but their zone's space is being given back just now

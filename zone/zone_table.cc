@@ -124,7 +124,7 @@ void ZoneTable::close_one_locked(ZoneId except) {
 ZoneTable::End ZoneTable::end_write(ZoneId zone, Lba lba, std::uint64_t lba_count) {
   Entry& to = entry(zone);
   const std::uint64_t offset = lba.value - geometry_.zone_start(zone).value;
-  if (offset > to.sealed_at.load(std::memory_order_acquire)) {
+  if (offset >= to.sealed_at.load(std::memory_order_acquire)) {
     to.control.fetch_sub(kInFlightOne, std::memory_order_acq_rel);
     return End::failed;
   }
@@ -154,9 +154,29 @@ void ZoneTable::fail_write(ZoneId zone, Lba lba, const char* reason) {
       std::memory_order_acq_rel));
   apply_locked(view, decision);
   // Otherwise the last write before this one records it.
-  if (to.written.load(std::memory_order_acquire) == to.sealed_at.load()) {
+  if (decision.state == ZoneState::full && to.written.load() == to.sealed_at.load()) {
     save(zone, to, to.written.load());
   }
+}
+
+void ZoneTable::degrade(ZoneId zone, ZoneState state, const char* reason) {
+  FURROW_CHECK(state == ZoneState::read_only || state == ZoneState::offline);
+  Entry& to = entry(zone);
+  const std::lock_guard lock(mutex_);
+  to.reason.store(reason);
+  to.sealed_at.store(to.written.load());
+  std::uint64_t control = to.control.load(std::memory_order_acquire);
+  ZoneView view;
+  ZoneDecision decision;
+  do {
+    view = {zone, state_of(control), next_of(control)};
+    decision = {};
+    decision.state = state;
+    decision.open_delta = is_open(view.state) ? -1 : 0;
+    decision.active_delta = is_active(view.state) ? -1 : 0;
+  } while (!to.control.compare_exchange_weak(control, with(control, state, view.written_lbas),
+                                             std::memory_order_acq_rel));
+  apply_locked(view, decision);
 }
 
 Status ZoneTable::manage(Io::Op op, ZoneId zone) {

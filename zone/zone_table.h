@@ -66,6 +66,10 @@ class ZoneTable {
   // An admitted write failed: seals the zone. `reason` as in ZoneInfo.
   void fail_write(ZoneId zone, Lba lba, const char* reason);
 
+  // The device itself takes the zone away (`state`: read_only or offline): writes in flight in it
+  // fail. What a read-only zone holds stays readable.
+  void degrade(ZoneId zone, ZoneState state, const char* reason);
+
   // --- zone management --- (op: open, close, finish, reset)
   // `busy`, when the answer is refused because writes are in flight in the zone.
   Status manage(Io::Op op, ZoneId zone);
@@ -99,7 +103,7 @@ class ZoneTable {
   struct alignas(64) Entry {
     std::atomic<std::uint64_t> control{static_cast<std::uint64_t>(ZoneState::empty)};
     std::atomic<std::uint64_t> written{0};
-    std::atomic<std::uint64_t> sealed_at{kNotSealed};  // offset of the first write that failed
+    std::atomic<std::uint64_t> sealed_at{kNotSealed};  // writes from this offset on fail
     std::atomic<const char*> reason{""};
     std::uint32_t generation = 0;  // of whoever may save the record
     bool finished = false;         // likewise: full by finish or seal, not by its last write
