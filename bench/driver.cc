@@ -1,0 +1,92 @@
+#include "bench/driver.h"
+
+#include <utility>
+
+#include "zone/check.h"
+
+namespace furrow::bench {
+
+namespace {
+constexpr std::size_t aligned(std::size_t bytes) {
+  constexpr std::size_t kAlignment = AlignedBuffer::kAlignment;
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+}  // namespace
+
+Driver::Driver(EventLoop& loop, Backend& backend, Options options)
+    : loop_(loop),
+      backend_(backend),
+      memory_(options.depth * aligned(options.page_bytes)),
+      slots_(options.depth) {
+  const bool registered = backend_.register_buffer(memory_.span()).ok();
+  const std::size_t stride = aligned(options.page_bytes);
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    Slot& slot = slots_[i];
+    slot.driver = this;
+    slot.op.data = memory_.data() + i * stride;
+    slot.op.capacity = static_cast<std::uint32_t>(stride);
+    slot.op.buffer_index = registered ? 0 : -1;
+    slot.op.context = &slot;
+    slot.op.on_result = on_result;
+    slot.op.on_released = on_released;
+  }
+  idle_.reserve(slots_.size());
+}
+
+void Driver::start(Job& job, std::function<void()> finished) {
+  job_ = &job;
+  ended_ = false;
+  finished_ = std::move(finished);
+  idle_.clear();
+  for (Slot& slot : slots_) idle_.push_back(&slot);
+  start_task_.driver = this;
+  start_task_.run = [](Task& task) {
+    Driver& driver = *static_cast<StartTask&>(task).driver;
+    driver.pump(driver.loop_.now_ns());
+  };
+  loop_.post(start_task_);
+}
+
+void Driver::submit(Slot& slot, std::uint64_t now_ns) {
+  slot.started_ns = now_ns;
+  backend_.submit(slot.op);
+}
+
+void Driver::pump(std::uint64_t now_ns) {
+  while (!ended_ && !idle_.empty()) {
+    Slot& slot = *idle_.back();
+    const Job::Next next = job_->next(slot, now_ns);
+    if (next == Job::Next::run) {
+      idle_.pop_back();
+      submit(slot, now_ns);
+    } else if (next == Job::Next::end) {
+      ended_ = true;
+    } else {
+      FURROW_CHECK(idle_.size() < slots_.size());  // else it would wait for ever
+      return;
+    }
+  }
+  if (ended_ && idle_.size() == slots_.size()) finished_();
+}
+
+void Driver::on_result(PageOp& op) {
+  Slot& slot = *static_cast<Slot*>(op.context);
+  slot.latency_ns = slot.driver->loop_.now_ns() - slot.started_ns;
+}
+
+void Driver::on_released(PageOp& op) {
+  Slot& slot = *static_cast<Slot*>(op.context);
+  slot.driver->released(slot);
+}
+
+void Driver::released(Slot& slot) {
+  const std::uint64_t now_ns = slot.started_ns + slot.latency_ns;
+  if (job_->done(slot)) {
+    submit(slot, now_ns);
+    return;
+  }
+  idle_.push_back(&slot);
+  pump(now_ns);
+}
+
+}  // namespace furrow::bench
