@@ -1,0 +1,160 @@
+#include "transport/socket_ring.h"
+
+#include <array>
+#include <cerrno>
+
+#include "zone/check.h"
+
+namespace furrow::transport {
+
+namespace {
+constexpr unsigned kEntries = 512;       // submissions collected for one system call
+constexpr unsigned kCompletions = 8192;  // beyond it the kernel keeps them for us
+}  // namespace
+
+Result<std::unique_ptr<SocketRing>> SocketRing::create() {
+  std::unique_ptr<SocketRing> ring(new SocketRing);
+  // Not DEFER_TASKRUN: with it the ring's descriptor does not become readable for a thread that
+  // sleeps in poll(2), as an idle event loop does.
+  io_uring_params params{};
+  params.flags = IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG | IORING_SETUP_CQSIZE;
+  params.cq_entries = kCompletions;
+  const int error = io_uring_queue_init_params(kEntries, &ring->ring_, &params);
+  if (error < 0) {
+    return Status(Code::io_error, Origin::transport,
+                  "cannot make an io_uring; is it disabled (sysctl kernel.io_uring_disabled)?",
+                  -error);
+  }
+  ring->open_ = true;
+  return ring;
+}
+
+SocketRing::~SocketRing() {
+  FURROW_CHECK(in_flight_ == 0);
+  if (open_) io_uring_queue_exit(&ring_);
+}
+
+io_uring_sqe* SocketRing::entry() {
+  io_uring_sqe* sqe = io_uring_get_sqe(&ring_);
+  while (sqe == nullptr) {  // full: push what is there
+    enter();
+    sqe = io_uring_get_sqe(&ring_);
+  }
+  return sqe;
+}
+
+io_uring_sqe* SocketRing::entry(Op& op) {
+  FURROW_CHECK(!op.in_flight);
+  op.in_flight = true;
+  ++in_flight_;
+  return entry();
+}
+
+void SocketRing::receive(Op& op, int fd, std::span<std::byte> into, bool wait_first) {
+  io_uring_sqe* sqe = entry(op);
+  io_uring_prep_recv(sqe, fd, into.data(), into.size(), 0);
+  if (wait_first) sqe->ioprio |= IORING_RECVSEND_POLL_FIRST;
+  io_uring_sqe_set_data(sqe, &op);
+}
+
+void SocketRing::receive(Op& op, int fd, msghdr* into, bool wait_first) {
+  io_uring_sqe* sqe = entry(op);
+  io_uring_prep_recvmsg(sqe, fd, into, 0);
+  if (wait_first) sqe->ioprio |= IORING_RECVSEND_POLL_FIRST;
+  io_uring_sqe_set_data(sqe, &op);
+}
+
+void SocketRing::send(Op& op, int fd, const msghdr* from) {
+  io_uring_sqe* sqe = entry(op);
+  // MSG_WAITALL: the kernel goes on by itself when the socket's buffer has room again.
+  io_uring_prep_sendmsg(sqe, fd, from, MSG_NOSIGNAL | MSG_WAITALL);
+  io_uring_sqe_set_data(sqe, &op);
+}
+
+void SocketRing::accept(Op& op, int listen_fd) {
+  io_uring_sqe* sqe = entry(op);
+  io_uring_prep_accept(sqe, listen_fd, nullptr, nullptr, SOCK_CLOEXEC);
+  io_uring_sqe_set_data(sqe, &op);
+}
+
+void SocketRing::connect(Op& op, int fd, const sockaddr* address, socklen_t bytes) {
+  io_uring_sqe* sqe = entry(op);
+  io_uring_prep_connect(sqe, fd, address, bytes);
+  io_uring_sqe_set_data(sqe, &op);
+}
+
+void SocketRing::cancel(Op& op) {
+  if (!op.in_flight) return;
+  io_uring_sqe* sqe = entry();
+  io_uring_prep_cancel(sqe, &op, 0);
+  io_uring_sqe_set_data(sqe, nullptr);
+}
+
+void SocketRing::defer(Deferred& work) {
+  if (work.queued) return;
+  work.queued = true;
+  work.next = nullptr;
+  *last_deferred_ = &work;
+  last_deferred_ = &work.next;
+}
+
+// What is deferred meanwhile waits for the next poll.
+unsigned SocketRing::run_deferred() {
+  Deferred* work = first_deferred_;
+  first_deferred_ = nullptr;
+  last_deferred_ = &first_deferred_;
+  unsigned count = 0;
+  while (work != nullptr) {
+    Deferred* next = work->next;  // before run(): it may be deferred again, or be gone
+    work->queued = false;
+    work->run(*work);
+    work = next;
+    ++count;
+  }
+  return count;
+}
+
+void SocketRing::enter() {
+  ++system_calls_;
+  const int result = io_uring_submit_and_get_events(&ring_);
+  // A shortage (EAGAIN, EBUSY, ENOMEM) or a signal passes: what was not taken stays in the ring for
+  // the next turn.
+  FURROW_CHECK(result != -EINVAL && result != -EBADFD);
+}
+
+unsigned SocketRing::reap() {
+  struct Ended {
+    Op* op;
+    int result;
+    bool more;
+  };
+  std::array<Ended, 256> ended;
+  unsigned seen = 0, count = 0, head = 0;
+  io_uring_cqe* cqe = nullptr;
+  io_uring_for_each_cqe(&ring_, head, cqe) {
+    if (seen == ended.size()) break;
+    auto* op = static_cast<Op*>(io_uring_cqe_get_data(cqe));
+    ++seen;
+    if (op != nullptr)
+      ended[count++] = {op, cqe->res, (cqe->flags & IORING_CQE_F_SOCK_NONEMPTY) != 0};
+  }
+  io_uring_cq_advance(&ring_, seen);
+  in_flight_ -= count;
+  for (unsigned i = 0; i < count; ++i) ended[i].op->in_flight = false;
+  for (unsigned i = 0; i < count; ++i)
+    ended[i].op->done(*ended[i].op, ended[i].result, ended[i].more);
+  return seen;
+}
+
+unsigned SocketRing::poll() {
+  unsigned events = run_deferred();
+  const unsigned flags = IO_URING_READ_ONCE(*ring_.sq.kflags);
+  if (io_uring_sq_ready(&ring_) != 0 ||
+      (flags & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) != 0) {
+    enter();
+  }
+  events += reap();
+  return events + (first_deferred_ != nullptr ? 1 : 0) + io_uring_sq_ready(&ring_);
+}
+
+}  // namespace furrow::transport

@@ -1,0 +1,75 @@
+// SocketRing: the sockets of one thread on one io_uring. What all connections want sent or received
+// in a turn goes to the kernel in one system call.
+//
+// Threads: used by one thread at a time.
+// Ownership: an Op, and the memory it names, belong to the caller and stay in place from the call
+// until Op::done.
+#pragma once
+
+#include <liburing.h>
+#include <sys/socket.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "zone/poller.h"
+#include "zone/status.h"
+
+namespace furrow::transport {
+
+class SocketRing final : public Poller {
+ public:
+  struct Op {
+    // `result`: bytes, a descriptor, or -errno. `more`: the socket has more to read already.
+    void (*done)(Op&, int result, bool more) = nullptr;
+    bool in_flight = false;
+  };
+  // Work for the beginning of the next poll(), when this turn's handlers have all had their say:
+  // that is how the output of a whole turn becomes one send.
+  struct Deferred {
+    void (*run)(Deferred&) = nullptr;
+    Deferred* next = nullptr;
+    bool queued = false;
+  };
+
+  // io_error (with errno): the kernel refuses an io_uring.
+  static Result<std::unique_ptr<SocketRing>> create();
+  ~SocketRing() override;  // nothing may be in flight
+  SocketRing(const SocketRing&) = delete;
+  SocketRing& operator=(const SocketRing&) = delete;
+
+  // `wait_first`: nothing is there to read yet, so do not even try before the socket says so.
+  void receive(Op& op, int fd, std::span<std::byte> into, bool wait_first);
+  void receive(Op& op, int fd, msghdr* into, bool wait_first);
+  void send(Op& op, int fd, const msghdr* from);
+  void accept(Op& op, int listen_fd);
+  void connect(Op& op, int fd, const sockaddr* address, socklen_t bytes);
+  // `op` ends soon, with -ECANCELED if it had not ended by itself.
+  void cancel(Op& op);
+  void defer(Deferred& work);
+
+  unsigned poll() override;
+  int wake_fd() const override { return ring_.ring_fd; }
+  bool busy() const override { return in_flight_ != 0; }
+
+  std::uint64_t system_calls() const { return system_calls_; }
+
+ private:
+  SocketRing() = default;
+  io_uring_sqe* entry();
+  io_uring_sqe* entry(Op& op);
+  unsigned run_deferred();
+  void enter();
+  unsigned reap();
+
+  io_uring ring_{};
+  bool open_ = false;
+  Deferred* first_deferred_ = nullptr;
+  Deferred** last_deferred_ = &first_deferred_;
+  std::uint64_t in_flight_ = 0;
+  std::uint64_t system_calls_ = 0;
+};
+
+}  // namespace furrow::transport

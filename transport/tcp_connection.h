@@ -1,0 +1,163 @@
+// TcpConnection: the target's side of one NVMe/TCP queue (NVMe/TCP Transport Specification 1.1).
+// Turns capsules into Requests for the ConnectionHandler, moves their data, and answers whatever a
+// host may get wrong with a C2HTermReq.
+//
+//   await_icreq -> await_connect -> live -> finishing -> lingering -> closing -> (destroyed)
+//
+// Any state may go to finishing (close(), a protocol error, drain()) or straight to closing (the
+// peer is gone, a time-out, cut()). teardown() is the one way into closing; it waits for the
+// socket's operations and for every request that the handler still has.
+//
+// Threads: its reactor's.
+#pragma once
+
+#include <atomic>
+#include <bitset>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "transport/connection.h"
+#include "transport/pdu.h"
+#include "transport/tcp_slot.h"
+#include "transport/tcp_stream.h"
+#include "zone/executor.h"
+
+namespace furrow::transport {
+
+struct TcpLimits {
+  std::uint32_t in_capsule_bytes = 16384;  // of I/O queues; a multiple of 16
+  std::uint32_t h2c_data_bytes = 1 << 20;  // MAXH2CDATA: a multiple of 4, 4096 or more
+  std::uint32_t setup_ms = 10000;          // for ICReq, and again for Connect
+  std::uint32_t linger_ms = 2000;          // for the host to read our last PDUs
+};
+
+// Of one reactor. Written on its thread, read by any.
+struct TcpStats {
+  std::atomic<std::uint64_t> commands{0}, protocol_errors{0}, digest_errors{0}, timeouts{0};
+};
+
+class TcpConnection final : public Connection, private TcpStream::Owner {
+ public:
+  enum class State : std::uint8_t {
+    await_icreq,
+    await_connect,
+    live,
+    finishing,  // sends what is left, accepts nothing
+    lingering,  // all sent; the host has linger_ms to read it and close
+    closing,    // the socket is dead; waits for what still refers to this
+  };
+
+  struct Environment {
+    SocketRing& ring;
+    Executor& executor;
+    ConnectionHandler& handler;
+    const TcpLimits& limits;
+    TcpStats& stats;
+    // The connection has become live: it no longer counts as one being set up. May be null.
+    void (*on_live)(TcpConnection&) = nullptr;
+    // Nothing refers to the connection any longer: destroy it. Called from the ring's poll.
+    void (*on_gone)(TcpConnection&) = nullptr;
+    void* context = nullptr;
+  };
+
+  TcpConnection(const Environment& environment, int fd, std::string peer);
+  ~TcpConnection() override;
+
+  void drain();  // accepts no more commands; ends when all that were accepted are answered
+  void cut();    // ends now
+  State state() const { return state_; }
+  bool was_live() const { return queue_set_; }
+  void* context() const { return environment_.context; }
+
+  // Connection.
+  void pull(Request& request, std::byte* into) override;
+  void push(Request& request, const std::byte* from, std::uint32_t bytes) override;
+  void complete(Request& request) override;
+  void close() override;
+  Executor& executor() override { return environment_.executor; }
+  std::string_view peer() const override { return peer_; }
+  void set_queue(std::uint32_t entries, bool flow_control_disabled) override;
+
+ private:
+  struct SetupTimer : Timer {
+    TcpConnection* self;
+  };
+  struct Work : SocketRing::Deferred {
+    TcpConnection* self;
+  };
+
+  // TcpStream::Owner.
+  void on_header() override;
+  void on_data_end() override;
+  void on_pdu_error() override;
+  void fill(SendBatch& batch) override;
+  void on_sent() override;
+  void on_end(int error) override;
+  void on_quiet() override;
+
+  // What arrives.
+  void on_icreq();
+  void on_capsule();
+  void on_h2c_data();
+  bool check_h2c_data(CommandSlot*& slot);
+  CommandSlot* take_slot();
+  bool describe(CommandSlot& slot);
+  void hand_over(CommandSlot& slot);
+  void place_capsule_data(CommandSlot& slot);
+  void settle_pull(CommandSlot& slot);
+  void end_pull(CommandSlot& slot);
+  void tell_pulled(CommandSlot& slot);
+  void run_work();
+
+  // What leaves.
+  void answer(CommandSlot& slot);
+  void refuse(CommandSlot& slot, std::uint16_t status);
+  void drop_output();
+  void put_response(SendBatch& batch, CommandSlot& slot);
+  void put_completion(SendBatch& batch, const CommandSlot& slot);
+  void release(CommandSlot& slot);
+
+  // How it ends.
+  void terminate(const PduError& error);
+  void finish();
+  void finish_when_answered();
+  void linger();
+  void detach();
+  void teardown();
+  void reap();
+  void on_timer();
+
+  Environment environment_;
+  std::string peer_;
+  State state_ = State::await_icreq;
+  TcpStream stream_;
+  PduEncoder encoder_;
+  SetupTimer timer_{};
+  Work work_{};
+
+  // `entries_` may be unanswered; as many again may be on their way to the host. The first slot is
+  // the one that Connect uses, before the depth is known.
+  std::unique_ptr<CommandSlot> connect_slot_;
+  std::unique_ptr<CommandSlot[]> more_slots_;
+  std::vector<CommandSlot*> slots_;  // by index, which is the TTAG
+  SlotQueue free_, out_, sending_, pulled_;
+  std::unique_ptr<std::bitset<65536>> cids_;  // in flight
+  CommandSlot* receiving_ = nullptr;          // whose data the decoder is in
+  std::uint32_t entries_ = 1;
+  std::uint32_t unanswered_ = 0;  // commands whose response is not in a sendmsg yet
+  std::uint32_t held_ = 0;        // slots that are not free
+  std::uint32_t waiting_events_ = 0;
+  std::uint16_t queue_id_ = 0;
+  std::uint16_t sq_head_ = 0;
+  bool queue_set_ = false;
+  bool flow_control_ = true;
+  bool opened_ = false, detached_ = false, draining_ = false, quiet_ = false;
+  bool icresp_due_ = false, term_due_ = false;
+  std::uint32_t control_bytes_ = 0;
+  std::byte control_[kTermReqBytesMax]{};  // ICResp or C2HTermReq, while due
+};
+
+}  // namespace furrow::transport

@@ -1,0 +1,86 @@
+#include "transport/tcp_reactor.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "zone/check.h"
+
+namespace furrow::transport {
+
+bool ConnectionBudget::take() {
+  if (connections.fetch_add(1) >= connections_max) {
+    --connections;
+    return false;
+  }
+  if (setting_up.fetch_add(1) >= setting_up_max) {
+    --setting_up;
+    --connections;
+    return false;
+  }
+  return true;
+}
+
+Result<std::unique_ptr<TcpReactor>> TcpReactor::create(Executor& executor,
+                                                       ConnectionHandler& handler,
+                                                       const TcpLimits& limits,
+                                                       ConnectionBudget& budget) {
+  Result<std::unique_ptr<SocketRing>> ring = SocketRing::create();
+  if (!ring.ok()) return ring.status();
+  return std::unique_ptr<TcpReactor>(
+      new TcpReactor(executor, handler, limits, budget, std::move(*ring)));
+}
+
+TcpReactor::TcpReactor(Executor& executor, ConnectionHandler& handler, const TcpLimits& limits,
+                       ConnectionBudget& budget, std::unique_ptr<SocketRing> ring)
+    : executor_(executor),
+      handler_(handler),
+      limits_(limits),
+      budget_(budget),
+      ring_(std::move(ring)) {
+  executor_.add(*ring_);
+}
+
+TcpReactor::~TcpReactor() {
+  FURROW_CHECK(connections_.empty());
+  executor_.remove(*ring_);
+}
+
+void TcpReactor::adopt(int fd, std::string peer) {
+  const int on = 1;
+  // Failure costs latency only: the socket works without it.
+  (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  TcpConnection::Environment environment{*ring_, executor_, handler_, limits_, stats_};
+  environment.context = this;
+  environment.on_live = [](TcpConnection& connection) {
+    --static_cast<TcpReactor*>(connection.context())->budget_.setting_up;
+  };
+  environment.on_gone = [](TcpConnection& connection) {
+    static_cast<TcpReactor*>(connection.context())->gone(connection);
+  };
+  connections_.push_back(std::make_unique<TcpConnection>(environment, fd, std::move(peer)));
+  if (draining_) connections_.back()->cut();
+}
+
+void TcpReactor::gone(TcpConnection& connection) {
+  if (!connection.was_live()) --budget_.setting_up;
+  --budget_.connections;
+  std::erase_if(connections_, [&](const auto& held) { return held.get() == &connection; });
+  if (draining_ && connections_.empty() && empty_) std::exchange(empty_, nullptr)();
+}
+
+void TcpReactor::drain(std::function<void()> empty) {
+  draining_ = true;
+  empty_ = std::move(empty);
+  for (const auto& connection : connections_) connection->drain();
+  if (connections_.empty()) std::exchange(empty_, nullptr)();
+}
+
+void TcpReactor::cut() {
+  for (const auto& connection : connections_) connection->cut();
+}
+
+}  // namespace furrow::transport

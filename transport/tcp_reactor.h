@@ -1,0 +1,67 @@
+// TcpReactor: the NVMe/TCP connections of one executor.
+//
+// Threads: its executor's; made before that runs. The counters may be read by any.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "transport/connection.h"
+#include "transport/socket_ring.h"
+#include "transport/tcp_connection.h"
+#include "zone/executor.h"
+#include "zone/status.h"
+
+namespace furrow::transport {
+
+// What all reactors of a target share. A host that has not got through Connect may not keep others
+// out, so connections that are being set up have a budget of their own.
+struct ConnectionBudget {
+  std::uint32_t connections_max = 1024;
+  std::uint32_t setting_up_max = 256;
+  std::atomic<std::uint32_t> connections{0}, setting_up{0};
+
+  bool take();  // false: no room
+};
+
+class TcpReactor {
+ public:
+  // `limits` and `budget` outlive it. Errors: those of SocketRing::create.
+  static Result<std::unique_ptr<TcpReactor>> create(Executor& executor, ConnectionHandler& handler,
+                                                    const TcpLimits& limits,
+                                                    ConnectionBudget& budget);
+  ~TcpReactor();  // no connection is left
+
+  // Takes over a connected socket, for which the budget has been taken.
+  void adopt(int fd, std::string peer);
+  // Ends every connection, now or when its commands are answered; `empty` is called when the last
+  // is gone (from here when there is none). Connections adopted later end at once.
+  void drain(std::function<void()> empty);
+  void cut();
+
+  SocketRing& ring() { return *ring_; }
+  Executor& executor() { return executor_; }
+  const TcpStats& stats() const { return stats_; }
+  std::uint64_t system_calls() const { return ring_->system_calls(); }
+
+ private:
+  TcpReactor(Executor& executor, ConnectionHandler& handler, const TcpLimits& limits,
+             ConnectionBudget& budget, std::unique_ptr<SocketRing> ring);
+  void gone(TcpConnection& connection);
+
+  Executor& executor_;
+  ConnectionHandler& handler_;
+  const TcpLimits& limits_;
+  ConnectionBudget& budget_;
+  std::unique_ptr<SocketRing> ring_;
+  std::vector<std::unique_ptr<TcpConnection>> connections_;
+  std::function<void()> empty_;
+  bool draining_ = false;
+  TcpStats stats_;
+};
+
+}  // namespace furrow::transport
