@@ -181,19 +181,35 @@ struct VolumeRecord {
   friend bool operator==(const VolumeRecord&, const VolumeRecord&) = default;
 };
 
+// From `end_lba` on (zone-relative) the records of a zone's life `generation` are void: they were
+// torn when a crash cut the zone's unflushed end, or were drained before the zone went bad.
+struct ZoneTrimRecord {
+  std::uint32_t zone = 0;
+  std::uint32_t end_lba = 0;
+  std::uint64_t generation = 0;
+  friend bool operator==(const ZoneTrimRecord&, const ZoneTrimRecord&) = default;
+};
+
 // The state that checkpoints hold and the journal changes.
 struct PoolState {
   std::uint64_t next_volume_id = 1;
   std::uint64_t open_count = 0;  // sequences of this opening start at open_count << 40
   std::vector<VolumeRecord> volumes;
+  std::vector<ZoneTrimRecord> trims;  // ascending, one a zone at most
   friend bool operator==(const PoolState&, const PoolState&) = default;
 };
 
 struct JournalRecord {
-  enum class Kind : std::uint8_t { opened = 1, volume_created = 2, volume_deleted = 3 };
+  enum class Kind : std::uint8_t {
+    opened = 1,
+    volume_created = 2,
+    volume_deleted = 3,
+    zone_trimmed = 4,  // replaces an earlier trim of the zone
+  };
   Kind kind = Kind::opened;
   std::uint64_t open_count = 0;  // opened
   VolumeRecord volume;           // volume_created; volume_deleted: its id
+  ZoneTrimRecord trim;           // zone_trimmed
   friend bool operator==(const JournalRecord&, const JournalRecord&) = default;
 };
 // corrupt: the record does not fit the state (unknown volume, an id used twice).

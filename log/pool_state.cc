@@ -9,8 +9,9 @@ namespace furrow {
 namespace {
 
 constexpr std::size_t kVolumeBytes = 8 + 16 + 8 + 4 + 4 + 4 + 4 + kNameBytesMax + 1;
+constexpr std::size_t kTrimBytes = 4 + 4 + 8;
 constexpr std::size_t kCheckpointFieldsBytes = 16 + 8 + 8 + 8 + 4 + 4;
-constexpr std::size_t kJournalFieldsBytes = 16 + 8 + 8 + 8 + 8 + kVolumeBytes;
+constexpr std::size_t kJournalFieldsBytes = 16 + 8 + 8 + 8 + 8 + kVolumeBytes + kTrimBytes;
 // Sequences start at open_count << 40 and have 64 bits.
 constexpr std::uint64_t kOpenCountMax = (std::uint64_t{1} << 24) - 1;
 
@@ -49,6 +50,20 @@ VolumeRecord take_volume(ByteReader& reader) {
   return volume;
 }
 
+void put_trim(ByteWriter& writer, const ZoneTrimRecord& trim) {
+  writer.put(trim.zone);
+  writer.put(trim.end_lba);
+  writer.put(trim.generation);
+}
+
+ZoneTrimRecord take_trim(ByteReader& reader) {
+  ZoneTrimRecord trim;
+  trim.zone = reader.take<std::uint32_t>();
+  trim.end_lba = reader.take<std::uint32_t>();
+  trim.generation = reader.take<std::uint64_t>();
+  return trim;
+}
+
 bool clashes(const VolumeRecord& a, const VolumeRecord& b) {
   return a.id == b.id || a.name == b.name || (a.nsid != 0 && a.nsid == b.nsid);
 }
@@ -60,6 +75,10 @@ bool all_differ(std::vector<T>& values) {
 }
 
 bool valid_journal(const JournalRecord& record) {
+  if (record.kind == JournalRecord::Kind::zone_trimmed) {
+    return record.open_count == 0 && record.volume == VolumeRecord{};
+  }
+  if (record.trim != ZoneTrimRecord{}) return false;
   switch (record.kind) {
     case JournalRecord::Kind::opened:
       return record.open_count <= kOpenCountMax && record.volume == VolumeRecord{};
@@ -68,6 +87,8 @@ bool valid_journal(const JournalRecord& record) {
     case JournalRecord::Kind::volume_deleted:
       return record.open_count == 0 && record.volume.id != 0 &&
              (record.volume.name.empty() || valid_name(record.volume.name));
+    case JournalRecord::Kind::zone_trimmed:
+      break;
   }
   return false;
 }
@@ -92,11 +113,16 @@ bool valid_state(const PoolState& state) {
     names.push_back(volume.name);
     if (volume.nsid != 0) nsids.push_back(volume.nsid);
   }
+  const auto same_or_later = [](const ZoneTrimRecord& a, const ZoneTrimRecord& b) {
+    return a.zone >= b.zone;
+  };
+  if (std::ranges::adjacent_find(state.trims, same_or_later) != state.trims.end()) return false;
   return state.next_volume_id > last_id && all_differ(names) && all_differ(nsids);
 }
 
 std::size_t checkpoint_bytes(const PoolState& state) {
-  return kPrefixBytes + kCheckpointFieldsBytes + state.volumes.size() * kVolumeBytes;
+  return kPrefixBytes + kCheckpointFieldsBytes + state.volumes.size() * kVolumeBytes +
+         state.trims.size() * kTrimBytes;
 }
 
 void encode(const Checkpoint& checkpoint, std::span<std::byte> lbas) {
@@ -108,8 +134,9 @@ void encode(const Checkpoint& checkpoint, std::span<std::byte> lbas) {
   writer.put(checkpoint.state.next_volume_id);
   writer.put(checkpoint.state.open_count);
   writer.put(static_cast<std::uint32_t>(checkpoint.state.volumes.size()));
-  writer.put_zeroes(4);
+  writer.put(static_cast<std::uint32_t>(checkpoint.state.trims.size()));
   for (const VolumeRecord& volume : checkpoint.state.volumes) put_volume(writer, volume);
+  for (const ZoneTrimRecord& trim : checkpoint.state.trims) put_trim(writer, trim);
   writer.zero_rest();
   seal(lbas, Magic::checkpoint);
 }
@@ -129,14 +156,17 @@ Result<Checkpoint> decode_checkpoint(std::span<const std::byte> lbas, const Uuid
   checkpoint.state.next_volume_id = reader.take<std::uint64_t>();
   checkpoint.state.open_count = reader.take<std::uint64_t>();
   const auto volumes = reader.take<std::uint32_t>();
-  reader.take_bytes(4);
-  if (volumes > (fields->size() - kCheckpointFieldsBytes) / kVolumeBytes) {
-    return misfit("a checkpoint is shorter than its volumes");
+  const auto trims = reader.take<std::uint32_t>();
+  if (std::uint64_t{volumes} * kVolumeBytes + std::uint64_t{trims} * kTrimBytes >
+      fields->size() - kCheckpointFieldsBytes) {
+    return misfit("a checkpoint is shorter than what it lists");
   }
   checkpoint.state.volumes.reserve(volumes);
   for (std::uint32_t i = 0; i < volumes; ++i) {
     checkpoint.state.volumes.push_back(take_volume(reader));
   }
+  checkpoint.state.trims.reserve(trims);
+  for (std::uint32_t i = 0; i < trims; ++i) checkpoint.state.trims.push_back(take_trim(reader));
   if (!reader.ok() || !valid_state(checkpoint.state)) {
     return misfit("a checkpoint's fields are out of range");
   }
@@ -154,6 +184,7 @@ void encode(const JournalEntry& entry, std::span<std::byte> lba) {
   writer.put_zeroes(7);
   writer.put(entry.record.open_count);
   put_volume(writer, entry.record.volume);
+  put_trim(writer, entry.record.trim);
   writer.zero_rest();
   seal(lba, Magic::journal);
 }
@@ -171,6 +202,7 @@ Result<JournalEntry> decode_journal(std::span<const std::byte> lba, const Uuid& 
   reader.take_bytes(7);
   entry.record.open_count = reader.take<std::uint64_t>();
   entry.record.volume = take_volume(reader);
+  entry.record.trim = take_trim(reader);
   if (!reader.ok() || !valid_journal(entry.record)) {
     return misfit("a journal record's fields are out of range");
   }
@@ -199,6 +231,15 @@ Status apply(PoolState& state, const JournalRecord& record) {
         return misfit("an unknown volume is deleted");
       }
       return {};
+    case JournalRecord::Kind::zone_trimmed: {
+      auto at = std::ranges::lower_bound(state.trims, record.trim.zone, {}, &ZoneTrimRecord::zone);
+      if (at != state.trims.end() && at->zone == record.trim.zone) {
+        *at = record.trim;
+      } else {
+        state.trims.insert(at, record.trim);
+      }
+      return {};
+    }
   }
   return misfit("a journal record's kind is unknown");
 }
