@@ -1,0 +1,186 @@
+#include "alloc/zone_allocator.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "zone/check.h"
+
+namespace furrow {
+
+namespace {
+constexpr unsigned kNoLimit = std::numeric_limits<unsigned>::max();
+
+unsigned open_slots(const Geometry& geometry) {
+  unsigned slots = kNoLimit;
+  if (geometry.open_zones_max != 0) slots = std::min(slots, geometry.open_zones_max);
+  if (geometry.active_zones_max != 0) slots = std::min(slots, geometry.active_zones_max);
+  if (slots == kNoLimit) return slots;
+  return slots == 0 ? 0 : slots - 1;  // one is the metadata ring's
+}
+
+// Higher is the better victim.
+double score(const ZoneAllocator::Zone& zone, VictimPolicy policy, std::uint64_t now) {
+  const auto live = static_cast<double>(zone.live_lbas);
+  const auto age = static_cast<double>(now - std::min(now, zone.opened_sequence));
+  switch (policy) {
+    case VictimPolicy::fifo:
+      return age;
+    case VictimPolicy::greedy:
+      return -live;
+    case VictimPolicy::cost_benefit:
+      return age / (1.0 + live);
+  }
+  return 0;
+}
+}  // namespace
+
+const char* to_string(ZoneUse use) {
+  switch (use) {
+    case ZoneUse::free:
+      return "free";
+    case ZoneUse::metadata:
+      return "metadata";
+    case ZoneUse::open:
+      return "open";
+    case ZoneUse::sealed:
+      return "sealed";
+    case ZoneUse::draining:
+      return "draining";
+    case ZoneUse::resetting:
+      return "resetting";
+    case ZoneUse::bad:
+      return "bad";
+  }
+  return "unknown";
+}
+
+ZoneAllocator::ZoneAllocator(const Geometry& geometry, std::uint32_t metadata_zones)
+    : zones_(geometry.zone_count), slots_left_(open_slots(geometry)) {
+  FURROW_CHECK(metadata_zones <= geometry.zone_count);
+  for (std::uint32_t i = 0; i < metadata_zones; ++i) zones_[i].use = ZoneUse::metadata;
+}
+
+Status ZoneAllocator::admit(std::uint64_t owner, std::uint64_t quota, unsigned streams) {
+  FURROW_CHECK(!owners_.contains(owner));
+  if (quota > unpromised()) {
+    return {Code::no_space, Origin::alloc,
+            "the quota is larger than the zones that no other volume was promised"};
+  }
+  if (slots_left_ != kNoLimit && streams > slots_left_) {
+    return {Code::too_many_zones, Origin::alloc,
+            "the device's open and active zone limits (MOR, MAR) leave no zone to write to for one "
+            "more volume"};
+  }
+  if (slots_left_ != kNoLimit) slots_left_ -= streams;
+  owners_[owner] = {quota, 0, streams};
+  return {};
+}
+
+bool ZoneAllocator::try_add_stream(std::uint64_t owner) {
+  if (slots_left_ == 0) return false;
+  if (slots_left_ != kNoLimit) --slots_left_;
+  ++owners_.at(owner).streams;
+  return true;
+}
+
+void ZoneAllocator::dismiss(std::uint64_t owner) {
+  const auto found = owners_.find(owner);
+  FURROW_CHECK(found != owners_.end());
+  if (slots_left_ != kNoLimit) slots_left_ += found->second.streams;
+  owners_.erase(found);
+}
+
+Result<ZoneId> ZoneAllocator::take(std::uint64_t owner, std::uint8_t stream,
+                                   std::uint64_t generation, std::uint64_t sequence) {
+  Owner& taker = owners_.at(owner);
+  if (taker.held >= taker.quota) {
+    return Status(Code::no_space, Origin::alloc, "the volume's quota is used up");
+  }
+  for (std::size_t tried = 0; tried < zones_.size(); ++tried) {
+    const ZoneId id{next_free_};
+    next_free_ = (next_free_ + 1) % static_cast<std::uint32_t>(zones_.size());
+    if (at(id).use != ZoneUse::free) continue;
+    at(id) = {ZoneUse::open, stream, owner, generation, sequence};
+    ++taker.held;
+    return id;
+  }
+  return Status(Code::no_space, Origin::alloc, "no zone is free (some have gone bad)");
+}
+
+void ZoneAllocator::adopt(ZoneId zone, const Zone& state) {
+  FURROW_CHECK(at(zone).use == ZoneUse::free);
+  at(zone) = state;
+  if (state.owner != 0) ++owners_.at(state.owner).held;
+}
+
+void ZoneAllocator::set_use(ZoneId zone, ZoneUse use) { at(zone).use = use; }
+
+void ZoneAllocator::release(ZoneId zone) {
+  const auto owner = owners_.find(at(zone).owner);
+  if (owner != owners_.end()) --owner->second.held;
+  at(zone) = Zone();
+}
+
+void ZoneAllocator::retire(ZoneId zone) {
+  at(zone).use = ZoneUse::bad;
+  at(zone).live_lbas = 0;
+}
+
+void ZoneAllocator::add_live(ZoneId zone, std::uint64_t lbas, std::uint64_t sequence) {
+  at(zone).live_lbas += lbas;
+  note_sequence(zone, sequence);
+}
+
+void ZoneAllocator::note_sequence(ZoneId zone, std::uint64_t sequence) {
+  at(zone).min_sequence = std::min(at(zone).min_sequence, sequence);
+}
+
+void ZoneAllocator::remove_live(ZoneId zone, std::uint64_t lbas) {
+  FURROW_CHECK(at(zone).live_lbas >= lbas);
+  at(zone).live_lbas -= lbas;
+}
+
+std::optional<ZoneId> ZoneAllocator::victim(std::uint64_t owner, VictimPolicy policy,
+                                            std::uint64_t now) const {
+  std::optional<ZoneId> best;
+  double best_score = 0;
+  for (std::uint32_t i = 0; i < zones_.size(); ++i) {
+    if (zones_[i].owner != owner || zones_[i].use != ZoneUse::sealed) continue;
+    const double its_score = score(zones_[i], policy, now);
+    if (best && its_score <= best_score) continue;
+    best = ZoneId{i};
+    best_score = its_score;
+  }
+  return best;
+}
+
+std::uint64_t ZoneAllocator::min_sequence(std::uint64_t owner, ZoneId except) const {
+  std::uint64_t lowest = ~std::uint64_t{0};
+  for (std::uint32_t i = 0; i < zones_.size(); ++i) {
+    if (zones_[i].owner != owner || i == except.value) continue;
+    lowest = std::min(lowest, zones_[i].min_sequence);
+  }
+  return lowest;
+}
+
+std::uint64_t ZoneAllocator::held(std::uint64_t owner) const { return owners_.at(owner).held; }
+std::uint64_t ZoneAllocator::quota(std::uint64_t owner) const { return owners_.at(owner).quota; }
+
+std::uint64_t ZoneAllocator::unpromised() const {
+  std::uint64_t usable = 0;
+  for (const Zone& zone : zones_) {
+    if (zone.use == ZoneUse::metadata) continue;
+    if (zone.use == ZoneUse::bad && zone.owner == 0) continue;
+    ++usable;
+  }
+  std::uint64_t promised = 0;
+  for (const auto& [id, owner] : owners_) promised += owner.quota;
+  return usable > promised ? usable - promised : 0;
+}
+
+std::uint64_t ZoneAllocator::count(ZoneUse use) const {
+  return static_cast<std::uint64_t>(
+      std::ranges::count_if(zones_, [use](const Zone& zone) { return zone.use == use; }));
+}
+
+}  // namespace furrow

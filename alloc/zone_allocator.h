@@ -1,0 +1,98 @@
+// ZoneAllocator: which zone belongs to whom, within the device's open and active limits.
+//
+// Volumes are admitted with a quota of zones and a number of write streams; the sums never exceed
+// what the device has, so a stream that is within its quota always gets a zone as soon as one of
+// its own is reset. Free zones are handed out round robin, which spreads wear.
+//
+// Threads: the pool's home executor only. Pure bookkeeping: no I/O.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "zone/device.h"
+#include "zone/status.h"
+#include "zone/types.h"
+
+namespace furrow {
+
+enum class ZoneUse : std::uint8_t {
+  free,       // empty, or to be found so
+  metadata,   // of the metadata ring
+  open,       // a stream writes to it
+  sealed,     // no more writes; holds pages
+  draining,   // its pages are being moved or dropped
+  resetting,  // waits for its readers and the reset
+  bad,        // read-only or offline, or its reset failed: never used again
+};
+const char* to_string(ZoneUse use);
+
+enum class VictimPolicy : std::uint8_t {
+  fifo,          // the zone opened first
+  greedy,        // the fewest live LBAs
+  cost_benefit,  // (1 - u) * age / (1 + u)
+};
+
+class ZoneAllocator {
+ public:
+  struct Zone {
+    ZoneUse use = ZoneUse::free;
+    std::uint8_t stream = 0;
+    std::uint64_t owner = 0;  // volume id; 0: nobody
+    std::uint64_t generation = 0;
+    std::uint64_t opened_sequence = 0;               // age: grows from zone to zone
+    std::uint64_t live_lbas = 0;                     // of pages that the index points to
+    std::uint64_t min_sequence = ~std::uint64_t{0};  // of any record in it; ~0: none
+  };
+
+  ZoneAllocator(const Geometry& geometry, std::uint32_t metadata_zones);
+
+  // Admits a volume: `quota` zones and `streams` open zones at a time are its own from now on.
+  // no_space: fewer zones are unpromised; too_many_zones: MOR or MAR has no slot left.
+  Status admit(std::uint64_t owner, std::uint64_t quota, unsigned streams);
+  void dismiss(std::uint64_t owner);
+  // One more open zone for a volume, if there is one to spare.
+  bool try_add_stream(std::uint64_t owner);
+
+  // A free zone for `owner`, now open. no_space: the quota is used up.
+  Result<ZoneId> take(std::uint64_t owner, std::uint8_t stream, std::uint64_t generation,
+                      std::uint64_t sequence);
+  // What recovery found. A zone that is not adopted is free.
+  void adopt(ZoneId zone, const Zone& state);
+  void set_use(ZoneId zone, ZoneUse use);
+  void release(ZoneId zone);  // it was reset: free again
+  void retire(ZoneId zone);   // bad; still counts against the owner's quota until dismissed
+
+  void add_live(ZoneId zone, std::uint64_t lbas, std::uint64_t sequence);
+  void remove_live(ZoneId zone, std::uint64_t lbas);
+  void note_sequence(ZoneId zone, std::uint64_t sequence);
+
+  std::optional<ZoneId> victim(std::uint64_t owner, VictimPolicy policy, std::uint64_t now) const;
+  // The lowest sequence in any zone of `owner` but `except`.
+  std::uint64_t min_sequence(std::uint64_t owner, ZoneId except) const;
+
+  const Zone& zone(ZoneId zone) const { return zones_[zone.value]; }
+  std::span<const Zone> zones() const { return zones_; }
+  std::uint64_t held(std::uint64_t owner) const;
+  std::uint64_t quota(std::uint64_t owner) const;
+  std::uint64_t unpromised() const;  // zones in no volume's quota
+  std::uint64_t count(ZoneUse use) const;
+
+ private:
+  struct Owner {
+    std::uint64_t quota = 0;
+    std::uint64_t held = 0;
+    unsigned streams = 0;
+  };
+  Zone& at(ZoneId zone) { return zones_[zone.value]; }
+
+  std::vector<Zone> zones_;
+  std::map<std::uint64_t, Owner> owners_;
+  std::uint32_t next_free_ = 0;  // where the search for a free zone goes on
+  unsigned slots_left_ = 0;      // open zones that nobody was promised; ~0: no limit
+};
+
+}  // namespace furrow

@@ -1,0 +1,84 @@
+// Establishes that the allocator never promises more zones or open slots than there are, gives a
+// stream a zone exactly while it is within its quota, and picks the victims its policies say.
+#include "alloc/zone_allocator.h"
+
+#include <gtest/gtest.h>
+
+namespace furrow {
+namespace {
+
+Geometry geometry(std::uint32_t zones, std::uint32_t mor, std::uint32_t mar) {
+  Geometry shape;
+  shape.zone_count = zones;
+  shape.zone_size_lbas = shape.zone_capacity_lbas = 100;
+  shape.open_zones_max = mor;
+  shape.active_zones_max = mar;
+  return shape;
+}
+
+TEST(ZoneAllocatorTest, AdmitsWithinZonesAndSlots) {
+  ZoneAllocator allocator(geometry(12, 3, 4), 2);
+  EXPECT_EQ(allocator.unpromised(), 10u);
+  EXPECT_EQ(allocator.admit(1, 11, 1).code(), Code::no_space);
+  ASSERT_TRUE(allocator.admit(1, 6, 1).ok());
+  EXPECT_EQ(allocator.unpromised(), 4u);
+  ASSERT_TRUE(allocator.admit(2, 4, 1).ok());
+  EXPECT_FALSE(allocator.try_add_stream(1)) << "MOR 3: metadata and two streams";
+  EXPECT_EQ(allocator.admit(3, 0, 1).code(), Code::too_many_zones);
+  allocator.dismiss(2);
+  EXPECT_TRUE(allocator.try_add_stream(1));
+  EXPECT_EQ(allocator.unpromised(), 4u);
+}
+
+TEST(ZoneAllocatorTest, NoLimitMeansNoLimit) {
+  ZoneAllocator allocator(geometry(200, 0, 0), 2);
+  for (std::uint64_t id = 1; id <= 60; ++id) ASSERT_TRUE(allocator.admit(id, 3, 1).ok());
+}
+
+TEST(ZoneAllocatorTest, QuotaBindsAndReleaseGivesBack) {
+  ZoneAllocator allocator(geometry(12, 0, 0), 2);
+  ASSERT_TRUE(allocator.admit(1, 3, 1).ok());
+  std::vector<ZoneId> taken;
+  for (std::uint64_t i = 0; i < 3; ++i) taken.push_back(*allocator.take(1, 0, i, i));
+  EXPECT_EQ(allocator.take(1, 0, 9, 9).status().code(), Code::no_space);
+  EXPECT_EQ(allocator.held(1), 3u);
+  for (const ZoneId zone : taken) EXPECT_GE(zone.value, 2u) << "metadata zones are not given out";
+  allocator.release(taken[1]);
+  EXPECT_EQ(allocator.held(1), 2u);
+  EXPECT_NE(*allocator.take(1, 0, 9, 9), taken[1]) << "round robin spreads wear";
+}
+
+TEST(ZoneAllocatorTest, RetiredZonesStayCounted) {
+  ZoneAllocator allocator(geometry(5, 0, 0), 2);
+  ASSERT_TRUE(allocator.admit(1, 3, 1).ok());
+  const ZoneId zone = *allocator.take(1, 0, 1, 1);
+  allocator.retire(zone);
+  EXPECT_EQ(allocator.held(1), 1u);
+  EXPECT_EQ(allocator.count(ZoneUse::bad), 1u);
+  ASSERT_TRUE(allocator.take(1, 0, 2, 2).ok());
+  ASSERT_TRUE(allocator.take(1, 0, 3, 3).ok());
+  EXPECT_EQ(allocator.take(1, 0, 4, 4).status().code(), Code::no_space);
+}
+
+TEST(ZoneAllocatorTest, VictimsByPolicy) {
+  ZoneAllocator allocator(geometry(12, 0, 0), 2);
+  ASSERT_TRUE(allocator.admit(1, 5, 1).ok());
+  const ZoneId oldest = *allocator.take(1, 0, 10, 10);
+  const ZoneId emptiest = *allocator.take(1, 0, 20, 20);
+  const ZoneId open = *allocator.take(1, 0, 30, 30);
+  allocator.add_live(oldest, 90, 11);
+  allocator.add_live(emptiest, 10, 21);
+  allocator.set_use(oldest, ZoneUse::sealed);
+  allocator.set_use(emptiest, ZoneUse::sealed);
+  EXPECT_EQ(allocator.victim(1, VictimPolicy::fifo, 100), oldest);
+  EXPECT_EQ(allocator.victim(1, VictimPolicy::greedy, 100), emptiest);
+  EXPECT_EQ(allocator.victim(1, VictimPolicy::cost_benefit, 100), emptiest);
+  allocator.remove_live(oldest, 89);
+  EXPECT_EQ(allocator.victim(1, VictimPolicy::cost_benefit, 100), oldest);
+  EXPECT_EQ(allocator.victim(2, VictimPolicy::fifo, 100), std::nullopt);
+  EXPECT_EQ(allocator.min_sequence(1, oldest), 21u);
+  EXPECT_EQ(allocator.min_sequence(1, open), 11u);
+}
+
+}  // namespace
+}  // namespace furrow
