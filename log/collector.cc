@@ -1,0 +1,343 @@
+#include "log/collector.h"
+
+#include <algorithm>
+
+#include "log/page_log.h"
+#include "zone/check.h"
+
+namespace furrow {
+
+namespace {
+constexpr std::uint64_t kGracePollNs = 20'000;
+constexpr std::uint64_t kReadmittedShare = 2;  // at most 1/this of a zone is written again on hits
+}  // namespace
+
+Collector::Collector(PageLog& log) : log_(log), pool_(log.pool_) {
+  for (Lane& lane : lanes_) {
+    lane.collector = this;
+    lane.lock.lane = lane.write.lane = &lane;
+    lane.io.op = Io::Op::read;
+    lane.io.context = &lane;
+    lane.io.on_complete = [](Io& io) {
+      auto& its_lane = *static_cast<Lane*>(io.context);
+      its_lane.collector->page_read(its_lane);
+    };
+    lane.lock.on_locked = [](KeyLockHolder& holder) {
+      Lane& its_lane = *static_cast<Lane::Lock&>(holder).lane;
+      its_lane.collector->locked(its_lane);
+    };
+    lane.write.priority = Append::Priority::relocation;
+    lane.write.on_done = [](Append& append) {
+      Lane& its_lane = *static_cast<Lane::Write&>(append).lane;
+      its_lane.collector->moved(its_lane);
+    };
+  }
+  turn_.collector = grace_timer_.collector = flush_.collector = this;
+  turn_.run = [](Task& task) {
+    auto& its_turn = static_cast<Turn&>(task);
+    its_turn.posted = false;
+    its_turn.collector->turn();
+  };
+  grace_timer_.fire = [](Timer& timer) {
+    static_cast<GraceTimer&>(timer).collector->wait_for_grace();
+  };
+  flush_.on_flushed = [](FlushWaiter& waiter) { static_cast<Flush&>(waiter).collector->flushed(); };
+  io_.context = this;
+}
+
+Collector::~Collector() { FURROW_CHECK(idle()); }
+
+// One zone ahead of the writer, two when the last is kept for collection.
+bool Collector::wanted() const {
+  const std::uint64_t held = pool_.allocator.held(log_.options_.volume);
+  const std::uint64_t quota = pool_.allocator.quota(log_.options_.volume);
+  return held + (log_.options_.cache ? 1 : 2) > quota;
+}
+
+void Collector::kick() {
+  if (step_ == Step::idle && !stopping_ && wanted()) post_turn();
+}
+
+void Collector::post_turn() {
+  if (turn_.posted) return;
+  turn_.posted = true;
+  pool_.home.post(turn_);
+}
+
+void Collector::turn() {
+  switch (step_) {
+    case Step::idle:
+      return start();
+    case Step::move:
+      return look_at_records();
+    case Step::drain:
+      return drained();
+    default:
+      return;
+  }
+}
+
+void Collector::start() {
+  if (stopping_ || !wanted()) return;
+  const auto policy = log_.options_.cache ? VictimPolicy::fifo : VictimPolicy::greedy;
+  const std::optional<ZoneId> victim =
+      pool_.allocator.victim(log_.options_.volume, policy, pool_.next_sequence);
+  const bool gain =
+      victim && (log_.options_.cache || pool_.allocator.zone(*victim).live_lbas * 100 <=
+                                            pool_.geometry.zone_capacity_lbas * 99);
+  if (!gain) {  // open zones are all there is (the next one sealed kicks), or zones have gone bad
+    return log_.fail_waiting({Code::no_space, Origin::log,
+                              "no zone of the volume can be freed; zones may have gone bad: see "
+                              "`furrowctl zone report`"});
+  }
+  victim_ = *victim;
+  pool_.allocator.set_use(victim_, ZoneUse::draining);
+  written_lba_ = pool_.geometry.zone_capacity_lbas;
+  segment_ = 0;
+  moved_lbas_ = 0;
+  next_segment();
+}
+
+void Collector::next_segment() {
+  const std::uint64_t begin = segment_ * pool_.segment_lbas;
+  if (begin >= written_lba_) {
+    step_ = Step::drain;
+    return drained();
+  }
+  step_ = Step::scan;
+  const std::uint64_t end = std::min(begin + pool_.segment_lbas, pool_.geometry.zone_capacity_lbas);
+  scan_.emplace(SegmentScan::Bounds{pool_.stamp(victim_), begin, end, written_lba_,
+                                    pool_.geometry.lba_bytes});
+  read_on();
+}
+
+void Collector::read_on() {
+  const std::optional<SegmentScan::Read> read = scan_->next();
+  if (!read) {
+    step_ = Step::move;
+    next_record_ = 0;
+    return post_turn();
+  }
+  const std::size_t bytes = std::size_t{read->lbas} * pool_.geometry.lba_bytes;
+  if (scan_buffer_.size() < bytes) scan_buffer_ = AlignedBuffer(bytes);
+  io_.op = Io::Op::read;
+  io_.lba = Lba{pool_.device_lba(victim_, read->lba)};
+  io_.set_data(scan_buffer_.data(), read->lbas, pool_.geometry.lba_bytes);
+  io_.on_complete = [](Io& io) { static_cast<Collector*>(io.context)->scan_fed(); };
+  pool_.queue.submit(io_);
+}
+
+void Collector::scan_fed() {
+  const std::span<const std::byte> bytes(scan_buffer_.data(), io_.one.iov_len);
+  scan_->feed(io_.status.ok() ? Result<std::span<const std::byte>>(bytes)
+                              : Result<std::span<const std::byte>>(io_.status));
+  read_on();
+}
+
+// A bounded number of records a turn. Goes on when a lane comes free, or on the next turn.
+void Collector::look_at_records() {
+  for (unsigned looked = 0; looked < kRecordsPerTurn; ++looked) {
+    if (next_record_ == scan_->records().size()) {
+      if (busy_lanes_ != 0) return;  // the scan's records are done with when the last lane is
+      ++segment_;
+      return next_segment();
+    }
+    if (!look_at(scan_->records()[next_record_])) return;  // no lane: its release posts a turn
+    ++next_record_;
+  }
+  post_turn();
+}
+
+Collector::Lane* Collector::free_lane() {
+  for (Lane& lane : lanes_) {
+    if (!lane.busy) return &lane;
+  }
+  return nullptr;
+}
+
+// False: the record must move and every lane is taken.
+bool Collector::look_at(const PageRecord& record) {
+  if (record.lba >= pool_.tables[victim_.value].end_lba) return true;
+  const KeyHash hash = log_.hash(record.key);
+  IndexEntry entry;
+  if (record.kind != RecordKind::page) {
+    if (!tombstone_needed(record)) return true;
+  } else {
+    std::array<IndexEntry, KeyOp::kCandidatesMax> found;
+    const unsigned count = std::min(log_.index_.find(hash.order, 0, found), KeyOp::kCandidatesMax);
+    const std::uint64_t lba = pool_.device_lba(victim_, record.lba);
+    const auto live =
+        std::ranges::find(found.begin(), found.begin() + count, lba, &IndexEntry::lba);
+    if (live == found.begin() + count) return true;  // overwritten, deleted or never published
+    entry = *live;
+    if (!must_move(record, entry)) {
+      drop(record, hash, entry);
+      return true;
+    }
+  }
+  Lane* lane = free_lane();
+  if (lane == nullptr) return false;
+  lane->record = record;
+  lane->hash = hash;
+  lane->entry = entry;
+  move(*lane);
+  return true;
+}
+
+bool Collector::must_move(const PageRecord& record, const IndexEntry& entry) {
+  if (log_.expired(entry, pool_.home.wall_s())) return false;
+  if (!log_.options_.cache || entry.pinned) return true;
+  const std::uint64_t lbas = pool_.page_lbas(record.length);
+  if (!pool_.hits.test(entry.lba)) return false;
+  if ((moved_lbas_ + lbas) * kReadmittedShare > pool_.geometry.zone_capacity_lbas) return false;
+  moved_lbas_ += lbas;
+  return true;
+}
+
+// In cache mode zones go in the order in which they were written, so nothing older is left. In
+// store mode a record of a lower sequence in another zone may be an older version.
+bool Collector::tombstone_needed(const PageRecord& record) const {
+  if (log_.options_.cache) return false;
+  return pool_.allocator.min_sequence(log_.options_.volume, victim_) < record.sequence;
+}
+
+void Collector::drop(const PageRecord& record, const KeyHash& hash, const IndexEntry& entry) {
+  if (!log_.unpublish(hash, entry)) return;
+  if (record.expires_s == 0 || !log_.expired(entry, pool_.home.wall_s())) {
+    ++log_.stats_.evicted_pages;
+  }
+}
+
+void Collector::move(Lane& lane) {
+  lane.busy = true;
+  ++busy_lanes_;
+  lane.lock.hash = lane.hash;
+  log_.locks_.lock(lane.lock);
+}
+
+void Collector::locked(Lane& lane) {
+  if (lane.record.kind != RecordKind::page) {
+    lane.write.record = lane.record;
+    lane.write.data = nullptr;
+    lane.write.capacity = 0;
+    return log_.stream(Append::Priority::relocation).append(lane.write);
+  }
+  const std::size_t bytes = pool_.page_lbas(lane.record.length) * pool_.geometry.lba_bytes;
+  if (lane.page.size() < bytes) lane.page = AlignedBuffer(bytes);
+  lane.io.lba = Lba{lane.entry.lba};
+  lane.io.set_data(lane.page.data(),
+                   static_cast<std::uint32_t>(pool_.page_lbas(lane.record.length)),
+                   pool_.geometry.lba_bytes);
+  pool_.queue.submit(lane.io);
+}
+
+// A copy is made only of what is whole: a damaged page is dropped and counted, so that it is never
+// served and does not wedge its zone.
+void Collector::page_read(Lane& lane) {
+  const PageRecord& record = lane.record;
+  const bool whole = lane.io.status.ok() && page_checksum({lane.page.data(), record.length},
+                                                          lane.hash) == lane.entry.checksum;
+  if (!whole) {
+    log_.count_corrupt();
+    log_.unpublish(lane.hash, lane.entry);
+    return release(lane, true);
+  }
+  lane.write.record = record;  // with its sequence: relocation does not make it newer
+  lane.write.data = lane.page.data();
+  lane.write.capacity = static_cast<std::uint32_t>(lane.page.size());
+  log_.stream(Append::Priority::relocation).append(lane.write);
+}
+
+void Collector::moved(Lane& lane) {
+  if (!lane.write.status.ok()) {
+    // The original stays; the zone is looked at again when collection is next wanted.
+    pool_.allocator.set_use(victim_, ZoneUse::sealed);
+    return release(lane, true);
+  }
+  const PageRecord& record = lane.write.record;
+  if (record.kind == RecordKind::page) {
+    // Nothing else changed the key: it was locked. Only an eviction could have dropped it.
+    if (log_.index_.erase(lane.hash.order, lane.entry.lba)) {
+      log_.forget(lane.entry);
+      IndexEntry entry = lane.entry;
+      entry.lba = lane.write.lba;
+      // A deletion of its group has looked for it where it was before: it ends here.
+      if (!log_.removing(record)) {
+        log_.publish(lane.hash, nullptr, entry, record.expires_s, record.sequence);
+      }
+    }
+    log_.stats_.relocated_bytes += record.length;
+  }
+  release(lane, true);
+}
+
+void Collector::release(Lane& lane, bool locked) {
+  if (locked) log_.locks_.unlock(lane.lock);
+  lane.busy = false;
+  --busy_lanes_;
+  post_turn();
+}
+
+void Collector::drained() {
+  if (busy_lanes_ != 0) return;
+  if (pool_.allocator.zone(victim_).use != ZoneUse::draining) {  // a copy failed
+    step_ = Step::idle;
+    return;
+  }
+  if (pool_.allocator.zone(victim_).live_lbas != 0) {
+    // Pages that the zone's own records do not name, because those are damaged: they are still
+    // served from here, so the zone is kept as it is and never written again.
+    pool_.allocator.set_use(victim_, ZoneUse::bad);
+    step_ = Step::idle;
+    return kick();
+  }
+  step_ = Step::flush;
+  pool_.flusher.request(flush_);
+}
+
+void Collector::flushed() {
+  if (!flush_.status.ok()) {  // without it the reset could lose what is not durable elsewhere
+    pool_.allocator.set_use(victim_, ZoneUse::sealed);
+    step_ = Step::idle;
+    return log_.fail_waiting(flush_.status);
+  }
+  pool_.allocator.set_use(victim_, ZoneUse::resetting);
+  step_ = Step::grace;
+  wait_for_grace();
+}
+
+void Collector::wait_for_grace() {
+  if (!own_grace_ && !pool_.epoch.in_grace()) {
+    pool_.epoch.begin_grace();
+    own_grace_ = true;
+  }
+  if (!own_grace_ || !pool_.epoch.grace_over()) {
+    return pool_.home.start(grace_timer_, kGracePollNs);
+  }
+  own_grace_ = false;
+  step_ = Step::reset;
+  io_.op = Io::Op::reset;
+  io_.zone = victim_;
+  io_.lba = pool_.geometry.zone_start(victim_);
+  io_.lba_count = 0;
+  io_.iov_count = 0;
+  io_.on_complete = [](Io& io) { static_cast<Collector*>(io.context)->reset_done(); };
+  pool_.queue.submit(io_);
+}
+
+void Collector::reset_done() {
+  if (io_.status.ok()) {
+    pool_.allocator.release(victim_);
+    ++log_.stats_.zones_reset;
+    if (log_.options_.cache) ++log_.stats_.evicted_zones;
+  } else {
+    pool_.allocator.retire(victim_);
+    if (pool_.on_zone_retired) pool_.on_zone_retired(victim_);
+  }
+  pool_.tables[victim_.value] = ZoneTable();
+  step_ = Step::idle;
+  log_.kick();
+  kick();
+}
+
+}  // namespace furrow

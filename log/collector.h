@@ -1,0 +1,116 @@
+// Collector: makes free zones out of full ones.
+//
+// cache: the zone that was opened first; pages that were read since they were written, and pinned
+// ones, are written again (bounded), the others are evicted. store: the zone with the fewest live
+// pages; every live page is written again, and so is a tombstone that an older version somewhere
+// may still need.
+//
+// One zone at a time: scan its summaries, move or drop its records, flush (which covers the copies
+// and everything that made its pages dead), wait until no reader can be in it, reset.
+//
+// Threads: the home executor.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "log/index.h"
+#include "log/key_lock.h"
+#include "log/pool_context.h"
+#include "log/segment_scan.h"
+#include "log/stream.h"
+#include "zone/aligned_buffer.h"
+
+namespace furrow {
+
+class PageLog;
+
+class Collector {
+ public:
+  explicit Collector(PageLog& log);
+  ~Collector();
+  Collector(const Collector&) = delete;
+  Collector& operator=(const Collector&) = delete;
+
+  void kick();  // looks whether a zone is to be freed
+  void stop() { stopping_ = true; }
+  bool idle() const { return step_ == Step::idle && !turn_.posted; }
+
+ private:
+  enum class Step : std::uint8_t { idle, scan, move, drain, flush, grace, reset };
+  static constexpr unsigned kLanes = 16;            // pages moved at a time
+  static constexpr unsigned kRecordsPerTurn = 256;  // looked at before others have a turn
+
+  // A page (or tombstone) on its way to another zone.
+  struct Lane {
+    Collector* collector = nullptr;
+    bool busy = false;
+    PageRecord record;
+    KeyHash hash;
+    IndexEntry entry;
+    Io io;
+    AlignedBuffer page;
+    struct Lock : KeyLockHolder {
+      Lane* lane = nullptr;
+    } lock;
+    struct Write : Append {
+      Lane* lane = nullptr;
+    } write;
+  };
+  struct Turn : Task {
+    Collector* collector = nullptr;
+    bool posted = false;
+  };
+  struct GraceTimer : Timer {
+    Collector* collector = nullptr;
+  };
+  struct Flush : FlushWaiter {
+    Collector* collector = nullptr;
+  };
+
+  bool wanted() const;
+  void start();
+  void post_turn();
+  void turn();
+  void next_segment();
+  void read_on();
+  void scan_fed();
+  void look_at_records();
+  Lane* free_lane();
+  bool look_at(const PageRecord& record);
+  bool must_move(const PageRecord& record, const IndexEntry& entry);
+  bool tombstone_needed(const PageRecord& record) const;
+  void drop(const PageRecord& record, const KeyHash& hash, const IndexEntry& entry);
+  void move(Lane& lane);
+  void locked(Lane& lane);
+  void page_read(Lane& lane);
+  void moved(Lane& lane);
+  void release(Lane& lane, bool locked);
+  void drained();
+  void flushed();
+  void wait_for_grace();
+  void reset_done();
+
+  PageLog& log_;
+  PoolContext& pool_;
+  Step step_ = Step::idle;
+  bool stopping_ = false;
+  ZoneId victim_;
+  std::uint64_t written_lba_ = 0;
+  std::uint64_t segment_ = 0;
+  std::uint64_t moved_lbas_ = 0;
+  std::optional<SegmentScan> scan_;
+  std::size_t next_record_ = 0;
+  AlignedBuffer scan_buffer_;
+  Io io_;
+  std::array<Lane, kLanes> lanes_;
+  unsigned busy_lanes_ = 0;
+  Turn turn_;
+  GraceTimer grace_timer_;
+  Flush flush_;
+  bool own_grace_ = false;
+};
+
+}  // namespace furrow

@@ -1,0 +1,61 @@
+// Flusher: device flushes, shared. A request is answered by a flush that was submitted after it, so
+// everything completed before the request is durable; requests that arrive during a flush share
+// the next one.
+//
+// Threads: the executor that polls `queue`.
+#pragma once
+
+#include "zone/device.h"
+
+namespace furrow {
+
+struct FlushWaiter {
+  void (*on_flushed)(FlushWaiter&) = nullptr;
+  Status status;
+  FlushWaiter* next = nullptr;
+};
+
+class Flusher {
+ public:
+  explicit Flusher(IoQueue& queue) : queue_(queue) {
+    io_.op = Io::Op::flush;
+    io_.context = this;
+    io_.on_complete = [](Io& io) { static_cast<Flusher*>(io.context)->flushed(); };
+  }
+  Flusher(const Flusher&) = delete;
+  Flusher& operator=(const Flusher&) = delete;
+
+  // The waiter is the caller's until on_flushed.
+  void request(FlushWaiter& waiter) {
+    waiter.next = waiting_;
+    waiting_ = &waiter;
+    if (in_flight_ == nullptr) start();
+  }
+  bool busy() const { return in_flight_ != nullptr; }
+
+ private:
+  void start() {
+    in_flight_ = waiting_;
+    waiting_ = nullptr;
+    queue_.submit(io_);
+  }
+  void flushed() {
+    FlushWaiter* answered = in_flight_;
+    in_flight_ = nullptr;
+    const Status status = io_.status;
+    if (waiting_ != nullptr) start();
+    while (answered != nullptr) {
+      FlushWaiter* next = answered->next;
+      answered->status = status;
+      answered->on_flushed(*answered);
+      answered = next;
+    }
+  }
+
+  IoQueue& queue_;
+  Io io_;
+  FlushWaiter* waiting_ = nullptr;
+  FlushWaiter* in_flight_ = nullptr;
+};
+
+}  // namespace furrow

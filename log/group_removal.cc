@@ -1,0 +1,99 @@
+#include "log/group_removal.h"
+
+namespace furrow {
+
+void GroupRemoval::start(PageLog& log, RemoveGroupOp& op) {
+  auto* removal = new GroupRemoval(log, op);  // deleted by finish()
+  log.stream_->append(removal->write_);
+}
+
+GroupRemoval::GroupRemoval(PageLog& log, RemoveGroupOp& op) : log_(log), op_(op) {
+  ++log_.running_;
+  read_.whole = true;
+  write_.removal = read_.removal = flush_.removal = this;
+  write_.record.kind = RecordKind::group_tombstone;
+  write_.record.group = op.group;
+  write_.on_done = [](Append& append) { static_cast<Write&>(append).removal->written(); };
+  read_.on_read = [](HeaderRead& read, const Result<BatchView>& view) {
+    static_cast<Read&>(read).removal->header_read(view);
+  };
+  flush_.on_flushed = [](FlushWaiter& waiter) {
+    static_cast<Flush&>(waiter).removal->finish(waiter.status);
+  };
+}
+
+void GroupRemoval::written() {
+  if (!write_.status.ok()) return finish(write_.status);
+  log_.removing_.push_back({op_.group, write_.record.sequence});
+  gather();
+  read_next();
+}
+
+// One batch for each batch that holds pages of the group.
+void GroupRemoval::gather() {
+  PoolContext& pool = log_.pool_;
+  for (std::uint32_t i = 0; i < pool.geometry.zone_count; ++i) {
+    const ZoneAllocator::Zone& zone = pool.allocator.zones()[i];
+    if (zone.owner != log_.options_.volume) continue;
+    const ZoneTable& table = pool.tables[i];
+    for (const ZoneTable::GroupRun& run : table.groups) {
+      if (run.group != op_.group) continue;
+      std::uint32_t batch = table.batch_of(run.first_lba);
+      auto next = std::ranges::upper_bound(table.batch_lbas, batch);
+      batches_.push_back({ZoneId{i}, zone.generation, pool.device_lba(ZoneId{i}, run.first_lba)});
+      // A run may go over several batches; each page behind a header is reached through the
+      // header's own position plus one.
+      for (; next != table.batch_lbas.end() && *next <= run.last_lba; ++next) {
+        batches_.push_back(
+            {ZoneId{i}, zone.generation, pool.device_lba(ZoneId{i}, std::uint64_t{*next} + 1)});
+      }
+    }
+  }
+}
+
+void GroupRemoval::read_next() {
+  while (next_ != batches_.size()) {
+    const Batch& batch = batches_[next_];
+    if (log_.pool_.allocator.zone(batch.zone).generation == batch.generation) {
+      read_.page_lba = batch.page_lba;
+      return log_.headers_.read(read_);
+    }
+    ++next_;  // reset meanwhile: its pages were moved (and found there) or evicted
+  }
+  if (!op_.flushed || !status_.ok()) return finish(status_);
+  log_.pool_.flusher.request(flush_);
+}
+
+void GroupRemoval::header_read(const Result<BatchView>& view) {
+  const Batch& batch = batches_[next_];
+  if (!view.ok() && status_.ok()) status_ = view.status();
+  for (std::uint32_t i = 0; view.ok() && i < view->header().record_count; ++i) {
+    const PageRecord record = view->record(i);
+    if (record.kind != RecordKind::page || record.group != op_.group ||
+        record.sequence > write_.record.sequence) {
+      continue;
+    }
+    IndexEntry entry;
+    entry.lba = log_.pool_.device_lba(batch.zone, record.lba);
+    entry.length = record.length;
+    entry.pinned = record.pinned;
+    entry.expires = record.expires_s != 0;
+    log_.unpublish(log_.hash(record.key), entry);
+  }
+  ++next_;
+  read_next();
+}
+
+void GroupRemoval::finish(Status status) {
+  RemoveGroupOp& op = op_;
+  --log_.running_;
+  std::erase_if(log_.removing_,
+                [&](const auto& each) { return each.sequence == write_.record.sequence; });
+  delete this;
+  op.status = status;
+  op.on_done(op);
+}
+
+void PageLog::remove_group(RemoveGroupOp& op) { GroupRemoval::start(*this, op); }
+
+}  // namespace furrow

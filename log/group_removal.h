@@ -1,0 +1,55 @@
+// GroupRemoval: deletes all pages of a group. A group tombstone is logged first; then every run of
+// the group's pages is looked up in the zones' tables, their keys read from the batch headers and
+// taken out of the index.
+//
+// Threads: the home executor. Lives from start() to the op's on_done.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "log/header_reader.h"
+#include "log/page_log.h"
+#include "log/stream.h"
+
+namespace furrow {
+
+class GroupRemoval {
+ public:
+  // Frees itself when the operation has been answered.
+  static void start(PageLog& log, RemoveGroupOp& op);
+
+ private:
+  GroupRemoval(PageLog& log, RemoveGroupOp& op);
+  void written();
+  void gather();
+  void read_next();
+  void header_read(const Result<BatchView>& view);
+  void finish(Status status);
+
+  struct Write : Append {
+    GroupRemoval* removal = nullptr;
+  };
+  struct Read : HeaderRead {
+    GroupRemoval* removal = nullptr;
+  };
+  struct Flush : FlushWaiter {
+    GroupRemoval* removal = nullptr;
+  };
+  struct Batch {
+    ZoneId zone;
+    std::uint64_t generation;
+    std::uint64_t page_lba;  // pool-wide: a page in it
+  };
+
+  PageLog& log_;
+  RemoveGroupOp& op_;
+  Write write_;
+  Read read_;
+  Flush flush_;
+  std::vector<Batch> batches_;
+  std::size_t next_ = 0;
+  Status status_;
+};
+
+}  // namespace furrow

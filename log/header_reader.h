@@ -1,0 +1,53 @@
+// HeaderReader: reads batch headers, a bounded number at a time. A header holds the full keys of
+// its pages, which the index does not.
+//
+// Threads: the home executor. While a read is asked for, the zones that exist are not reset.
+#pragma once
+
+#include <array>
+#include <optional>
+
+#include "log/pool_context.h"
+#include "zone/aligned_buffer.h"
+
+namespace furrow {
+
+struct HeaderRead {
+  std::uint64_t page_lba = 0;  // pool-wide: of a page (or tombstone's header) in the batch
+  bool whole = false;  // page_lba is not known to lie behind the header: read the longest there is
+  // The view, and all it gives, is valid during the call.
+  void (*on_read)(HeaderRead&, const Result<BatchView>&) = nullptr;
+  HeaderRead* next = nullptr;
+  unsigned epoch_side = 0;
+};
+
+class HeaderReader {
+ public:
+  explicit HeaderReader(PoolContext& pool);
+  ~HeaderReader();
+  HeaderReader(const HeaderReader&) = delete;
+  HeaderReader& operator=(const HeaderReader&) = delete;
+
+  void read(HeaderRead& request);  // never answers from within
+  std::uint64_t reads() const { return reads_; }
+
+ private:
+  static constexpr unsigned kLanes = 32;
+  struct Lane {
+    Io io;
+    AlignedBuffer buffer;
+    HeaderReader* reader = nullptr;
+    HeaderRead* request = nullptr;
+  };
+  void start(Lane& lane, HeaderRead& request);
+  void completed(Lane& lane);
+
+  PoolContext& pool_;
+  Epoch::Reader& epoch_;
+  std::array<Lane, kLanes> lanes_;
+  HeaderRead* waiting_head_ = nullptr;
+  HeaderRead* waiting_tail_ = nullptr;
+  std::uint64_t reads_ = 0;
+};
+
+}  // namespace furrow

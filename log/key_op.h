@@ -1,0 +1,70 @@
+// KeyOp: an operation on a page log that changes a key, or needs its full key from the medium.
+// Intrusive: owned by the caller until on_done. The engine's PageOp holds one.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "log/header_reader.h"
+#include "log/index.h"
+#include "log/key.h"
+#include "log/key_lock.h"
+#include "log/stream.h"
+#include "zone/aligned_buffer.h"
+
+namespace furrow {
+
+class PageLog;
+struct PageOp;  // the engine's: only passed through
+
+struct KeyOp {
+  enum class Kind : std::uint8_t {
+    put,
+    remove,
+    exist,
+    diagnose,  // a reader found no intact page: corrupt, if the key is there; else not_found
+    pin,
+    unpin,
+  };
+  enum class Condition : std::uint8_t { always, if_absent, if_exists };
+
+  Kind kind = Kind::put;
+  Condition condition = Condition::always;
+  bool flushed = false;  // answer only when it would survive a power cut
+  bool pinned = false;
+  Key key;
+  std::uint64_t group = 0;
+  std::uint32_t expires_s = 0;
+  std::byte* data = nullptr;  // put: the page, see Append
+  std::uint32_t length = 0;
+  std::uint32_t capacity = 0;
+
+  Status status;                   // result
+  std::uint32_t value_length = 0;  // exist: the page's true length
+  void (*on_done)(KeyOp&) = nullptr;
+  PageOp* page_op = nullptr;  // the caller's
+
+  // From here on: the log's, while it runs.
+  static constexpr unsigned kCandidatesMax = 16;
+  PageLog* log = nullptr;
+  struct Part {
+    KeyOp* op = nullptr;
+  };
+  struct Lock : KeyLockHolder, Part {
+  } lock;
+  struct Header : HeaderRead, Part {
+  } header;
+  struct Write : Append, Part {
+  } write;
+  struct Flush : FlushWaiter, Part {
+  } flush;
+  std::array<IndexEntry, kCandidatesMax> candidates;
+  unsigned candidate = 0, candidate_count = 0;
+  bool found = false;
+  bool expired = false;
+  IndexEntry old;      // when found
+  Io io;               // pin: reads the page
+  AlignedBuffer page;  // pin: the page
+};
+
+}  // namespace furrow

@@ -1,0 +1,86 @@
+#include "log/listing.h"
+
+#include <algorithm>
+
+namespace furrow {
+
+void Listing::start(PageLog& log, ListOp& op) {
+  (new Listing(log, op))->next_bucket();  // deleted by finish()
+}
+
+Listing::Listing(PageLog& log, ListOp& op) : log_(log), op_(op), from_start_(op.after.length == 0) {
+  ++log_.running_;
+  ++log_.stats_.lists;
+  op_.keys_count = 0;
+  if (!from_start_) {
+    after_ = log_.hash(op.after);
+    bucket_ = after_.order;
+  }
+  for (Lane& lane : lanes_) {
+    lane.listing = this;
+    lane.on_read = [](HeaderRead& read, const Result<BatchView>& view) {
+      auto& its_lane = static_cast<Lane&>(read);
+      its_lane.listing->header_read(its_lane, view);
+    };
+  }
+}
+
+void Listing::next_bucket() {
+  entries_.clear();
+  found_.clear();
+  behind_ = log_.index_.bucket_entries(bucket_, entries_);
+  next_entry_ = 0;
+  const std::uint64_t now = log_.pool_.home.wall_s();
+  std::erase_if(entries_, [&](const IndexEntry& entry) { return log_.expired(entry, now); });
+  reading_ = 1;  // this function
+  for (Lane& lane : lanes_) read_on(lane);
+  if (--reading_ == 0) bucket_done();
+}
+
+void Listing::read_on(Lane& lane) {
+  if (next_entry_ == entries_.size()) return;
+  lane.entry = next_entry_++;
+  lane.page_lba = entries_[lane.entry].lba;
+  ++reading_;
+  log_.headers_.read(lane);
+}
+
+void Listing::header_read(Lane& lane, const Result<BatchView>& view) {
+  const IndexEntry& entry = entries_[lane.entry];
+  if (!view.ok()) {
+    if (status_.ok()) status_ = view.status();
+  } else {
+    for (std::uint32_t i = 0; i < view->header().record_count; ++i) {
+      const PageRecord record = view->record(i);
+      if (record.kind != RecordKind::page) continue;
+      if (record.lba != log_.pool_.relative_lba(entry.lba)) continue;
+      found_.push_back({log_.hash(record.key), record.key});
+    }
+  }
+  read_on(lane);
+  if (--reading_ == 0) bucket_done();
+}
+
+void Listing::bucket_done() {
+  std::ranges::sort(found_, {}, &Found::hash);
+  for (const Found& found : found_) {
+    if (!from_start_ && found.hash <= after_) continue;
+    if (op_.keys_count == op_.keys_max) return finish(status_);
+    op_.keys[op_.keys_count++] = found.key;
+  }
+  if (behind_ == 0 || op_.keys_count == op_.keys_max || !status_.ok()) return finish(status_);
+  bucket_ = behind_;
+  next_bucket();
+}
+
+void Listing::finish(Status status) {
+  ListOp& op = op_;
+  --log_.running_;
+  delete this;
+  op.status = status;
+  op.on_done(op);
+}
+
+void PageLog::list(ListOp& op) { Listing::start(*this, op); }
+
+}  // namespace furrow

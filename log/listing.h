@@ -1,0 +1,51 @@
+// Listing: keys in listing order, from the index's buckets and the batch headers that hold the
+// keys.
+//
+// Threads: the home executor. Lives from start() to the op's on_done.
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "log/header_reader.h"
+#include "log/page_log.h"
+
+namespace furrow {
+
+class Listing {
+ public:
+  static void start(PageLog& log, ListOp& op);  // frees itself when the op has been answered
+
+ private:
+  static constexpr unsigned kLanes = 8;
+  struct Lane : HeaderRead {
+    Listing* listing = nullptr;
+    std::size_t entry = 0;
+  };
+  struct Found {
+    KeyHash hash;
+    Key key;
+  };
+
+  Listing(PageLog& log, ListOp& op);
+  void next_bucket();
+  void read_on(Lane& lane);
+  void header_read(Lane& lane, const Result<BatchView>& view);
+  void bucket_done();
+  void finish(Status status);
+
+  PageLog& log_;
+  ListOp& op_;
+  KeyHash after_;
+  bool from_start_ = false;
+  std::uint64_t bucket_ = 0;  // a hash in the bucket looked at
+  std::uint64_t behind_ = 0;  // the first hash behind it
+  std::vector<IndexEntry> entries_;
+  std::vector<Found> found_;
+  std::array<Lane, kLanes> lanes_;
+  std::size_t next_entry_ = 0;
+  unsigned reading_ = 0;
+  Status status_;
+};
+
+}  // namespace furrow

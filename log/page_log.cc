@@ -1,0 +1,422 @@
+#include "log/page_log.h"
+
+#include <algorithm>
+
+#include "zone/check.h"
+
+namespace furrow {
+
+namespace {
+
+constexpr std::uint8_t kUserStream = 0;
+constexpr std::uint8_t kCollectionStream = 1;
+
+std::uint64_t mix(std::uint64_t lba) { return lba * 0x9E3779B97F4A7C15u; }
+
+KeyOp& op_of(Io& io) { return *static_cast<KeyOp*>(io.context); }
+
+}  // namespace
+
+PageLog::PageLog(PoolContext& pool, const PageLogOptions& options)
+    : pool_(pool),
+      options_(options),
+      index_(pool.allocator.quota(options.volume) * pool.geometry.zone_capacity_lbas),
+      expiries_(pool.allocator.quota(options.volume) * pool.geometry.zone_capacity_lbas),
+      headers_(pool),
+      stream_(std::make_unique<Stream>(pool, options.volume, kUserStream, options.value_bytes_max,
+                                       *this)) {
+  if (options.own_collection_stream) {
+    collection_stream_ = std::make_unique<Stream>(pool, options.volume, kCollectionStream,
+                                                  options.value_bytes_max, *this);
+  }
+  collector_ = std::make_unique<Collector>(*this);
+}
+
+PageLog::~PageLog() = default;
+
+bool PageLog::idle() const {
+  return running_ == 0 && stream_->idle() && (!collection_stream_ || collection_stream_->idle()) &&
+         collector_->idle();
+}
+
+void PageLog::stop_background() { collector_->stop(); }
+void PageLog::start() { collector_->kick(); }
+
+void PageLog::resume(unsigned stream, Stream::Resume&& zone) {
+  (stream == kCollectionStream && collection_stream_ ? collection_stream_ : stream_)
+      ->resume(std::move(zone));
+}
+
+void PageLog::load(const Recovered& recovered) {
+  index_.load(recovered.pages);
+  cost_bytes_ = recovered.cost_bytes;
+  pinned_lbas_ = recovered.pinned_lbas;
+  stats_.pages = recovered.pages.size();
+  stats_.live_bytes = recovered.live_bytes;
+  zones_changed();
+}
+
+void PageLog::load_expiry(std::uint64_t lba, std::uint32_t expires_s) {
+  expiries_.insert(mix(lba), {lba, 1, expires_s});
+}
+
+bool PageLog::expired(const IndexEntry& entry, std::uint64_t wall_s) const {
+  if (!entry.expires) return false;
+  std::array<IndexEntry, KeyOp::kCandidatesMax> found;
+  const unsigned count = std::min(expiries_.find(mix(entry.lba), 0, found), KeyOp::kCandidatesMax);
+  for (unsigned i = 0; i < count; ++i) {
+    if (found[i].lba == entry.lba) return found[i].checksum <= wall_s;
+  }
+  return false;
+}
+
+// --- a KeyOp's way -------------------------------------------------------------------------------
+
+void PageLog::submit(KeyOp& op) {
+  ++running_;
+  op.status = Status();
+  op.found = op.expired = false;
+  op.lock.op = op.header.op = op.write.op = op.flush.op = &op;
+  op.io.context = &op;
+  op.lock.hash = hash(op.key);
+  op.lock.on_locked = [](KeyLockHolder& holder) {
+    KeyOp& locked_op = *static_cast<KeyOp::Lock&>(holder).op;
+    locked_op.log->locked(locked_op);
+  };
+  op.log = this;
+  locks_.lock(op.lock);
+}
+
+void PageLog::locked(KeyOp& op) {
+  op.candidate = 0;
+  op.candidate_count =
+      std::min(index_.find(op.lock.hash.order, 0, op.candidates), KeyOp::kCandidatesMax);
+  confirm_next(op);
+}
+
+// Reads the batch header of the next candidate, to see whether its key is this one.
+void PageLog::confirm_next(KeyOp& op) {
+  if (op.candidate == op.candidate_count) return confirmed(op);
+  op.header.page_lba = op.candidates[op.candidate].lba;
+  op.header.on_read = [](HeaderRead& read, const Result<BatchView>& view) {
+    KeyOp& its_op = *static_cast<KeyOp::Header&>(read).op;
+    its_op.log->header_read(its_op, view);
+  };
+  headers_.read(op.header);
+}
+
+void PageLog::header_read(KeyOp& op, const Result<BatchView>& view) {
+  const IndexEntry& entry = op.candidates[op.candidate];
+  if (!view.ok()) {
+    if (view.status().code() != Code::corrupt) return finish(op, view.status());
+    // The header is damaged. The page itself tells by its keyed checksum, if it is whole.
+    return read_page(op, entry, [](Io& io) { op_of(io).log->page_read_for_confirm(op_of(io)); });
+  }
+  for (std::uint32_t i = 0; i < view->header().record_count; ++i) {
+    const PageRecord record = view->record(i);
+    if (record.lba != pool_.relative_lba(entry.lba) || record.kind != RecordKind::page) continue;
+    if (record.key != op.key) break;
+    op.found = true;
+    op.old = entry;
+    return confirmed(op);
+  }
+  ++op.candidate;
+  confirm_next(op);
+}
+
+void PageLog::read_page(KeyOp& op, const IndexEntry& entry, void (*on_complete)(Io&)) {
+  const std::uint64_t lbas = pool_.page_lbas(entry.length);
+  op.page = AlignedBuffer(lbas * pool_.geometry.lba_bytes);
+  op.io.op = Io::Op::read;
+  op.io.lba = Lba{entry.lba};
+  op.io.set_data(op.page.data(), static_cast<std::uint32_t>(lbas), pool_.geometry.lba_bytes);
+  op.io.on_complete = on_complete;
+  pool_.queue.submit(op.io);
+}
+
+// Header and page both damaged: whichever key it was, nobody will ever read it. It is taken for
+// this one, so that the entry can be replaced or removed and does not wedge its key.
+void PageLog::page_read_for_confirm(KeyOp& op) {
+  if (!op.io.status.ok()) return finish(op, op.io.status);
+  const IndexEntry& entry = op.candidates[op.candidate];
+  const bool ours = page_checksum({op.page.data(), entry.length}, op.lock.hash) == entry.checksum;
+  if (!ours && op.kind != KeyOp::Kind::put && op.kind != KeyOp::Kind::remove) {
+    ++stats_.corrupt_pages;
+    return finish(op, {Code::corrupt, Origin::log,
+                       "a page and its batch header are damaged; run `furrowctl pool check`"});
+  }
+  op.found = true;
+  op.old = entry;
+  confirmed(op);
+}
+
+void PageLog::confirmed(KeyOp& op) {
+  op.expired = op.found && expired(op.old, pool_.home.wall_s());
+  const bool present = op.found && !op.expired;
+  switch (op.kind) {
+    case KeyOp::Kind::put:
+      return confirmed_put(op);
+    case KeyOp::Kind::remove:
+      // An expired page needs a tombstone as well: its clock may be set back.
+      if (!op.found) return finish(op, {Code::not_found, Origin::log});
+      return append(op, RecordKind::tombstone);
+    case KeyOp::Kind::exist:
+      op.value_length = present ? op.old.length : 0;
+      return finish(op, present ? Status() : Status(Code::not_found, Origin::log));
+    case KeyOp::Kind::diagnose:
+      if (!present) return finish(op, {Code::not_found, Origin::log});
+      return finish(op, {Code::corrupt, Origin::log, "the page's checksum does not match"});
+    case KeyOp::Kind::pin:
+    case KeyOp::Kind::unpin:
+      if (!present) return finish(op, {Code::not_found, Origin::log});
+      return confirmed_pin(op);
+  }
+}
+
+void PageLog::confirmed_put(KeyOp& op) {
+  const bool present = op.found && !op.expired;
+  if (op.condition == KeyOp::Condition::if_absent && present) {
+    return finish(op, {Code::exists, Origin::log});
+  }
+  if (op.condition == KeyOp::Condition::if_exists && !present) {
+    return finish(op, {Code::not_found, Origin::log});
+  }
+  const Status admitted = admit(op.length, op.found ? &op.old : nullptr, op.pinned);
+  if (!admitted.ok()) return finish(op, admitted);
+  op.write.record.checksum = page_checksum({op.data, op.length}, op.lock.hash);
+  append(op, RecordKind::page);
+}
+
+// Pinning is part of a page's record: the page is written again with it, so that it lasts.
+void PageLog::confirmed_pin(KeyOp& op) {
+  op.pinned = op.kind == KeyOp::Kind::pin;
+  if (op.old.pinned == op.pinned) return finish(op, Status());
+  const Status admitted = admit(op.old.length, &op.old, op.pinned);
+  if (!admitted.ok()) return finish(op, admitted);
+  // The record's group and expiry stand in its batch header.
+  op.header.page_lba = op.old.lba;
+  op.header.on_read = [](HeaderRead& read, const Result<BatchView>& view) {
+    KeyOp& its_op = *static_cast<KeyOp::Header&>(read).op;
+    PageLog& log = *its_op.log;
+    if (!view.ok()) return log.finish(its_op, view.status());
+    for (std::uint32_t i = 0; i < view->header().record_count; ++i) {
+      const PageRecord record = view->record(i);
+      if (record.lba != log.pool_.relative_lba(its_op.old.lba)) continue;
+      its_op.group = record.group;
+      its_op.expires_s = record.expires_s;
+    }
+    log.read_page(its_op, its_op.old, [](Io& io) { op_of(io).log->page_read_for_pin(op_of(io)); });
+  };
+  headers_.read(op.header);
+}
+
+void PageLog::page_read_for_pin(KeyOp& op) {
+  if (!op.io.status.ok()) return finish(op, op.io.status);
+  op.data = op.page.data();
+  op.length = op.old.length;
+  op.capacity = static_cast<std::uint32_t>(op.page.size());
+  op.write.record.checksum = page_checksum({op.data, op.length}, op.lock.hash);
+  if (op.write.record.checksum != op.old.checksum) {
+    ++stats_.corrupt_pages;
+    return finish(op, {Code::corrupt, Origin::log, "the page's checksum does not match"});
+  }
+  append(op, RecordKind::page);
+}
+
+void PageLog::append(KeyOp& op, RecordKind kind) {
+  const bool page = kind == RecordKind::page;
+  PageRecord& record = op.write.record;
+  const std::uint32_t checksum = page ? record.checksum : 0;
+  record = PageRecord();
+  record.kind = kind;
+  record.pinned = page && op.pinned;
+  record.key = op.key;
+  record.group = page ? op.group : 0;
+  record.length = page ? op.length : 0;
+  record.checksum = checksum;
+  record.expires_s = page ? op.expires_s : 0;
+  op.write.data = op.data;
+  op.write.capacity = op.capacity;
+  op.write.on_done = [](Append& append) {
+    KeyOp& its_op = *static_cast<KeyOp::Write&>(append).op;
+    its_op.log->written(its_op);
+  };
+  if (page) pending_cost_bytes_ += cost_bytes(pool_, record.length);
+  stream_->append(op.write);
+}
+
+void PageLog::written(KeyOp& op) {
+  const PageRecord& record = op.write.record;
+  const bool page = record.kind == RecordKind::page;
+  if (page) pending_cost_bytes_ -= cost_bytes(pool_, record.length);
+  if (!op.write.status.ok()) return finish(op, op.write.status);
+  if (page) {
+    publish(op.lock.hash, op.found ? &op.old : nullptr,
+            {op.write.lba, record.length, record.checksum, record.pinned, record.expires_s != 0},
+            record.expires_s, record.sequence);
+  } else if (op.found) {
+    unpublish(op.lock.hash, op.old);
+  }
+  if (!op.flushed) return finish(op, Status());
+  op.flush.on_flushed = [](FlushWaiter& waiter) {
+    KeyOp& its_op = *static_cast<KeyOp::Flush&>(waiter).op;
+    its_op.log->finish(its_op, waiter.status);
+  };
+  pool_.flusher.request(op.flush);
+}
+
+void PageLog::finish(KeyOp& op, Status status) {
+  op.status = status;
+  switch (op.kind) {
+    case KeyOp::Kind::put:
+      ++stats_.puts;
+      if (status.ok()) stats_.put_bytes += op.length;
+      break;
+    case KeyOp::Kind::remove:
+      ++stats_.removes;
+      break;
+    case KeyOp::Kind::exist:
+      ++stats_.exists;
+      break;
+    default:
+      break;
+  }
+  stats_.header_reads.store(headers_.reads(), std::memory_order_relaxed);
+  locks_.unlock(op.lock);
+  --running_;
+  op.on_done(op);
+}
+
+// --- the index, and what is counted with it ------------------------------------------------------
+
+std::uint64_t PageLog::cost_bytes(const PoolContext& pool, std::uint32_t length) {
+  // A record in the batch header, one in the summary (wide, with group and expiry), and the
+  // batch's own header over few records.
+  constexpr std::uint64_t kRecordBytes = kBatchRecordBytes + 48 + 16;
+  return pool.page_lbas(length) * pool.geometry.lba_bytes + kRecordBytes;
+}
+
+void PageLog::publish(const KeyHash& hash, const IndexEntry* old, const IndexEntry& entry,
+                      std::uint32_t expires_s, std::uint64_t sequence) {
+  if (entry.expires) load_expiry(entry.lba, expires_s);
+  if (old != nullptr && index_.replace(hash.order, old->lba, entry)) {
+    forget(*old);
+  } else {
+    index_.insert(hash.order, entry);
+  }
+  pool_.hits.clear(entry.lba);
+  pool_.allocator.add_live(pool_.geometry.zone_of(Lba{entry.lba}), pool_.page_lbas(entry.length),
+                           sequence);
+  cost_bytes_ += cost_bytes(pool_, entry.length);
+  if (entry.pinned) pinned_lbas_ += pool_.page_lbas(entry.length);
+  ++stats_.pages;
+  stats_.live_bytes += entry.length;
+}
+
+bool PageLog::unpublish(const KeyHash& hash, const IndexEntry& entry) {
+  if (!index_.erase(hash.order, entry.lba)) return false;
+  forget(entry);
+  return true;
+}
+
+// Takes back what publish() counted, for an entry that has just left the index.
+void PageLog::forget(const IndexEntry& entry) {
+  if (entry.expires) expiries_.erase(mix(entry.lba), entry.lba);
+  pool_.allocator.remove_live(pool_.geometry.zone_of(Lba{entry.lba}),
+                              pool_.page_lbas(entry.length));
+  cost_bytes_ -= cost_bytes(pool_, entry.length);
+  if (entry.pinned) pinned_lbas_ -= pool_.page_lbas(entry.length);
+  --stats_.pages;
+  stats_.live_bytes -= entry.length;
+}
+
+bool PageLog::removing(const PageRecord& record) const {
+  return std::ranges::any_of(removing_, [&](const Removing& each) {
+    return each.group == record.group && record.sequence < each.sequence;
+  });
+}
+
+Status PageLog::admit(std::uint32_t length, const IndexEntry* replaced, bool pinned) const {
+  const std::uint64_t quota = pool_.allocator.quota(options_.volume);
+  if (options_.cache) {
+    // Pinned pages are never evicted: half of the quota stays for the rest.
+    const std::uint64_t limit = quota * pool_.geometry.zone_capacity_lbas / 2;
+    if (pinned && pinned_lbas_ + pool_.page_lbas(length) > limit) {
+      return {Code::no_space, Origin::log,
+              "pinned pages fill half of the volume's quota; unpin or delete some"};
+    }
+    return {};
+  }
+  // One zone is the collection's, one may be partly written; segments lose up to a page each.
+  const std::uint64_t usable = (quota - 2) * pool_.geometry.zone_capacity_bytes() / 100 * 94;
+  const std::uint64_t freed = replaced != nullptr ? cost_bytes(pool_, replaced->length) : 0;
+  if (cost_bytes_ + pending_cost_bytes_ + cost_bytes(pool_, length) > usable + freed) {
+    return {Code::no_space, Origin::log, "the volume is full; delete pages or raise its quota"};
+  }
+  return {};
+}
+
+// --- zones
+// -----------------------------------------------------------------------------------------
+
+bool PageLog::may_open_zone(bool relocation) {
+  const std::uint64_t held = pool_.allocator.held(options_.volume);
+  const std::uint64_t quota = pool_.allocator.quota(options_.volume);
+  collector_->kick();
+  if (options_.cache || relocation) return held < quota;
+  return held + 1 < quota;  // the last zone is for collection alone
+}
+
+// The reserve is open and collection still needs it.
+bool PageLog::may_write_user() {
+  if (options_.cache || collection_stream_) return true;
+  return pool_.allocator.held(options_.volume) < pool_.allocator.quota(options_.volume);
+}
+
+void PageLog::on_zone_opened() {
+  zones_changed();
+  collector_->kick();
+}
+
+void PageLog::zones_changed() {
+  stats_.zones = pool_.allocator.held(options_.volume);
+  std::uint64_t bytes = 0;
+  for (std::uint32_t i = 0; i < pool_.geometry.zone_count; ++i) {
+    if (pool_.allocator.zones()[i].owner == options_.volume) bytes += pool_.tables[i].bytes();
+  }
+  stats_.table_bytes = bytes;
+  stats_.device_bytes_written =
+      stream_->stats().bytes_written +
+      (collection_stream_ ? collection_stream_->stats().bytes_written : 0);
+}
+
+void PageLog::kick() {
+  zones_changed();
+  stream_->kick();
+  if (collection_stream_) collection_stream_->kick();
+}
+
+void PageLog::fail_waiting(Status status) {
+  if (stream_->waiting_for_zone()) stream_->fail_waiting(status);
+  if (collection_stream_ && collection_stream_->waiting_for_zone()) {
+    collection_stream_->fail_waiting(status);
+  }
+}
+
+void PageLog::flush(FlushOp& op) {
+  ++stats_.flushes;
+  op.log = this;
+  op.marker.marker = true;
+  op.marker.op = &op;
+  op.marker.on_done = [](Append& marker) {
+    FlushOp& its_op = *static_cast<FlushOp::Marker&>(marker).op;
+    if (!marker.status.ok()) {
+      its_op.status = marker.status;
+      return its_op.on_flushed(its_op);
+    }
+    its_op.log->pool_.flusher.request(its_op);
+  };
+  stream_->append(op.marker);
+}
+
+}  // namespace furrow

@@ -1,0 +1,168 @@
+// PageLog: the pages of one volume. Everything that changes a key, on the pool's home executor;
+// readers on other threads use lookup() alone.
+//
+// A put: lock the key, confirm what is there (a tag match in the index is only a candidate: its
+// batch header has the full key), append to a stream, and when the batch is on the device publish
+// the new position in the index. A page is visible only whole. ARCHITECTURE.md tells the story.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "log/collector.h"
+#include "log/header_reader.h"
+#include "log/index.h"
+#include "log/key_lock.h"
+#include "log/key_op.h"
+#include "log/pool_context.h"
+#include "log/stream.h"
+
+namespace furrow {
+
+struct PageLogOptions {
+  std::uint64_t volume = 0;
+  bool cache = true;  // evicts; else relocates and says no_space when full
+  std::uint32_t value_bytes_max = 1 << 20;
+  bool own_collection_stream = false;  // relocation writes to a zone of its own
+};
+
+// Written by the home executor, read by any thread.
+struct PageLogStats {
+  std::atomic<std::uint64_t> puts{0}, put_bytes{0}, removes{0}, exists{0}, lists{0}, flushes{0};
+  std::atomic<std::uint64_t> corrupt_pages{0}, relocated_bytes{0};
+  std::atomic<std::uint64_t> evicted_pages{0}, evicted_zones{0}, zones_reset{0};
+  std::atomic<std::uint64_t> pages{0}, live_bytes{0}, zones{0};
+  std::atomic<std::uint64_t> device_bytes_written{0}, header_reads{0}, table_bytes{0};
+};
+
+// Asks for the keys behind `after` in listing order.
+struct ListOp {
+  Key after;  // length 0: from the beginning
+  Key* keys = nullptr;
+  std::uint32_t keys_max = 0;
+  std::uint32_t keys_count = 0;
+  Status status;
+  void (*on_done)(ListOp&) = nullptr;
+  PageOp* page_op = nullptr;  // the caller's
+};
+
+struct RemoveGroupOp {
+  std::uint64_t group = 0;
+  bool flushed = false;
+  Status status;
+  void (*on_done)(RemoveGroupOp&) = nullptr;
+  PageOp* page_op = nullptr;  // the caller's
+};
+
+struct FlushOp : FlushWaiter {  // on_flushed is the caller's
+  struct Marker : Append {
+    FlushOp* op = nullptr;
+  } marker;
+  class PageLog* log = nullptr;
+  PageOp* page_op = nullptr;  // the caller's
+};
+
+class PageLog final : public StreamOwner {
+ public:
+  PageLog(PoolContext& pool, const PageLogOptions& options);
+  ~PageLog() override;  // when idle()
+
+  // Any thread: the candidates for a hash, and whether one has expired.
+  unsigned lookup(const KeyHash& hash, std::span<IndexEntry> out) const {
+    return index_.find(hash.order, 0, out);
+  }
+  bool expired(const IndexEntry& entry, std::uint64_t wall_s) const;
+  KeyHash hash(const Key& key) const { return key_hash(pool_.hash_key, options_.volume, key); }
+
+  // Home executor. Each answers by its on_done, which may come from within the call.
+  void submit(KeyOp& op);
+  void list(ListOp& op);
+  void remove_group(RemoveGroupOp& op);
+  // All that was answered before is durable when on_flushed comes.
+  void flush(FlushOp& op);
+  bool idle() const;
+  void stop_background();  // no new collection; what runs comes to its end
+
+  // Recovery's: before anything else runs.
+  struct Recovered {
+    std::span<const Index::Loaded> pages;  // sorted by hash
+    std::uint64_t live_bytes = 0, pinned_lbas = 0, cost_bytes = 0;
+  };
+  void load(const Recovered& recovered);
+  void load_expiry(std::uint64_t lba, std::uint32_t expires_s);
+  void resume(unsigned stream, Stream::Resume&& zone);
+  void start();  // background work may begin
+
+  const PageLogOptions& options() const { return options_; }
+  const PageLogStats& stats() const { return stats_; }
+  std::uint64_t index_bytes() const { return index_.bytes() + expiries_.bytes(); }
+  HitMap& hits() { return pool_.hits; }
+  void count_corrupt() { ++stats_.corrupt_pages; }
+
+  // The cost of a page on the medium, headers and summary included.
+  static std::uint64_t cost_bytes(const PoolContext& pool, std::uint32_t length);
+
+  bool may_open_zone(bool relocation) override;
+  bool may_write_user() override;
+  void on_zone_opened() override;
+
+ private:
+  friend class Collector;
+  friend class GroupRemoval;
+  friend class Listing;
+
+  // Steps of a KeyOp.
+  void locked(KeyOp& op);
+  void confirm_next(KeyOp& op);
+  void header_read(KeyOp& op, const Result<BatchView>& view);
+  void confirmed(KeyOp& op);
+  void confirmed_put(KeyOp& op);
+  void confirmed_pin(KeyOp& op);
+  void read_page(KeyOp& op, const IndexEntry& entry, void (*on_complete)(Io&));
+  void page_read_for_confirm(KeyOp& op);
+  void page_read_for_pin(KeyOp& op);
+  void append(KeyOp& op, RecordKind kind);
+  void written(KeyOp& op);
+  void finish(KeyOp& op, Status status);
+
+  // The index and all that is counted with it.
+  void publish(const KeyHash& hash, const IndexEntry* old, const IndexEntry& entry,
+               std::uint32_t expires_s, std::uint64_t sequence);
+  bool unpublish(const KeyHash& hash, const IndexEntry& entry);
+  void forget(const IndexEntry& entry);
+  Status admit(std::uint32_t length, const IndexEntry* replaced, bool pinned) const;
+  Stream& stream(Append::Priority priority) {
+    return priority == Append::Priority::relocation && collection_stream_ ? *collection_stream_
+                                                                          : *stream_;
+  }
+  // Is the group of this record being deleted right now?
+  bool removing(const PageRecord& record) const;
+  void kick();
+  void zones_changed();
+  void fail_waiting(Status status);
+
+  PoolContext& pool_;
+  const PageLogOptions options_;
+  Index index_;
+  Index expiries_;  // by a mix of the LBA: `checksum` is the Unix time
+  KeyLocks locks_;
+  HeaderReader headers_;
+  std::unique_ptr<Stream> stream_;
+  std::unique_ptr<Stream> collection_stream_;
+  std::unique_ptr<Collector> collector_;
+  std::uint64_t cost_bytes_ = 0;  // of the pages present
+  std::uint64_t pinned_lbas_ = 0;
+  std::uint64_t pending_cost_bytes_ = 0;  // of puts admitted and not yet published
+  std::uint64_t running_ = 0;             // operations
+  struct Removing {
+    std::uint64_t group;
+    std::uint64_t sequence;
+  };
+  std::vector<Removing> removing_;  // group deletions that run
+  PageLogStats stats_;
+};
+
+}  // namespace furrow

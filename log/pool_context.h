@@ -1,0 +1,116 @@
+// What the parts of one opened pool share. Lives on the pool's home executor; what other threads
+// may touch is said to be so.
+#pragma once
+
+#include <sys/mman.h>
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "alloc/epoch.h"
+#include "alloc/zone_allocator.h"
+#include "log/flusher.h"
+#include "log/format.h"
+#include "zone/check.h"
+#include "zone/device.h"
+#include "zone/executor.h"
+
+namespace furrow {
+
+// One bit for each LBA of the pool: the page that starts there was read since it was written.
+// Any thread. Memory is touched, and so used, only where pages are.
+class HitMap {
+ public:
+  explicit HitMap(std::uint64_t lbas) : words_((lbas + 63) / 64) {
+    void* map = mmap(nullptr, words_ * 8, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    FURROW_CHECK(map != MAP_FAILED);
+    bits_ = static_cast<std::atomic<std::uint64_t>*>(map);
+  }
+  ~HitMap() { munmap(bits_, words_ * 8); }
+  HitMap(const HitMap&) = delete;
+  HitMap& operator=(const HitMap&) = delete;
+
+  void set(std::uint64_t lba) {
+    std::atomic<std::uint64_t>& word = bits_[lba / 64];
+    const std::uint64_t bit = std::uint64_t{1} << lba % 64;
+    // Look first: a hot page's cache line then stays shared between cores.
+    if ((word.load(std::memory_order_relaxed) & bit) == 0) {
+      word.fetch_or(bit, std::memory_order_relaxed);
+    }
+  }
+  bool test(std::uint64_t lba) const {
+    return (bits_[lba / 64].load(std::memory_order_relaxed) >> lba % 64 & 1) != 0;
+  }
+  void clear(std::uint64_t lba) {
+    bits_[lba / 64].fetch_and(~(std::uint64_t{1} << lba % 64), std::memory_order_relaxed);
+  }
+
+ private:
+  std::uint64_t words_;
+  std::atomic<std::uint64_t>* bits_;
+};
+
+// What is remembered of a data zone beside the index.
+struct ZoneTable {
+  // Pages of one group that lie one behind the other.
+  struct GroupRun {
+    std::uint32_t first_lba;
+    std::uint32_t last_lba;  // of the last page's first LBA
+    std::uint64_t group;
+  };
+  std::vector<std::uint32_t> batch_lbas;  // zone-relative, ascending: where batch headers are
+  std::vector<GroupRun> groups;           // ascending
+  std::uint64_t tombstones = 0;
+  std::uint32_t end_lba = ~std::uint32_t{0};  // records at or behind it are void (torn at a crash)
+
+  // The batch header that describes the page at `lba`: the last one before it.
+  std::uint32_t batch_of(std::uint32_t lba) const;
+  void add_group(std::uint64_t group, std::uint32_t lba);
+  std::uint64_t bytes() const {
+    return batch_lbas.capacity() * sizeof(std::uint32_t) + groups.capacity() * sizeof(GroupRun);
+  }
+};
+
+struct PoolContext {
+  PoolContext(ZonedDevice& its_device, Executor& its_home, IoQueue& its_queue,
+              const Superblock& superblock)
+      : geometry(its_device.geometry()),
+        home(its_home),
+        queue(its_queue),
+        flusher(its_queue),
+        allocator(geometry, superblock.metadata_zones),
+        hits(geometry.zone_count * geometry.zone_size_lbas),
+        tables(geometry.zone_count),
+        pool(superblock.pool),
+        hash_key(superblock.hash_key),
+        segment_lbas(superblock.segment_lbas) {}
+
+  const Geometry geometry;
+  Executor& home;
+  IoQueue& queue;  // the home executor's
+  Flusher flusher;
+  ZoneAllocator allocator;
+  Epoch epoch;
+  HitMap hits;  // any thread
+  std::vector<ZoneTable> tables;
+  const Uuid pool;
+  const std::array<std::uint8_t, 16> hash_key;
+  const std::uint64_t segment_lbas;
+  std::uint64_t next_sequence = 1;
+  // A zone went bad after it was drained: what it holds must not come back at the next recovery.
+  std::function<void(ZoneId)> on_zone_retired;
+
+  ZoneStamp stamp(ZoneId zone) const { return {pool, zone, allocator.zone(zone).generation}; }
+  std::uint64_t device_lba(ZoneId zone, std::uint64_t relative) const {
+    return geometry.zone_start(zone).value + relative;
+  }
+  std::uint32_t relative_lba(std::uint64_t lba) const {
+    return static_cast<std::uint32_t>(lba % geometry.zone_size_lbas);
+  }
+  std::uint64_t page_lbas(std::uint32_t length) const { return geometry.lbas(length); }
+};
+
+}  // namespace furrow

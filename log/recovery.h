@@ -1,0 +1,78 @@
+// Recovery: from what the zones hold to the index, after any stop.
+//
+// Zones are read in parallel: summaries where a segment has one, batch headers elsewhere. Only the
+// newest zone of each stream can hold what was not flushed; behind its last flush point every page
+// is verified, and at the first thing that is not whole the zone ends: what follows is void, for
+// ever (it is noted in the metadata journal). Of each key the record with the highest sequence
+// wins.
+//
+// Blocking; the threads that it starts are its own.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "log/format.h"
+#include "log/index.h"
+#include "log/pool_context.h"
+#include "log/stream.h"
+#include "zone/device.h"
+
+namespace furrow {
+
+// One record, as small as a merge of all zones allows.
+struct RecoveredRecord {
+  KeyHash hash;
+  std::uint64_t sequence = 0;
+  std::uint64_t lba = 0;  // pool-wide
+  std::uint32_t length = 0;
+  std::uint32_t checksum = 0;
+  std::uint32_t expires_s = 0;
+  RecordKind kind = RecordKind::page;
+  bool pinned = false;
+  bool grouped = false;  // its group: RecoveredVolume::groups
+};
+
+struct RecoveredGroup {
+  std::uint64_t lba = 0;
+  std::uint64_t group = 0;
+};
+
+struct RecoveredVolume {
+  std::vector<Index::Loaded> pages;  // sorted by hash
+  struct Expiry {
+    std::uint64_t lba;
+    std::uint32_t expires_s;
+  };
+  std::vector<Expiry> expiries;
+  std::uint64_t live_bytes = 0, pinned_lbas = 0, cost_bytes = 0;
+  std::map<unsigned, Stream::Resume> resumes;  // by stream
+};
+
+struct ZoneTrim {
+  ZoneId zone;
+  std::uint64_t generation = 0;
+  std::uint32_t end_lba = 0;
+};
+
+struct RecoveryOptions {
+  unsigned threads = 1;
+  bool read_only = false;              // nothing is finished or reset
+  std::vector<std::uint64_t> volumes;  // ids that exist; zones of others are reset
+  std::vector<ZoneTrim> trims;         // from the journal
+};
+
+struct RecoveryResult {
+  std::map<std::uint64_t, RecoveredVolume> volumes;
+  std::vector<ZoneTrim> new_trims;  // to be journaled before anything is written
+  std::vector<std::string> damage;  // what was wrong and got around, one line each
+};
+
+// Fills pool.allocator (zones adopted; owners must be admitted) and pool.tables as well.
+Result<RecoveryResult> recover(ZonedDevice& device, PoolContext& pool,
+                               const RecoveryOptions& options);
+
+}  // namespace furrow

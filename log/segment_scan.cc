@@ -1,0 +1,115 @@
+#include "log/segment_scan.h"
+
+#include <algorithm>
+
+namespace furrow {
+
+namespace {
+constexpr std::uint32_t kHeaderGuessBytes = 16 << 10;
+}
+
+SegmentScan::SegmentScan(const Bounds& bounds) : bounds_(bounds) {
+  if (bounds_.end_lba <= bounds_.written_lba) {
+    next_ = Read{bounds_.end_lba - 1, 1};
+  } else {
+    start_chain();
+  }
+}
+
+void SegmentScan::feed(const Result<std::span<const std::byte>>& bytes) {
+  const Step step = step_;
+  if (!bytes.ok()) {
+    damaged_ = true;
+    return step == Step::batch ? end_chain() : start_chain();
+  }
+  switch (step) {
+    case Step::footer:
+      return feed_footer(*bytes);
+    case Step::summary:
+      return feed_summary(*bytes);
+    case Step::batch:
+      return feed_batch(*bytes);
+    case Step::done:
+      break;
+  }
+}
+
+void SegmentScan::feed_footer(std::span<const std::byte> bytes) {
+  const Result<Summary> footer = SummaryView::footer(bytes, bounds_.stamp);
+  if (!footer.ok() || footer->first_lba < bounds_.begin_lba ||
+      footer->first_lba + std::uint64_t{footer->summary_lbas} != bounds_.end_lba) {
+    damaged_ = true;
+    return start_chain();
+  }
+  step_ = Step::summary;
+  next_ = Read{footer->first_lba, footer->summary_lbas};
+}
+
+void SegmentScan::feed_summary(std::span<const std::byte> bytes) {
+  const Result<SummaryView> view = SummaryView::open(bytes, bounds_.stamp);
+  if (!view.ok()) {
+    damaged_ = true;
+    return start_chain();
+  }
+  records_.reserve(view->summary().record_count);
+  for (std::uint32_t i = 0; i < view->summary().record_count; ++i) {
+    records_.push_back(view->record(i));
+    const PageRecord& record = records_.back();
+    // A checked summary of ours cannot say this; bytes made to look like one can.
+    if (record.lba < bounds_.begin_lba || record.lba >= bounds_.end_lba) records_.pop_back();
+  }
+  for (std::uint32_t i = 0; i < view->batch_count(); ++i) batch_lbas_.push_back(view->batch_lba(i));
+  summarized_ = true;
+  end_lba_ = bounds_.end_lba;
+  step_ = Step::done;
+  next_.reset();
+}
+
+void SegmentScan::start_chain() {
+  step_ = Step::batch;
+  records_.clear();
+  batch_lbas_.clear();
+  read_batch_at(bounds_.begin_lba == 0 ? 1 : bounds_.begin_lba,
+                kHeaderGuessBytes / bounds_.lba_bytes);
+}
+
+void SegmentScan::read_batch_at(std::uint64_t lba, std::uint32_t lbas) {
+  end_lba_ = lba;
+  const std::uint64_t limit = std::min(bounds_.end_lba, bounds_.written_lba);
+  if (lba >= limit) return end_chain();
+  next_ = Read{lba, static_cast<std::uint32_t>(std::min<std::uint64_t>(lbas, limit - lba))};
+}
+
+void SegmentScan::feed_batch(std::span<const std::byte> bytes) {
+  const std::uint64_t lba = next_->lba;
+  const std::uint64_t limit = std::min(bounds_.end_lba, bounds_.written_lba);
+  const Result<std::uint32_t> lbas =
+      BatchView::header_lbas(bytes.first(bounds_.lba_bytes), bounds_.stamp);
+  if (!lbas.ok() || lba + *lbas > limit) return end_chain();
+  if (std::uint64_t{*lbas} * bounds_.lba_bytes > bytes.size()) {
+    if (*lbas > next_->lbas) return read_batch_at(lba, *lbas);
+    return end_chain();
+  }
+  const Result<BatchView> view = BatchView::open(bytes, bounds_.stamp);
+  if (!view.ok()) return end_chain();
+  const BatchHeader& header = view->header();
+  if (header.lba != lba || header.batch_lbas < header.header_lbas ||
+      lba + header.batch_lbas > limit) {
+    return end_chain();
+  }
+  batch_lbas_.push_back(header.lba);
+  flushed_lba_ = std::max<std::uint64_t>(flushed_lba_, header.flushed_lba);
+  for (std::uint32_t i = 0; i < header.record_count; ++i) {
+    const PageRecord record = view->record(i);
+    const bool inside = record.lba >= lba && record.lba < lba + header.batch_lbas;
+    if (inside) records_.push_back(record);
+  }
+  read_batch_at(lba + header.batch_lbas, kHeaderGuessBytes / bounds_.lba_bytes);
+}
+
+void SegmentScan::end_chain() {
+  step_ = Step::done;
+  next_.reset();
+}
+
+}  // namespace furrow

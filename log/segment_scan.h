@@ -1,0 +1,67 @@
+// SegmentScan: what a segment holds, from its summary, or, where that is missing or damaged, from
+// its batch headers one after another. Pure: it says what to read next and is fed the bytes, so
+// recovery (many threads, blocking) and collection (on an executor) share it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "log/format.h"
+
+namespace furrow {
+
+class SegmentScan {
+ public:
+  struct Bounds {
+    ZoneStamp stamp;
+    std::uint64_t begin_lba = 0;  // zone-relative: of the segment (the zone header included)
+    std::uint64_t end_lba = 0;
+    std::uint64_t written_lba = 0;  // of the zone: nothing lies behind it
+    std::uint32_t lba_bytes = 0;
+  };
+  struct Read {
+    std::uint64_t lba = 0;  // zone-relative
+    std::uint32_t lbas = 0;
+  };
+
+  explicit SegmentScan(const Bounds& bounds);
+
+  std::optional<Read> next() const { return next_; }  // nothing: done
+  // The bytes of next(), or the Status that came instead.
+  void feed(const Result<std::span<const std::byte>>& bytes);
+
+  // Results, once done.
+  const std::vector<PageRecord>& records() const { return records_; }
+  std::vector<PageRecord> take_records() { return std::move(records_); }
+  const std::vector<std::uint32_t>& batch_lbas() const { return batch_lbas_; }
+  bool summarized() const { return summarized_; }
+  // Where the chain of batches ends (summarized: the segment's end).
+  std::uint64_t end_lba() const { return end_lba_; }
+  // The highest flush point that a batch header read here speaks of.
+  std::uint64_t flushed_lba() const { return flushed_lba_; }
+  // A summary that should be there was not readable.
+  bool damaged() const { return damaged_; }
+
+ private:
+  enum class Step : std::uint8_t { footer, summary, batch, done };
+  void start_chain();
+  void read_batch_at(std::uint64_t lba, std::uint32_t lbas);
+  void feed_footer(std::span<const std::byte> bytes);
+  void feed_summary(std::span<const std::byte> bytes);
+  void feed_batch(std::span<const std::byte> bytes);
+  void end_chain();
+
+  Bounds bounds_;
+  Step step_ = Step::footer;
+  std::optional<Read> next_;
+  std::vector<PageRecord> records_;
+  std::vector<std::uint32_t> batch_lbas_;
+  std::uint64_t end_lba_ = 0;
+  std::uint64_t flushed_lba_ = 0;
+  bool summarized_ = false;
+  bool damaged_ = false;
+};
+
+}  // namespace furrow

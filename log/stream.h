@@ -1,0 +1,196 @@
+// Stream: the way into one open zone after another. Appends are grouped into batches (group
+// commit), batches into segments, and a segment is closed with its summary.
+//
+// Order: appends are written and answered in the order in which they were given, so what was
+// answered always lies before what was not, and recovery can stop at the first hole.
+//
+// Durability of a zone's beginning is known from `flushed_lba` in batch headers; a zone is started
+// only after a flush has covered the stream's zone before it. So recovery has pages to verify in
+// the newest zone of a stream only, behind the last flush point.
+//
+// Threads: the pool's home executor.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "log/pool_context.h"
+#include "zone/aligned_buffer.h"
+
+namespace furrow {
+
+// One record to write. Intrusive; the caller's again at on_done.
+struct Append {
+  enum class Priority : std::uint8_t { user, relocation };
+
+  PageRecord record;    // sequence 0: drawn when given; lba is filled in
+  bool marker = false;  // writes nothing: answered when all before it are
+  Priority priority = Priority::user;
+  // Pages: `record.length` bytes, then room to round up to LBAs if `capacity` says so. Written from
+  // here when aligned and roomy enough (the rounding is zeroed), else copied.
+  std::byte* data = nullptr;
+  std::uint32_t capacity = 0;
+  // `status` and `lba` (pool-wide, of the page; of a tombstone's batch header) are final.
+  void (*on_done)(Append&) = nullptr;
+  Status status;
+  std::uint64_t lba = 0;
+  Append* next = nullptr;
+};
+
+// First in, first out, intrusive.
+class AppendQueue {
+ public:
+  bool empty() const { return head_ == nullptr; }
+  Append* front() { return head_; }
+  void push(Append& append) {
+    append.next = nullptr;
+    (head_ == nullptr ? head_ : tail_->next) = &append;
+    tail_ = &append;
+  }
+  Append* pop() {
+    Append* first = head_;
+    if (first != nullptr) head_ = first->next;
+    return first;
+  }
+  void push_front_all(AppendQueue& other) {
+    if (other.empty()) return;
+    other.tail_->next = head_;
+    if (head_ == nullptr) tail_ = other.tail_;
+    head_ = other.head_;
+    other.head_ = nullptr;
+  }
+
+ private:
+  Append* head_ = nullptr;
+  Append* tail_ = nullptr;
+};
+
+// What the stream asks of the log that it belongs to.
+class StreamOwner {
+ public:
+  virtual ~StreamOwner() = default;
+  // May the next zone be taken now? `relocation`: a relocation waits for it, so the reserve may be
+  // used. When the answer is no, the owner calls Stream::kick() once it has changed.
+  virtual bool may_open_zone(bool relocation) = 0;
+  // May user appends go to the open zone, or is what is left of it kept for relocation?
+  virtual bool may_write_user() = 0;
+  virtual void on_zone_opened() = 0;  // quota use has changed
+};
+
+struct StreamStats {
+  std::uint64_t bytes_written = 0;  // device bytes, all included
+  std::uint64_t batches = 0, summaries = 0;
+};
+
+class Stream {
+ public:
+  // A zone that recovery found open, to go on in.
+  struct Resume {
+    ZoneId zone;
+    std::uint64_t next_lba = 0;               // zone-relative, where to write
+    std::vector<PageRecord> segment_records;  // of the segment that next_lba lies in
+    std::vector<std::uint32_t> segment_batches;
+  };
+
+  Stream(PoolContext& pool, std::uint64_t volume, std::uint8_t number,
+         std::uint32_t value_bytes_max, StreamOwner& owner);
+  ~Stream();
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+  void resume(Resume&& zone);
+  void append(Append& append);
+  void kick();                       // tries again to write what waits
+  void fail_waiting(Status status);  // answers what waits for a zone
+  bool idle() const { return in_flight_ == 0 && queue_.empty() && relocations_.empty(); }
+  bool waiting_for_zone() const { return !zone_ && !(queue_.empty() && relocations_.empty()); }
+  const StreamStats& stats() const { return stats_; }
+
+ private:
+  static constexpr unsigned kBatchesMax = 8;               // in flight
+  static constexpr std::uint32_t kRecordsMax = 255;        // of a batch
+  static constexpr std::uint64_t kBatchBytes = 1 << 20;    // of pages, unless one page is larger
+  static constexpr std::uint64_t kEagerBytes = 256 << 10;  // waiting bytes that start another batch
+
+  struct Batch {
+    Io io;
+    Stream* stream = nullptr;
+    AlignedBuffer header;  // zone header, batch header; of a summary: all of it
+    AlignedBuffer bounce;  // pages whose memory could not be written as it is
+    std::vector<PageRecord> records;
+    std::vector<iovec> iov;
+    AppendQueue appends;
+    std::uint64_t end_lba = 0;  // zone-relative, behind it
+    bool summary = false;
+    bool done = false;
+  };
+  struct OpenZone {
+    ZoneId id;
+    std::uint64_t next_lba = 0;     // zone-relative: where the next write goes
+    std::uint64_t written_lba = 0;  // all before it has completed
+    std::uint64_t flushed_lba = 0;  // all before it is durable
+    std::uint64_t segment = 0;
+    std::vector<PageRecord> records;     // of the segment
+    std::vector<std::uint32_t> batches;  // of the segment
+    bool groups = false, expiries = false, wide = false;
+    bool header_written = false;
+  };
+  struct FlushPoint : FlushWaiter {
+    Stream* stream = nullptr;
+    std::uint64_t lba = 0;
+    std::uint64_t generation = 0;
+    bool busy = false;
+  };
+
+  // The queue whose first append is next; null: nothing may be written now.
+  AppendQueue* next_queue();
+  bool answer_markers();
+  bool open_zone();
+  void issue();
+  bool issue_one();
+  void schedule();
+  bool fits(std::uint32_t records, std::uint64_t page_lbas, const PageRecord& next) const;
+  std::uint64_t segment_end() const;
+  std::uint64_t summary_lbas(std::size_t more_records, const PageRecord* next) const;
+  Batch& new_batch();
+  void fill(Batch& batch);
+  void add_page(Batch& batch, Append& append, std::uint64_t& bounce_used);
+  void place(Batch& batch, std::uint64_t header_lbas);
+  void submit_batch(Batch& batch, std::uint64_t lbas);
+  void close_segment();
+  void completed(Batch& batch);
+  void finish(Batch& batch);
+  void zone_failed(Status status);
+  void abandon_zone();
+  void request_flush_point();
+  void seal_zone();
+
+  PoolContext& pool_;
+  const std::uint64_t volume_;
+  const std::uint8_t number_;
+  StreamOwner& owner_;
+  const std::size_t header_bytes_max_;
+  std::optional<OpenZone> zone_;
+  bool previous_flushed_ = true;  // the zone before the one to open next
+  AppendQueue queue_, relocations_;
+  std::uint64_t queued_bytes_ = 0;
+  std::array<Batch, kBatchesMax> batches_;
+  unsigned first_ = 0, in_flight_ = 0;  // batches_[first_ ..] in the order of submission
+  Status failure_;                      // of the open zone: nothing more goes there
+  AppendQueue to_retry_;                // what a failed zone did not take
+  unsigned failed_zones_ = 0;           // one after another
+  AlignedBuffer zeroes_;
+  FlushPoint flush_point_, seal_flush_;
+  struct IssueTask : Task {
+    Stream* stream = nullptr;
+    bool posted = false;
+  } issue_task_;
+  bool issuing_ = false;
+  Io finish_io_;
+  StreamStats stats_;
+};
+
+}  // namespace furrow

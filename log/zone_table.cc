@@ -1,0 +1,21 @@
+#include <algorithm>
+
+#include "log/pool_context.h"
+
+namespace furrow {
+
+std::uint32_t ZoneTable::batch_of(std::uint32_t lba) const {
+  const auto after = std::ranges::lower_bound(batch_lbas, lba);
+  FURROW_CHECK(after != batch_lbas.begin());
+  return *(after - 1);
+}
+
+void ZoneTable::add_group(std::uint64_t group, std::uint32_t lba) {
+  if (!groups.empty() && groups.back().group == group) {
+    groups.back().last_lba = lba;
+  } else {
+    groups.push_back({lba, lba, group});
+  }
+}
+
+}  // namespace furrow
