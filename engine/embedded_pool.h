@@ -60,7 +60,8 @@ class EmbeddedPool {
     VolumeOptions volume;
   };
   static Result<std::unique_ptr<EmbeddedPool>> open(std::string_view uri);
-  static Result<std::unique_ptr<EmbeddedPool>> open(std::string_view uri, const CreateOptions& make);
+  static Result<std::unique_ptr<EmbeddedPool>> open(std::string_view uri,
+                                                    const CreateOptions& make);
   ~EmbeddedPool();
 
   Result<SyncPageStore> store(std::string_view volume);

@@ -3,9 +3,12 @@
 // on_released. Nothing is allocated for it.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "log/key.h"
+#include "log/key_op.h"
+#include "log/page_log.h"
 #include "zone/executor.h"
 #include "zone/io.h"
 #include "zone/status.h"
@@ -24,12 +27,12 @@ struct PageOp {
   enum class Condition : std::uint8_t { always, if_absent, if_exists };
 
   Kind kind = Kind::get;
-  Condition condition = Condition::always;      // put
-  Durability durability = Durability::none;     // put, remove, remove_group
-  bool pinned = false;                          // put: store it pinned (never evicted)
-  Key key;                                      // list: where to start; length 0: the beginning
-  std::uint64_t group = 0;                      // put: 0 is no group; remove_group: which
-  std::uint32_t ttl_s = 0;                      // put: seconds to live; 0: for ever
+  Condition condition = Condition::always;   // put
+  Durability durability = Durability::none;  // put, remove, remove_group
+  bool pinned = false;                       // put: store it pinned (never evicted)
+  Key key;                                   // list: where to start; length 0: the beginning
+  std::uint64_t group = 0;                   // put: 0 is no group; remove_group: which
+  std::uint32_t ttl_s = 0;                   // put: seconds to live; 0: for ever
 
   // The page. put: `length` bytes are stored (1 byte .. the volume's limit). get: at most
   // `capacity` bytes are read; `length` returns the value's true length, which may be larger.
@@ -58,14 +61,25 @@ struct PageOp {
 
   // From here on: the engine's (or the initiator's), while submitted.
   struct Internal {
-    Task task;               // must be first: a Task& is an Internal&
+    Task task;  // must be first: a Task& is an Internal&
     PageOp* self = nullptr;
     PageStore* store = nullptr;
     Executor* reply_to = nullptr;
     PageOp* next = nullptr;
     Io io;
+    KeyHash hash;
+    AlignedBuffer* bounce = nullptr;  // of a get whose memory the device cannot fill itself
+    unsigned epoch_side = 0;
+    unsigned candidate = 0, candidate_count = 0;
+    bool mismatch = false;
+    unsigned tried_count = 0;
+    std::array<std::uint64_t, 4> tried_lbas{};  // read, and not this key's whole page
     std::uint64_t state[8]{};
     void* scratch[2]{};
+    KeyOp key_op;
+    ListOp list_op;
+    RemoveGroupOp group_op;
+    FlushOp flush_op;
   } internal;
 };
 

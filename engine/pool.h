@@ -1,8 +1,8 @@
 // Pool: a formatted device that holds named volumes. Opened by one process at a time.
 //
-// Threads: format() and the functions of a Pool run on its home executor's thread (or any one
-// thread, before that executor runs), and block until done; page operations are asynchronous and go
-// through a PageSession, one for each thread that submits.
+// Threads: format() runs anywhere. open() runs on the thread that will run the home executor, and
+// so do all functions of a Pool but create_session(); they block until done. Page operations are
+// asynchronous and go through a PageSession, one for each thread that submits.
 #pragma once
 
 #include <array>
@@ -21,7 +21,6 @@
 
 namespace furrow {
 
-
 enum class VolumeKind : std::uint8_t { kv = 1 };
 enum class VolumeMode : std::uint8_t {
   cache = 1,  // evicts whole zones, first in first out; usage never exceeds the quota
@@ -32,8 +31,8 @@ struct VolumeOptions {
   std::string name;  // 1-63 of [A-Za-z0-9._-]
   VolumeKind kind = VolumeKind::kv;
   VolumeMode mode = VolumeMode::cache;
-  std::uint64_t quota_bytes = 0;  // of zones; 0: all that is free. At least three zones.
-  std::uint32_t nsid = 0;         // 0: the lowest free one
+  std::uint64_t quota_bytes = 0;             // of zones; 0: all that is free. At least three zones.
+  std::uint32_t nsid = 0;                    // 0: the lowest free one
   Durability durability = Durability::none;  // flushed: every put is
   std::uint32_t value_bytes_max = 1 << 20;   // up to 4 MiB
 };
@@ -46,8 +45,8 @@ struct VolumeInfo {
 
 struct VolumeUsage {
   std::uint64_t pages = 0;
-  std::uint64_t live_bytes = 0;    // true lengths of the pages that are present
-  std::uint64_t zones = 0;         // held
+  std::uint64_t live_bytes = 0;  // true lengths of the pages that are present
+  std::uint64_t zones = 0;       // held
   std::uint64_t quota_zones = 0;
 };
 
@@ -55,12 +54,12 @@ struct VolumeUsage {
 struct VolumeStats {
   std::uint64_t gets = 0, get_hits = 0, get_misses = 0, get_bytes = 0;
   std::uint64_t puts = 0, put_bytes = 0, removes = 0, exists = 0, lists = 0, flushes = 0;
-  std::uint64_t corrupt_pages = 0;        // reads refused because the checksum was wrong
-  std::uint64_t device_bytes_written = 0; // pages, headers, summaries, padding, relocation
-  std::uint64_t relocated_bytes = 0;      // by collection or re-admission
+  std::uint64_t corrupt_pages = 0;         // reads refused because the checksum was wrong
+  std::uint64_t device_bytes_written = 0;  // pages, headers, summaries, padding, relocation
+  std::uint64_t relocated_bytes = 0;       // by collection or re-admission
   std::uint64_t evicted_pages = 0, evicted_zones = 0, zones_reset = 0;
-  std::uint64_t header_reads = 0;         // to confirm a tag match
-  std::uint64_t index_bytes = 0;          // gauge: DRAM of the index and the per-zone tables
+  std::uint64_t header_reads = 0;  // to confirm a tag match
+  std::uint64_t index_bytes = 0;   // gauge: DRAM of the index and the per-zone tables
 };
 
 struct PoolInfo {
@@ -69,7 +68,7 @@ struct PoolInfo {
   std::uint32_t format_version = 0;
   Geometry geometry;
   std::uint64_t zones_free = 0, zones_metadata = 0, zones_data = 0, zones_bad = 0;
-  std::uint64_t recovery_us = 0;   // how long the last open took
+  std::uint64_t recovery_us = 0;  // how long the last open took
   std::uint64_t recovered_pages = 0;
 };
 
@@ -96,7 +95,12 @@ class PageStore {
 
 class Pool {
  public:
-  virtual ~Pool() = default;  // an orderly close; without it, the next open recovers
+  virtual ~Pool() = default;  // after quiesce(), on the home executor's thread
+
+  // Begins no more background work; true when nothing runs. For an orderly close: end the sessions,
+  // then give the home executor turns until this is true, then destroy the pool. (A process that
+  // just ends loses nothing either: the next open recovers.)
+  virtual bool quiesce() = 0;
 
   // Writes a new, empty pool. in_use / foreign as of the device; invalid_argument: too few zones
   // (a pool needs two metadata zones and three for a volume).
@@ -105,8 +109,8 @@ class Pool {
   // Opens and recovers. `device` and `home` outlive the pool. foreign: not a pool; corrupt: neither
   // superblock is readable; unsupported: a newer version or an unknown incompatible feature.
   struct OpenOptions {
-    bool read_only = false;        // inspection: nothing is written, stores answer reads only
-    unsigned recovery_threads = 0; // 0: one a core
+    bool read_only = false;         // inspection: nothing is written, stores answer reads only
+    unsigned recovery_threads = 0;  // 0: one a core
   };
   static Result<std::unique_ptr<Pool>> open(ZonedDevice& device, Executor& home,
                                             const OpenOptions& options);
@@ -118,7 +122,8 @@ class Pool {
   virtual PageStore* find(std::string_view name) const = 0;  // null: none
   virtual PageStore* find_nsid(std::uint32_t nsid) const = 0;
 
-  // `executor`: the thread that will submit. `depth`: device reads in flight at a time.
+  // On `executor`'s thread, from where the session will be used. `depth`: device reads in flight at
+  // a time. Any number of threads may do so at once.
   virtual Result<std::unique_ptr<PageSession>> create_session(Executor& executor,
                                                               unsigned depth) = 0;
   // Verifies everything reachable without writing; one line for each thing found wrong.

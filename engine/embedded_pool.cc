@@ -1,0 +1,235 @@
+#include "engine/embedded_pool.h"
+
+#include <condition_variable>
+#include <future>
+#include <mutex>
+#include <thread>
+
+#include "zone/aligned_buffer.h"
+#include "zone/event_loop.h"
+
+namespace furrow {
+
+namespace {
+constexpr unsigned kReadDepth = 128;
+}
+
+// The pool, its session and its home executor all live on this thread.
+struct EmbeddedPool::Thread {
+  EventLoop loop;
+  std::unique_ptr<PageSession> session;
+  std::jthread thread;
+};
+
+Result<std::unique_ptr<EmbeddedPool>> EmbeddedPool::open(std::string_view uri) {
+  return open(uri, CreateOptions());
+}
+
+namespace {
+
+Result<std::unique_ptr<ZonedDevice>> open_or_create(std::string_view uri, std::uint64_t size_bytes,
+                                                    bool& created) {
+  Result<std::unique_ptr<ZonedDevice>> device = open_device(uri, Access::exclusive);
+  created = false;
+  if (device.ok() || size_bytes == 0 || device.status().code() != Code::not_found) return device;
+  DeviceShape shape;
+  shape.size_bytes = size_bytes;
+  const Status status = create_device(uri, shape);
+  if (!status.ok()) return status;
+  created = true;
+  return open_device(uri, Access::exclusive);
+}
+
+Result<std::unique_ptr<Pool>> open_pool(ZonedDevice& device, EventLoop& loop, bool created,
+                                        const EmbeddedPool::CreateOptions& make) {
+  if (created) {
+    const Status status = Pool::format(device, make.name, loop);
+    if (!status.ok()) return status;
+  }
+  Result<std::unique_ptr<Pool>> pool = Pool::open(device, loop, {});
+  if (!pool.ok() || !created || make.volume.name.empty()) return pool;
+  const Result<PageStore*> volume = (*pool)->create_volume(make.volume);
+  if (!volume.ok()) return volume.status();
+  return pool;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<EmbeddedPool>> EmbeddedPool::open(std::string_view uri,
+                                                         const CreateOptions& make) {
+  bool created = false;
+  // A mem: device is always new.
+  Result<std::unique_ptr<ZonedDevice>> device = open_or_create(uri, make.size_bytes, created);
+  if (!device.ok()) return device.status();
+  created = created || uri.starts_with("mem:");
+  std::unique_ptr<EmbeddedPool> embedded(new EmbeddedPool());
+  embedded->device_ = std::move(*device);
+  embedded->thread_ = std::make_unique<Thread>();
+  std::promise<Status> opened;
+  embedded->thread_->thread = std::jthread([&embedded = *embedded, &opened, created, make] {
+    Thread& thread = *embedded.thread_;
+    Result<std::unique_ptr<Pool>> pool = open_pool(*embedded.device_, thread.loop, created, make);
+    if (!pool.ok()) return opened.set_value(pool.status());
+    Result<std::unique_ptr<PageSession>> session = (*pool)->create_session(thread.loop, kReadDepth);
+    if (!session.ok()) return opened.set_value(session.status());
+    embedded.pool_ = std::move(*pool);
+    thread.session = std::move(*session);
+    opened.set_value(Status());
+    thread.loop.run();
+    // Everything that was submitted has been answered: its callers were waiting for it.
+    thread.session.reset();
+    while (!embedded.pool_->quiesce()) thread.loop.run_once();
+    embedded.pool_.reset();
+  });
+  const Status status = opened.get_future().get();
+  if (!status.ok()) {
+    embedded->thread_->thread.join();
+    return status;
+  }
+  return embedded;
+}
+
+EmbeddedPool::~EmbeddedPool() {
+  if (!thread_ || !thread_->thread.joinable()) return;
+  thread_->loop.stop_running();
+  thread_->thread.join();
+}
+
+Result<SyncPageStore> EmbeddedPool::store(std::string_view volume) {
+  PageStore* const store = pool_->find(volume);
+  if (store == nullptr) {
+    return Status(Code::not_found, Origin::engine, "the pool has no volume of that name");
+  }
+  return SyncPageStore(*this, *store);
+}
+
+void SyncPageStore::run(std::span<PageOp> ops) {
+  struct Batch : Task {
+    SyncPageStore* self = nullptr;
+    std::span<PageOp> ops;
+    std::size_t left = 0;
+    std::mutex mutex;
+    std::condition_variable answered;
+  } batch;
+  if (ops.empty()) return;
+  batch.self = this;
+  batch.ops = ops;
+  batch.left = ops.size();
+  for (PageOp& op : ops) {
+    op.context = &batch;
+    op.on_result = nullptr;
+    op.on_released = [](PageOp& done) {
+      auto& its_batch = *static_cast<Batch*>(done.context);
+      // Notified with the mutex held: the caller cannot leave, and end the batch, before.
+      const std::lock_guard lock(its_batch.mutex);
+      if (--its_batch.left == 0) its_batch.answered.notify_one();
+    };
+  }
+  batch.Task::run = [](Task& task) {
+    auto& its_batch = static_cast<Batch&>(task);
+    PageSession& session = *its_batch.self->pool_->thread_->session;
+    PageStore& store = *its_batch.self->store_;
+    for (PageOp& op : its_batch.ops) session.submit(store, op);
+  };
+  pool_->thread_->loop.post(batch);
+  std::unique_lock lock(batch.mutex);
+  batch.answered.wait(lock, [&] { return batch.left == 0; });
+}
+
+Status SyncPageStore::put(const Key& key, std::span<const std::byte> value,
+                          const PutOptions& options) {
+  PageOp op;
+  op.kind = PageOp::Kind::put;
+  op.condition = options.condition;
+  op.durability = options.durability;
+  op.ttl_s = options.ttl_s;
+  op.group = options.group;
+  op.pinned = options.pinned;
+  op.key = key;
+  if (value.size() > ~std::uint32_t{0}) return {Code::too_large, Origin::engine};
+  // Only read, as its capacity says that there is nothing behind it to round up into.
+  op.data = const_cast<std::byte*>(value.data());
+  op.length = op.capacity = static_cast<std::uint32_t>(value.size());
+  run(op);
+  return op.status;
+}
+
+Result<std::vector<std::byte>> SyncPageStore::get(const Key& key) {
+  // Most pages fit; a longer one says how long it is, and is read again.
+  std::uint32_t capacity = 64 << 10;
+  for (;;) {
+    AlignedBuffer buffer(capacity);
+    PageOp op;
+    op.kind = PageOp::Kind::get;
+    op.key = key;
+    op.data = buffer.data();
+    op.capacity = capacity;
+    run(op);
+    if (!op.status.ok()) return op.status;
+    if (op.length <= capacity) {
+      return std::vector<std::byte>(buffer.data(), buffer.data() + op.length);
+    }
+    capacity = op.length;
+  }
+}
+
+namespace {
+PageOp keyed(PageOp::Kind kind, const Key& key) {
+  PageOp op;
+  op.kind = kind;
+  op.key = key;
+  return op;
+}
+}  // namespace
+
+Status SyncPageStore::remove(const Key& key, Durability durability) {
+  PageOp op = keyed(PageOp::Kind::remove, key);
+  op.durability = durability;
+  run(op);
+  return op.status;
+}
+
+Status SyncPageStore::exist(const Key& key) {
+  PageOp op = keyed(PageOp::Kind::exist, key);
+  run(op);
+  return op.status;
+}
+
+Result<std::vector<Key>> SyncPageStore::list(const Key& after, std::uint32_t keys_max) {
+  std::vector<Key> keys(keys_max);
+  PageOp op = keyed(PageOp::Kind::list, after);
+  op.keys = keys.data();
+  op.keys_max = keys_max;
+  run(op);
+  if (!op.status.ok()) return op.status;
+  keys.resize(op.keys_count);
+  return keys;
+}
+
+Status SyncPageStore::flush() {
+  PageOp op = keyed(PageOp::Kind::flush, Key());
+  run(op);
+  return op.status;
+}
+
+Status SyncPageStore::remove_group(std::uint64_t group, Durability durability) {
+  PageOp op = keyed(PageOp::Kind::remove_group, Key());
+  op.group = group;
+  op.durability = durability;
+  run(op);
+  return op.status;
+}
+
+Status SyncPageStore::pin(const Key& key) {
+  PageOp op = keyed(PageOp::Kind::pin, key);
+  run(op);
+  return op.status;
+}
+
+Status SyncPageStore::unpin(const Key& key) {
+  PageOp op = keyed(PageOp::Kind::unpin, key);
+  run(op);
+  return op.status;
+}
+
+}  // namespace furrow

@@ -1,0 +1,53 @@
+// A kv volume of an open pool: its log, and what its sessions count.
+#pragma once
+
+#include <atomic>
+#include <memory>
+
+#include "engine/pool.h"
+#include "log/page_log.h"
+
+namespace furrow {
+
+// What one session did to one store. Written by the session's thread, read by any.
+struct alignas(64) GetCounters {
+  std::atomic<std::uint64_t> gets{0}, hits{0}, misses{0}, bytes{0};
+
+  void add_to(GetCounters& sum) const {
+    sum.gets += gets;
+    sum.hits += hits;
+    sum.misses += misses;
+    sum.bytes += bytes;
+  }
+};
+
+class PoolImpl;
+
+class PageStoreImpl final : public PageStore {
+ public:
+  PageStoreImpl(PoolImpl& pool, VolumeInfo info, PoolContext& context,
+                const PageLogOptions& options, std::size_t ordinal)
+      : pool_(pool),
+        info_(std::move(info)),
+        context_(context),
+        log_(context, options),
+        ordinal_(ordinal) {}
+
+  const VolumeInfo& info() const override { return info_; }
+  VolumeUsage usage() const override;
+  VolumeStats stats() const override;
+
+  PageLog& log() { return log_; }
+  PoolImpl& pool() { return pool_; }
+  PoolContext& context() { return context_; }
+  std::size_t ordinal() const { return ordinal_; }  // its place in a session's counters
+
+ private:
+  PoolImpl& pool_;
+  const VolumeInfo info_;
+  PoolContext& context_;
+  PageLog log_;
+  const std::size_t ordinal_;
+};
+
+}  // namespace furrow

@@ -1,0 +1,69 @@
+// Pool, as it is. See engine/pool.h.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "engine/page_store_impl.h"
+#include "engine/pool.h"
+#include "log/metadata_ring.h"
+#include "log/pool_context.h"
+#include "log/recovery.h"
+
+namespace furrow {
+
+class PageSessionImpl;
+
+class PoolImpl final : public Pool {
+ public:
+  PoolImpl(ZonedDevice& device, Executor& home, MetadataRing ring, std::unique_ptr<IoQueue> queue,
+           const OpenOptions& options);
+  ~PoolImpl() override;
+
+  Status open_volumes();  // recovery; once
+
+  bool quiesce() override;
+  PoolInfo info() const override;
+  Result<PageStore*> create_volume(const VolumeOptions& options) override;
+  Status delete_volume(std::string_view name) override;
+  std::vector<PageStore*> stores() const override;
+  PageStore* find(std::string_view name) const override;
+  PageStore* find_nsid(std::uint32_t nsid) const override;
+  Result<std::unique_ptr<PageSession>> create_session(Executor& executor, unsigned depth) override;
+  Result<std::vector<std::string>> check(bool verify_pages) override;
+
+  Executor& home() { return context_.home; }
+  bool read_only() const { return options_.read_only; }
+  ZonedDevice& device() { return device_; }
+
+  // Sessions announce themselves, so that what they count can be summed. Any thread.
+  void attach(PageSessionImpl& session);
+  void detach(PageSessionImpl& session);
+  void sum_gets(std::size_t ordinal, GetCounters& sum) const;
+
+  static constexpr std::size_t kVolumesMax = 64;
+
+ private:
+  Status add_store(const VolumeRecord& record);
+  Status load(const RecoveryResult& recovered);
+  std::uint32_t free_nsid() const;
+  Status check_new_volume(const VolumeOptions& options) const;
+
+  ZonedDevice& device_;
+  MetadataRing ring_;
+  std::unique_ptr<IoQueue> queue_;
+  PoolContext context_;
+  const OpenOptions options_;
+  std::vector<std::unique_ptr<PageStoreImpl>> stores_;
+  std::size_t next_ordinal_ = 0;
+  std::vector<std::string> damage_;
+  std::uint64_t recovery_us_ = 0;
+  std::uint64_t recovered_pages_ = 0;
+  mutable std::mutex sessions_mutex_;  // of the list and of ended_, never on a page's path
+  std::vector<PageSessionImpl*> sessions_;
+  std::unique_ptr<GetCounters[]> ended_;  // what sessions that are gone had counted
+};
+
+}  // namespace furrow
