@@ -189,6 +189,7 @@ class FakeSession final : public PageSession {
 
 class FakePool final : public Pool {
  public:
+  bool quiesce() override { return true; }
   static constexpr std::uint64_t kZoneBytes = 64ull << 20;
 
   PoolInfo info() const override {
