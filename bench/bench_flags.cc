@@ -6,6 +6,7 @@
 #include "bench/bench_command.h"
 #include "log/format.h"
 #include "tools/device_flags.h"
+#include "zone/device_uri.h"
 
 DEFINE_string(page_bytes, "4KiB", "size of a page");
 DEFINE_uint32(depth, 64, "operations in flight of each thread");
@@ -32,7 +33,7 @@ constexpr unsigned kQueueEntriesMin = 2, kQueueEntriesMax = 1024;
 }  // namespace
 
 int take_page_bytes(std::uint32_t& page_bytes) {
-  const Result<std::uint64_t> size = tools::parse_size(FLAGS_page_bytes);
+  const Result<std::uint64_t> size = parse_size(FLAGS_page_bytes);
   if (!size) return report_usage("--page_bytes: " + size.status().describe());
   if (*size == 0 || *size > kValueBytesMax) {
     return report_usage(fmt::format("--page_bytes: 1 to {}", kValueBytesMax));
@@ -52,12 +53,12 @@ int open_local_volume(EventLoop& home, LocalVolume& volume) {
     return report_usage(fmt::format("--{}: {}", made.wrong_flag, made.status.describe()));
   }
   auto opened = FLAGS_create ? tools::open_or_create_pool({FLAGS_pool, shape.shape, "bench"}, home)
-                             : tools::open_pool(FLAGS_pool, home, Access::exclusive);
-  if (!opened) return report("cannot open pool " + FLAGS_pool, opened.status());
+                             : tools::open_pool(FLAGS_pool, home, tools::Opening::use);
+  if (!opened) return tools::report_device("cannot open pool", FLAGS_pool, opened.status());
   volume.open = std::move(*opened);
-  volume.store = volume.open.pool->find(FLAGS_volume);
+  volume.store = volume.open->find(FLAGS_volume);
   if (volume.store == nullptr && FLAGS_create) {
-    const auto created = volume.open.pool->create_volume(made.options);
+    const auto created = volume.open->create_volume(made.options);
     if (!created) return report("cannot create volume " + FLAGS_volume, created.status());
     volume.store = *created;
   }

@@ -35,7 +35,7 @@ using tools::report_usage;
 
 constexpr unsigned kThreadsMax = 256, kDepthMax = 65536;
 
-// What a member makes its backend with; called on the member's thread, one member at a time.
+// What a member makes its backend with; called on each member's thread.
 using MakeBackend = std::function<Result<std::unique_ptr<Backend>>(EventLoop&)>;
 
 class LoadRun {
@@ -62,7 +62,7 @@ class LoadRun {
 
   const LoadOptions& options_;
   EventLoop* home_;
-  MakeBackend make_;
+  const MakeBackend make_;
   Crew crew_;
   std::mutex mutex_;  // of what follows
   Status status_;
@@ -84,14 +84,8 @@ bool LoadRun::all_ready(const Status& status) {
 void LoadRun::member(unsigned index) {
   EventLoop own({.spin_us = FLAGS_sleep ? 50 : ~std::uint64_t{0}});
   EventLoop& loop = index == 0 && home_ != nullptr ? *home_ : own;
-  Result<std::unique_ptr<Backend>> backend = [&] {
-    const std::lock_guard lock(mutex_);
-    return make_(loop);
-  }();
+  Result<std::unique_ptr<Backend>> backend = make_(loop);
   if (all_ready(backend.status())) measure(index, loop, **backend);
-  crew_.meet();
-  const std::lock_guard lock(mutex_);
-  if (backend) backend->reset();
 }
 
 void LoadRun::measure(unsigned index, EventLoop& loop, Backend& backend) {
@@ -179,12 +173,12 @@ int local(const tools::Arguments&) {
   LocalVolume volume;
   if (const int status = open_local_volume(home, volume); status != kExitDone) return status;
   LoadRun run(options, &home, [&volume](EventLoop& loop) {
-    return local_backend(*volume.open.pool, *volume.store, loop, FLAGS_depth);
+    return local_backend(*volume.open, *volume.store, loop, FLAGS_depth);
   });
   const Status status = run.run();
   if (!status.ok()) return report("cannot measure", status);
   Json json = load_report(options, run);
-  add_engine(json, engine_figures(*volume.open.pool, *volume.store));
+  add_engine(json, engine_figures(*volume.open, *volume.store));
   return finish(run, json);
 }
 

@@ -48,7 +48,7 @@ int set_up(Rig& rig) {
     if (const int status = open_local_volume(rig.loop, rig.local); status != kExitDone) {
       return status;
     }
-    auto backend = local_backend(*rig.local.open.pool, *rig.local.store, rig.loop, FLAGS_depth);
+    auto backend = local_backend(*rig.local.open, *rig.local.store, rig.loop, FLAGS_depth);
     if (!backend) return report("cannot use the pool", backend.status());
     rig.backend = std::move(*backend);
     return kExitDone;
@@ -106,7 +106,7 @@ int take_options(ReplayJob::Options& options) {
 // The engine's figures, when they can be had.
 int take_figures(const Rig& rig, std::optional<EngineFigures>& figures) {
   if (rig.local.store != nullptr) {
-    figures = engine_figures(*rig.local.open.pool, *rig.local.store);
+    figures = engine_figures(*rig.local.open, *rig.local.store);
   } else if (!FLAGS_admin.empty()) {
     const Result<tools::Endpoint> admin = tools::parse_endpoint(FLAGS_admin);
     if (!admin) return report_usage("--admin: " + admin.status().describe());

@@ -4,7 +4,6 @@
 #include <gflags/gflags.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
@@ -101,21 +100,6 @@ int report(std::string_view what, const Status& status) {
 int report_usage(std::string_view text) {
   fmt::print(stderr, "{0}: {1}\nTry `{0} --help`.\n", program_name(), text);
   return kExitUsage;
-}
-
-Result<std::uint64_t> parse_size(std::string_view text) {
-  std::uint64_t number = 0;
-  const char* end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, number);
-  const std::string_view unit(rest, static_cast<std::size_t>(end - rest));
-  constexpr std::array<std::string_view, 5> kUnits{"", "KiB", "MiB", "GiB", "TiB"};
-  const auto power = static_cast<unsigned>(std::ranges::find(kUnits, unit) - kUnits.begin());
-  const unsigned shift = 10 * power;
-  if (error != std::errc() || power == kUnits.size() || number > (~std::uint64_t{0} >> shift)) {
-    return Status(Code::invalid_argument, Origin::tool,
-                  "a size is an integer with optional KiB, MiB, GiB or TiB, as in 512MiB");
-  }
-  return number << shift;
 }
 
 Result<Endpoint> parse_endpoint(std::string_view text) {

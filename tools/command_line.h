@@ -1,5 +1,5 @@
 // What every binary's command line has in common: gflags with the exit statuses that furrow
-// promises, texts for flags, and parsers of sizes, endpoints and keys. For main() and its helpers;
+// promises, texts for flags, and parsers of endpoints and keys. For main() and its helpers;
 // one thread.
 #pragma once
 
@@ -42,9 +42,6 @@ int report(std::string_view what, const Status& status);
 // "PROGRAM: text" and a hint at --help on stderr. Returns kExitUsage.
 int report_usage(std::string_view text);
 const std::string& program_name();
-
-// An integer with an optional KiB, MiB, GiB or TiB, as in "512MiB". In bytes.
-Result<std::uint64_t> parse_size(std::string_view text);
 
 struct Endpoint {
   std::string host;

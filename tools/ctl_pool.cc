@@ -26,44 +26,39 @@ int create(const Arguments& arguments) {
   }
   EventLoop home;
   const auto made = create_pool({arguments[0], shape.shape, FLAGS_name}, home);
-  if (!made) return report("cannot create a pool on " + arguments[0], made.status());
-  return print(pool_json(*made->pool));
+  if (!made) return report_device("cannot create a pool on", arguments[0], made.status());
+  return print(pool_json(**made));
 }
 
 int info(const Arguments& arguments) {
   EventLoop home;
-  const auto opened = open_pool(arguments[0], home, Access::inspect);
-  if (!opened) return report("cannot inspect " + arguments[0], opened.status());
-  return print(pool_json(*opened->pool));
+  const auto opened = open_pool(arguments[0], home, Opening::inspect);
+  if (!opened) return report_device("cannot inspect", arguments[0], opened.status());
+  return print(pool_json(**opened));
 }
 
 // Damage that already stops the pool from opening is damage, anything else is "could not check".
-int not_opened(const std::string& uri, const Status& status) {
-  const int reported = report("cannot check " + uri, status);
+int not_checked(const std::string& uri, const Status& status) {
+  const int reported = report_device("cannot check", uri, status);
   if (status.code() == Code::corrupt) return kExitFailed;
   return reported == kExitUsage ? kExitUsage : kExitNotChecked;
 }
 
-// Opens for nobody else to write meanwhile, yet read-only, so that recovery mends nothing that the
-// check should find.
 int check(const Arguments& arguments) {
   EventLoop home;
-  const auto device = open_device(arguments[0], Access::exclusive);
-  if (!device) return not_opened(arguments[0], device.status());
-  Pool::OpenOptions read_only;
-  read_only.read_only = true;
   const Progress progress("checking " + arguments[0]);
-  const auto pool = Pool::open(**device, home, read_only);
-  if (!pool) return not_opened(arguments[0], pool.status());
-  const auto damage = (*pool)->check(FLAGS_pages);
-  if (!damage) return not_opened(arguments[0], damage.status());
+  const auto opened = open_pool(arguments[0], home, Opening::check);
+  if (!opened) return not_checked(arguments[0], opened.status());
+  const auto damage = (*opened)->check(FLAGS_pages);
+  if (!damage) return not_checked(arguments[0], damage.status());
+  Json result = *damage;
   if (json_asked()) {
-    const int printed = print(Json{{"clean", damage->empty()}, {"damage", *damage}});
-    if (printed != kExitDone) return printed;
-  } else {
-    const int printed = print(damage->empty() ? Json("clean") : Json(*damage));
-    if (printed != kExitDone) return printed;
+    result = {{"clean", damage->empty()}, {"damage", *damage}};
+  } else if (damage->empty()) {
+    result = "clean";
   }
+  const int printed = print(result);
+  if (printed != kExitDone) return printed;
   return damage->empty() ? kExitDone : kExitFailed;
 }
 

@@ -22,27 +22,27 @@ int create(const Arguments& arguments) {
     return report_usage(fmt::format("--{}: {}", volume.wrong_flag, volume.status.describe()));
   }
   EventLoop home;
-  const auto opened = open_pool(arguments[0], home, Access::exclusive);
-  if (!opened) return report("cannot open " + arguments[0], opened.status());
-  const auto made = opened->pool->create_volume(volume.options);
+  const auto opened = open_pool(arguments[0], home, Opening::use);
+  if (!opened) return report_device("cannot open", arguments[0], opened.status());
+  const auto made = (*opened)->create_volume(volume.options);
   if (!made) return report("cannot create volume " + arguments[1], made.status());
   return print(volume_json(**made));
 }
 
 int list(const Arguments& arguments) {
   EventLoop home;
-  const auto opened = open_pool(arguments[0], home, Access::inspect);
-  if (!opened) return report("cannot inspect " + arguments[0], opened.status());
+  const auto opened = open_pool(arguments[0], home, Opening::inspect);
+  if (!opened) return report_device("cannot inspect", arguments[0], opened.status());
   auto volumes = nlohmann::ordered_json::array();
-  for (const PageStore* store : opened->pool->stores()) volumes.push_back(volume_json(*store));
+  for (const PageStore* store : (*opened)->stores()) volumes.push_back(volume_json(*store));
   return print(volumes);
 }
 
 int remove(const Arguments& arguments) {
   EventLoop home;
-  const auto opened = open_pool(arguments[0], home, Access::exclusive);
-  if (!opened) return report("cannot open " + arguments[0], opened.status());
-  const Status deleted = opened->pool->delete_volume(arguments[1]);
+  const auto opened = open_pool(arguments[0], home, Opening::use);
+  if (!opened) return report_device("cannot open", arguments[0], opened.status());
+  const Status deleted = (*opened)->delete_volume(arguments[1]);
   if (!deleted.ok()) return report("cannot delete volume " + arguments[1], deleted);
   return print({{"deleted", arguments[1]}});
 }

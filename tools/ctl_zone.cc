@@ -4,6 +4,7 @@
 
 #include "tools/command_line.h"
 #include "tools/ctl_command.h"
+#include "tools/make_pool.h"
 
 namespace furrow::tools {
 
@@ -11,7 +12,7 @@ namespace {
 
 int zone_report(const Arguments& arguments) {
   const auto device = open_device(arguments[0], Access::inspect);
-  if (!device) return report("cannot inspect " + arguments[0], device.status());
+  if (!device) return report_device("cannot inspect", arguments[0], device.status());
   const auto zones = (*device)->report();
   if (!zones) return report("cannot report zones of " + arguments[0], zones.status());
   const Geometry& geometry = (*device)->geometry();

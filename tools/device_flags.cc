@@ -5,7 +5,7 @@
 
 #include <limits>
 
-#include "tools/command_line.h"
+#include "zone/device_uri.h"
 
 DEFINE_string(size, "", "size of the device to make, as in 10GiB");
 DEFINE_string(zone_size, "", "distance between zone starts, as in 64MiB; empty: suits the size");

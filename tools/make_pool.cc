@@ -1,15 +1,21 @@
 #include "tools/make_pool.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+
+#include "tools/command_line.h"
 
 namespace furrow::tools {
 
 namespace {
 
-Result<std::unique_ptr<Pool>> open_on(ZonedDevice& device, EventLoop& home, Access access) {
+Result<OpenPool> open_on(std::unique_ptr<ZonedDevice> device, EventLoop& home, bool read_only) {
   Pool::OpenOptions options;
-  options.read_only = access == Access::inspect;
-  return Pool::open(device, home, options);
+  options.read_only = read_only;
+  auto pool = Pool::open(*device, home, options);
+  if (!pool) return pool.status();
+  return OpenPool(std::move(device), std::move(*pool), home);
 }
 
 Result<bool> is_empty(ZonedDevice& device) {
@@ -38,19 +44,41 @@ Result<OpenPool> format_on(std::unique_ptr<ZonedDevice> device, const PoolRecipe
                            EventLoop& home) {
   const Status formatted = Pool::format(*device, recipe.name, home);
   if (!formatted.ok()) return formatted;
-  auto pool = open_on(*device, home, Access::exclusive);
-  if (!pool) return pool.status();
-  return OpenPool{std::move(device), std::move(*pool)};
+  return open_on(std::move(device), home, false);
 }
 
 }  // namespace
 
-Result<OpenPool> open_pool(const std::string& uri, EventLoop& home, Access access) {
+OpenPool& OpenPool::operator=(OpenPool&& other) noexcept {
+  close();
+  device_ = std::move(other.device_);
+  pool_ = std::move(other.pool_);
+  home_ = other.home_;
+  return *this;
+}
+
+void OpenPool::close() {
+  if (pool_) {
+    while (!pool_->quiesce()) home_->run_once();
+  }
+  pool_.reset();
+  device_.reset();
+}
+
+int report_device(std::string_view what, const std::string& uri, const Status& status) {
+  std::string text = fmt::format("{} {}", what, uri);
+  if (status.code() == Code::in_use) {
+    const std::string holder = device_holder(uri);
+    if (!holder.empty()) text += " (held by " + holder + ")";
+  }
+  return report(text, status);
+}
+
+Result<OpenPool> open_pool(const std::string& uri, EventLoop& home, Opening opening) {
+  const Access access = opening == Opening::inspect ? Access::inspect : Access::exclusive;
   auto device = open_device(uri, access);
   if (!device) return device.status();
-  auto pool = open_on(**device, home, access);
-  if (!pool) return pool.status();
-  return OpenPool{std::move(*device), std::move(*pool)};
+  return open_on(std::move(*device), home, opening != Opening::use);
 }
 
 Result<OpenPool> create_pool(const PoolRecipe& recipe, EventLoop& home) {
@@ -71,9 +99,7 @@ Result<OpenPool> open_or_create_pool(const PoolRecipe& recipe, EventLoop& home) 
   const Result<bool> empty = is_empty(**device);
   if (!empty) return empty.status();
   if (*empty) return format_on(std::move(*device), recipe, home);
-  auto pool = open_on(**device, home, Access::exclusive);
-  if (!pool) return pool.status();
-  return OpenPool{std::move(*device), std::move(*pool)};
+  return open_on(std::move(*device), home, false);
 }
 
 }  // namespace furrow::tools

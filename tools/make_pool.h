@@ -12,14 +12,37 @@
 
 namespace furrow::tools {
 
-// A pool with what it stands on, destroyed in the right order.
-struct OpenPool {
-  std::unique_ptr<ZonedDevice> device;
-  std::unique_ptr<Pool> pool;
+// A pool with what it stands on. Destroyed on the home executor's thread while that does not run,
+// after all sessions: ends background work, then closes the pool in order.
+class OpenPool {
+ public:
+  OpenPool() = default;
+  OpenPool(std::unique_ptr<ZonedDevice> device, std::unique_ptr<Pool> pool, EventLoop& home)
+      : device_(std::move(device)), pool_(std::move(pool)), home_(&home) {}
+  OpenPool(OpenPool&&) noexcept = default;
+  OpenPool& operator=(OpenPool&& other) noexcept;
+  ~OpenPool() { close(); }
+
+  Pool* operator->() const { return pool_.get(); }
+  Pool& operator*() const { return *pool_; }
+  void close();
+
+ private:
+  std::unique_ptr<ZonedDevice> device_;
+  std::unique_ptr<Pool> pool_;
+  EventLoop* home_ = nullptr;
 };
 
-// Opens for use by this process alone, or for inspection (read-only, also while it is in use).
-Result<OpenPool> open_pool(const std::string& uri, EventLoop& home, Access access);
+// "cannot open URI: DESCRIPTION", and who holds the device when that is why, on stderr. Returns the
+// exit status, as report() does.
+int report_device(std::string_view what, const std::string& uri, const Status& status);
+
+enum class Opening : std::uint8_t {
+  use,      // by this process alone
+  check,    // by this process alone, and nothing is written: recovery mends nothing
+  inspect,  // read-only, also while another process uses it
+};
+Result<OpenPool> open_pool(const std::string& uri, EventLoop& home, Opening opening);
 
 struct PoolRecipe {
   std::string uri;

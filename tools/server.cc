@@ -49,16 +49,15 @@ int Server::run() {
   }
   admin_.reset();
   target_.reset();
-  open_.pool.reset();
-  open_.device.reset();
+  open_.close();
   return status;
 }
 
 int Server::start() {
   const Status opened = open_pool_and_volume();
-  if (!opened.ok()) return report("cannot open pool " + options_.pool.uri, opened);
+  if (!opened.ok()) return report_device("cannot open pool", options_.pool.uri, opened);
 
-  auto target = transport::Target::start(*open_.pool, home_, options_.target);
+  auto target = transport::Target::start(*open_, home_, options_.target);
   if (!target) {
     return report("cannot listen on " +
                       format_endpoint(options_.target.listen_host, options_.target.listen_port),
@@ -79,12 +78,12 @@ int Server::start() {
 
 Status Server::open_pool_and_volume() {
   auto opened = options_.create ? open_or_create_pool(options_.pool, home_)
-                                : open_pool(options_.pool.uri, home_, Access::exclusive);
+                                : open_pool(options_.pool.uri, home_, Opening::use);
   if (!opened) return opened.status();
   open_ = std::move(*opened);
   // A server that was killed between making the pool and its volume makes the volume next time.
-  if (!options_.create || !open_.pool->stores().empty()) return {};
-  return open_.pool->create_volume(options_.volume).status();
+  if (!options_.create || !open_->stores().empty()) return {};
+  return open_->create_volume(options_.volume).status();
 }
 
 int Server::start_admin() {
@@ -138,8 +137,8 @@ void Server::begin_stop() {
 
 ServerSnapshot Server::snapshot() const {
   ServerSnapshot snapshot;
-  snapshot.pool = open_.pool->info();
-  for (const PageStore* store : open_.pool->stores()) {
+  snapshot.pool = open_->info();
+  for (const PageStore* store : open_->stores()) {
     snapshot.volumes.push_back({store->info(), store->usage(), store->stats()});
   }
   snapshot.target = target_->stats();

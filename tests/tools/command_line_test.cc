@@ -1,4 +1,4 @@
-// Establishes how sizes, endpoints and keys are read from the command line and printed, with every
+// Establishes how endpoints and keys are read from the command line and printed, with every
 // kind of text that must be refused.
 #include "tools/command_line.h"
 
@@ -6,23 +6,6 @@
 
 namespace furrow::tools {
 namespace {
-
-TEST(ParseSize, TakesIntegersWithBinaryUnits) {
-  EXPECT_EQ(*parse_size("0"), 0u);
-  EXPECT_EQ(*parse_size("4096"), 4096u);
-  EXPECT_EQ(*parse_size("3KiB"), 3072u);
-  EXPECT_EQ(*parse_size("512MiB"), 512ull << 20);
-  EXPECT_EQ(*parse_size("7GiB"), 7ull << 30);
-  EXPECT_EQ(*parse_size("2TiB"), 2ull << 40);
-  EXPECT_EQ(*parse_size("16777215TiB"), 16777215ull << 40);
-}
-
-TEST(ParseSize, RefusesEverythingElse) {
-  for (const char* text : {"", "KiB", "-1", "+1", "1.5GiB", "1GB", "1 GiB", "1gib", "1GiBx", " 1",
-                           "16777216TiB", "18446744073709551616"}) {
-    EXPECT_EQ(parse_size(text).status().code(), Code::invalid_argument) << text;
-  }
-}
 
 TEST(ParseEndpoint, TakesHostAndPort) {
   EXPECT_EQ(parse_endpoint("127.0.0.1:4420")->host, "127.0.0.1");

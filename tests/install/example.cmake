@@ -1,0 +1,6 @@
+# The example against the installed tree, by the CMake package.
+cmake_minimum_required(VERSION 3.25)
+project(example LANGUAGES CXX)
+find_package(furrow REQUIRED)
+add_executable(example ${EXAMPLE_DIR}/example.cc)
+target_link_libraries(example PRIVATE furrow::furrow)
