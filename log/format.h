@@ -205,6 +205,7 @@ struct JournalRecord {
     volume_created = 2,
     volume_deleted = 3,
     zone_trimmed = 4,  // replaces an earlier trim of the zone
+    formatted = 5,     // changes nothing: begins the journal of a new pool
   };
   Kind kind = Kind::opened;
   std::uint64_t open_count = 0;  // opened

@@ -12,6 +12,7 @@
 namespace furrow {
 
 constexpr std::size_t kNameBytesMax = 63;
+constexpr std::uint32_t kMetadataZonesMax = 16;  // superblocks are looked for in so many zones
 
 // Names are 1-63 of [A-Za-z0-9._-], of pools and of volumes.
 bool valid_name(std::string_view name);
@@ -33,11 +34,15 @@ Result<Checkpoint> decode_checkpoint(std::span<const std::byte> lbas, const Uuid
 // What an unchecked first LBA says that the checkpoint takes; 0: it is not one.
 std::uint32_t claimed_checkpoint_bytes(std::span<const std::byte> first_lba);
 
-// A journal record takes one LBA.
+// A journal record takes one LBA. Record 0 repeats the change that made the ring roll and that its
+// checkpoint already holds, and says which journal it continues: without the checkpoint, the one
+// before it and all journals since then lead to the same state.
 struct JournalEntry {
   Uuid pool{};
   std::uint64_t checkpoint = 0;  // number of the checkpoint that it follows
-  std::uint64_t index = 0;       // 0 for the first behind the checkpoint
+  std::uint64_t index = 0;
+  std::uint64_t previous_checkpoint = 0;  // of record 0: whose journal it continues; else 0
+  std::uint64_t previous_index = 0;       // of record 0: the last record that counts there; else 0
   JournalRecord record;
   friend bool operator==(const JournalEntry&, const JournalEntry&) = default;
 };

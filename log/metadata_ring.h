@@ -1,17 +1,23 @@
 // MetadataRing: checkpoints, each followed by its journal, in the first zones of a pool.
 //
-// A ring zone holds, in order: superblock (1 LBA), checkpoint, journal records (each rounded up to
-// LBAs). When the active zone has no room for a record, the ring rolls: the oldest zone is reset,
-// and superblock, checkpoint (with the record applied) are written there and flushed; until that is
-// done the other zone stays valid. Opening takes the newest readable checkpoint and its journal; if
-// the newest is damaged, the older checkpoint, its journal and then the newest zone's journal.
-// A torn tail of the journal is cut off (the ring rolls before the next record).
+// A ring zone holds, in order: superblock (1 LBA), checkpoint, journal records (1 LBA each). When
+// the active zone has no room for a record, the ring rolls: another zone is reset, and superblock,
+// checkpoint (with the record applied) and the record itself are written there and flushed; until
+// that is done the old zone stays valid. Opening takes the newest readable checkpoint and its
+// journal; if the newest is damaged, the older checkpoint, its journal and then the newest zone's
+// journal, whose record 0 is why the ring rolled. A torn tail of the journal is cut off (the ring
+// rolls before the next record). When every zone is needed to read the state back, the roll goes
+// into the rest of the active zone, so that no single damage and no power cut loses anything.
 //
-// Blocking; one thread at a time. Errors: no_space when a state does not fit half a zone, io_error,
-// corrupt, foreign (no superblock anywhere), unsupported (newer version, unknown incompatible bit).
+// Blocking; one thread at a time. Errors: no_space when a state does not fit half a zone (or 64
+// MiB), invalid_argument (a record or a pool that the format has no place for; names are 1-63 of
+// [A-Za-z0-9._-]), io_error, corrupt, foreign (no superblock anywhere), unsupported (newer version,
+// unknown incompatible bit; unknown read-only bit unless opened so), permission (append when opened
+// read-only).
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "log/format.h"
@@ -21,8 +27,10 @@ namespace furrow {
 
 class MetadataRing {
  public:
-  // Writes a first checkpoint. Zones [0, superblock.metadata_zones) must be empty or are reset.
+  // Writes a first checkpoint, twice. Zones [0, superblock.metadata_zones) must be empty or are
+  // reset.
   static Status format(ZonedDevice& device, const Superblock& superblock, const PoolState& state);
+  // corrupt: acknowledged records are lost; read_only gives what is left, and damage() says so.
   static Result<MetadataRing> open(ZonedDevice& device, bool read_only);
 
   MetadataRing(MetadataRing&&) noexcept;
@@ -38,13 +46,27 @@ class MetadataRing {
 
  private:
   MetadataRing();
+  Status check_record(const JournalRecord& record, PoolState& state) const;
+  Status write_record(const JournalRecord& record);
+  Status roll(const PoolState& state, const JournalRecord& record);
+  Status roll_into(ZoneId zone, const PoolState& state, const JournalRecord& record);
+  Status write_section(ZoneId zone, std::uint64_t at_lba, const PoolState& state,
+                       const JournalRecord& record);
+  Status release_active();
+  bool is_needed(ZoneId zone) const;
+
   ZonedDevice* device_ = nullptr;
   std::unique_ptr<IoQueue> queue_;
   Superblock superblock_;
   PoolState state_;
   std::vector<std::string> damage_;
+  bool read_only_ = false;
+  bool must_roll_ = false;  // nothing may be written behind the journal as it is
   ZoneId active_zone_;
   std::uint64_t written_lbas_ = 0;  // in the active zone
+  std::uint64_t last_index_ = 0;    // of the journal
+  std::uint64_t next_number_ = 0;   // of the next checkpoint
+  std::vector<ZoneId> needed_;      // zones without which state_ cannot be read back
 };
 
 }  // namespace furrow

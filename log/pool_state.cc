@@ -11,7 +11,7 @@ namespace {
 constexpr std::size_t kVolumeBytes = 8 + 16 + 8 + 4 + 4 + 4 + 4 + kNameBytesMax + 1;
 constexpr std::size_t kTrimBytes = 4 + 4 + 8;
 constexpr std::size_t kCheckpointFieldsBytes = 16 + 8 + 8 + 8 + 4 + 4;
-constexpr std::size_t kJournalFieldsBytes = 16 + 8 + 8 + 8 + 8 + kVolumeBytes + kTrimBytes;
+constexpr std::size_t kJournalFieldsBytes = 16 + 4 * 8 + 8 + 8 + kVolumeBytes + kTrimBytes;
 // Sequences start at open_count << 40 and have 64 bits.
 constexpr std::uint64_t kOpenCountMax = (std::uint64_t{1} << 24) - 1;
 
@@ -84,6 +84,8 @@ bool valid_journal(const JournalRecord& record) {
       return record.open_count <= kOpenCountMax && record.volume == VolumeRecord{};
     case JournalRecord::Kind::volume_created:
       return record.open_count == 0 && valid_volume(record.volume);
+    case JournalRecord::Kind::formatted:
+      return record.open_count == 0 && record.volume == VolumeRecord{};
     case JournalRecord::Kind::volume_deleted:
       return record.open_count == 0 && record.volume.id != 0 &&
              (record.volume.name.empty() || valid_name(record.volume.name));
@@ -91,6 +93,14 @@ bool valid_journal(const JournalRecord& record) {
       break;
   }
   return false;
+}
+
+bool valid_entry(const JournalEntry& entry) {
+  if (entry.index != 0 && (entry.previous_checkpoint != 0 || entry.previous_index != 0)) {
+    return false;
+  }
+  return valid_journal(entry.record) &&
+         (entry.index != 0 || entry.previous_checkpoint < entry.checkpoint);
 }
 
 Status misfit(const char* hint) { return Status(Code::corrupt, Origin::log, hint); }
@@ -174,12 +184,14 @@ Result<Checkpoint> decode_checkpoint(std::span<const std::byte> lbas, const Uuid
 }
 
 void encode(const JournalEntry& entry, std::span<std::byte> lba) {
-  FURROW_CHECK(valid_journal(entry.record));
+  FURROW_CHECK(valid_entry(entry));
   ByteWriter writer(lba);
   writer.put_zeroes(kPrefixBytes);
   writer.put_bytes(std::as_bytes(std::span(entry.pool)));
   writer.put(entry.checkpoint);
   writer.put(entry.index);
+  writer.put(entry.previous_checkpoint);
+  writer.put(entry.previous_index);
   writer.put(static_cast<std::uint8_t>(entry.record.kind));
   writer.put_zeroes(7);
   writer.put(entry.record.open_count);
@@ -198,12 +210,14 @@ Result<JournalEntry> decode_journal(std::span<const std::byte> lba, const Uuid& 
   if (entry.pool != pool) return misfit("a journal record belongs to another pool");
   entry.checkpoint = reader.take<std::uint64_t>();
   entry.index = reader.take<std::uint64_t>();
+  entry.previous_checkpoint = reader.take<std::uint64_t>();
+  entry.previous_index = reader.take<std::uint64_t>();
   entry.record.kind = static_cast<JournalRecord::Kind>(reader.take<std::uint8_t>());
   reader.take_bytes(7);
   entry.record.open_count = reader.take<std::uint64_t>();
   entry.record.volume = take_volume(reader);
   entry.record.trim = take_trim(reader);
-  if (!reader.ok() || !valid_journal(entry.record)) {
+  if (!reader.ok() || !valid_entry(entry)) {
     return misfit("a journal record's fields are out of range");
   }
   return entry;
@@ -212,6 +226,8 @@ Result<JournalEntry> decode_journal(std::span<const std::byte> lba, const Uuid& 
 Status apply(PoolState& state, const JournalRecord& record) {
   if (!valid_journal(record)) return misfit("a journal record's fields are out of range");
   switch (record.kind) {
+    case JournalRecord::Kind::formatted:
+      return {};
     case JournalRecord::Kind::opened:
       if (record.open_count <= state.open_count) return misfit("an opening is counted twice");
       state.open_count = record.open_count;

@@ -90,7 +90,7 @@ EmuDevice::EmuDevice(EmuFile file, const Superblock& superblock, Access access, 
 
 EmuDevice::~EmuDevice() {
   if (mapping_ != nullptr) munmap(mapping_, 2 * superblock_.table_bytes);
-  // Closing is not enough: the kernel takes its time to let go of a ring's registered file.
+  // Closing is not enough: a ring that is being taken apart may still hold the file.
   unlock(file_);
 }
 

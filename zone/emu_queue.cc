@@ -50,6 +50,8 @@ EmuQueue::EmuQueue(EmuDevice& device, unsigned depth)
 
 EmuQueue::~EmuQueue() {
   FURROW_CHECK(in_flight() == 0);
+  // The kernel takes a ring apart at leisure; the file is to be free when the device is closed.
+  if (file_registered_) (void)io_uring_unregister_files(&ring_);
   if (ring_made_) io_uring_queue_exit(&ring_);
 }
 

@@ -80,10 +80,10 @@ class [[nodiscard]] Result {
 
   T& value() & { return *held(); }
   const T& value() const& { return *const_cast<Result*>(this)->held(); }
-  T&& value() && { return std::move(*held()); }
+  T value() && { return std::move(*held()); }  // by value: safe in a range-for
   T& operator*() & { return *held(); }
   const T& operator*() const& { return value(); }
-  T&& operator*() && { return std::move(*held()); }
+  T operator*() && { return std::move(*held()); }
   T* operator->() { return held(); }
   const T* operator->() const { return &value(); }
 

@@ -169,14 +169,30 @@ class RandomStructures {
       state.next_volume_id = next.id + 1;
     }
     state.open_count = below(1u << 24);
+    for (std::uint32_t zone = 0; zone < 20; ++zone) {
+      if (below(4) == 0) state.trims.push_back(trim(zone));
+    }
     return state;
   }
+  ZoneTrimRecord trim(std::uint32_t zone) {
+    ZoneTrimRecord trim;
+    trim.zone = zone;
+    trim.end_lba = static_cast<std::uint32_t>(number());
+    trim.generation = number();
+    return trim;
+  }
   JournalEntry journal() {
-    JournalEntry entry{uuid(), number(), number(), {}};
-    entry.record.kind = static_cast<JournalRecord::Kind>(1 + below(3));
+    JournalEntry entry{uuid(), number() | 1, below(2) == 0 ? 0 : number(), 0, 0, {}};
+    if (entry.index == 0) {
+      entry.previous_checkpoint = below(entry.checkpoint);
+      entry.previous_index = number();
+    }
+    entry.record.kind = static_cast<JournalRecord::Kind>(1 + below(5));
     if (entry.record.kind == JournalRecord::Kind::opened) {
       entry.record.open_count = below(1u << 24);
-    } else {
+    } else if (entry.record.kind == JournalRecord::Kind::zone_trimmed) {
+      entry.record.trim = trim(static_cast<std::uint32_t>(number()));
+    } else if (entry.record.kind != JournalRecord::Kind::formatted) {
       entry.record.volume = volume(1 + below(1000));
     }
     return entry;

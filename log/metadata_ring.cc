@@ -1,0 +1,273 @@
+#include "log/metadata_ring.h"
+
+#include <algorithm>
+
+#include "log/metadata_format.h"
+#include "log/metadata_scan.h"
+#include "zone/aligned_buffer.h"
+#include "zone/blocking.h"
+
+namespace furrow {
+
+namespace {
+
+constexpr unsigned kQueueDepth = 4;
+constexpr std::uint64_t kWriteBytesMax = 256 << 10;
+
+// Features that this program knows. None yet.
+constexpr Features kKnown{};
+
+Status invalid(const char* hint) { return Status(Code::invalid_argument, Origin::log, hint); }
+
+Status manage(IoQueue& queue, Io::Op op, ZoneId zone) {
+  Io io;
+  io.op = op;
+  io.zone = zone;
+  return run_blocking(queue, io);
+}
+
+Status flush(IoQueue& queue) { return manage(queue, Io::Op::flush, ZoneId{0}); }
+
+Status write(IoQueue& queue, const Geometry& geometry, ZoneId zone, std::uint64_t at_lba,
+             AlignedBuffer& data) {
+  const std::uint32_t lba_bytes = geometry.lba_bytes;
+  for (std::size_t done = 0; done < data.size();) {
+    const std::size_t piece = std::min<std::size_t>(data.size() - done, kWriteBytesMax);
+    Io io;
+    io.op = Io::Op::write;
+    io.zone = zone;
+    io.lba = Lba{geometry.zone_start(zone).value + at_lba + done / lba_bytes};
+    io.set_data(data.data() + done, static_cast<std::uint32_t>(piece / lba_bytes), lba_bytes);
+    const Status status = run_blocking(queue, io);
+    if (!status.ok()) return status;
+    done += piece;
+  }
+  return {};
+}
+
+// Superblock, checkpoint and record 0, as they stand on the medium.
+AlignedBuffer section(const Superblock& superblock, const Checkpoint& checkpoint,
+                      const JournalEntry& first) {
+  const std::uint32_t lba_bytes = superblock.lba_bytes;
+  const std::size_t checkpoint_lbas =
+      (checkpoint_bytes(checkpoint.state) + lba_bytes - 1) / lba_bytes;
+  AlignedBuffer buffer((checkpoint_lbas + 2) * lba_bytes);
+  encode(superblock, buffer.span().first(lba_bytes));
+  encode(checkpoint, buffer.span().subspan(lba_bytes, checkpoint_lbas * lba_bytes));
+  encode(first, buffer.span().last(lba_bytes));
+  return buffer;
+}
+
+Status check_fits(const PoolState& state, const Geometry& geometry) {
+  if (geometry.lbas(checkpoint_bytes(state)) <= checkpoint_lbas_max(geometry) &&
+      geometry.zone_capacity_lbas >= 4) {
+    return {};
+  }
+  return Status(Code::no_space, Origin::log,
+                "the pool's volumes do not fit its metadata zones; delete some");
+}
+
+Status check_features(const Features& features, bool read_only) {
+  if ((features.incompatible & ~kKnown.incompatible) != 0) {
+    return Status(Code::unsupported, Origin::log,
+                  "the pool uses features that this version does not know; use a newer one");
+  }
+  if ((features.read_only & ~kKnown.read_only) != 0 && !read_only) {
+    return Status(Code::unsupported, Origin::log,
+                  "the pool uses features that this version may only read; use a newer one");
+  }
+  return {};
+}
+
+Status check_new_pool(const Superblock& superblock, const PoolState& state,
+                      const Geometry& geometry) {
+  if (!valid_name(superblock.name)) {
+    return invalid("a pool's name is 1-63 of letters, digits, '.', '_' and '-'");
+  }
+  if (!valid_superblock(superblock) || !valid_state(state)) {
+    return invalid("the pool's metadata zones, segments or volumes are out of range");
+  }
+  if (superblock.lba_bytes != geometry.lba_bytes ||
+      superblock.zone_size_lbas != geometry.zone_size_lbas ||
+      superblock.zone_capacity_lbas != geometry.zone_capacity_lbas ||
+      superblock.zone_count > geometry.zone_count) {
+    return invalid("the pool's geometry is not the device's");
+  }
+  return check_fits(state, geometry);
+}
+
+}  // namespace
+
+MetadataRing::MetadataRing() = default;
+MetadataRing::MetadataRing(MetadataRing&&) noexcept = default;
+MetadataRing& MetadataRing::operator=(MetadataRing&&) noexcept = default;
+MetadataRing::~MetadataRing() = default;
+
+// The first section goes into zone 0, which is finished then, and a second one, with the same
+// state, into zone 1: from the start there is an older checkpoint to fall back to.
+Status MetadataRing::format(ZonedDevice& device, const Superblock& superblock,
+                            const PoolState& state) {
+  Status status = check_new_pool(superblock, state, device.geometry());
+  if (!status.ok()) return status;
+  MetadataRing ring;
+  Result<std::unique_ptr<IoQueue>> queue = device.create_queue(kQueueDepth);
+  if (!queue.ok()) return queue.status();
+  ring.device_ = &device;
+  ring.queue_ = std::move(*queue);
+  ring.superblock_ = superblock;
+  ring.superblock_.checkpoint = 0;
+  ring.next_number_ = 1;
+  for (std::uint32_t zone = 0; zone < superblock.metadata_zones; ++zone) {
+    status = manage(*ring.queue_, Io::Op::reset, ZoneId{zone});
+    if (!status.ok()) return status;
+  }
+  JournalRecord nothing;
+  nothing.kind = JournalRecord::Kind::formatted;
+  status = ring.write_section(ZoneId{0}, 0, state, nothing);
+  if (status.ok()) status = ring.roll_into(ZoneId{1}, state, nothing);
+  return status;
+}
+
+Result<MetadataRing> MetadataRing::open(ZonedDevice& device, bool read_only) {
+  Result<std::unique_ptr<IoQueue>> queue = device.create_queue(kQueueDepth);
+  if (!queue.ok()) return queue.status();
+  if (!read_only) {
+    // What a killed process left behind may not be durable yet, and is built upon from now on.
+    const Status flushed = flush(**queue);
+    if (!flushed.ok()) return flushed;
+  }
+  Result<RingContents> contents = read_ring(device, **queue);
+  if (!contents.ok()) return contents.status();
+  const Status features = check_features(contents->superblock.features, read_only);
+  if (!features.ok()) return features;
+  if (contents->incomplete) {
+    if (!read_only) {
+      return Status(Code::corrupt, Origin::log,
+                    "metadata records are lost; open the pool read-only and copy what is left");
+    }
+    contents->damage.push_back("metadata records that were acknowledged are lost");
+  }
+  MetadataRing ring;
+  ring.device_ = &device;
+  ring.queue_ = std::move(*queue);
+  ring.superblock_ = std::move(contents->superblock);
+  ring.state_ = std::move(contents->state);
+  ring.damage_ = std::move(contents->damage);
+  ring.read_only_ = read_only;
+  ring.must_roll_ = contents->must_roll;
+  ring.active_zone_ = contents->active;
+  ring.written_lbas_ = contents->written_lbas;
+  ring.last_index_ = contents->last_index;
+  ring.next_number_ = contents->next_number;
+  ring.needed_ = std::move(contents->needed);
+  return ring;
+}
+
+Status MetadataRing::check_record(const JournalRecord& record, PoolState& state) const {
+  if (read_only_) {
+    return Status(Code::permission, Origin::log, "the pool was opened read-only");
+  }
+  if (record.kind == JournalRecord::Kind::volume_created && !valid_name(record.volume.name)) {
+    return invalid("a volume's name is 1-63 of letters, digits, '.', '_' and '-'");
+  }
+  const Status applied = apply(state, record);
+  if (!applied.ok()) return invalid(applied.hint());
+  return check_fits(state, device_->geometry());
+}
+
+Status MetadataRing::append(const JournalRecord& record) {
+  PoolState changed = state_;
+  const Status status = check_record(record, changed);
+  if (!status.ok()) return status;
+  if (!must_roll_ && written_lbas_ < superblock_.zone_capacity_lbas) {
+    if (write_record(record).ok()) {
+      state_ = std::move(changed);
+      return {};
+    }
+    // Whether the record is on the medium nobody knows, so nothing may follow it. The roll puts
+    // the record elsewhere; if that fails too, its error is the one to tell.
+    must_roll_ = true;
+  }
+  const Status rolled = roll(changed, record);
+  if (rolled.ok()) state_ = std::move(changed);
+  return rolled;
+}
+
+Status MetadataRing::write_record(const JournalRecord& record) {
+  AlignedBuffer buffer(superblock_.lba_bytes);
+  encode(JournalEntry{superblock_.pool, superblock_.checkpoint, last_index_ + 1, 0, 0, record},
+         buffer.span());
+  Status status = write(*queue_, device_->geometry(), active_zone_, written_lbas_, buffer);
+  if (status.ok()) status = flush(*queue_);
+  if (!status.ok()) return status;
+  ++written_lbas_;
+  ++last_index_;
+  return {};
+}
+
+bool MetadataRing::is_needed(ZoneId zone) const {
+  return std::ranges::find(needed_, zone) != needed_.end();
+}
+
+// Tries the zones behind the active one in turn; one that is worn out is passed over.
+Status MetadataRing::roll(const PoolState& state, const JournalRecord& record) {
+  Status last;
+  for (std::uint32_t step = 1; step <= superblock_.metadata_zones; ++step) {
+    const ZoneId zone{(active_zone_.value + step) % superblock_.metadata_zones};
+    if (is_needed(zone)) continue;
+    last = roll_into(zone, state, record);
+    if (last.ok()) return last;
+  }
+  if (needed_.size() < superblock_.metadata_zones) return last;
+  const Result<std::vector<ZoneInfo>> report = device_->report();
+  if (!report.ok()) return report.status();
+  const std::uint64_t written = (*report)[active_zone_.value].written_lbas;
+  return write_section(active_zone_, written, state, record);
+}
+
+Status MetadataRing::roll_into(ZoneId zone, const PoolState& state, const JournalRecord& record) {
+  Status status = manage(*queue_, Io::Op::reset, zone);
+  if (status.ok()) status = release_active();
+  if (status.ok()) status = write_section(zone, 0, state, record);
+  return status;
+}
+
+// One active zone is the ring's share of the device's: the old one gives its place up first.
+Status MetadataRing::release_active() {
+  const Result<std::vector<ZoneInfo>> report = device_->report();
+  if (!report.ok()) return report.status();
+  const ZoneState state = (*report)[active_zone_.value].state;
+  const bool active = state == ZoneState::implicitly_open || state == ZoneState::explicitly_open ||
+                      state == ZoneState::closed;
+  if (!active) return {};
+  must_roll_ = true;
+  return manage(*queue_, Io::Op::finish, active_zone_);
+}
+
+Status MetadataRing::write_section(ZoneId zone, std::uint64_t at_lba, const PoolState& state,
+                                   const JournalRecord& record) {
+  Superblock superblock = superblock_;
+  superblock.checkpoint = next_number_++;
+  const JournalEntry first{superblock_.pool,       superblock.checkpoint, 0,
+                           superblock_.checkpoint, last_index_,           record};
+  AlignedBuffer data =
+      section(superblock, Checkpoint{superblock_.pool, superblock.checkpoint, state}, first);
+  const std::uint64_t end_lba = at_lba + data.size() / superblock.lba_bytes;
+  if (end_lba > superblock.zone_capacity_lbas) {
+    return Status(
+        Code::no_space, Origin::log,
+        "a damaged metadata zone cannot be replaced; open the pool read-only and copy it");
+  }
+  Status status = write(*queue_, device_->geometry(), zone, at_lba, data);
+  if (status.ok()) status = flush(*queue_);
+  if (!status.ok()) return status;
+  superblock_ = superblock;
+  active_zone_ = zone;
+  written_lbas_ = end_lba;
+  last_index_ = 0;
+  must_roll_ = false;
+  needed_ = {zone};
+  return {};
+}
+
+}  // namespace furrow

@@ -1,0 +1,62 @@
+// Reading the metadata ring back: what its zones hold, and the newest state that this leads to.
+// Private to log/metadata_ring.cc. Blocking; one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "log/metadata_format.h"
+#include "zone/aligned_buffer.h"
+#include "zone/device.h"
+
+namespace furrow {
+
+constexpr std::uint64_t kCheckpointBytesMax = 64 << 20;
+// A checkpoint takes half a zone at most.
+std::uint64_t checkpoint_lbas_max(const Geometry& geometry);
+
+struct RingContents {
+  Superblock superblock;
+  PoolState state;
+  std::uint64_t number = 0;        // of the checkpoint whose journal goes on
+  std::uint64_t next_number = 0;   // beyond all that were ever begun
+  std::uint64_t last_index = 0;    // in the journal of `number`
+  ZoneId active;                   // the zone of that journal
+  std::uint64_t written_lbas = 0;  // in `active`
+  bool must_roll = false;          // nothing can be written behind that journal
+  bool incomplete = false;         // records that were acknowledged are lost
+  std::vector<ZoneId> needed;      // zones without which the state cannot be read back
+  std::vector<std::string> damage;
+};
+
+// Errors: foreign, unsupported, corrupt (nothing readable at all), io_error.
+Result<RingContents> read_ring(ZonedDevice& device, IoQueue& queue);
+
+// The LBAs of one zone, read through a window.
+class ZoneReader {
+ public:
+  ZoneReader(IoQueue& queue, const Geometry& geometry, const ZoneInfo& info);
+  std::uint64_t written_lbas() const { return written_; }
+  // One LBA; empty: it cannot be read. Valid until the next call.
+  std::span<const std::byte> lba(std::uint64_t at);
+  std::span<const std::byte> lbas(std::uint64_t at, std::uint64_t count);  // empty: cannot be read
+  // Of a full zone nobody knows how far it was written: are the LBAs from `at` to the end of the
+  // window zeroes?
+  bool is_unused_from(std::uint64_t at);
+
+ private:
+  Status read(std::uint64_t at, std::uint64_t count, std::byte* into);
+
+  IoQueue& queue_;
+  const Geometry geometry_;
+  const ZoneInfo info_;
+  std::uint64_t written_ = 0;
+  AlignedBuffer window_;
+  std::uint64_t window_at_ = 0, window_lbas_ = 0;
+  AlignedBuffer large_;
+};
+
+}  // namespace furrow

@@ -1,0 +1,222 @@
+// Establishes that the metadata ring keeps the pool's state: through thousands of records that roll
+// through tiny zones, beside a plain PoolState; refuses what it has no place for, with a state as
+// before; and refuses media that are not a pool, too new, or cut otherwise. Damage and power cuts:
+// metadata_damage_test.cc.
+#include "log/metadata_ring.h"
+
+#include "log/structure.h"
+#include "tests/log/ring_fixture.h"
+
+namespace furrow {
+namespace {
+
+class MetadataRingTest : public testing::Test {
+ protected:
+  void format(std::uint32_t metadata_zones = 2) {
+    const Status status = MetadataRing::format(
+        *device_, small_superblock(device_->geometry(), metadata_zones), PoolState());
+    ASSERT_TRUE(status.ok()) << status.describe();
+  }
+  MetadataRing open(bool read_only = false) {
+    Result<MetadataRing> ring = MetadataRing::open(*device_, read_only);
+    EXPECT_TRUE(ring.ok()) << ring.status().describe();
+    return std::move(*ring);
+  }
+  Code open_code(bool read_only = false) {
+    return MetadataRing::open(*device_, read_only).status().code();
+  }
+  unsigned active_zones() {
+    const auto report = device_->report();
+    return static_cast<unsigned>(std::ranges::count_if(*report, [](const ZoneInfo& info) {
+      return info.state != ZoneState::empty && info.state != ZoneState::full;
+    }));
+  }
+
+  std::unique_ptr<ZonedDevice> device_ = small_device();
+  RandomChanges changes_{test_seed()};
+};
+
+TEST_F(MetadataRingTest, FormatAndOpen) {
+  format();
+  EXPECT_LE(active_zones(), 1u);
+  const MetadataRing ring = open();
+  Superblock expected = small_superblock(device_->geometry());
+  expected.checkpoint = ring.superblock().checkpoint;
+  EXPECT_EQ(ring.superblock(), expected);
+  EXPECT_EQ(ring.state(), PoolState());
+  EXPECT_TRUE(ring.damage().empty());
+}
+
+TEST_F(MetadataRingTest, FormatKeepsTheStateItIsGiven) {
+  PoolState state;
+  for (int i = 0; i < 5; ++i) ASSERT_TRUE(apply(state, changes_.next(state)).ok());
+  ASSERT_TRUE(MetadataRing::format(*device_, small_superblock(device_->geometry()), state).ok());
+  EXPECT_EQ(open().state(), state);
+}
+
+TEST_F(MetadataRingTest, ThousandsOfRecordsThroughTinyZones) {
+  for (const std::uint32_t metadata_zones : {2u, 3u}) {
+    format(metadata_zones);
+    PoolState expected;
+    auto ring = std::make_unique<MetadataRing>(open());
+    for (int i = 0; i < 5000; ++i) {
+      const JournalRecord record = changes_.next(expected);
+      const Status status = ring->append(record);
+      ASSERT_TRUE(status.ok()) << status.describe();
+      ASSERT_TRUE(apply(expected, record).ok());
+      ASSERT_EQ(ring->state(), expected);
+      ASSERT_LE(active_zones(), 1u);
+      if (i % 7 != 0) continue;
+      ring.reset();
+      ring = std::make_unique<MetadataRing>(open());
+      ASSERT_EQ(ring->state(), expected) << "after record " << i;
+      ASSERT_TRUE(ring->damage().empty());
+    }
+  }
+}
+
+TEST_F(MetadataRingTest, InspectionWritesNothing) {
+  format();
+  const auto before = read_zone(*device_, ZoneId{1});
+  MetadataRing ring = open(true);
+  EXPECT_EQ(ring.append(changes_.next(ring.state())).code(), Code::permission);
+  EXPECT_EQ(read_zone(*device_, ZoneId{1}), before);
+}
+
+TEST_F(MetadataRingTest, RefusesRecordsThatDoNotFit) {
+  format();
+  MetadataRing ring = open();
+  JournalRecord record;
+  record.kind = JournalRecord::Kind::volume_created;
+  record.volume.id = 1;
+  for (const std::string& name : {std::string(), std::string(64, 'x'), std::string("a b"),
+                                  std::string("a/b"), std::string("\n")}) {
+    record.volume.name = name;
+    EXPECT_EQ(ring.append(record).code(), Code::invalid_argument) << name;
+  }
+  EXPECT_EQ(ring.state(), PoolState());
+  record.volume.name = std::string(63, 'x');
+  EXPECT_TRUE(ring.append(record).ok());
+  EXPECT_EQ(ring.append(record).code(), Code::invalid_argument);  // the id was used
+  record.volume.id = 2;
+  EXPECT_EQ(ring.append(record).code(), Code::invalid_argument);  // the name is taken
+  record = JournalRecord();
+  EXPECT_EQ(ring.append(record).code(), Code::invalid_argument);  // opening 0
+  record.kind = JournalRecord::Kind::volume_deleted;
+  record.volume.id = 9;
+  EXPECT_EQ(ring.append(record).code(), Code::invalid_argument);  // unknown
+  EXPECT_EQ(open().state().volumes.size(), 1u);
+}
+
+TEST_F(MetadataRingTest, SaysWhenTheVolumesDoNotFit) {
+  format();
+  MetadataRing ring = open();
+  JournalRecord record;
+  record.kind = JournalRecord::Kind::volume_created;
+  Status status;
+  for (record.volume.id = 1; status.ok() && record.volume.id < 1000; ++record.volume.id) {
+    record.volume.name = "v" + std::to_string(record.volume.id);
+    status = ring.append(record);
+  }
+  EXPECT_EQ(status.code(), Code::no_space);
+  const PoolState full = ring.state();
+  EXPECT_GT(full.volumes.size(), 40u);  // half of 24 LBAs, 108 bytes each
+  EXPECT_EQ(open().state(), full);
+  record.kind = JournalRecord::Kind::volume_deleted;
+  record.volume.id = 1;
+  EXPECT_TRUE(ring.append(record).ok());
+}
+
+TEST_F(MetadataRingTest, RefusesBadPools) {
+  const Geometry& geometry = device_->geometry();
+  const auto code = [&](const std::function<void(Superblock&)>& change) {
+    Superblock superblock = small_superblock(geometry);
+    change(superblock);
+    return MetadataRing::format(*device_, superblock, PoolState()).code();
+  };
+  EXPECT_EQ(code([](auto& s) { s.name = ""; }), Code::invalid_argument);
+  EXPECT_EQ(code([](auto& s) { s.name = std::string(64, 'x'); }), Code::invalid_argument);
+  EXPECT_EQ(code([](auto& s) { s.name = "sp ace"; }), Code::invalid_argument);
+  EXPECT_EQ(code([](auto& s) { s.metadata_zones = 1; }), Code::invalid_argument);
+  EXPECT_EQ(code([](auto& s) { s.metadata_zones = 17; }), Code::invalid_argument);
+  EXPECT_EQ(code([](auto& s) { s.segment_lbas = 0; }), Code::invalid_argument);
+  EXPECT_EQ(code([](auto& s) { s.zone_count = 1000; }), Code::invalid_argument);
+  EXPECT_EQ(code([](auto& s) { s.zone_capacity_lbas = 23; }), Code::invalid_argument);
+  EXPECT_EQ(code([](auto&) {}), Code::ok);
+}
+
+TEST_F(MetadataRingTest, ForeignMedia) {
+  EXPECT_EQ(open_code(), Code::foreign);  // empty
+  const std::vector<std::byte> noise(kRingCapacityLbas * kRingLbaBytes, std::byte{0x3c});
+  for (const std::uint32_t zone : {0u, 1u}) rewrite_zone(*device_, ZoneId{zone}, noise, 4, false);
+  EXPECT_EQ(open_code(), Code::foreign);
+}
+
+TEST_F(MetadataRingTest, BothSuperblocksDamaged) {
+  format();
+  flip_bit(*device_, ZoneId{0}, 0);
+  flip_bit(*device_, ZoneId{1}, 0);
+  EXPECT_EQ(open_code(), Code::corrupt);
+  EXPECT_EQ(open_code(true), Code::corrupt);
+}
+
+TEST_F(MetadataRingTest, NewerVersionOfAnyStructure) {
+  constexpr Magic kStructures[] = {Magic::superblock, Magic::checkpoint, Magic::journal};
+  for (const std::uint32_t zone : {0u, 1u}) {
+    for (std::uint64_t lba = 0; lba < 3; ++lba) {
+      format();
+      const auto raise = [&](std::span<std::byte> bytes) {
+        ASSERT_TRUE(has_magic(bytes, kStructures[lba]));
+        seal(bytes, kStructures[lba], kFormatVersion + 1);
+      };
+      change_lba(*device_, ZoneId{zone}, lba, raise);
+      EXPECT_EQ(open_code(), Code::unsupported) << "zone " << zone << " LBA " << lba;
+      EXPECT_EQ(open_code(true), Code::unsupported);
+    }
+  }
+}
+
+TEST_F(MetadataRingTest, UnknownFeatures) {
+  const auto with = [&](Features features) {
+    Superblock superblock = small_superblock(device_->geometry());
+    superblock.features = features;
+    ASSERT_TRUE(MetadataRing::format(*device_, superblock, PoolState()).ok());
+  };
+  with({.compatible = ~std::uint64_t{0}, .read_only = 0, .incompatible = 0});
+  EXPECT_EQ(open_code(), Code::ok);
+  with({.compatible = 0, .read_only = 4, .incompatible = 0});
+  EXPECT_EQ(open_code(), Code::unsupported);
+  EXPECT_EQ(open_code(true), Code::ok);
+  with({.compatible = 0, .read_only = 0, .incompatible = std::uint64_t{1} << 63});
+  EXPECT_EQ(open_code(), Code::unsupported);
+  EXPECT_EQ(open_code(true), Code::unsupported);
+}
+
+TEST_F(MetadataRingTest, AnotherGeometry) {
+  format();
+  const auto shrink = [](std::span<std::byte> bytes) {
+    Superblock superblock = *decode_superblock(bytes);
+    superblock.zone_count = 9;
+    encode(superblock, bytes);
+  };
+  change_lba(*device_, ZoneId{0}, 0, shrink);
+  change_lba(*device_, ZoneId{1}, 0, shrink);
+  EXPECT_EQ(open_code(), Code::corrupt);
+}
+
+// What a user of a zoned volume wrote must not pass for the pool's superblock.
+TEST_F(MetadataRingTest, SuperblockBehindTheRingIsIgnored) {
+  format();
+  Superblock fake = small_superblock(device_->geometry(), 8);
+  fake.pool.fill(1);
+  fake.checkpoint = 1'000'000;
+  std::vector<std::byte> contents(kRingCapacityLbas * kRingLbaBytes);
+  encode(fake, std::span(contents).first(kRingLbaBytes));
+  rewrite_zone(*device_, ZoneId{2}, contents, 1, false);
+  EXPECT_EQ(open().superblock().pool, small_superblock(device_->geometry()).pool);
+  flip_bit(*device_, ZoneId{0}, 0);
+  EXPECT_EQ(open().superblock().pool, small_superblock(device_->geometry()).pool);
+}
+
+}  // namespace
+}  // namespace furrow

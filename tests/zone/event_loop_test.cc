@@ -1,0 +1,264 @@
+// Establishes that EventLoop runs tasks in the order of each posting thread, fires timers in order
+// of their time (started again, stopped, started from within), polls and drops pollers, sleeps when
+// there is nothing to do and wakes for tasks, timers and file descriptors. Runs under TSan.
+#include "zone/event_loop.h"
+
+#include <gtest/gtest.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <array>
+#include <functional>
+#include <thread>
+
+namespace furrow {
+namespace {
+
+struct Call : Task {
+  explicit Call(std::function<void()> body) : what(std::move(body)) {
+    run = [](Task& task) { static_cast<Call&>(task).what(); };
+  }
+  std::function<void()> what;
+};
+
+struct Alarm : Timer {
+  explicit Alarm(std::function<void()> body) : what(std::move(body)) {
+    fire = [](Timer& timer) { static_cast<Alarm&>(timer).what(); };
+  }
+  std::function<void()> what;
+};
+
+EventLoop::Options sleepy() {
+  EventLoop::Options options;
+  options.spin_us = 0;
+  options.seed = 7;
+  return options;
+}
+
+double cpu_seconds() {
+  timespec used{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+  return static_cast<double>(used.tv_sec) + static_cast<double>(used.tv_nsec) * 1e-9;
+}
+
+TEST(EventLoop, RunsTasksOfEachThreadInOrder) {
+  static constexpr unsigned kThreads = 4, kTasks = 2000;
+  EventLoop loop(sleepy());
+  struct Numbered : Task {
+    unsigned thread, number;
+    std::array<unsigned, kThreads>* next;
+    unsigned* total;
+    bool* ordered;
+    EventLoop* loop;
+  };
+  std::array<unsigned, kThreads> next{};
+  unsigned total = 0;
+  bool ordered = true;
+  std::vector<std::vector<Numbered>> tasks(kThreads, std::vector<Numbered>(kTasks));
+  std::thread runner([&] { loop.run(); });
+  std::vector<std::thread> posters;
+  for (unsigned t = 0; t < kThreads; ++t) {
+    posters.emplace_back([&, t] {
+      for (unsigned i = 0; i < kTasks; ++i) {
+        Numbered& task = tasks[t][i];
+        task.thread = t;
+        task.number = i;
+        task.next = &next;
+        task.total = &total;
+        task.ordered = &ordered;
+        task.loop = &loop;
+        task.run = [](Task& posted) {
+          auto& self = static_cast<Numbered&>(posted);
+          *self.ordered = *self.ordered && (*self.next)[self.thread]++ == self.number &&
+                          self.loop->is_current();
+          if (++*self.total == kThreads * kTasks) self.loop->stop_running();
+        };
+        loop.post(task);
+        if (i % 100 == 0) std::this_thread::yield();
+      }
+    });
+  }
+  for (std::thread& poster : posters) poster.join();
+  runner.join();
+  EXPECT_EQ(total, kThreads * kTasks);
+  EXPECT_TRUE(ordered);
+  EXPECT_FALSE(loop.is_current());
+}
+
+TEST(EventLoop, ATaskMayPostItselfAgain) {
+  EventLoop loop;
+  unsigned runs = 0;
+  Call again([] {});
+  again.what = [&] {
+    if (++runs == 10) {
+      loop.stop_running();
+    } else {
+      loop.post(again);
+    }
+  };
+  loop.post(again);
+  loop.run();
+  EXPECT_EQ(runs, 10u);
+}
+
+TEST(EventLoop, FiresTimersInOrderOfTime) {
+  EventLoop loop(sleepy());
+  std::string fired;
+  Alarm a([&] { fired += 'a'; }), b([&] { fired += 'b'; }), c([&] { fired += 'c'; });
+  Alarm end([&] { loop.stop_running(); });
+  loop.start(c, 3'000'000);
+  loop.start(a, 1'000'000);
+  loop.start(end, 8'000'000);
+  loop.start(b, 2'000'000);
+  const std::uint64_t began_ns = loop.now_ns();
+  loop.run();
+  EXPECT_EQ(fired, "abc");
+  EXPECT_GE(loop.now_ns() - began_ns, 8'000'000u);
+  EXPECT_EQ(a.heap_slot, -1);
+}
+
+TEST(EventLoop, TimersStartAgainAndStop) {
+  EventLoop loop(sleepy());
+  std::string fired;
+  Alarm stopped([&] { fired += 'x'; });
+  Alarm moved([&] { fired += 'm'; });
+  Alarm chained([] {});
+  chained.what = [&] {
+    fired += 'c';
+    if (fired.size() < 4) loop.start(chained, 0);
+  };
+  Alarm killer([&] { loop.stop(stopped); });
+  Alarm end([&] { loop.stop_running(); });
+  loop.stop(stopped);  // not started: nothing happens
+  loop.start(stopped, 3'000'000);
+  loop.start(moved, 1'000'000);
+  loop.start(moved, 5'000'000);  // restarts
+  loop.start(chained, 0);
+  loop.start(killer, 2'000'000);
+  loop.start(end, 9'000'000);
+  loop.run();
+  EXPECT_EQ(fired, "ccccm");
+}
+
+// Random starts and stops beside a plain list.
+TEST(EventLoop, ManyTimersKeepTheirOrder) {
+  EventLoop loop(sleepy());
+  struct Numbered : Timer {
+    std::vector<std::uint64_t>* fired;
+  };
+  std::vector<std::uint64_t> fired;
+  std::vector<Numbered> timers(300);
+  unsigned expected = 0;
+  for (Numbered& timer : timers) {
+    timer.fired = &fired;
+    timer.fire = [](Timer& self) { static_cast<Numbered&>(self).fired->push_back(self.at_ns); };
+    loop.start(timer, loop.random() % 3'000'000);
+  }
+  for (int i = 0; i < 1000; ++i) {
+    Numbered& timer = timers[loop.random() % timers.size()];
+    if (loop.random() % 3 == 0) {
+      loop.stop(timer);
+    } else {
+      loop.start(timer, loop.random() % 3'000'000);
+    }
+  }
+  for (const Numbered& timer : timers) expected += timer.heap_slot >= 0;
+  Alarm end([&] { loop.stop_running(); });
+  loop.start(end, 20'000'000);
+  loop.run();
+  EXPECT_EQ(fired.size(), expected);
+  EXPECT_TRUE(std::is_sorted(fired.begin(), fired.end()));
+}
+
+class FakePoller final : public Poller {
+ public:
+  explicit FakePoller(int fd) : fd_(fd) {}
+  unsigned poll() override {
+    ++polls;
+    return on_poll ? on_poll() : 0;
+  }
+  int wake_fd() const override { return fd_; }
+  bool busy() const override { return is_busy; }
+  std::function<unsigned()> on_poll;
+  unsigned polls = 0;
+  bool is_busy = false;
+
+ private:
+  int fd_;
+};
+
+TEST(EventLoop, SleepsAndWakesForAFileDescriptor) {
+  EventLoop loop(sleepy());
+  const int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  ASSERT_GE(fd, 0);
+  FakePoller poller(fd);
+  poller.is_busy = true;
+  poller.on_poll = [&]() -> unsigned {
+    std::uint64_t count = 0;
+    if (read(fd, &count, sizeof count) != sizeof count) return 0;
+    loop.stop_running();
+    return 1;
+  };
+  loop.add(poller);
+  const double cpu_before = cpu_seconds();
+  std::thread waker([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    const std::uint64_t one = 1;
+    ASSERT_EQ(write(fd, &one, sizeof one), 8);
+  });
+  loop.run();
+  waker.join();
+  EXPECT_LT(cpu_seconds() - cpu_before, 0.1) << "it did not sleep";
+  EXPECT_LT(poller.polls, 20u);
+  loop.remove(poller);
+  close(fd);
+}
+
+TEST(EventLoop, DoesNotSleepWhileAPollerWithoutADescriptorIsBusy) {
+  EventLoop loop(sleepy());
+  FakePoller poller(-1);
+  poller.is_busy = true;
+  poller.on_poll = [&] {
+    if (poller.polls == 1000) loop.stop_running();
+    return 0u;
+  };
+  loop.add(poller);
+  loop.run();
+  EXPECT_GE(poller.polls, 1000u);
+}
+
+TEST(EventLoop, PollersComeAndGoWhileItRuns) {
+  EventLoop loop;
+  FakePoller first(-1), second(-1);
+  first.on_poll = [&] {
+    loop.remove(first);  // from within its own poll
+    loop.add(second);
+    return 1u;
+  };
+  second.on_poll = [&] { return 0u; };
+  loop.add(first);
+  EXPECT_EQ(loop.run_once(), 1u);
+  loop.run_once();
+  EXPECT_EQ(first.polls, 1u);
+  EXPECT_EQ(second.polls, 2u);
+  loop.remove(second);
+  loop.run_once();
+  EXPECT_EQ(second.polls, 2u);
+}
+
+TEST(EventLoop, WakesForATaskFromAnotherThread) {
+  EventLoop loop(sleepy());
+  std::thread runner([&] { loop.run(); });
+  for (int i = 0; i < 200; ++i) {
+    std::atomic<bool> ran{false};
+    Call task([&] { ran.store(true); });
+    loop.post(task);
+    while (!ran.load()) std::this_thread::yield();
+  }
+  loop.stop_running();
+  runner.join();
+}
+
+}  // namespace
+}  // namespace furrow
