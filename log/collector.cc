@@ -334,7 +334,7 @@ void Collector::reset_done() {
     pool_.allocator.retire(victim_);
     if (pool_.on_zone_retired) pool_.on_zone_retired(victim_);
   }
-  pool_.tables[victim_.value] = ZoneTable();
+  pool_.tables[victim_.value] = ZoneDirectory();
   step_ = Step::idle;
   log_.kick();
   kick();

@@ -35,8 +35,8 @@ void GroupRemoval::gather() {
   for (std::uint32_t i = 0; i < pool.geometry.zone_count; ++i) {
     const ZoneAllocator::Zone& zone = pool.allocator.zones()[i];
     if (zone.owner != log_.options_.volume) continue;
-    const ZoneTable& table = pool.tables[i];
-    for (const ZoneTable::GroupRun& run : table.groups) {
+    const ZoneDirectory& table = pool.tables[i];
+    for (const ZoneDirectory::GroupRun& run : table.groups) {
       if (run.group != op_.group) continue;
       std::uint32_t batch = table.batch_of(run.first_lba);
       auto next = std::ranges::upper_bound(table.batch_lbas, batch);

@@ -54,7 +54,7 @@ class HitMap {
 };
 
 // What is remembered of a data zone beside the index.
-struct ZoneTable {
+struct ZoneDirectory {
   // Pages of one group that lie one behind the other.
   struct GroupRun {
     std::uint32_t first_lba;
@@ -95,7 +95,7 @@ struct PoolContext {
   ZoneAllocator allocator;
   Epoch epoch;
   HitMap hits;  // any thread
-  std::vector<ZoneTable> tables;
+  std::vector<ZoneDirectory> tables;
   const Uuid pool;
   const std::array<std::uint8_t, 16> hash_key;
   const std::uint64_t segment_lbas;

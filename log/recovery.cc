@@ -87,7 +87,7 @@ SegmentScan Scanner::scan_segment(const FoundZone& zone, std::uint64_t begin) {
 }
 
 Status Scanner::scan(const FoundZone& zone) {
-  ZoneTable& table = pool_.tables[zone.info.zone.value];
+  ZoneDirectory& table = pool_.tables[zone.info.zone.value];
   std::vector<SegmentScan> scans;  // of the newest zone: it is looked at as a whole
   for (std::uint64_t begin = 0; begin < zone.info.written_lbas; begin += pool_.segment_lbas) {
     SegmentScan scan = scan_segment(zone, begin);
@@ -128,7 +128,7 @@ std::uint64_t Scanner::flush_point(const FoundZone& zone, std::uint32_t batch_lb
 
 // Decides where the newest zone ends and whether writing can go on in it.
 void Scanner::end_newest(const FoundZone& zone, std::vector<SegmentScan>& scans) {
-  ZoneTable& table = pool_.tables[zone.info.zone.value];
+  ZoneDirectory& table = pool_.tables[zone.info.zone.value];
   std::uint64_t flushed_lba = 0;
   std::vector<PageRecord> records;
   for (const SegmentScan& scan : scans) {
@@ -207,7 +207,7 @@ std::uint64_t Scanner::first_bad(const FoundZone& zone, std::vector<PageRecord>&
 
 void Scanner::keep(const FoundZone& zone, const PageRecord& record) {
   const ZoneId id = zone.info.zone;
-  ZoneTable& table = pool_.tables[id.value];
+  ZoneDirectory& table = pool_.tables[id.value];
   if (record.lba >= table.end_lba) return;
   Gathered& into = gathered[zone.header.volume];
   const std::uint64_t lba = pool_.device_lba(id, record.lba);

@@ -181,7 +181,7 @@ bool Stream::open_zone() {
   const std::uint64_t generation = pool_.next_sequence++;
   const Result<ZoneId> taken = pool_.allocator.take(volume_, number_, generation, generation);
   if (!taken.ok()) return false;  // the owner kicks when one is free
-  pool_.tables[taken->value] = ZoneTable();
+  pool_.tables[taken->value] = ZoneDirectory();
   zone_.emplace();
   zone_->id = *taken;
   owner_.on_zone_opened();
@@ -286,7 +286,7 @@ void Stream::place(Batch& batch, std::uint64_t header_lbas) {
     header += lba_bytes;
     header_lba += 1;
   }
-  ZoneTable& table = pool_.tables[zone_->id.value];
+  ZoneDirectory& table = pool_.tables[zone_->id.value];
   std::uint64_t end = header_lba + header_lbas;
   std::size_t i = 0;
   AppendQueue walk = batch.appends;
@@ -364,7 +364,7 @@ void Stream::close_segment() {
 // Nothing more goes to this zone. Its last batches may still be in flight.
 void Stream::seal_zone() {
   previous_flushed_ = false;
-  ZoneTable& table = pool_.tables[zone_->id.value];
+  ZoneDirectory& table = pool_.tables[zone_->id.value];
   table.batch_lbas.shrink_to_fit();
   table.groups.shrink_to_fit();
 }

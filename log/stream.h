@@ -105,7 +105,11 @@ class Stream {
   void append(Append& append);
   void kick();                       // tries again to write what waits
   void fail_waiting(Status status);  // answers what waits for a zone
-  bool idle() const { return in_flight_ == 0 && queue_.empty() && relocations_.empty(); }
+  // Nothing waits and nothing is in flight, flushes and the finish of a failed zone included.
+  bool idle() const {
+    return in_flight_ == 0 && queue_.empty() && relocations_.empty() && failure_.ok() &&
+           !flush_point_.busy && !seal_flush_.busy && !issue_task_.posted;
+  }
   bool waiting_for_zone() const { return !zone_ && !(queue_.empty() && relocations_.empty()); }
   const StreamStats& stats() const { return stats_; }
 

@@ -4,13 +4,13 @@
 
 namespace furrow {
 
-std::uint32_t ZoneTable::batch_of(std::uint32_t lba) const {
+std::uint32_t ZoneDirectory::batch_of(std::uint32_t lba) const {
   const auto after = std::ranges::lower_bound(batch_lbas, lba);
   FURROW_CHECK(after != batch_lbas.begin());
   return *(after - 1);
 }
 
-void ZoneTable::add_group(std::uint64_t group, std::uint32_t lba) {
+void ZoneDirectory::add_group(std::uint64_t group, std::uint32_t lba) {
   if (!groups.empty() && groups.back().group == group) {
     groups.back().last_lba = lba;
   } else {
