@@ -354,7 +354,7 @@ Status PoolImpl::delete_volume(std::string_view name) {
     io.lba = context_.geometry.zone_start(io.zone);
     if (run_blocking(*queue_, io).ok()) {
       context_.allocator.release(io.zone);
-      context_.tables[i] = ZoneTable();
+      context_.tables[i] = ZoneDirectory();
     } else {
       context_.allocator.retire(io.zone);
     }

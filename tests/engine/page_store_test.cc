@@ -1,0 +1,269 @@
+// Establishes what a page store promises, on one thread over mem:, operation by operation, and then
+// by a model: random operations beside a plain map, with restarts, in both modes.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <map>
+#include <set>
+
+#include "tests/engine/rig.h"
+
+namespace furrow::testing {
+namespace {
+
+constexpr const char* kSmall = "mem:64MiB?zone_size=2MiB&zone_capacity=1MiB";
+
+std::string text_of(const Key& key) {
+  return {reinterpret_cast<const char*>(key.bytes.data()), key.length};
+}
+
+VolumeOptions volume(VolumeMode mode) {
+  VolumeOptions options;
+  options.name = "pages";
+  options.mode = mode;
+  options.value_bytes_max = 128 << 10;
+  return options;
+}
+
+class PageStoreTest : public ::testing::TestWithParam<VolumeMode> {
+ protected:
+  void SetUp() override { ASSERT_NO_FATAL_FAILURE(rig.make(volume(GetParam()))); }
+  Rig rig{kSmall};
+};
+
+INSTANTIATE_TEST_SUITE_P(Modes, PageStoreTest,
+                         ::testing::Values(VolumeMode::cache, VolumeMode::store),
+                         [](const auto& mode) {
+                           return mode.param == VolumeMode::cache ? "cache" : "store";
+                         });
+
+TEST_P(PageStoreTest, KeepsTrueLengths) {
+  for (const std::size_t bytes : {1u, 511u, 4096u, 4097u, 65536u, 131072u}) {
+    ASSERT_TRUE(rig.put(bytes, 1, bytes).ok());
+    const auto page = rig.get(bytes);
+    ASSERT_TRUE(page.ok()) << page.status().describe();
+    EXPECT_EQ(*page, content(bytes, 1, bytes));
+  }
+  EXPECT_EQ(rig.get(7).status().code(), Code::not_found);
+}
+
+TEST_P(PageStoreTest, RefusesBadSizes) {
+  PageOp op;
+  std::byte data[1]{};
+  op.kind = PageOp::Kind::put;
+  op.data = data;
+  op.length = 1;
+  EXPECT_EQ(rig.run(op).code(), Code::invalid_argument);  // no key
+  op.key = Key::from("a key of more than 16 bytes");
+  EXPECT_EQ(rig.run(op).code(), Code::invalid_argument);
+  op.key = Key::from("k");
+  op.length = 0;
+  EXPECT_EQ(rig.run(op).code(), Code::invalid_argument);
+  op.length = (128 << 10) + 1;
+  EXPECT_EQ(rig.run(op).code(), Code::too_large);
+}
+
+TEST_P(PageStoreTest, ConditionsDecide) {
+  using enum PageOp::Condition;
+  EXPECT_EQ(rig.put(1, 1, 100, if_exists).code(), Code::not_found);
+  EXPECT_TRUE(rig.put(1, 1, 100, if_absent).ok());
+  EXPECT_EQ(rig.put(1, 2, 100, if_absent).code(), Code::exists);
+  EXPECT_TRUE(rig.put(1, 3, 200, if_exists).ok());
+  EXPECT_EQ(*rig.get(1), content(1, 3, 200));
+  EXPECT_TRUE(rig.simple(PageOp::Kind::exist, 1).ok());
+  EXPECT_TRUE(rig.simple(PageOp::Kind::remove, 1).ok());
+  EXPECT_EQ(rig.simple(PageOp::Kind::exist, 1).code(), Code::not_found);
+  EXPECT_EQ(rig.simple(PageOp::Kind::remove, 1).code(), Code::not_found);
+  EXPECT_TRUE(rig.put(1, 4, 100, if_absent).ok());
+}
+
+TEST_P(PageStoreTest, ConditionalPutsInFlightAreDecidedOnce) {
+  std::vector<std::unique_ptr<PageOp>> ops;
+  AlignedBuffer page(4096);
+  for (int i = 0; i < 50; ++i) {
+    ops.push_back(std::make_unique<PageOp>());
+    ops.back()->kind = PageOp::Kind::put;
+    ops.back()->condition = PageOp::Condition::if_absent;
+    ops.back()->key = key_of(5);
+    ops.back()->data = page.data();
+    ops.back()->length = 10;
+    rig.submit(*ops.back());
+  }
+  rig.wait();
+  int stored = 0;
+  for (const auto& op : ops) {
+    stored += op->status.ok();
+    EXPECT_TRUE(op->status.ok() || op->status.code() == Code::exists);
+  }
+  EXPECT_EQ(stored, 1);
+}
+
+TEST_P(PageStoreTest, ShortBufferGetsTheBeginningAndTheTrueLength) {
+  ASSERT_TRUE(rig.put(3, 1, 20000).ok());
+  PageOp op;
+  op.kind = PageOp::Kind::get;
+  op.key = key_of(3);
+  std::vector<std::byte> few(100);
+  op.data = few.data();
+  op.capacity = 100;
+  ASSERT_TRUE(rig.run(op).ok());
+  EXPECT_EQ(op.length, 20000u);
+  const auto whole = content(3, 1, 20000);
+  EXPECT_TRUE(std::equal(few.begin(), few.end(), whole.begin()));
+}
+
+TEST_P(PageStoreTest, GroupGoesAsOne) {
+  for (std::uint64_t i = 0; i < 40; ++i) {
+    PageOp op;
+    op.kind = PageOp::Kind::put;
+    op.key = key_of(i);
+    op.group = i % 2 + 7;
+    auto page = content(i, 1, 5000);
+    op.data = page.data();
+    op.length = 5000;
+    ASSERT_TRUE(rig.run(op).ok());
+  }
+  PageOp removal;
+  removal.kind = PageOp::Kind::remove_group;
+  removal.group = 7;
+  ASSERT_TRUE(rig.run(removal).ok());
+  for (int round = 0; round < 2; ++round) {
+    for (std::uint64_t i = 0; i < 40; ++i) {
+      EXPECT_EQ(rig.get(i).ok(), i % 2 == 1) << i;
+    }
+    ASSERT_NO_FATAL_FAILURE(rig.reopen());  // and stays gone
+  }
+}
+
+TEST_P(PageStoreTest, ExpiredPagesAreAbsent) {
+  PageOp op;
+  op.kind = PageOp::Kind::put;
+  op.key = key_of(1);
+  auto page = content(1, 1, 100);
+  op.data = page.data();
+  op.length = 100;
+  op.ttl_s = 1;
+  ASSERT_TRUE(rig.run(op).ok());
+  op.key = key_of(2);
+  op.ttl_s = 3600;
+  ASSERT_TRUE(rig.run(op).ok());
+  EXPECT_TRUE(rig.get(1).ok());
+  const std::uint64_t until = rig.loop.wall_s() + 2;
+  while (rig.loop.wall_s() < until) rig.settle(1000);
+  EXPECT_EQ(rig.get(1).status().code(), Code::not_found);
+  EXPECT_EQ(rig.simple(PageOp::Kind::exist, 1).code(), Code::not_found);
+  EXPECT_TRUE(rig.get(2).ok());
+  ASSERT_NO_FATAL_FAILURE(rig.reopen());
+  EXPECT_EQ(rig.get(1).status().code(), Code::not_found);
+  EXPECT_TRUE(rig.get(2).ok());
+  EXPECT_TRUE(rig.put(1, 2, 100, PageOp::Condition::if_absent).ok());
+}
+
+TEST_P(PageStoreTest, ListsEveryKeyOnceInAnOrderThatResumes) {
+  std::set<std::string> stored;
+  for (std::uint64_t i = 0; i < 300; ++i) {
+    ASSERT_TRUE(rig.put(i, 1, 10).ok());
+    const Key key = key_of(i);
+    stored.insert(text_of(key));
+  }
+  std::vector<Key> all;
+  for (Key after;;) {
+    const auto some = rig.list(after, 7);
+    ASSERT_TRUE(some.ok()) << some.status().describe();
+    all.insert(all.end(), some->begin(), some->end());
+    if (some->size() < 7) break;
+    after = some->back();
+  }
+  EXPECT_EQ(all.size(), 300u);
+  std::set<std::string> listed;
+  for (const Key& key : all) listed.insert(text_of(key));
+  EXPECT_EQ(listed, stored);
+}
+
+// Random operations beside a map. In cache mode a page may be absent; it is never older or wrong.
+class ModelTest : public ::testing::TestWithParam<VolumeMode> {};
+INSTANTIATE_TEST_SUITE_P(Modes, ModelTest, ::testing::Values(VolumeMode::cache, VolumeMode::store),
+                         [](const auto& mode) {
+                           return mode.param == VolumeMode::cache ? "cache" : "store";
+                         });
+
+struct Expected {
+  std::uint64_t version = 0;
+  std::size_t bytes = 0;
+};
+
+TEST_P(ModelTest, AgreesWithAMap) {
+  const char* env = std::getenv("FURROW_SEED");
+  const std::uint64_t seed = env != nullptr ? std::strtoull(env, nullptr, 0) : 20261121;
+  std::printf("seed %lu (FURROW_SEED)\n", seed);
+  std::mt19937_64 random(seed);
+  Rig rig(kSmall);
+  ASSERT_NO_FATAL_FAILURE(rig.make(volume(GetParam())));
+  const bool cache = GetParam() == VolumeMode::cache;
+  constexpr std::uint64_t kKeys = 400;
+  std::map<std::uint64_t, Expected> model;
+  std::uint64_t present = 0, checked = 0, resets = 0;
+  for (std::uint64_t step = 1; step <= 12000; ++step) {
+    const std::uint64_t key = random() % kKeys;
+    switch (random() % 10) {
+      case 0:
+      case 1:
+      case 2:
+      case 3: {
+        const std::size_t bytes = 1 + random() % (random() % 8 == 0 ? 131072 : 20000);
+        const Status status = rig.put(key, step, bytes);
+        if (status.ok()) {
+          model[key] = {step, bytes};
+        } else {
+          ASSERT_EQ(status.code(), Code::no_space) << status.describe();
+          ASSERT_FALSE(cache);
+        }
+        break;
+      }
+      case 4: {
+        const Status status = rig.simple(PageOp::Kind::remove, key);
+        if (status.ok()) {
+          ASSERT_TRUE(model.erase(key) == 1) << "removed what was not there";
+        } else {
+          ASSERT_EQ(status.code(), Code::not_found) << status.describe();
+          ASSERT_TRUE(cache || !model.contains(key)) << "key " << key << " lost at step " << step;
+          model.erase(key);
+        }
+        break;
+      }
+      default: {
+        const auto page = rig.get(key);
+        const auto expected = model.find(key);
+        ++checked;
+        if (page.ok()) {
+          ++present;
+          ASSERT_NE(expected, model.end()) << "key " << key << " came back at step " << step;
+          ASSERT_EQ(*page, content(key, expected->second.version, expected->second.bytes))
+              << "key " << key << " at step " << step;
+        } else {
+          ASSERT_EQ(page.status().code(), Code::not_found) << page.status().describe();
+          ASSERT_TRUE(cache || expected == model.end()) << "key " << key << " lost at " << step;
+        }
+      }
+    }
+    if (step % 1500 == 0) {
+      resets += rig.store->stats().zones_reset;  // counted since the last open
+      ASSERT_NO_FATAL_FAILURE(rig.reopen());
+    }
+  }
+  // The test means little if nearly nothing was there to be compared.
+  EXPECT_GT(present * 4, checked);
+  const VolumeUsage usage = rig.store->usage();
+  EXPECT_LE(usage.zones, usage.quota_zones);
+  if (!cache) {
+    EXPECT_EQ(usage.pages, model.size());
+    std::uint64_t bytes = 0;
+    for (const auto& [key, expected] : model) bytes += expected.bytes;
+    EXPECT_EQ(usage.live_bytes, bytes);
+    EXPECT_GT(resets, 5u) << "collection hardly ran";
+  }
+  EXPECT_EQ(rig.store->stats().corrupt_pages, 0u);
+}
+
+}  // namespace
+}  // namespace furrow::testing

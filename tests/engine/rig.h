@@ -1,0 +1,156 @@
+// Rig: a pool with one volume on a device, all on the calling thread, for tests. The device
+// outlives the pool, so a test can close or drop the pool and open it again.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "engine/pool.h"
+#include "zone/aligned_buffer.h"
+#include "zone/event_loop.h"
+
+namespace furrow::testing {
+
+// Bytes that belong to (key, version): equal only when the same page comes back.
+inline std::vector<std::byte> content(std::uint64_t key, std::uint64_t version, std::size_t bytes) {
+  std::vector<std::byte> page(bytes);
+  std::uint64_t word = key * 0x9E3779B97F4A7C15u + version * 0xC2B2AE3D27D4EB4Fu + bytes;
+  for (std::size_t i = 0; i < bytes; ++i) {
+    if (i % 8 == 0) word = word * 6364136223846793005u + 1442695040888963407u;
+    page[i] = static_cast<std::byte>(word >> (8 * (i % 8)));
+  }
+  return page;
+}
+
+inline Key key_of(std::uint64_t number) {
+  // Lengths differ, so that keys of all sizes are stored.
+  std::array<std::byte, 16> bytes{};
+  std::memcpy(bytes.data(), &number, 8);
+  return Key::from(std::span<const std::byte>(bytes.data(), 8 + number % 9));
+}
+
+class Rig {
+ public:
+  explicit Rig(std::string device_uri) : uri_(std::move(device_uri)) {}
+  ~Rig() { close(); }
+
+  void open_device() {
+    Result<std::unique_ptr<ZonedDevice>> opened = furrow::open_device(uri_, Access::exclusive);
+    ASSERT_TRUE(opened.ok()) << opened.status().describe();
+    device = std::move(*opened);
+  }
+  void make(const VolumeOptions& options) {
+    if (device == nullptr) open_device();
+    ASSERT_TRUE(Pool::format(*device, "test", loop).ok());
+    ASSERT_NO_FATAL_FAILURE(open());
+    const Result<PageStore*> made = pool->create_volume(options);
+    ASSERT_TRUE(made.ok()) << made.status().describe();
+    store = *made;
+  }
+  void open(bool read_only = false) {
+    Pool::OpenOptions options;
+    options.read_only = read_only;
+    options.recovery_threads = 2;
+    Result<std::unique_ptr<Pool>> opened = Pool::open(*device, loop, options);
+    ASSERT_TRUE(opened.ok()) << opened.status().describe();
+    pool = std::move(*opened);
+    Result<std::unique_ptr<PageSession>> made = pool->create_session(loop, 64);
+    ASSERT_TRUE(made.ok()) << made.status().describe();
+    session = std::move(*made);
+    const auto stores = pool->stores();
+    store = stores.empty() ? nullptr : stores[0];
+  }
+  void close() {
+    session.reset();
+    if (!pool) return;
+    while (!pool->quiesce()) loop.run_once();
+    pool.reset();
+    store = nullptr;
+  }
+  void reopen() {
+    close();
+    ASSERT_NO_FATAL_FAILURE(open());
+  }
+
+  // Submits; done by wait().
+  void submit(PageOp& op) {
+    ++running_;
+    op.context = this;
+    op.on_result = nullptr;
+    op.on_released = [](PageOp& done) { --static_cast<Rig*>(done.context)->running_; };
+    session->submit(*store, op);
+  }
+  void wait() {
+    while (running_ != 0) loop.run_once();
+  }
+  Status run(PageOp& op) {
+    submit(op);
+    wait();
+    return op.status;
+  }
+  // Turns without new work, so that background work comes to rest.
+  void settle(unsigned turns = 2000) {
+    for (unsigned i = 0; i < turns; ++i) loop.run_once();
+  }
+
+  Status put(std::uint64_t number, std::uint64_t version, std::size_t bytes,
+             PageOp::Condition condition = PageOp::Condition::always) {
+    PageOp op;
+    op.kind = PageOp::Kind::put;
+    op.key = key_of(number);
+    op.condition = condition;
+    AlignedBuffer page((bytes + 4095) / 4096 * 4096);
+    const auto bytes_of = content(number, version, bytes);
+    std::memcpy(page.data(), bytes_of.data(), bytes);
+    op.data = page.data();
+    op.length = static_cast<std::uint32_t>(bytes);
+    op.capacity = static_cast<std::uint32_t>(page.size());
+    return run(op);
+  }
+  Result<std::vector<std::byte>> get(std::uint64_t number, std::uint32_t capacity = 128 << 10) {
+    PageOp op;
+    op.kind = PageOp::Kind::get;
+    op.key = key_of(number);
+    AlignedBuffer page(capacity);
+    op.data = page.data();
+    op.capacity = capacity;
+    const Status status = run(op);
+    if (!status.ok()) return status;
+    return std::vector<std::byte>(page.data(), page.data() + std::min(op.length, capacity));
+  }
+  Status simple(PageOp::Kind kind, std::uint64_t number) {
+    PageOp op;
+    op.kind = kind;
+    op.key = key_of(number);
+    return run(op);
+  }
+  Result<std::vector<Key>> list(const Key& after, std::uint32_t keys_max) {
+    std::vector<Key> keys(keys_max);
+    PageOp op;
+    op.kind = PageOp::Kind::list;
+    op.key = after;
+    op.keys = keys.data();
+    op.keys_max = keys_max;
+    const Status status = run(op);
+    if (!status.ok()) return status;
+    keys.resize(op.keys_count);
+    return keys;
+  }
+
+  EventLoop loop{EventLoop::Options{50, 1}};
+  std::unique_ptr<ZonedDevice> device;
+  std::unique_ptr<Pool> pool;
+  std::unique_ptr<PageSession> session;
+  PageStore* store = nullptr;
+
+ private:
+  std::string uri_;
+  unsigned running_ = 0;
+};
+
+}  // namespace furrow::testing
