@@ -40,6 +40,7 @@ class RingScan {
   Status scan_zone(const ZoneInfo& info);
   std::uint64_t visit(ZoneReader& reader, ZoneId zone, std::uint64_t at);
   void note_damage(ZoneId zone, const std::vector<std::uint64_t>& bad_lbas);
+  bool is_torn_roll(std::uint64_t number) const;
   std::optional<std::vector<std::uint64_t>> chain_to(std::uint64_t number) const;
   bool follow(const std::vector<std::uint64_t>& chain);
   bool apply_journal(std::uint64_t number, std::uint64_t from,
@@ -243,12 +244,23 @@ bool RingScan::follow(const std::vector<std::uint64_t>& chain) {
   return true;
 }
 
+// Of a roll that a power cut ended, record 0 may be all that survived, in a zone whose write
+// pointer is still that of its earlier life. Had the roll been acknowledged, the write pointer
+// would be behind what it wrote.
+bool RingScan::is_torn_roll(std::uint64_t number) const {
+  const Journal& records = journal(number);
+  if (checkpoints_.contains(number) || records.size() != 1) return false;
+  const auto& [index, entry] = *records.begin();
+  return index == 0 && zones_[entry.zone.value].written_lbas != entry.end_lba;
+}
+
 Status RingScan::resolve() {
   std::vector<std::uint64_t> numbers;
   for (const auto& [number, found] : checkpoints_) numbers.push_back(number);
   for (const auto& [number, found] : journals_) numbers.push_back(number);
   std::ranges::sort(numbers, std::greater());
   for (const std::uint64_t number : numbers) {
+    if (is_torn_roll(number)) continue;
     const auto chain = chain_to(number);
     if (chain) {
       contents_.incomplete |= !follow(*chain);
@@ -386,7 +398,9 @@ bool ZoneReader::is_unused_from(std::uint64_t at) {
 }
 
 std::uint64_t checkpoint_lbas_max(const Geometry& geometry) {
-  return std::min(geometry.zone_capacity_lbas / 2, kCheckpointBytesMax / geometry.lba_bytes);
+  const std::uint64_t half =
+      (geometry.zone_capacity_lbas - std::min<std::uint64_t>(geometry.zone_capacity_lbas, 4)) / 2;
+  return std::min(half, kCheckpointBytesMax / geometry.lba_bytes);
 }
 
 Result<RingContents> read_ring(ZonedDevice& device, IoQueue& queue) {

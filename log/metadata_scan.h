@@ -15,7 +15,7 @@
 namespace furrow {
 
 constexpr std::uint64_t kCheckpointBytesMax = 64 << 20;
-// A checkpoint takes half a zone at most.
+// Two checkpoints, each with its superblock and record 0, fit a zone: one may be a repair.
 std::uint64_t checkpoint_lbas_max(const Geometry& geometry);
 
 struct RingContents {
