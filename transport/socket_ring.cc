@@ -115,7 +115,7 @@ unsigned SocketRing::run_deferred() {
 }
 
 void SocketRing::enter() {
-  ++system_calls_;
+  system_calls_.store(system_calls() + 1, std::memory_order_relaxed);
   const int result = io_uring_submit_and_get_events(&ring_);
   // A shortage (EAGAIN, EBUSY, ENOMEM) or a signal passes: what was not taken stays in the ring for
   // the next turn.

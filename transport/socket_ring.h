@@ -9,6 +9,7 @@
 #include <liburing.h>
 #include <sys/socket.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -54,7 +55,9 @@ class SocketRing final : public Poller {
   int wake_fd() const override { return ring_.ring_fd; }
   bool busy() const override { return in_flight_ != 0; }
 
-  std::uint64_t system_calls() const { return system_calls_; }
+  std::uint64_t system_calls() const {  // any thread
+    return system_calls_.load(std::memory_order_relaxed);
+  }
 
  private:
   SocketRing() = default;
@@ -69,7 +72,7 @@ class SocketRing final : public Poller {
   Deferred* first_deferred_ = nullptr;
   Deferred** last_deferred_ = &first_deferred_;
   std::uint64_t in_flight_ = 0;
-  std::uint64_t system_calls_ = 0;
+  std::atomic<std::uint64_t> system_calls_{0};  // written by the ring's thread only
 };
 
 }  // namespace furrow::transport

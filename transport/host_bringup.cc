@@ -1,0 +1,274 @@
+// The steps that bring a controller up: what each sends, and what its answer leads to.
+#include <algorithm>
+#include <cstring>
+
+#include "transport/host_controller.h"
+#include "transport/nvme.h"
+
+namespace furrow::transport {
+
+namespace {
+
+constexpr std::uint64_t kCstsAgainNs = 5'000'000;
+constexpr std::uint32_t kIoReceiveBytes = 65536;
+constexpr std::uint32_t kTransferBytesLimit = 4u << 20;  // what MDTS = 0 ("no limit") means to us
+constexpr std::uint32_t kDiscoveryEntries = 64;
+
+Status protocol(const char* hint) { return Status(Code::protocol, Origin::transport, hint); }
+
+Status connect_failure(std::uint16_t status) {
+  switch (status) {
+    case nvme::sc::kConnectInvalidHost:
+      return Status(Code::permission, Origin::transport,
+                    "the target does not allow this host NQN; add it with --allow", 0, status);
+    case nvme::sc::kConnectInvalidParameters:
+      return Status(Code::not_found, Origin::transport,
+                    "the target has no subsystem with this NQN (or refuses the queue's size)", 0,
+                    status);
+    case nvme::sc::kControllerBusy:
+      return Status(Code::busy, Origin::transport, "the target takes no more connections now", 0,
+                    status);
+    default:
+      return Status(Code::io_error, Origin::transport, "the target refused to connect", 0, status);
+  }
+}
+
+template <std::size_t N>
+void put_text(char (&field)[N], const std::string& text) {
+  std::memcpy(field, text.data(), std::min(text.size(), N - 1));
+}
+
+}  // namespace
+
+std::uint32_t HostController::io_entries() const {
+  const auto mqes = static_cast<std::uint32_t>(facts_.cap & 0xffff) + 1;
+  return std::clamp(std::min(options_.queue_entries, mqes), 2u, HostQueue::kEntriesMax);
+}
+
+void HostController::on_ready(HostQueue& queue) {
+  if (step_ == Step::down) return;
+  run(&queue == queues_[0].get() ? Step::connect_admin : Step::connect_io);
+}
+
+void HostController::run(Step step) {
+  step_ = step;
+  switch (step) {
+    case Step::connect_admin:
+      return send_connect(*queues_[0], 0, 32);
+    case Step::read_cap:
+      return get_property(nvme::property::kCap, true);
+    case Step::enable: {
+      nvme::Sqe sqe;
+      sqe.opc = nvme::opcode::kFabrics;
+      sqe.nsid = nvme::fabrics::kPropertySet;
+      sqe.cdw11 = nvme::property::kCc;
+      const std::uint32_t css = (facts_.cap & nvme::kCapCssAll) != 0         ? nvme::kCssAll
+                                : (facts_.cap & nvme::kCapCssAdminOnly) != 0 ? nvme::kCssAdminOnly
+                                                                             : nvme::kCssNvm;
+      sqe.cdw12 = nvme::kCcEnable | css << nvme::kCcCssShift | 6u << nvme::kCcIosqesShift |
+                  4u << nvme::kCcIocqesShift;
+      return send(*queues_[0], sqe, HostCommand::Direction::none, 0);
+    }
+    case Step::read_csts:
+      return get_property(nvme::property::kCsts, false);
+    case Step::read_vs:
+      return get_property(nvme::property::kVs, false);
+    case Step::identify:
+      return send_identify(0, 0x01, 0);
+    case Step::set_queues: {
+      nvme::Sqe sqe;
+      sqe.opc = nvme::admin::kSetFeatures;
+      sqe.cdw10 = nvme::fid::kQueues;
+      sqe.cdw11 = (options_.io_queues - 1u) | (options_.io_queues - 1u) << 16;
+      return send(*queues_[0], sqe, HostCommand::Direction::none, 0);
+    }
+    case Step::open_io: {
+      const Status opened = open_queue(io_entries(), facts_.in_capsule_bytes, kIoReceiveBytes);
+      return opened.ok() ? void() : fail(opened);
+    }
+    case Step::connect_io:
+      return send_connect(*queues_.back(), static_cast<std::uint16_t>(queues_.size() - 1),
+                          io_entries());
+    case Step::identify_namespace:
+      return send_identify(options_.nsid, 0x05, nvme::csi::kKv);
+    case Step::ask_missing_keys: {
+      nvme::Sqe sqe;
+      sqe.opc = nvme::admin::kSetFeatures;
+      sqe.nsid = options_.nsid;
+      sqe.cdw10 = nvme::fid::kKvConfig;
+      sqe.cdw11 = 1;  // EDNEK: Delete says when the key was not there
+      return send(*queues_[0], sqe, HostCommand::Direction::none, 0);
+    }
+    case Step::read_discovery_log:
+      return send_discovery_log();
+    case Step::up:
+      set_due(std::max(options_.keep_alive_ms / 2, 1u) * std::uint64_t{1'000'000});
+      return owner_.on_up();
+    case Step::open_admin:
+    case Step::down:
+      return;
+  }
+}
+
+void HostController::send(HostQueue& queue, const nvme::Sqe& sqe, HostCommand::Direction direction,
+                          std::uint32_t data_bytes) {
+  HostCommand* command = queue.take();
+  if (command == nullptr) return fail(Status(Code::aborted, Origin::transport, "queue lost"));
+  const std::uint16_t cid = command->sqe.cid;
+  command->sqe = sqe;
+  command->sqe.cid = cid;
+  command->direction = direction;
+  command->data = data_.data();
+  command->data_bytes = data_bytes;
+  command->context = this;
+  command->done = [](HostCommand& done, Status status) {
+    static_cast<HostController*>(done.context)->on_answer(done, status);
+  };
+  queue.submit(*command);
+}
+
+void HostController::get_property(std::uint32_t offset, bool wide) {
+  nvme::Sqe sqe;
+  sqe.opc = nvme::opcode::kFabrics;
+  sqe.nsid = nvme::fabrics::kPropertyGet;
+  sqe.cdw10 = wide ? 1 : 0;
+  sqe.cdw11 = offset;
+  send(*queues_[0], sqe, HostCommand::Direction::none, 0);
+}
+
+void HostController::send_connect(HostQueue& queue, std::uint16_t qid, std::uint32_t entries) {
+  nvme::ConnectData connect;
+  std::memcpy(connect.hostid, options_.host_id.data(), sizeof connect.hostid);
+  connect.cntlid = qid == 0 ? nvme::kCntlidDynamic : facts_.cntlid;
+  put_text(connect.subnqn, options_.subsystem_nqn);
+  put_text(connect.hostnqn, options_.host_nqn);
+  std::memcpy(data_.data(), &connect, sizeof connect);
+  nvme::Sqe sqe;
+  sqe.opc = nvme::opcode::kFabrics;
+  sqe.nsid = nvme::fabrics::kConnect;
+  sqe.cdw10 = std::uint32_t{qid} << 16;
+  sqe.cdw11 = (entries - 1) | std::uint32_t{nvme::kCattrNoFlowControl} << 16;
+  if (qid == 0) sqe.cdw12 = options_.keep_alive_ms;
+  send(queue, sqe, HostCommand::Direction::to_target, sizeof connect);
+}
+
+void HostController::send_identify(std::uint32_t nsid, std::uint8_t cns, std::uint8_t csi) {
+  nvme::Sqe sqe;
+  sqe.opc = nvme::admin::kIdentify;
+  sqe.nsid = nsid;
+  sqe.cdw10 = cns;
+  sqe.cdw11 = std::uint32_t{csi} << 24;
+  send(*queues_[0], sqe, HostCommand::Direction::from_target, 4096);
+}
+
+void HostController::send_discovery_log() {
+  const std::uint32_t bytes = (1 + kDiscoveryEntries) * sizeof(nvme::DiscoveryLogEntry);
+  data_.assign(bytes, std::byte{0});
+  const std::uint32_t dwords = bytes / 4 - 1;
+  nvme::Sqe sqe;
+  sqe.opc = nvme::admin::kGetLogPage;
+  sqe.cdw10 = nvme::lid::kDiscovery | (dwords & 0xffff) << 16;
+  sqe.cdw11 = dwords >> 16;
+  send(*queues_[0], sqe, HostCommand::Direction::from_target, bytes);
+}
+
+void HostController::on_answer(HostCommand& command, const Status& status) {
+  if (step_ == Step::down || step_ == Step::up) return;
+  if (!status.ok()) return fail(status);
+  const std::uint16_t code = command.cqe.sct_sc();
+  if (code == nvme::sc::kSuccess) return after(step_, command.cqe);
+  if (step_ == Step::connect_admin || step_ == Step::connect_io) {
+    return fail(connect_failure(code));
+  }
+  if (step_ == Step::ask_missing_keys) return run(Step::up);  // an optional feature
+  if (step_ == Step::identify_namespace) {
+    return fail(Status(Code::not_found, Origin::transport,
+                       "the subsystem has no KV namespace with this NSID", 0, code));
+  }
+  fail(Status(Code::io_error, Origin::transport, "the target failed a command of the bring-up", 0,
+              code));
+}
+
+void HostController::after(Step step, const nvme::Cqe& cqe) {
+  switch (step) {
+    case Step::connect_admin:
+      facts_.cntlid = static_cast<std::uint16_t>(cqe.dw0);
+      return run(Step::read_cap);
+    case Step::read_cap:
+      facts_.cap = cqe.dw0 | std::uint64_t{cqe.dw1} << 32;
+      return run(Step::enable);
+    case Step::enable:
+      return run(Step::read_csts);
+    case Step::read_csts:
+      if ((cqe.dw0 & nvme::kCstsFatal) != 0) return fail(protocol("the controller has failed"));
+      if ((cqe.dw0 & nvme::kCstsReady) == 0) return set_due(kCstsAgainNs);
+      return run(Step::read_vs);
+    case Step::read_vs:
+      facts_.vs = cqe.dw0;
+      return run(options_.discovery ? Step::read_discovery_log : Step::identify);
+    case Step::identify:
+      return take_identify();
+    case Step::set_queues: {
+      const std::uint32_t granted = std::min(cqe.dw0 & 0xffff, cqe.dw0 >> 16) + 1;
+      io_queues_ = static_cast<std::uint16_t>(std::min<std::uint32_t>(granted, options_.io_queues));
+      return run(Step::open_io);
+    }
+    case Step::connect_io:
+      return run(queues_.size() - 1 < io_queues_ ? Step::open_io : Step::identify_namespace);
+    case Step::identify_namespace:
+      return take_namespace();
+    case Step::ask_missing_keys:
+      return run(Step::up);
+    case Step::read_discovery_log:
+      return take_discovery_log();
+    default:
+      return;
+  }
+}
+
+void HostController::take_identify() {
+  nvme::IdentifyController identify;
+  std::memcpy(&identify, data_.data(), sizeof identify);
+  if (identify.ioccsz < 4 || identify.iorcsz < 1 || identify.icdoff != 0) {
+    return fail(protocol("the controller's capsule sizes are impossible (IOCCSZ, IORCSZ, ICDOFF)"));
+  }
+  const std::uint64_t capsule = std::uint64_t{identify.ioccsz} * 16 - sizeof(nvme::Sqe);
+  facts_.in_capsule_bytes =
+      static_cast<std::uint32_t>(std::min<std::uint64_t>(capsule, kTransferBytesLimit));
+  const auto page_shift = 12 + static_cast<unsigned>(facts_.cap >> 48 & 15);  // CAP.MPSMIN
+  const unsigned shift = page_shift + identify.mdts;
+  facts_.transfer_bytes_max = identify.mdts == 0 || shift >= 22 ? kTransferBytesLimit : 1u << shift;
+  run(Step::set_queues);
+}
+
+void HostController::take_namespace() {
+  nvme::IdentifyNamespaceKv identify;
+  std::memcpy(&identify, data_.data(), sizeof identify);
+  if (identify.nsze == 0) {  // all zeroes: allocated to nobody
+    return fail(Status(Code::not_found, Origin::transport,
+                       "the subsystem has no active KV namespace with this NSID"));
+  }
+  const nvme::KvFormat& format = identify.kvf[identify.kvfc & 15];
+  const std::uint32_t longest = format.vml == 0 ? kTransferBytesLimit : format.vml;
+  facts_.value_bytes_max = std::min(longest, facts_.transfer_bytes_max);
+  run(Step::ask_missing_keys);
+}
+
+void HostController::take_discovery_log() {
+  nvme::DiscoveryLogHeader header;
+  std::memcpy(&header, data_.data(), sizeof header);
+  const std::uint64_t records = std::min<std::uint64_t>(header.numrec, kDiscoveryEntries);
+  for (std::uint64_t i = 0; i < records; ++i) {
+    nvme::DiscoveryLogEntry entry;
+    std::memcpy(&entry, data_.data() + (i + 1) * sizeof entry, sizeof entry);
+    if (entry.trtype != nvme::kTrtypeTcp || entry.subtype != nvme::kSubtypeNvm) continue;
+    const std::string nqn(entry.subnqn, strnlen(entry.subnqn, sizeof entry.subnqn - 1));
+    if (std::find(facts_.subsystems.begin(), facts_.subsystems.end(), nqn) ==
+        facts_.subsystems.end()) {
+      facts_.subsystems.push_back(nqn);
+    }
+  }
+  run(Step::up);
+}
+
+}  // namespace furrow::transport

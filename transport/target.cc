@@ -1,0 +1,249 @@
+#include "transport/target.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <thread>
+#include <utility>
+
+#include "transport/subsystem.h"
+#include "transport/tcp_listener.h"
+#include "transport/tcp_reactor.h"
+#include "zone/check.h"
+
+namespace furrow::transport {
+
+namespace {
+
+constexpr std::uint64_t kNsPerMs = 1'000'000;
+constexpr std::uint64_t kIdleCheckNs = kNsPerMs;
+constexpr unsigned kCoresMax = 256;
+
+// Control plane only: it allocates.
+void post(Executor& executor, std::function<void()> function) {
+  struct Call : Task {
+    std::function<void()> function;
+  };
+  auto* call = new Call;
+  call->function = std::move(function);
+  call->run = [](Task& task) {
+    const std::unique_ptr<Call> self(static_cast<Call*>(&task));
+    self->function();
+  };
+  executor.post(*call);
+}
+
+// One core's share of the target. The first runs on the home loop, the others on their own thread.
+struct Reactor {
+  struct IdleTimer : Timer {
+    Reactor* self;
+  };
+
+  // Ends all connections; `done` is called on this reactor when its controller logic is idle too.
+  void drain(std::function<void()> done_call) {
+    done = std::move(done_call);
+    idle_timer.self = this;
+    idle_timer.fire = [](Timer& timer) { static_cast<IdleTimer&>(timer).self->check_idle(); };
+    tcp->drain([this] { check_idle(); });
+  }
+  void check_idle() {
+    if (handler->idle()) return done();
+    loop->start(idle_timer, kIdleCheckNs);
+  }
+
+  std::unique_ptr<EventLoop> own_loop;
+  EventLoop* loop = nullptr;
+  std::unique_ptr<SubsystemReactor> handler;
+  std::unique_ptr<TcpReactor> tcp;
+  std::thread thread;
+  IdleTimer idle_timer{};
+  std::function<void()> done;
+};
+
+class TargetImpl final : public Target {
+ public:
+  TargetImpl(EventLoop& home, const TargetOptions& options) : home_(home), options_(options) {}
+  ~TargetImpl() override;
+  Status start(Pool& pool);
+
+  std::uint16_t port() const override { return listener_->port(); }
+  const std::string& subsystem_nqn() const override { return subsystem_->nqn(); }
+  void stop(std::uint32_t drain_ms, std::function<void()> stopped) override;
+  TargetStats stats() const override;
+  void namespaces_changed() override { subsystem_->namespaces_changed(); }
+
+ private:
+  struct CutTimer : Timer {
+    TargetImpl* self;
+  };
+
+  Status make_reactors();
+  void accepted(int fd, std::string peer);
+  void part_stopped();
+  void cut();
+  void join();
+
+  EventLoop& home_;
+  const TargetOptions options_;
+  TcpLimits limits_;
+  ConnectionBudget budget_;
+  std::unique_ptr<TcpListener> listener_;
+  std::unique_ptr<Subsystem> subsystem_;
+  std::vector<std::unique_ptr<Reactor>> reactors_;
+  std::size_t next_reactor_ = 0;
+  std::atomic<std::uint64_t> accepted_{0}, refused_{0};
+  CutTimer cut_timer_{};
+  std::size_t parts_running_ = 0;  // while stopping: the listener, the reactors, cuts
+  std::function<void()> stopped_;
+};
+
+Status TargetImpl::start(Pool& pool) {
+  if (options_.cores == 0 || options_.cores > kCoresMax) {
+    return Status(Code::invalid_argument, Origin::transport, "cores must be from 1 to 256");
+  }
+  if (options_.connections_max == 0) {
+    return Status(Code::invalid_argument, Origin::transport, "connections_max must not be 0");
+  }
+  // First of all: a port that is taken is the likeliest trouble.
+  auto listener = TcpListener::open(options_.listen_host, options_.listen_port);
+  if (!listener) return listener.status();
+  listener_ = std::move(*listener);
+
+  SubsystemOptions subsystem;
+  subsystem.nqn = options_.subsystem_nqn;
+  subsystem.allowed_hosts = options_.allowed_hosts;
+  subsystem.in_capsule_bytes = options_.in_capsule_bytes;
+  subsystem.transfer_bytes_max = options_.transfer_bytes_max;
+  subsystem.io_queue_entries_max = options_.io_queue_entries_max;
+  auto made = Subsystem::create(pool, home_, subsystem);
+  if (!made) return made.status();
+  subsystem_ = std::move(*made);
+  limits_.in_capsule_bytes = subsystem_->options().in_capsule_bytes;
+  limits_.h2c_data_bytes = subsystem_->options().transfer_bytes_max;
+  budget_.connections_max = options_.connections_max;
+  budget_.setting_up_max = std::max(options_.connections_max / 4, 16u);
+
+  if (const Status status = make_reactors(); !status.ok()) return status;
+  listener_->start(reactors_[0]->tcp->ring(), home_,
+                   [this](int fd, std::string peer) { accepted(fd, std::move(peer)); });
+  subsystem_->add_port(listener_->address(), listener_->port());
+  for (auto& reactor : reactors_) {
+    if (reactor->own_loop == nullptr) continue;
+    reactor->thread = std::thread([loop = reactor->loop] { loop->run(); });
+  }
+  return Status();
+}
+
+Status TargetImpl::make_reactors() {
+  for (unsigned core = 0; core < options_.cores; ++core) {
+    auto reactor = std::make_unique<Reactor>();
+    if (core != 0) {
+      EventLoop::Options loop;
+      loop.spin_us = options_.spin_us;
+      reactor->own_loop = std::make_unique<EventLoop>(loop);
+    }
+    reactor->loop = core == 0 ? &home_ : reactor->own_loop.get();
+    auto handler = subsystem_->create_reactor(*reactor->loop);
+    if (!handler) return handler.status();
+    reactor->handler = std::move(*handler);
+    auto tcp = TcpReactor::create(*reactor->loop, *reactor->handler, limits_, budget_);
+    if (!tcp) return tcp.status();
+    reactor->tcp = std::move(*tcp);
+    reactors_.push_back(std::move(reactor));
+  }
+  return Status();
+}
+
+TargetImpl::~TargetImpl() {
+  join();
+  home_.stop(cut_timer_);
+  listener_.reset();
+  for (auto& reactor : reactors_) {
+    reactor->tcp.reset();
+    reactor->handler.reset();
+  }
+  subsystem_.reset();
+}
+
+// A host opens its queues one after the other: round-robin spreads them over the reactors.
+void TargetImpl::accepted(int fd, std::string peer) {
+  if (!budget_.take()) {
+    ++refused_;
+    close(fd);
+    return;
+  }
+  ++accepted_;
+  Reactor& reactor = *reactors_[next_reactor_];
+  next_reactor_ = (next_reactor_ + 1) % reactors_.size();
+  if (reactor.loop == &home_) return reactor.tcp->adopt(fd, std::move(peer));
+  post(*reactor.loop, [&reactor, fd, peer] { reactor.tcp->adopt(fd, peer); });
+}
+
+void TargetImpl::stop(std::uint32_t drain_ms, std::function<void()> stopped) {
+  FURROW_CHECK(!stopped_);
+  stopped_ = std::move(stopped);
+  parts_running_ = 1 + reactors_.size();
+  subsystem_->remove_port(listener_->address(), listener_->port());
+  subsystem_->refuse_connects();
+  cut_timer_.self = this;
+  cut_timer_.fire = [](Timer& timer) { static_cast<CutTimer&>(timer).self->cut(); };
+  home_.start(cut_timer_, drain_ms * kNsPerMs);
+  listener_->stop([this] { post(home_, [this] { part_stopped(); }); });
+  for (auto& held : reactors_) {
+    Reactor& reactor = *held;
+    post(*reactor.loop,
+         [this, &reactor] { reactor.drain([this] { post(home_, [this] { part_stopped(); }); }); });
+  }
+}
+
+void TargetImpl::cut() {
+  for (auto& held : reactors_) {
+    Reactor& reactor = *held;
+    ++parts_running_;  // no task may be left in a loop that ends
+    post(*reactor.loop, [this, &reactor] {
+      reactor.tcp->cut();
+      post(home_, [this] { part_stopped(); });
+    });
+  }
+}
+
+void TargetImpl::part_stopped() {
+  if (--parts_running_ != 0) return;
+  home_.stop(cut_timer_);
+  join();
+  post(home_, std::move(stopped_));  // it may destroy this
+}
+
+void TargetImpl::join() {
+  for (auto& reactor : reactors_) {
+    if (!reactor->thread.joinable()) continue;
+    reactor->loop->stop_running();
+    reactor->thread.join();
+  }
+}
+
+TargetStats TargetImpl::stats() const {
+  TargetStats stats;
+  stats.connections = budget_.connections;
+  stats.connections_accepted = accepted_;
+  stats.connections_refused = refused_;
+  for (const auto& reactor : reactors_) {
+    const TcpStats& tcp = reactor->tcp->stats();
+    stats.commands += tcp.commands;
+    stats.protocol_errors += tcp.protocol_errors;
+    stats.system_calls += reactor->tcp->system_calls();
+  }
+  stats.keep_alive_expired = subsystem_->stats().keep_alive_expired;
+  return stats;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Target>> Target::start(Pool& pool, EventLoop& home,
+                                              const TargetOptions& options) {
+  auto target = std::make_unique<TargetImpl>(home, options);
+  if (const Status status = target->start(pool); !status.ok()) return status;
+  return std::unique_ptr<Target>(std::move(target));
+}
+
+}  // namespace furrow::transport
