@@ -65,5 +65,376 @@ TEST(BringUp, AsTheLinuxHostDoesIt) {
   EXPECT_EQ(world.log(admin, nv::lid::kEffects, 4096, 0, 1)->status(), sc::kSuccess);
 }
 
+// Connect.
+
+constexpr std::uint32_t kInData = 1u << 16;
+
+void expect_invalid_parameter(const CommandPtr& connect, std::uint32_t where) {
+  EXPECT_EQ(connect->status(), sc::kConnectInvalidParameters);
+  EXPECT_EQ(connect->cqe.dw0, where);
+}
+
+TEST(Connect, WrongSubsystemNqnTellsWhereTheMistakeIs) {
+  World world;
+  ConnectOptions options;
+  options.subnqn = "nqn.2026-11.io.furrow:other";
+  const auto refused = world.connect(world.open(), options);
+  expect_invalid_parameter(refused, kInData | 256);
+  EXPECT_TRUE(refused->cqe.dnr());
+  EXPECT_EQ(world.subsystem->stats().connects_refused, 1u);
+}
+
+TEST(Connect, OnlyAllowedHostsComeIn) {
+  transport::SubsystemOptions subsystem = World::small_buffers();
+  subsystem.allowed_hosts = {"nqn.2014-08.org.example:friend"};
+  World world(subsystem);
+  const auto refused = world.connect(world.open(), {});
+  EXPECT_EQ(refused->status(), sc::kConnectInvalidHost);
+  EXPECT_TRUE(refused->cqe.dnr());
+  ConnectOptions options;
+  options.hostnqn = "nqn.2014-08.org.example:friend";
+  EXPECT_EQ(world.connect(world.open(), options)->status(), sc::kSuccess);
+}
+
+TEST(Connect, RefusesBadParameters) {
+  World world;
+  ConnectOptions options;
+  options.recfmt = 1;
+  EXPECT_EQ(world.connect(world.open(), options)->status(), sc::kIncompatibleFormat);
+  options = {};
+  options.cntlid = 1;  // the static controller model
+  expect_invalid_parameter(world.connect(world.open(), options), kInData | 16);
+  options = {};
+  options.hostnqn = "";
+  expect_invalid_parameter(world.connect(world.open(), options), kInData | 512);
+  options.hostnqn = std::string(256, 'x');  // not terminated
+  expect_invalid_parameter(world.connect(world.open(), options), kInData | 512);
+  options = {};
+  options.subnqn = std::string(256, 'x');
+  expect_invalid_parameter(world.connect(world.open(), options), kInData | 256);
+  options = {};
+  options.sqsize = 0;
+  expect_invalid_parameter(world.connect(world.open(), options), 44);
+  options.sqsize = 1024;
+  expect_invalid_parameter(world.connect(world.open(), options), 44);
+}
+
+TEST(Connect, NeedsAllOfItsData) {
+  World world;
+  nv::Sqe command = fabrics(nv::fabrics::kConnect);
+  command.sgl_type = nv::kSglInCapsule;
+  command.cdw11 = 31;
+  EXPECT_EQ(world.call(world.open(), command, Bytes(1000), 1000, true)->status(),
+            sc::kDataSglLengthInvalid);
+  EXPECT_EQ(world.call(world.open(), command, Bytes(1000), 1u << 20, true)->status(),
+            sc::kInvalidField);
+  command.sgl_address = 8;
+  EXPECT_EQ(world.call(world.open(), command, Bytes(1024), 1024, true)->status(),
+            sc::kSglOffsetInvalid);
+}
+
+TEST(Connect, LostDataIsTransientAndMayBeTriedAgain) {
+  World world;
+  FakeConnection& admin = world.open();
+  admin.pull_status = Status(Code::corrupt, Origin::transport, "data digest");
+  const auto failed = world.connect(admin, {});
+  EXPECT_EQ(failed->status(), sc::kTransientTransportError);
+  EXPECT_FALSE(failed->cqe.dnr());
+}
+
+TEST(Connect, IsTheFirstCommandOfAQueueAndNeverTwice) {
+  World world;
+  FakeConnection& early = world.open();
+  EXPECT_EQ(early.send(sqe(nv::admin::kIdentify), {}, 4096, false)->status(),
+            sc::kCommandSequenceError);
+  EXPECT_TRUE(early.close_asked);
+  world.run();
+  FakeConnection& admin = world.admin();
+  EXPECT_EQ(world.connect(admin, {})->status(), sc::kCommandSequenceError);
+  FakeConnection& io = world.io(world.last_cntlid);
+  EXPECT_EQ(world.connect(io, {})->status(), sc::kCommandSequenceError);
+}
+
+TEST(Connect, IoQueuesJoinTheirOwnHostsController) {
+  World world;
+  world.admin();
+  const std::uint16_t cntlid = world.last_cntlid;
+  ConnectOptions options;
+  options.qid = 1;
+  options.cntlid = static_cast<std::uint16_t>(cntlid + 1);
+  const auto unknown = world.connect(world.open(1), options);
+  expect_invalid_parameter(unknown, kInData | 16);
+  EXPECT_FALSE(unknown->cqe.dnr()) << "its controller may just have ended: the host starts over";
+  options.cntlid = cntlid;
+  options.hostnqn = "nqn.2014-08.org.example:other";
+  expect_invalid_parameter(world.connect(world.open(1), options), kInData | 512);
+  options = {};
+  options.qid = 1;
+  options.cntlid = cntlid;
+  options.hostid = 8;
+  expect_invalid_parameter(world.connect(world.open(1), options), kInData | 0);
+  options.hostid = 7;
+  options.qid = 65;  // 64 were granted
+  expect_invalid_parameter(world.connect(world.open(1), options), 42);
+  options.qid = 64;
+  EXPECT_EQ(world.connect(world.open(1), options)->status(), sc::kSuccess);
+}
+
+TEST(Connect, AQueueIdInUseIsRetryable) {
+  World world;
+  world.admin();
+  FakeConnection& first = world.io(world.last_cntlid, 1);
+  ConnectOptions options;
+  options.qid = 1;
+  options.cntlid = world.last_cntlid;
+  const auto busy = world.connect(world.open(0), options);
+  EXPECT_EQ(busy->status(), sc::kControllerBusy);
+  EXPECT_FALSE(busy->cqe.dnr());
+  first.disconnect();
+  world.run();
+  EXPECT_EQ(world.connect(world.open(0), options)->status(), sc::kSuccess);
+}
+
+TEST(Connect, IoQueueBeforeTheControllerIsReady) {
+  World world;
+  FakeConnection& admin = world.open();
+  ConnectOptions options;
+  options.cntlid = static_cast<std::uint16_t>(world.connect(admin, {})->cqe.dw0);
+  options.qid = 1;
+  const auto early = world.connect(world.open(1), options);
+  EXPECT_EQ(early->status(), sc::kCommandSequenceError);
+  EXPECT_FALSE(early->cqe.dnr());
+}
+
+TEST(Connect, ControllersAreBoundedAndComeBack) {
+  transport::SubsystemOptions subsystem = World::small_buffers();
+  subsystem.controllers_max = 2;
+  World world(subsystem);
+  FakeConnection& first = world.admin();
+  world.admin();
+  const auto busy = world.connect(world.open(), {});
+  EXPECT_EQ(busy->status(), sc::kControllerBusy);
+  EXPECT_FALSE(busy->cqe.dnr());
+  first.disconnect();
+  world.run();
+  EXPECT_EQ(world.connect(world.open(), {})->status(), sc::kSuccess);
+}
+
+TEST(Connect, IsRefusedWhileTheServerStops) {
+  World world;
+  world.subsystem->refuse_connects();
+  const auto busy = world.connect(world.open(), {});
+  EXPECT_EQ(busy->status(), sc::kControllerBusy);
+  EXPECT_FALSE(busy->cqe.dnr());
+}
+
+// Properties, reset, shutdown.
+
+TEST(Properties, RefusesWhatIsNotThere) {
+  World world;
+  FakeConnection& admin = world.admin();
+  nv::Sqe get = fabrics(nv::fabrics::kPropertyGet);
+  get.cdw11 = 0x30;  // AQA
+  EXPECT_EQ(world.call(admin, get)->status(), sc::kInvalidField);
+  get.cdw11 = nv::property::kCap;  // CAP has 8 bytes
+  EXPECT_EQ(world.call(admin, get)->status(), sc::kInvalidField);
+  get.cdw10 = 1;
+  get.cdw11 = nv::property::kCsts;
+  EXPECT_EQ(world.call(admin, get)->status(), sc::kInvalidField);
+  nv::Sqe set = fabrics(nv::fabrics::kPropertySet);
+  set.cdw11 = nv::property::kCsts;
+  EXPECT_EQ(world.call(admin, set)->status(), sc::kInvalidField);
+  EXPECT_EQ(world.call(admin, fabrics(0x33))->status(), sc::kInvalidOpcode);
+  EXPECT_EQ(world.call(admin, fabrics(nv::fabrics::kAuthSend))->status(), sc::kInvalidOpcode);
+}
+
+TEST(Properties, EnablesOnlyWhatCapOffers) {
+  World world;
+  FakeConnection& admin = world.open();
+  ASSERT_EQ(world.connect(admin, {})->status(), sc::kSuccess);
+  const std::uint32_t bad[] = {World::kCcOn | 1u << nv::kCcMpsShift,
+                               World::kCcOn | 1u << nv::kCcAmsShift, 1 | 1u << nv::kCcCssShift,
+                               1 | nv::kCssAll << nv::kCcCssShift | 7u << nv::kCcIosqesShift,
+                               1 | nv::kCssAll << nv::kCcCssShift | 5u << nv::kCcIocqesShift};
+  for (const std::uint32_t cc : bad) {
+    EXPECT_EQ(world.set_cc(admin, cc)->status(), sc::kInvalidField) << std::hex << cc;
+    EXPECT_EQ(world.property(admin, nv::property::kCsts), 0u);
+  }
+  EXPECT_EQ(world.identify(admin, 0x01)->status(), sc::kCommandSequenceError);
+  EXPECT_EQ(world.call(admin, sqe(nv::admin::kKeepAlive))->status(), sc::kSuccess);
+}
+
+TEST(Properties, KvNamespacesNeedTheirCommandSetEnabled) {
+  World world;
+  FakeConnection& admin = world.open();
+  const auto cntlid = static_cast<std::uint16_t>(world.connect(admin, {})->cqe.dw0);
+  ASSERT_EQ(world.set_cc(admin, 1 | nv::kCssNvm << nv::kCcCssShift)->status(), sc::kSuccess);
+  EXPECT_EQ(read<std::uint32_t>(world.identify(admin, 0x02)->in, 0), 0u);
+  FakeConnection& io = world.io(cntlid);
+  nv::Sqe exist = sqe(nv::kv::kExist, 1);
+  exist.cdw11 = 1;
+  EXPECT_EQ(world.call(io, exist)->status(), sc::kInvalidNamespaceOrFormat);
+}
+
+// Puts one operation in flight that the pool holds, on an I/O queue of the other reactor.
+CommandPtr hold_a_store(World& world, FakeConnection& io) {
+  world.pool.store(1).hold = true;
+  nv::Sqe store = sqe(nv::kv::kStore, 1);
+  store.cdw10 = 4;
+  store.cdw11 = 1;
+  store.cdw2 = 'k';
+  return world.call(io, store, bytes_of("page"), 4);
+}
+
+TEST(Reset, RdyFallsOnlyWhenTheIoQueuesAreGone) {
+  World world;
+  FakeConnection& admin = world.admin();
+  FakeConnection& io = world.io(world.last_cntlid);
+  hold_a_store(world, io);
+  EXPECT_EQ(io.in_flight(), 1u);
+  EXPECT_EQ(world.set_cc(admin, World::kCcOn & ~1u)->status(), sc::kSuccess);
+  EXPECT_TRUE(io.close_asked);
+  EXPECT_EQ(world.property(admin, nv::property::kCsts), nv::kCstsReady);
+  EXPECT_EQ(world.set_cc(admin, World::kCcOn)->status(), sc::kCommandSequenceError);
+  world.pool.store(1).hold = false;
+  world.run();
+  EXPECT_FALSE(world.alive(io));
+  EXPECT_EQ(world.property(admin, nv::property::kCsts), 0u);
+  // And up again.
+  EXPECT_EQ(world.set_cc(admin, World::kCcOn)->status(), sc::kSuccess);
+  EXPECT_EQ(world.property(admin, nv::property::kCsts), nv::kCstsReady);
+  world.io(world.last_cntlid);
+}
+
+TEST(Reset, TakesFeaturesAndEventRequestsBack) {
+  World world;
+  FakeConnection& admin = world.admin();
+  const auto event = world.call(admin, sqe(nv::admin::kAsyncEvent));
+  world.set_feature(admin, nv::fid::kVolatileWriteCache, 0);
+  world.set_cc(admin, World::kCcOn & ~1u);
+  EXPECT_EQ(event->status(), sc::kAbortedSqDeletion);
+  world.set_cc(admin, World::kCcOn);
+  EXPECT_EQ(world.get_feature(admin, nv::fid::kVolatileWriteCache)->cqe.dw0, 1u);
+}
+
+TEST(Shutdown, ShstSaysCompleteOnlyWhenTheIoQueuesAreGone) {
+  World world;
+  FakeConnection& admin = world.admin();
+  FakeConnection& io = world.io(world.last_cntlid);
+  hold_a_store(world, io);
+  world.set_cc(admin, World::kCcOn | 1u << nv::kCcShnShift);
+  EXPECT_EQ(world.property(admin, nv::property::kCsts), nv::kCstsReady | 1u << nv::kCstsShstShift);
+  world.pool.store(1).hold = false;
+  world.run();
+  EXPECT_EQ(world.property(admin, nv::property::kCsts), nv::kCstsReady | 2u << nv::kCstsShstShift);
+  ConnectOptions options;
+  options.cntlid = world.last_cntlid;
+  options.qid = 1;
+  EXPECT_EQ(world.connect(world.open(1), options)->status(), sc::kCommandSequenceError);
+  // A controller that was shut down starts again after a reset.
+  world.set_cc(admin, 0);
+  EXPECT_EQ(world.property(admin, nv::property::kCsts), 2u << nv::kCstsShstShift);
+  world.set_cc(admin, World::kCcOn);
+  EXPECT_EQ(world.property(admin, nv::property::kCsts), nv::kCstsReady);
+}
+
+TEST(Shutdown, MayComeTogetherWithDisable) {
+  World world;
+  FakeConnection& admin = world.admin();
+  world.io(world.last_cntlid);
+  world.set_cc(admin, 1u << nv::kCcShnShift);
+  EXPECT_EQ(world.property(admin, nv::property::kCsts), 2u << nv::kCstsShstShift);
+}
+
+TEST(Shutdown, AQueueThatDoesNotGoFailsTheController) {
+  World world;
+  FakeConnection& admin = world.admin();
+  FakeConnection& io = world.io(world.last_cntlid);
+  io.stuck = true;
+  world.set_cc(admin, World::kCcOn | 1u << nv::kCcShnShift);
+  // The host polls CSTS meanwhile, which is traffic.
+  for (int second = 0; second < 9; ++second) {
+    world.advance_ms(1000);
+    EXPECT_EQ(world.property(admin, nv::property::kCsts) & nv::kCstsFatal, 0u);
+  }
+  world.advance_ms(2000);
+  EXPECT_EQ(world.property(admin, nv::property::kCsts) & nv::kCstsFatal, nv::kCstsFatal);
+}
+
+TEST(Teardown, LosingTheAdminQueueEndsTheIoQueues) {
+  World world;
+  FakeConnection& admin = world.admin();
+  FakeConnection& io = world.io(world.last_cntlid, 1, 1);
+  FakeConnection& io2 = world.io(world.last_cntlid, 2, 0);
+  world.call(admin, sqe(nv::admin::kAsyncEvent));
+  hold_a_store(world, io);
+  admin.disconnect();
+  world.run();
+  EXPECT_TRUE(io.close_asked);
+  EXPECT_FALSE(world.alive(io2));
+  EXPECT_FALSE(world.alive(admin)) << "outstanding event requests must not hold it";
+  EXPECT_EQ(world.subsystem->stats().controllers, 1u) << "until its last command is done";
+  world.pool.store(1).hold = false;
+  world.run();
+  EXPECT_EQ(world.subsystem->stats().controllers, 0u);
+}
+
+TEST(Teardown, DisconnectEndsAnIoQueueOnly) {
+  World world;
+  FakeConnection& admin = world.admin();
+  FakeConnection& io = world.io(world.last_cntlid);
+  EXPECT_EQ(world.call(admin, fabrics(nv::fabrics::kDisconnect))->status(), sc::kInvalidQueueType);
+  EXPECT_EQ(world.call(io, fabrics(nv::fabrics::kPropertyGet))->status(), sc::kInvalidField);
+  const auto gone = world.call(io, fabrics(nv::fabrics::kDisconnect));
+  EXPECT_EQ(gone->status(), sc::kSuccess);
+  EXPECT_FALSE(world.alive(io));
+  world.io(world.last_cntlid);  // its id is free again
+  EXPECT_EQ(world.call(admin, sqe(nv::admin::kKeepAlive))->status(), sc::kSuccess);
+}
+
+TEST(TwoHosts, DoNotDisturbEachOther) {
+  World world;
+  ConnectOptions other;
+  other.hostnqn = "nqn.2014-08.org.example:other";
+  other.hostid = 9;
+  FakeConnection& first = world.admin();
+  const std::uint16_t first_id = world.last_cntlid;
+  FakeConnection& second = world.admin(other, 1);
+  const std::uint16_t second_id = world.last_cntlid;
+  EXPECT_NE(first_id, second_id);
+  for (std::uint16_t qid = 1; qid <= 3; ++qid) {
+    world.io(first_id, qid, qid % 2);
+    world.io(second_id, qid, (qid + 1) % 2, other);
+  }
+  first.disconnect();
+  world.run();
+  EXPECT_EQ(world.subsystem->stats().controllers, 1u);
+  EXPECT_EQ(world.call(second, sqe(nv::admin::kKeepAlive))->status(), sc::kSuccess);
+  EXPECT_EQ(world.property(second, nv::property::kCsts), nv::kCstsReady);
+}
+
+TEST(SubsystemOptions, ImpossibleOnesAreRefusedWithAHint) {
+  FakePool pool;
+  std::uint64_t clock_ns = 0;
+  FakeExecutor executor(clock_ns);
+  const auto refused = [&](auto change) {
+    transport::SubsystemOptions options;
+    change(options);
+    const auto made = transport::Subsystem::create(pool, executor, options);
+    EXPECT_FALSE(made.ok());
+    EXPECT_EQ(made.status().code(), Code::invalid_argument);
+    EXPECT_STRNE(made.status().hint(), "");
+  };
+  refused([](auto& options) { options.nqn = "pages"; });
+  refused([](auto& options) { options.nqn = "nqn." + std::string(220, 'x'); });
+  refused([](auto& options) { options.nqn = nv::kDiscoveryNqn; });
+  refused([](auto& options) { options.allowed_hosts = {"somebody"}; });
+  refused([](auto& options) { options.transfer_bytes_max = 5000; });
+  refused([](auto& options) { options.in_capsule_bytes = 100; });
+  refused([](auto& options) { options.io_queue_entries_max = 8; });
+  refused([](auto& options) { options.io_queues_max = 0; });
+  refused([](auto& options) { options.controllers_max = 0; });
+}
+
 }  // namespace
 }  // namespace furrow::test

@@ -194,7 +194,13 @@ struct ConnectOptions {
 
 class World {
  public:
-  explicit World(transport::SubsystemOptions options = {})
+  // Small by default: zeroing page buffers is most of what a test would do.
+  static transport::SubsystemOptions small_buffers() {
+    transport::SubsystemOptions options;
+    options.buffer_bytes_max = 0;  // the least of each size
+    return options;
+  }
+  explicit World(transport::SubsystemOptions options = small_buffers())
       : executors{FakeExecutor(clock_ns), FakeExecutor(clock_ns)} {
     VolumeOptions volume;
     volume.name = "pages";

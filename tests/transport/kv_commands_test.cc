@@ -1,0 +1,497 @@
+// Establishes the Key Value command set: each command's effect, every option against a present and
+// an absent key, every check and the status of every failure of the engine, List's payload, and
+// commands that wait for page buffers. How: a host without a wire on an I/O queue that lives on
+// another reactor than its admin queue, over a store that is a map and can fail on request.
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <random>
+#include <set>
+
+#include "fake_host.h"
+
+namespace furrow::test {
+namespace {
+
+// A world with an I/O queue, and commands in short.
+class Kv : public World {
+ public:
+  explicit Kv(transport::SubsystemOptions options = World::small_buffers())
+      : World(options), admin_queue(admin()), queue(io(last_cntlid)) {}
+
+  static nv::Sqe command(std::uint8_t opcode, const std::string& key, std::uint32_t cdw10 = 0,
+                         std::uint8_t options = 0, std::uint32_t nsid = 1) {
+    nv::Sqe out = sqe(opcode, nsid);
+    std::uint32_t words[4]{};
+    std::memcpy(words, key.data(), std::min<std::size_t>(key.size(), 16));
+    out.cdw2 = words[0];
+    out.cdw3 = words[1];
+    out.cdw14 = words[2];
+    out.cdw15 = words[3];
+    out.cdw10 = cdw10;
+    out.cdw11 = static_cast<std::uint32_t>(key.size()) | std::uint32_t{options} << 8;
+    out.cdw12 = 7;  // clients in the field set it: not looked at
+    return out;
+  }
+  CommandPtr store(const std::string& key, const Bytes& value, std::uint8_t options = 0) {
+    const auto length = static_cast<std::uint32_t>(value.size());
+    return call(queue, command(nv::kv::kStore, key, length, options), value, length);
+  }
+  CommandPtr retrieve(const std::string& key, std::uint32_t host_bytes, std::uint8_t options = 0) {
+    return call(queue, command(nv::kv::kRetrieve, key, host_bytes, options), {}, host_bytes);
+  }
+  CommandPtr simple(std::uint8_t opcode, const std::string& key) {
+    return call(queue, command(opcode, key));
+  }
+  CommandPtr list(const std::string& from, std::uint32_t host_bytes) {
+    return call(queue, command(nv::kv::kList, from, host_bytes), {}, host_bytes);
+  }
+  FakeStore& pages() { return pool.store(1); }
+
+  FakeConnection& admin_queue;
+  FakeConnection& queue;
+};
+
+Bytes pattern(std::size_t bytes, unsigned seed = 1) {
+  Bytes out(bytes);
+  std::mt19937 random(seed);
+  for (auto& byte : out) byte = static_cast<std::byte>(random());
+  return out;
+}
+
+TEST(Kv, AValueComesBackAsItWas) {
+  Kv kv;
+  for (const std::size_t bytes : {1u, 511u, 4096u, 4097u, 16384u, 65536u, 300'000u, 1u << 20}) {
+    const Bytes value = pattern(bytes, static_cast<unsigned>(bytes));
+    ASSERT_EQ(kv.store("key", value)->status(), sc::kSuccess) << bytes;
+    const auto got = kv.retrieve("key", 1u << 20);
+    ASSERT_EQ(got->status(), sc::kSuccess) << bytes;
+    EXPECT_EQ(got->cqe.dw0, bytes);
+    EXPECT_EQ(got->in, value);
+  }
+}
+
+TEST(Kv, KeysOfEveryLength) {
+  Kv kv;
+  const std::string longest = "0123456789abcdef";
+  for (std::size_t length = 1; length <= 16; ++length) {
+    ASSERT_EQ(kv.store(longest.substr(0, length), pattern(length))->status(), sc::kSuccess);
+  }
+  for (std::size_t length = 1; length <= 16; ++length) {
+    EXPECT_EQ(kv.retrieve(longest.substr(0, length), 64)->in, pattern(length)) << length;
+  }
+  EXPECT_EQ(kv.pages().usage().pages, 16u);
+  // What the fields hold behind the key's length does not matter.
+  nv::Sqe noisy = Kv::command(nv::kv::kExist, "0123");
+  noisy.cdw3 = noisy.cdw14 = noisy.cdw15 = 0xFFFFFFFF;
+  EXPECT_EQ(kv.call(kv.queue, noisy)->status(), sc::kSuccess);
+}
+
+TEST(Kv, AShortHostBufferGetsTheBeginningAndTheTrueLength) {
+  Kv kv;
+  const Bytes value = pattern(5000);
+  kv.store("k", value);
+  const auto part = kv.retrieve("k", 100);
+  EXPECT_EQ(part->status(), sc::kSuccess);
+  EXPECT_EQ(part->cqe.dw0, 5000u);
+  EXPECT_EQ(part->in, Bytes(value.begin(), value.begin() + 100));
+  const auto none = kv.retrieve("k", 0);
+  EXPECT_EQ(none->status(), sc::kSuccess);
+  EXPECT_EQ(none->cqe.dw0, 5000u);
+  EXPECT_TRUE(none->in.empty());
+}
+
+TEST(Kv, StoreOptionsAgainstPresence) {
+  struct Row {
+    std::uint8_t options;
+    bool present;
+    std::uint16_t status;
+    bool written;
+  };
+  const Row rows[] = {
+      {0, false, sc::kSuccess, true},
+      {0, true, sc::kSuccess, true},
+      {nv::kv::kStoreIfExists, false, sc::kKeyNotFound, false},
+      {nv::kv::kStoreIfExists, true, sc::kSuccess, true},
+      {nv::kv::kStoreIfAbsent, false, sc::kSuccess, true},
+      {nv::kv::kStoreIfAbsent, true, sc::kKeyExists, false},
+      {nv::kv::kStoreNoCompress, false, sc::kSuccess, true},
+      {nv::kv::kStoreNoCompress | nv::kv::kStoreIfAbsent, true, sc::kKeyExists, false},
+      {nv::kv::kStoreIfExists | nv::kv::kStoreIfAbsent, false, sc::kInvalidField, false},
+      {nv::kv::kStoreIfExists | nv::kv::kStoreIfAbsent, true, sc::kInvalidField, false},
+      {0x08, false, sc::kInvalidField, false},
+      {0x80, true, sc::kInvalidField, false},
+  };
+  Kv kv;
+  int number = 0;
+  for (const Row& row : rows) {
+    const std::string key = "row" + std::to_string(number++);
+    if (row.present) {
+      ASSERT_EQ(kv.store(key, pattern(10, 1))->status(), sc::kSuccess);
+    }
+    EXPECT_EQ(kv.store(key, pattern(20, 2), row.options)->status(), row.status) << key;
+    const auto got = kv.retrieve(key, 100);
+    if (row.written) {
+      EXPECT_EQ(got->in, pattern(20, 2)) << key;
+    } else if (row.present) {
+      EXPECT_EQ(got->in, pattern(10, 1)) << key;
+    } else {
+      EXPECT_EQ(got->status(), sc::kKeyNotFound) << key;
+    }
+  }
+}
+
+TEST(Kv, OptionsOfTheOtherCommands) {
+  Kv kv;
+  kv.store("k", pattern(10));
+  EXPECT_EQ(kv.retrieve("k", 100, nv::kv::kRetrieveRaw)->status(), sc::kSuccess);
+  EXPECT_EQ(kv.retrieve("k", 100, 2)->status(), sc::kInvalidField);
+  for (const std::uint8_t opcode : {nv::kv::kExist, nv::kv::kDelete}) {
+    EXPECT_EQ(kv.call(kv.queue, Kv::command(opcode, "k", 0, 1))->status(), sc::kInvalidField);
+  }
+  EXPECT_EQ(kv.call(kv.queue, Kv::command(nv::kv::kList, "k", 64, 1), {}, 64)->status(),
+            sc::kInvalidField);
+}
+
+TEST(Kv, AbsentKeys) {
+  Kv kv;
+  EXPECT_EQ(kv.retrieve("k", 100)->status(), sc::kKeyNotFound);
+  EXPECT_EQ(kv.simple(nv::kv::kExist, "k")->status(), sc::kKeyNotFound);
+  EXPECT_EQ(kv.simple(nv::kv::kDelete, "k")->status(), sc::kSuccess) << "EDNEK is clear";
+  kv.set_feature(kv.admin_queue, nv::fid::kKvConfig, 1, 1);
+  EXPECT_EQ(kv.simple(nv::kv::kDelete, "k")->status(), sc::kKeyNotFound) << "EDNEK is set";
+  kv.store("k", pattern(10));
+  EXPECT_EQ(kv.simple(nv::kv::kExist, "k")->status(), sc::kSuccess);
+  EXPECT_EQ(kv.simple(nv::kv::kDelete, "k")->status(), sc::kSuccess);
+  EXPECT_EQ(kv.simple(nv::kv::kExist, "k")->status(), sc::kKeyNotFound);
+  EXPECT_EQ(kv.subsystem->stats().commands_failed, 0u) << "absence is an answer, no failure";
+}
+
+TEST(Kv, KeyLengthsOnEveryCommand) {
+  Kv kv;
+  const std::string too_long = "0123456789abcdefg";
+  for (const std::string& key : {std::string(), too_long}) {
+    EXPECT_EQ(kv.store(key, pattern(10))->status(), sc::kInvalidKeySize);
+    EXPECT_EQ(kv.retrieve(key, 100)->status(), sc::kInvalidKeySize);
+    EXPECT_EQ(kv.simple(nv::kv::kExist, key)->status(), sc::kInvalidKeySize);
+    EXPECT_EQ(kv.simple(nv::kv::kDelete, key)->status(), sc::kInvalidKeySize);
+  }
+  EXPECT_EQ(kv.list(too_long, 64)->status(), sc::kInvalidKeySize);
+  EXPECT_EQ(kv.list("", 64)->status(), sc::kSuccess) << "List: from the beginning";
+  EXPECT_EQ(kv.pages().operations, 1u);
+}
+
+TEST(Kv, ValueLengths) {
+  VolumeOptions small;
+  small.name = "small";
+  small.nsid = 2;
+  small.value_bytes_max = 8192;
+  Kv kv;
+  ASSERT_TRUE(kv.pool.create_volume(small).ok());
+  kv.subsystem->namespaces_changed();
+  kv.run();
+  const auto store = [&](std::uint32_t nsid, std::uint32_t length, std::uint32_t data_bytes) {
+    return kv.call(kv.queue, Kv::command(nv::kv::kStore, "k", length, 0, nsid), Bytes(data_bytes),
+                   data_bytes);
+  };
+  EXPECT_EQ(store(1, 0, 0)->status(), sc::kInvalidValueSize);
+  EXPECT_EQ(store(1, 0, 4096)->status(), sc::kInvalidValueSize);
+  EXPECT_EQ(store(2, 8193, 8193)->status(), sc::kInvalidValueSize);
+  EXPECT_EQ(store(2, 8192, 8192)->status(), sc::kSuccess);
+  EXPECT_EQ(store(1, (1u << 20) + 1, 1u << 20)->status(), sc::kInvalidValueSize);
+  EXPECT_EQ(store(1, 0xFFFFFFFF, 4096)->status(), sc::kInvalidValueSize);
+  EXPECT_EQ(store(1, 4096, (1u << 20) + 4)->status(), sc::kInvalidField) << "MDTS";
+  EXPECT_EQ(store(1, 4097, 4096)->status(), sc::kDataSglLengthInvalid);
+  // The buffer may be rounded up; the value is as long as CDW10 says.
+  EXPECT_EQ(store(1, 100, 4096)->status(), sc::kSuccess);
+  EXPECT_EQ(kv.retrieve("k", 4096)->cqe.dw0, 100u);
+  EXPECT_EQ(kv.call(kv.queue, Kv::command(nv::kv::kRetrieve, "k", 4096), {}, 2048)->status(),
+            sc::kDataSglLengthInvalid);
+  EXPECT_EQ(
+      kv.call(kv.queue, Kv::command(nv::kv::kRetrieve, "k", 2u << 20), {}, 2u << 20)->status(),
+      sc::kInvalidField);
+}
+
+TEST(Kv, NamespacesOpcodesAndFlags) {
+  Kv kv;
+  for (const std::uint32_t nsid : {0u, 2u, 1024u, 1025u, 0x80000000u, nv::kNsidAll}) {
+    EXPECT_EQ(kv.call(kv.queue, Kv::command(nv::kv::kExist, "k", 0, 0, nsid))->status(),
+              sc::kInvalidNamespaceOrFormat);
+    EXPECT_EQ(kv.call(kv.queue, Kv::command(nv::kv::kFlush, "", 0, 0, nsid))->status(),
+              sc::kInvalidNamespaceOrFormat);
+  }
+  for (const std::uint8_t opcode : {0x05, 0x09, 0x0D, 0x0E, 0x11, 0x15, 0x7D, 0x80, 0xFF}) {
+    EXPECT_EQ(kv.simple(opcode, "k")->status(), sc::kInvalidOpcode) << int{opcode};
+  }
+  nv::Sqe fused = Kv::command(nv::kv::kExist, "k");
+  fused.flags |= 1;
+  EXPECT_EQ(kv.call(kv.queue, fused)->status(), sc::kInvalidField);
+  nv::Sqe prp = Kv::command(nv::kv::kExist, "k");
+  prp.flags = 0;
+  EXPECT_EQ(kv.call(kv.queue, prp)->status(), sc::kInvalidField);
+}
+
+TEST(Kv, SglDescriptors) {
+  Kv kv;
+  nv::Sqe store = Kv::command(nv::kv::kStore, "k", 4);
+  const Bytes value = pattern(4);
+  store.sgl_type = nv::kSglInCapsule;
+  EXPECT_EQ(kv.call(kv.queue, store, value, 4, true)->status(), sc::kSuccess);
+  EXPECT_EQ(kv.call(kv.queue, store, value, 4, false)->status(), sc::kDataSglLengthInvalid);
+  store.sgl_address = 4;
+  EXPECT_EQ(kv.call(kv.queue, store, value, 4, true)->status(), sc::kSglOffsetInvalid);
+  store.sgl_address = 0;
+  for (const std::uint8_t type : {0x00, 0x40, 0x4F, 0x20, 0x30}) {
+    store.sgl_type = type;
+    EXPECT_EQ(kv.call(kv.queue, store, value, 4)->status(), sc::kSglTypeInvalid) << int{type};
+  }
+  EXPECT_EQ(kv.pages().operations, 1u);
+}
+
+TEST(Kv, FailuresOfTheEngine) {
+  struct Row {
+    Code code;
+    std::uint16_t on_store, on_retrieve;
+    bool dnr;
+  };
+  const Row rows[] = {
+      {Code::no_space, sc::kCapacityExceeded, sc::kCapacityExceeded, false},
+      {Code::corrupt, sc::kUnrecovered, sc::kUnrecovered, true},
+      {Code::io_error, sc::kInternalError, sc::kUnrecovered, false},
+      {Code::too_large, sc::kInvalidValueSize, sc::kInvalidValueSize, true},
+      {Code::busy, sc::kNamespaceNotReady, sc::kNamespaceNotReady, false},
+      {Code::late, sc::kNamespaceNotReady, sc::kNamespaceNotReady, false},
+      {Code::aborted, sc::kAbortRequested, sc::kAbortRequested, false},
+      {Code::unsupported, sc::kInternalError, sc::kInternalError, false},
+  };
+  Kv kv;
+  kv.store("k", pattern(10));
+  for (const Row& row : rows) {
+    const Status failure(row.code, Origin::engine, "asked for");
+    kv.pages().next_failure = failure;
+    const auto stored = kv.store("k", pattern(10));
+    EXPECT_EQ(stored->status(), row.on_store) << to_string(row.code);
+    EXPECT_EQ(stored->cqe.dnr(), row.dnr) << to_string(row.code);
+    kv.pages().next_failure = failure;
+    const auto got = kv.retrieve("k", 100);
+    EXPECT_EQ(got->status(), row.on_retrieve) << to_string(row.code);
+    EXPECT_TRUE(got->in.empty()) << "nothing of a failed page may leave";
+    kv.pages().next_failure = failure;
+    EXPECT_NE(kv.list("k", 100)->status(), sc::kSuccess);
+    kv.pages().next_failure = failure;
+    EXPECT_NE(kv.simple(nv::kv::kFlush, "")->status(), sc::kSuccess);
+  }
+  EXPECT_EQ(kv.subsystem->stats().host_writes, 1u);
+  EXPECT_EQ(kv.subsystem->stats().commands_failed, 4 * std::size(rows));
+}
+
+TEST(Kv, LostDataIsNotStored) {
+  Kv kv;
+  kv.queue.pull_status = Status(Code::corrupt, Origin::transport, "data digest");
+  const auto lost = kv.store("k", pattern(10));
+  EXPECT_EQ(lost->status(), sc::kTransientTransportError);
+  EXPECT_FALSE(lost->cqe.dnr());
+  EXPECT_EQ(kv.pages().operations, 0u);
+}
+
+TEST(Kv, DataThatArrivesAfterTheEndIsNotStored) {
+  Kv kv;
+  kv.queue.hold_pulls = true;
+  kv.store("k", pattern(10));
+  kv.admin_queue.disconnect();
+  kv.run();
+  EXPECT_EQ(kv.pages().operations, 0u);
+  EXPECT_EQ(kv.subsystem->stats().controllers, 0u);
+}
+
+TEST(Kv, DurabilityFollowsTheWriteCacheFeature) {
+  Kv kv;
+  kv.store("k", pattern(10));
+  EXPECT_EQ(kv.pages().last_durability, Durability::none);
+  kv.set_feature(kv.admin_queue, nv::fid::kVolatileWriteCache, 0);
+  EXPECT_EQ(kv.get_feature(kv.admin_queue, nv::fid::kVolatileWriteCache)->cqe.dw0, 0u);
+  kv.store("k", pattern(10));
+  EXPECT_EQ(kv.pages().last_durability, Durability::flushed);
+  kv.simple(nv::kv::kDelete, "k");
+  EXPECT_EQ(kv.pages().last_durability, Durability::flushed);
+  EXPECT_EQ(kv.simple(nv::kv::kFlush, "")->status(), sc::kSuccess);
+  EXPECT_EQ(kv.pages().flushes, 1u);
+}
+
+// List.
+
+struct Listed {
+  std::vector<std::string> keys;
+  std::uint32_t bytes = 0;
+};
+
+Listed parse(const CommandPtr& done) {
+  Listed out;
+  EXPECT_EQ(done->status(), sc::kSuccess);
+  const auto count = read<std::uint32_t>(done->in, 0);
+  std::size_t at = 4;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const auto length = read<std::uint16_t>(done->in, at);
+    out.keys.emplace_back(reinterpret_cast<const char*>(done->in.data()) + at + 2, length);
+    at = (at + 2 + length + 3) / 4 * 4;
+  }
+  EXPECT_EQ(at, done->in.size()) << "nothing behind the last key";
+  out.bytes = static_cast<std::uint32_t>(done->in.size());
+  return out;
+}
+
+TEST(KvList, PayloadFormat) {
+  Kv kv;
+  kv.store("a", pattern(1));
+  kv.store("bcdef", pattern(1));
+  const Bytes in = kv.list("", 4096)->in;
+  const std::uint8_t expected[] = {2, 0, 0, 0, 1, 0, 'a', 0, 5, 0, 'b', 'c', 'd', 'e', 'f', 0};
+  ASSERT_EQ(in.size(), sizeof(expected));
+  EXPECT_EQ(std::memcmp(in.data(), expected, sizeof(expected)), 0);
+}
+
+TEST(KvList, StartsWithTheKeyOrTheNextOne) {
+  Kv kv;
+  for (const char* key : {"b", "d", "f"}) kv.store(key, pattern(1));
+  EXPECT_EQ(parse(kv.list("", 4096)).keys, (std::vector<std::string>{"b", "d", "f"}));
+  EXPECT_EQ(parse(kv.list("d", 4096)).keys, (std::vector<std::string>{"d", "f"}));
+  EXPECT_EQ(parse(kv.list("c", 4096)).keys, (std::vector<std::string>{"d", "f"}));
+  EXPECT_EQ(parse(kv.list("g", 4096)).keys, std::vector<std::string>());
+  kv.simple(nv::kv::kDelete, "d");
+  EXPECT_EQ(parse(kv.list("d", 4096)).keys, std::vector<std::string>{"f"});
+}
+
+TEST(KvList, IsBoundedByTheHostsBuffer) {
+  Kv kv;
+  for (const char* key : {"aaaaaa", "bbbbbb", "cccccc"}) kv.store(key, pattern(1));  // 8 B each
+  EXPECT_EQ(kv.list("", 0)->status(), sc::kInvalidField);
+  EXPECT_EQ(kv.list("", 3)->status(), sc::kInvalidField);
+  for (std::uint32_t bytes = 4; bytes <= 40; ++bytes) {
+    const Listed listed = parse(kv.list("", bytes));
+    EXPECT_EQ(listed.keys.size(), std::min<std::size_t>(3, (bytes - 4) / 8)) << bytes;
+    EXPECT_LE(listed.bytes, bytes);
+  }
+  EXPECT_TRUE(parse(kv.list("aaaaaa", 4)).keys.empty()) << "no room for the start key";
+  EXPECT_EQ(kv.call(kv.queue, Kv::command(nv::kv::kList, "", 64), {}, 32)->status(),
+            sc::kDataSglLengthInvalid);
+}
+
+// More keys than the engine gives at a time; pages of the listing overlap in their start key.
+TEST(KvList, AllKeysInPieces) {
+  Kv kv;
+  std::set<std::string> stored;
+  for (int i = 0; i < 1500; ++i) {
+    const std::string key = "key" + std::to_string(i);
+    ASSERT_EQ(kv.store(key, pattern(1))->status(), sc::kSuccess);
+    stored.insert(key);
+  }
+  for (const std::uint32_t at_a_time : {7u, 512u, 1000u}) {
+    kv.pages().keys_at_a_time = at_a_time;
+    const Listed whole = parse(kv.list("", 1u << 20));
+    EXPECT_EQ(std::set<std::string>(whole.keys.begin(), whole.keys.end()), stored);
+    EXPECT_EQ(whole.keys.size(), stored.size());
+    std::vector<std::string> pieces;
+    std::string start;
+    while (true) {
+      std::vector<std::string> piece = parse(kv.list(start, 1000)).keys;
+      if (!start.empty()) {
+        ASSERT_FALSE(piece.empty());
+        ASSERT_EQ(piece.front(), start);
+        piece.erase(piece.begin());
+      }
+      if (piece.empty()) break;
+      pieces.insert(pieces.end(), piece.begin(), piece.end());
+      start = pieces.back();
+    }
+    EXPECT_EQ(pieces, whole.keys);
+  }
+}
+
+// Buffers.
+
+TEST(KvBuffers, CommandsWaitInOrderAndAllAreAnswered) {
+  Kv kv;  // four buffers of each size
+  const Bytes value = pattern(1u << 20);
+  kv.store("k", value);
+  kv.pages().hold = true;
+  std::vector<CommandPtr> commands;
+  for (unsigned i = 0; i < 40; ++i) {
+    const std::uint32_t bytes = i % 2 == 0 ? 1u << 20 : 4096;
+    commands.push_back(kv.queue.send(Kv::command(nv::kv::kRetrieve, "k", bytes), {}, bytes, false));
+  }
+  kv.run();
+  EXPECT_EQ(kv.subsystem->stats().buffer_waits, 40u - 12u);
+  kv.pages().hold = false;
+  kv.run();
+  for (unsigned i = 0; i < 40; ++i) {
+    ASSERT_EQ(commands[i]->status(), sc::kSuccess) << i;
+    EXPECT_EQ(commands[i]->in.size(), i % 2 == 0 ? 1u << 20 : 4096u);
+  }
+}
+
+TEST(KvBuffers, WaitingCommandsEndWithTheirConnection) {
+  Kv kv;
+  FakeConnection& second = kv.io(kv.last_cntlid, 2);
+  kv.pages().hold = true;
+  const auto command = Kv::command(nv::kv::kRetrieve, "k", 1u << 20);
+  for (int i = 0; i < 8; ++i) kv.queue.send(command, {}, 1u << 20, false);
+  const auto survivor = second.send(command, {}, 1u << 20, false);
+  kv.run();
+  kv.queue.disconnect();
+  kv.run();
+  kv.pages().hold = false;
+  kv.run();
+  EXPECT_EQ(survivor->status(), sc::kKeyNotFound);
+  EXPECT_EQ(kv.pages().operations, 5u) << "four that had a buffer, and the survivor";
+}
+
+// Random operations of two hosts with several queues each, against a map.
+TEST(KvModel, RandomCommandsAgreeWithAMap) {
+  const unsigned seed = 20261121;
+  std::printf("seed %u\n", seed);
+  std::mt19937 random(seed);
+  Kv kv;
+  std::vector<FakeConnection*> queues{&kv.queue};
+  queues.push_back(&kv.io(kv.last_cntlid, 2, 0));
+  kv.admin({}, 1);
+  queues.push_back(&kv.io(kv.last_cntlid, 1, 0));
+  queues.push_back(&kv.io(kv.last_cntlid, 7, 1));
+  std::map<std::string, Bytes> model;
+  for (int step = 0; step < 3000; ++step) {
+    FakeConnection& queue = *queues[random() % queues.size()];
+    const std::string key = "k" + std::to_string(random() % 50);
+    const auto known = model.find(key);
+    switch (random() % 4) {
+      case 0: {
+        const Bytes value = pattern(1 + random() % 9000, static_cast<unsigned>(random()));
+        const auto length = static_cast<std::uint32_t>(value.size());
+        const auto option = static_cast<std::uint8_t>(random() % 3);  // always, exists, absent
+        const bool refused = (option == nv::kv::kStoreIfExists && known == model.end()) ||
+                             (option == nv::kv::kStoreIfAbsent && known != model.end());
+        const auto done =
+            kv.call(queue, Kv::command(nv::kv::kStore, key, length, option), value, length);
+        ASSERT_EQ(done->status() == sc::kSuccess, !refused) << step;
+        if (!refused) model[key] = value;
+        break;
+      }
+      case 1: {
+        const auto done = kv.call(queue, Kv::command(nv::kv::kRetrieve, key, 12288), {}, 12288);
+        ASSERT_EQ(done->status(), known == model.end() ? sc::kKeyNotFound : sc::kSuccess) << step;
+        if (known != model.end()) {
+          ASSERT_EQ(done->in, known->second) << step;
+        }
+        break;
+      }
+      case 2:
+        ASSERT_EQ(kv.call(queue, Kv::command(nv::kv::kExist, key))->status(),
+                  known == model.end() ? sc::kKeyNotFound : sc::kSuccess);
+        break;
+      default:
+        ASSERT_EQ(kv.call(queue, Kv::command(nv::kv::kDelete, key))->status(), sc::kSuccess);
+        model.erase(key);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace furrow::test
