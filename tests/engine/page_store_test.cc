@@ -180,6 +180,77 @@ TEST_P(PageStoreTest, ListsEveryKeyOnceInAnOrderThatResumes) {
   EXPECT_EQ(listed, stored);
 }
 
+// A pinned page outlives the cache's turning over, also across a restart; an unpinned one does not.
+TEST(CacheTest, PinnedAndHitPagesStay) {
+  Rig rig("mem:16MiB?zone_size=1MiB");
+  ASSERT_NO_FATAL_FAILURE(rig.make(volume(VolumeMode::cache)));
+  for (std::uint64_t i = 0; i < 4; ++i) ASSERT_TRUE(rig.put(i, 1, 5000).ok());
+  ASSERT_TRUE(rig.simple(PageOp::Kind::pin, 0).ok());
+  ASSERT_TRUE(rig.simple(PageOp::Kind::pin, 1).ok());
+  EXPECT_EQ(rig.simple(PageOp::Kind::pin, 99).code(), Code::not_found);
+  ASSERT_TRUE(rig.simple(PageOp::Kind::unpin, 1).ok());
+  ASSERT_NO_FATAL_FAILURE(rig.reopen());
+  for (std::uint64_t i = 100; i < 1500; ++i) {
+    ASSERT_TRUE(rig.put(i, 1, 30000).ok());
+    ASSERT_TRUE(rig.get(2).ok()) << "read all the time, so written again at each eviction";
+  }
+  EXPECT_GT(rig.store->stats().evicted_zones, 20u);
+  EXPECT_EQ(*rig.get(0), content(0, 1, 5000));
+  EXPECT_EQ(rig.get(1).status().code(), Code::not_found);
+  EXPECT_EQ(rig.get(3).status().code(), Code::not_found);
+  const VolumeUsage usage = rig.store->usage();
+  EXPECT_LE(usage.zones, usage.quota_zones);
+}
+
+TEST(CacheTest, PinsHaveALimit) {
+  Rig rig("mem:8MiB?zone_size=1MiB");
+  ASSERT_NO_FATAL_FAILURE(rig.make(volume(VolumeMode::cache)));
+  PageOp op;
+  op.kind = PageOp::Kind::put;
+  op.pinned = true;
+  std::vector<std::byte> page(100000);
+  op.data = page.data();
+  op.length = 100000;
+  Status status;
+  std::uint64_t stored = 0;
+  for (; stored < 200; ++stored) {
+    op.key = key_of(stored);
+    status = rig.run(op);
+    if (!status.ok()) break;
+  }
+  EXPECT_EQ(status.code(), Code::no_space) << status.describe();
+  EXPECT_GT(stored, 15u);
+  EXPECT_TRUE(rig.put(1000, 1, 100000).ok()) << "the rest of the cache goes on";
+}
+
+// Full is a clear error; reads, deletes and recovery still work, and deleting makes room.
+TEST(StoreTest, FullIsAnErrorAndDeletingMakesRoom) {
+  Rig rig("mem:16MiB?zone_size=1MiB");
+  ASSERT_NO_FATAL_FAILURE(rig.make(volume(VolumeMode::store)));
+  std::uint64_t stored = 0;
+  Status status;
+  for (; stored < 2000; ++stored) {
+    status = rig.put(stored, 1, 20000);
+    if (!status.ok()) break;
+  }
+  EXPECT_EQ(status.code(), Code::no_space) << status.describe();
+  // 14 zones, two held back, most of the rest used.
+  EXPECT_GT(stored * 20480, 10u << 20);
+  for (int round = 0; round < 2; ++round) {
+    for (std::uint64_t i = 0; i < stored; ++i) ASSERT_TRUE(rig.get(i).ok()) << i;
+    ASSERT_NO_FATAL_FAILURE(rig.reopen());
+  }
+  EXPECT_EQ(rig.put(5000, 1, 20000).code(), Code::no_space) << "also after a restart";
+  for (std::uint64_t i = 0; i < 50; ++i) ASSERT_TRUE(rig.simple(PageOp::Kind::remove, i).ok());
+  for (std::uint64_t i = 0; i < 45; ++i) ASSERT_TRUE(rig.put(6000 + i, 1, 20000).ok()) << i;
+  // Overwriting at the brim, for several times the volume's size.
+  for (std::uint64_t i = 0; i < 3000; ++i) {
+    const std::uint64_t key = 50 + i % (stored - 50);
+    ASSERT_TRUE(rig.put(key, 2 + i, 20000).ok()) << i;
+  }
+  for (std::uint64_t i = 0; i < 50; ++i) EXPECT_FALSE(rig.get(i).ok()) << "deleted stays deleted";
+}
+
 // Random operations beside a map. In cache mode a page may be absent; it is never older or wrong.
 class ModelTest : public ::testing::TestWithParam<VolumeMode> {};
 INSTANTIATE_TEST_SUITE_P(Modes, ModelTest, ::testing::Values(VolumeMode::cache, VolumeMode::store),
