@@ -262,6 +262,7 @@ void PageLog::written(KeyOp& op) {
     KeyOp& its_op = *static_cast<KeyOp::Flush&>(waiter).op;
     its_op.log->finish(its_op, waiter.status);
   };
+  stream_->note_flush();
   pool_.flusher.request(op.flush);
 }
 
@@ -414,6 +415,7 @@ void PageLog::flush(FlushOp& op) {
       its_op.status = marker.status;
       return its_op.on_flushed(its_op);
     }
+    its_op.log->stream_->note_flush();
     its_op.log->pool_.flusher.request(its_op);
   };
   stream_->append(op.marker);

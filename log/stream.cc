@@ -399,8 +399,12 @@ void Stream::finish(Batch& batch) {
   while (Append* append = batch.appends.pop()) append->on_done(*append);
 }
 
+void Stream::note_flush() {
+  if (zone_) request_flush_point();
+}
+
 void Stream::request_flush_point() {
-  if (flush_point_.busy) return;
+  if (flush_point_.busy || zone_->written_lba == zone_->flushed_lba) return;
   flush_point_.busy = true;
   flush_point_.lba = zone_->written_lba;
   flush_point_.generation = pool_.allocator.zone(zone_->id).generation;

@@ -103,6 +103,9 @@ class Stream {
 
   void resume(Resume&& zone);
   void append(Append& append);
+  // A device flush is being asked for: its success is noted in the headers of later batches, so
+  // that recovery has less to verify.
+  void note_flush();
   void kick();                       // tries again to write what waits
   void fail_waiting(Status status);  // answers what waits for a zone
   // Nothing waits and nothing is in flight, flushes and the finish of a failed zone included.
