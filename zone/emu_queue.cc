@@ -4,9 +4,23 @@
 #include <bit>
 #include <cerrno>
 
+#if defined(__SANITIZE_THREAD__)
+extern "C" void AnnotateNewMemory(const char* file, int line, const void* memory, std::size_t size);
+#endif
+
 namespace furrow::emu {
 
 namespace {
+
+// liburing maps its rings by raw system calls: without a word the thread sanitizer takes a new ring
+// for an older one of another thread, whose addresses it has got.
+void tell_sanitizer([[maybe_unused]] const io_uring& ring) {
+#if defined(__SANITIZE_THREAD__)
+  AnnotateNewMemory(__FILE__, __LINE__, ring.sq.ring_ptr, ring.sq.ring_sz);
+  AnnotateNewMemory(__FILE__, __LINE__, ring.cq.ring_ptr, ring.cq.ring_sz);
+  AnnotateNewMemory(__FILE__, __LINE__, ring.sq.sqes, ring.sq.ring_entries * sizeof(io_uring_sqe));
+#endif
+}
 
 constexpr unsigned kDepthMax = 4096;
 constexpr std::uint32_t kPiecesMax = 1024;     // IOV_MAX
@@ -71,6 +85,7 @@ Status EmuQueue::init_ring() {
   }
   if (rc < 0) return fail(Code::io_error, "cannot make an io_uring", -rc);
   ring_made_ = true;
+  tell_sanitizer(ring_);
   const int fd = device_.file_.fd.get();
   file_registered_ = io_uring_register_files(&ring_, &fd, 1) == 0;
   return {};
