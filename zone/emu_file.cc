@@ -92,6 +92,18 @@ Status lock(int fd) {
   }
 }
 
+// A block device of a killed process is busy until the kernel has ended its I/O, as the lock above;
+// whose it is cannot be asked, so that each busy one is given that time.
+int open_patiently(const std::string& path, int flags) {
+  constexpr int kTries = 200;
+  constexpr auto kStep = std::chrono::milliseconds(5);
+  for (int i = 0;; ++i) {
+    const int fd = open(path.c_str(), flags, 0640);
+    if (fd >= 0 || errno != EBUSY || i == kTries) return fd;
+    std::this_thread::sleep_for(kStep);
+  }
+}
+
 Status find_size(EmuFile& file) {
   struct stat info {};
   if (fstat(file.fd.get(), &info) != 0) return fail(Code::io_error, "cannot stat the file", errno);
@@ -131,7 +143,7 @@ Result<EmuFile> open_file(const std::string& path, const OpenMode& mode) {
     flags |= O_CREAT | O_EXCL;
     file.created = true;
   }
-  file.fd = Fd(open(path.c_str(), flags, 0640));
+  file.fd = Fd(open_patiently(path, flags));
   if (file.fd.get() < 0) {
     const int error = errno;
     // O_DIRECT is refused after the file was made.

@@ -183,21 +183,24 @@ unsigned EmuQueue::do_poll() {
   unsigned count = settle();
   fill_ring();
   if (io_uring_sq_ready(&ring_) != 0) {
-    // What it could not take (out of memory, completions to reap first) it takes the next time.
     (void)io_uring_submit_and_get_events(&ring_);
     ++system_calls_;
+    // What it could not take (out of memory, completions to reap first) it takes the next time:
+    // that is an event too, so that nobody goes to sleep over it.
+    if (io_uring_sq_ready(&ring_) != 0) ++count;
   } else if ((IO_URING_READ_ONCE(*ring_.sq.kflags) & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) !=
              0) {
     (void)io_uring_get_events(&ring_);
     ++system_calls_;
   }
-  count += reap();
-  return count;
+  return count + reap();
 }
 
 unsigned EmuQueue::do_wait(std::uint64_t timeout_us) {
-  unsigned count = do_poll();
-  if (count != 0 || in_flight() == 0 || !settled()) return count;
+  const unsigned count = settle();
+  if (count != 0 || !settled() || in_flight() == 0 || io_uring_cq_ready(&ring_) != 0) {
+    return count + do_poll();
+  }
   fill_ring();
   const std::uint64_t limit_ns = std::min(timeout_us, std::uint64_t{3600} * 1'000'000) * 1000;
   __kernel_timespec timeout{static_cast<std::int64_t>(limit_ns / 1'000'000'000u),
@@ -205,54 +208,53 @@ unsigned EmuQueue::do_wait(std::uint64_t timeout_us) {
   io_uring_cqe* cqe = nullptr;
   (void)io_uring_submit_and_wait_timeout(&ring_, &cqe, 1, &timeout, nullptr);
   ++system_calls_;
-  count = reap();
-  return count + (waits() ? settle() : 0);
+  return reap();
 }
 
+// Each completion of the kernel counts as an event, also one that only leads to the next step.
 unsigned EmuQueue::reap() {
   constexpr unsigned kBatch = 64;
   io_uring_cqe* cqes[kBatch];
-  unsigned count = 0;
-  // At most one batch a ring's length: what completions submit now is for the next poll.
   const unsigned ready = io_uring_peek_batch_cqe(&ring_, cqes, kBatch);
   for (unsigned i = 0; i < ready; ++i) {
     const std::uint64_t tag = cqes[i]->user_data;
-    const int result = cqes[i]->res;
     if (tag == kTimerTag) {
       timer_armed_ = false;
-      ++count;
       continue;
     }
     --in_ring_;
-    count += finish(*reinterpret_cast<Io*>(tag), result);
+    finish(*reinterpret_cast<Io*>(tag), cqes[i]->res);
   }
   io_uring_cq_advance(&ring_, ready);
-  return count;
+  return ready;
 }
 
-unsigned EmuQueue::finish(Io& io, int result) {
+void EmuQueue::finish(Io& io, int result) {
   if (result == -EAGAIN || result == -EINTR) {
     backlog_.push(io);
-    return 0;
+  } else if (io.op == Io::Op::flush) {
+    finish_flush(io, result);
+  } else if (result < 0) {
+    end_transfer(io, transfer_error(io, -result));
+  } else if (result == 0) {
+    end_transfer(io, fail(Code::io_error, "the emulated device's file was truncated", 0));
+  } else {
+    bytes_done(io) += static_cast<std::uint64_t>(result);
+    if (bytes_done(io) < transfer_bytes(io)) {
+      backlog_.push(io);
+    } else {
+      end_transfer(io, {});
+    }
   }
-  if (io.op == Io::Op::flush) return finish_flush(io, result);
-  if (result < 0) return end_transfer(io, transfer_error(io, -result));
-  if (result == 0) {
-    return end_transfer(io, fail(Code::io_error, "the emulated device's file was truncated", 0));
-  }
-  bytes_done(io) += static_cast<std::uint64_t>(result);
-  if (bytes_done(io) >= transfer_bytes(io)) return end_transfer(io, {});
-  backlog_.push(io);
-  return 0;
 }
 
-unsigned EmuQueue::finish_flush(Io& io, int result) {
+void EmuQueue::finish_flush(Io& io, int result) {
   if (result < 0) device_.flush_failed_.store(true);
   if (device_.flush_failed_.load()) {
-    return end_transfer(
-        io, fail(Code::io_error, "a flush failed: unflushed data may be lost", -result));
+    end_transfer(io, fail(Code::io_error, "a flush failed: unflushed data may be lost", -result));
+  } else {
+    end_transfer(io, {});
   }
-  return end_transfer(io, {});
 }
 
 }  // namespace furrow::emu

@@ -35,8 +35,8 @@ class EmuQueue final : public TableQueue {
   void prepare_transfer(io_uring_sqe& sqe, Io& io);
   void arm_timer();
   unsigned reap();
-  unsigned finish(Io& io, int result);
-  unsigned finish_flush(Io& io, int result);
+  void finish(Io& io, int result);
+  void finish_flush(Io& io, int result);
 
   EmuDevice& device_;
   const unsigned depth_;

@@ -412,6 +412,50 @@ TEST_F(EmuDeviceTest, ReclaimDoesNotStallReads) {
   EXPECT_LT(latencies_ms[1980], 50);  // generous: other work shares this machine
 }
 
+// On a block device: a loop device over a file, where the machine lets us make one.
+TEST_F(EmuDeviceTest, WorksOnABlockDevice) {
+  { std::ofstream file(path_); }
+  std::filesystem::resize_file(path_, 24 * kMiB);
+  std::unique_ptr<FILE, int (*)(FILE*)> setup(
+      popen(("losetup -f --show " + path_ + " 2>/dev/null").c_str(), "r"), pclose);
+  char name[64] = "";
+  if (setup == nullptr || fscanf(setup.get(), "%63s", name) != 1) {
+    GTEST_SKIP() << "no loop device";
+  }
+  struct Detach {
+    std::string command;
+    ~Detach() { EXPECT_EQ(system(command.c_str()), 0); }
+  } const detach{std::string("losetup -d ") + name};
+  uri_ = std::string("emu:") + name;
+  poke(512, "EFI PART", 8);  // into the file under it, which nobody has read yet
+  EXPECT_EQ(create_device(uri_, shape()).code(), Code::foreign);
+  DeviceShape large = shape();
+  large.size_bytes = 64 * kMiB;
+  large.force = true;
+  EXPECT_EQ(create_device(uri_, large).code(), Code::invalid_argument);
+  DeviceShape forced = shape();
+  forced.size_bytes = 0;  // all of it
+  forced.force = true;
+  ASSERT_TRUE(create_device(uri_, forced).ok());
+  {
+    auto device = open("?reclaim=now");
+    EXPECT_EQ(device->geometry().zone_count, 12u);  // of 1.5 MiB, behind the metadata
+    EXPECT_EQ(open_code(), Code::in_use);
+    Client client(*device);
+    ASSERT_TRUE(client.write(11, 0, 384, 1).ok());
+    ASSERT_TRUE(client.write(3, 0, 16, 2).ok());
+    ASSERT_TRUE(client.flush().ok());
+    ASSERT_TRUE(client.manage(Io::Op::reset, 3).ok());
+    dynamic_cast<emu::EmuDevice&>(*device).drain_reclaim();
+    client.expect_data(11, 0, 384, 1);
+  }
+  auto device = open();
+  EXPECT_EQ((*device->report())[11].state, ZoneState::full);
+  EXPECT_EQ((*device->report())[3].state, ZoneState::empty);
+  Client(*device).expect_data(11, 0, 384, 1);
+  device.reset();
+}
+
 // The pages of the zone table's mapping are written back by the flush: the kernel says that none
 // is dirty any more.
 TEST_F(EmuDeviceTest, AFlushCoversTheMappedZoneTable) {
