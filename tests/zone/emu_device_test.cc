@@ -360,24 +360,20 @@ TEST_F(EmuDeviceTest, GivesTheSpaceOfResetZonesBack) {
   }
 }
 
-// A zone is written again while its old space is being punched: no new byte may be lost.
+// A zone is written again before, while and after its old space is punched: no new byte may be
+// lost.
 TEST_F(EmuDeviceTest, ReclaimNeverTouchesAZoneInUse) {
-  DeviceShape large;
-  large.size_bytes = 128 * kMiB;
-  large.zone_size_bytes = 32 * kMiB;
-  ASSERT_TRUE(create_device(uri_, large).ok());
+  create();
   auto device = open("?reclaim=now");
   Client client(*device);
-  for (std::uint64_t round = 0; round < 12; ++round) {
-    for (std::uint32_t offset = 0; offset < 2048; offset += 256) {
-      ASSERT_TRUE(client.write(1, offset, 256, 1000 * round + offset).ok());
-    }
-    if (round % 3 == 1) std::this_thread::sleep_for(std::chrono::milliseconds(round));
-    for (std::uint32_t offset = 0; offset < 2048; offset += 256) {
-      client.expect_data(1, offset, 256, 1000 * round + offset);
-    }
+  for (std::uint64_t round = 0; round < 60; ++round) {
+    ASSERT_TRUE(client.write(1, 0, 200, 1000 * round).ok());
+    ASSERT_TRUE(client.write(1, 200, 184, 1000 * round + 1).ok());
+    std::this_thread::sleep_for(std::chrono::microseconds(round % 8 * 1000));
+    client.expect_data(1, 0, 200, 1000 * round);
+    client.expect_data(1, 200, 184, 1000 * round + 1);
     ASSERT_TRUE(client.manage(Io::Op::reset, 1).ok());
-    if (round % 3 == 2) std::this_thread::sleep_for(std::chrono::milliseconds(2 * round));
+    std::this_thread::sleep_for(std::chrono::microseconds(round % 5 * 700));
   }
 }
 

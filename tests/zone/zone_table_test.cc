@@ -1,0 +1,175 @@
+// Establishes what ZoneTable and TableQueue promise to a back end: writes are admitted in order and
+// acknowledged in order, a failure reaches those behind it and no others, a record is saved before
+// an acknowledgement, a zone whose space is being given back is not written, and counts of open and
+// active zones stay right when several threads work at once.
+#include "zone/zone_table.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "zone/aligned_buffer.h"
+#include "zone/table_queue.h"
+
+namespace furrow {
+namespace {
+
+Geometry small() {
+  Geometry made;
+  made.lba_bytes = 512;
+  made.zone_count = 8;
+  made.zone_size_lbas = 64;
+  made.zone_capacity_lbas = 64;
+  made.open_zones_max = 2;
+  made.active_zones_max = 4;
+  made.append_lbas_max = 8;
+  return made;
+}
+
+struct Saved : ZoneStore {
+  void save(ZoneId zone, const ZoneRecord& record) override { last[zone.value] = record; }
+  ZoneRecord last[8];
+};
+
+Io append(std::uint32_t zone, std::uint32_t lbas) {
+  Io io;
+  io.op = Io::Op::append;
+  io.zone = ZoneId{zone};
+  io.lba_count = lbas;
+  return io;
+}
+
+using End = ZoneTable::End;
+
+TEST(ZoneTable, AcknowledgesInOrderOfAdmission) {
+  Saved saved;
+  ZoneTable table(small(), &saved);
+  const Lba a = table.admit(append(1, 4)).lba, b = table.admit(append(1, 2)).lba;
+  EXPECT_EQ(a.value, 64u);
+  EXPECT_EQ(b.value, 68u);
+  EXPECT_EQ(table.end_write(ZoneId{1}, b, 2), End::wait);
+  EXPECT_EQ(table.written_lbas(ZoneId{1}), 0u);
+  EXPECT_EQ(table.manage(Io::Op::reset, ZoneId{1}).code(), Code::busy);
+  EXPECT_EQ(table.manage(Io::Op::finish, ZoneId{1}).code(), Code::busy);
+  EXPECT_EQ(table.end_write(ZoneId{1}, a, 4), End::done);
+  EXPECT_EQ(saved.last[1].written_lbas, 4u);
+  EXPECT_EQ(table.end_write(ZoneId{1}, b, 2), End::done);
+  EXPECT_EQ(saved.last[1].written_lbas, 6u);
+  EXPECT_TRUE(table.manage(Io::Op::reset, ZoneId{1}).ok());
+  EXPECT_EQ(saved.last[1].generation, 1u);
+  EXPECT_EQ(saved.last[1].written_lbas, 0u);
+}
+
+TEST(ZoneTable, AFailureSealsBehindWhatCameBefore) {
+  Saved saved;
+  ZoneTable table(small(), &saved);
+  Lba at[4];
+  for (Lba& each : at) each = table.admit(append(0, 4)).lba;
+  table.fail_write(ZoneId{0}, at[1], "broken");
+  EXPECT_EQ(table.info(ZoneId{0}).state, ZoneState::full);
+  EXPECT_STREQ(table.info(ZoneId{0}).reason, "broken");
+  EXPECT_EQ(table.admit(append(0, 1)).status, nvme_status::kZoneFull);
+  EXPECT_EQ(table.end_write(ZoneId{0}, at[2], 4), End::failed);
+  EXPECT_EQ(table.end_write(ZoneId{0}, at[0], 4), End::done);  // it was before the failure
+  EXPECT_EQ(saved.last[0].kind, ZoneRecord::Class::full);
+  EXPECT_EQ(saved.last[0].written_lbas, 4u);
+  EXPECT_EQ(table.manage(Io::Op::reset, ZoneId{0}).code(), Code::busy);
+  EXPECT_EQ(table.end_write(ZoneId{0}, at[3], 4), End::failed);
+  EXPECT_TRUE(table.manage(Io::Op::reset, ZoneId{0}).ok());
+  const Lba again = table.admit(append(0, 4)).lba;
+  EXPECT_EQ(again, at[0]);
+  EXPECT_EQ(table.end_write(ZoneId{0}, again, 4), End::done);
+  EXPECT_EQ(saved.last[0].kind, ZoneRecord::Class::writable);
+}
+
+TEST(ZoneTable, ASealedZoneHoldsNoResources) {
+  ZoneTable table(small(), nullptr);
+  for (std::uint32_t z = 0; z < 8; ++z) {
+    const ZoneTable::Admission admitted = table.admit(append(z, 1));
+    ASSERT_EQ(admitted.status, nvme_status::kSuccess) << z;
+    table.fail_write(ZoneId{z}, admitted.lba, "broken");
+  }
+}
+
+// Hands out transfers and ends them when told to.
+class FakeQueue final : public TableQueue {
+ public:
+  FakeQueue(const Geometry& geometry, ZoneTable& table) : TableQueue(geometry, table, false) {}
+  Status register_buffers(std::span<const iovec>) override { return {}; }
+  std::uint64_t system_calls() const override { return 0; }
+  int wake_fd() const override { return -1; }
+  std::vector<Io*> started;
+
+ private:
+  void start_transfer(Io& io) override { started.push_back(&io); }
+  void start_flush(Io& io) override { started.push_back(&io); }
+  void zone_was_reset(ZoneId) override {}
+  unsigned do_poll() override { return settle(); }
+  unsigned do_wait(std::uint64_t) override { return settle(); }
+};
+
+TEST(TableQueue, WritesWaitWhileSpaceIsGivenBack) {
+  ZoneTable table(small(), nullptr);
+  FakeQueue queue(small(), table);
+  AlignedBuffer data(512);
+  ASSERT_TRUE(table.hold_if_empty(ZoneId{2}));
+  EXPECT_FALSE(table.hold_if_empty(ZoneId{2}));
+  Io ios[2] = {append(2, 1), append(2, 1)};
+  for (Io& io : ios) {
+    io.set_data(data.data(), 1, 512);
+    queue.submit(io);  // also the second, for which the zone is open already
+  }
+  queue.poll();
+  EXPECT_TRUE(queue.started.empty());
+  table.release(ZoneId{2});
+  EXPECT_FALSE(table.hold_if_empty(ZoneId{2})) << "it is in use";
+  queue.poll();
+  EXPECT_EQ(queue.started.size(), 2u);
+}
+
+// Four threads open, fill, finish and reset zones. Afterwards exactly MOR zones can be open.
+TEST(ZoneTable, CountsStayRightAcrossThreads) {
+  ZoneTable table(small(), nullptr);
+  std::vector<std::thread> threads;
+  for (std::uint32_t t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      std::uint64_t random = t + 1;
+      for (int i = 0; i < 20'000; ++i) {
+        random = random * 6364136223846793005u + 1442695040888963407u;
+        const std::uint32_t zone = t * 2 + (random >> 33) % 2;  // of this thread alone
+        switch ((random >> 40) % 6) {
+          case 0:
+            (void)table.manage(Io::Op::reset, ZoneId{zone});
+            break;
+          case 1:
+            (void)table.manage(Io::Op::open, ZoneId{zone});
+            break;
+          case 2:
+            (void)table.manage(Io::Op::close, ZoneId{zone});
+            break;
+          case 3:
+            (void)table.manage(Io::Op::finish, ZoneId{zone});
+            break;
+          default:
+            const ZoneTable::Admission admitted = table.admit(append(zone, 7));
+            if (admitted.status == nvme_status::kSuccess) {
+              ASSERT_EQ(table.end_write(ZoneId{zone}, admitted.lba, 7), End::done);
+            }
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (std::uint32_t z = 0; z < 8; ++z) ASSERT_TRUE(table.manage(Io::Op::reset, ZoneId{z}).ok());
+  EXPECT_TRUE(table.manage(Io::Op::open, ZoneId{0}).ok());
+  EXPECT_TRUE(table.manage(Io::Op::open, ZoneId{1}).ok());
+  EXPECT_EQ(table.manage(Io::Op::open, ZoneId{2}).nvme(), nvme_status::kTooManyOpen);
+  EXPECT_TRUE(table.manage(Io::Op::close, ZoneId{0}).ok());
+  EXPECT_TRUE(table.manage(Io::Op::open, ZoneId{2}).ok());
+  EXPECT_TRUE(table.manage(Io::Op::close, ZoneId{1}).ok());
+  EXPECT_TRUE(table.manage(Io::Op::open, ZoneId{3}).ok());
+  EXPECT_EQ(table.manage(Io::Op::open, ZoneId{4}).nvme(), nvme_status::kTooManyActive);
+}
+
+}  // namespace
+}  // namespace furrow
