@@ -37,8 +37,8 @@ struct FoundZone {
 
 class Scanner {
  public:
-  Scanner(PoolContext& pool, const RecoveryOptions& options, std::unique_ptr<IoQueue> queue)
-      : pool_(pool), options_(options), queue_(std::move(queue)) {}
+  Scanner(PoolContext& pool, std::unique_ptr<IoQueue> queue)
+      : pool_(pool), queue_(std::move(queue)) {}
 
   Status scan(const FoundZone& zone);
 
@@ -58,7 +58,6 @@ class Scanner {
   std::uint64_t flush_point(const FoundZone& zone, std::uint32_t batch_lba);
 
   PoolContext& pool_;
-  const RecoveryOptions& options_;
   std::unique_ptr<IoQueue> queue_;
   AlignedBuffer buffer_;
 };
@@ -359,7 +358,7 @@ Status Recovery::scan_zones() {
   for (unsigned i = 0; i < threads; ++i) {
     Result<std::unique_ptr<IoQueue>> queue = device_.create_queue(kQueueDepth);
     if (!queue.ok()) return queue.status();
-    scanners_.push_back(std::make_unique<Scanner>(pool_, options_, std::move(*queue)));
+    scanners_.push_back(std::make_unique<Scanner>(pool_, std::move(*queue)));
   }
   std::atomic<std::size_t> next{0};
   std::mutex mutex;

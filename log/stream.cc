@@ -182,7 +182,7 @@ bool Stream::open_zone() {
   const Result<ZoneId> taken = pool_.allocator.take(volume_, number_, generation, generation);
   if (!taken.ok()) return false;  // the owner kicks when one is free
   pool_.tables[taken->value] = ZoneDirectory();
-  zone_.emplace();
+  zone_ = OpenZone();
   zone_->id = *taken;
   owner_.on_zone_opened();
   return true;
