@@ -51,6 +51,7 @@ void TcpConnection::set_queue(std::uint32_t entries, bool flow_control_disabled)
   }
   if (state_ != State::await_connect) return;  // it ended meanwhile
   state_ = State::live;
+  was_live_ = true;
   environment_.executor.stop(timer_);
   if (environment_.on_live != nullptr) environment_.on_live(*this);
 }

@@ -69,7 +69,7 @@ class TcpConnection final : public Connection, private TcpStream::Owner {
   void drain();  // accepts no more commands; ends when all that were accepted are answered
   void cut();    // ends now
   State state() const { return state_; }
-  bool was_live() const { return queue_set_; }
+  bool was_live() const { return was_live_; }
   void* context() const { return environment_.context; }
 
   // Connection.
@@ -153,6 +153,7 @@ class TcpConnection final : public Connection, private TcpStream::Owner {
   std::uint16_t queue_id_ = 0;
   std::uint16_t sq_head_ = 0;
   bool queue_set_ = false;
+  bool was_live_ = false;
   bool flow_control_ = true;
   bool opened_ = false, detached_ = false, draining_ = false, quiet_ = false;
   bool icresp_due_ = false, term_due_ = false;
