@@ -112,15 +112,22 @@ Status RingScan::find_superblock() {
                 "no pool is on this device; `furrowctl pool create` makes one");
 }
 
-// All superblocks must agree on what never changes, and fit the device.
+// Superblocks must agree on what never changes, and fit the device.
 Status RingScan::check_pool() const {
-  const Superblock& pool = superblocks_.begin()->second;
   const Geometry& geometry = device_.geometry();
-  if (pool.lba_bytes != geometry.lba_bytes || pool.zone_size_lbas != geometry.zone_size_lbas ||
-      pool.zone_capacity_lbas != geometry.zone_capacity_lbas ||
-      pool.zone_count > geometry.zone_count) {
-    return Status(Code::corrupt, Origin::log,
-                  "the device is smaller, or cut in other zones, than when the pool was made");
+  for (const auto& [zone, pool] : superblocks_) {
+    if (pool.lba_bytes != geometry.lba_bytes || pool.zone_size_lbas != geometry.zone_size_lbas ||
+        pool.zone_capacity_lbas != geometry.zone_capacity_lbas ||
+        pool.zone_count > geometry.zone_count) {
+      return Status(Code::corrupt, Origin::log,
+                    "the device is smaller, or cut in other zones, than when the pool was made");
+    }
+    Superblock same = superblocks_.begin()->second;
+    same.checkpoint = pool.checkpoint;
+    same.features = pool.features;
+    if (same != pool) {
+      return Status(Code::corrupt, Origin::log, "the pool's superblocks contradict each other");
+    }
   }
   return {};
 }
@@ -325,7 +332,8 @@ Result<RingContents> RingScan::run() {
     status = scan_zone(zones_[zone]);
     if (!status.ok()) return status;
   }
-  status = resolve();
+  status = check_pool();  // a repair left further superblocks inside the zones
+  if (status.ok()) status = resolve();
   if (!status.ok()) return status;
 
   std::uint64_t newest = contents_.number;
@@ -365,7 +373,7 @@ Status ZoneReader::read(std::uint64_t at, std::uint64_t count, std::byte* into) 
 std::span<const std::byte> ZoneReader::lba(std::uint64_t at) {
   const std::uint32_t lba_bytes = geometry_.lba_bytes;
   if (at < window_at_ || at >= window_at_ + window_lbas_) {
-    if (window_.size() == 0) window_ = AlignedBuffer(kWindowBytes);
+    if (window_.size() == 0) window_ = AlignedBuffer(std::min(kWindowBytes, written_ * lba_bytes));
     window_at_ = at;
     window_lbas_ = std::min(kWindowBytes / lba_bytes, written_ - at);
     if (!read(at, window_lbas_, window_.data()).ok()) {
