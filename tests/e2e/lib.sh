@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # What the end-to-end tests share: a work folder, furrowd and how to end it, expectations. To be
 # sourced by a test that is called with the folder of the built programs. Everything listens on
 # loopback, on ports that the kernel chose.
@@ -10,7 +11,10 @@ daemons=()
 clean_up() {
   local status=$?
   local pid
-  for pid in "${daemons[@]}"; do kill -9 "$pid" 2>/dev/null || true; done
+  for pid in "${daemons[@]}"; do
+    kill -9 "$pid" 2>/dev/null || true
+    wait "$pid" 2>/dev/null || true
+  done
   if [ $status -ne 0 ] && [ $status -ne 77 ]; then
     for log in "$work"/*.log; do [ -s "$log" ] && { echo "--- $log"; tail -n 20 "$log"; }; done
   fi
@@ -52,15 +56,17 @@ kill_furrowd() {
 }
 
 # expect STATUS TEXT COMMAND...: the exit status, and the text (a regular expression) somewhere in
-# what it says.
+# what it says. COMMAND may be kv, below.
 expect() {
   local status=0 wanted=$1 text=$2
   shift 2
+  [ "$1" != kv ] || set -- furrowctl kv "$2" --target="127.0.0.1:$port" "${@:3}"
   timeout $((60 * scale)) "$@" >"$work/said" 2>&1 || status=$?
   [ $status -eq "$wanted" ] || fail "'$*' ended with $status, not $wanted: $(cat "$work/said")"
   grep -qE -- "$text" "$work/said" || fail "'$*' does not say '$text' but: $(cat "$work/said")"
 }
 
+# kv VERB FLAG...: one operation on the running server.
 kv() { timeout $((60 * scale)) furrowctl kv "$1" --target="127.0.0.1:$port" "${@:2}"; }
 
 metric() {
