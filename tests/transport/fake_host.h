@@ -192,6 +192,22 @@ struct ConnectOptions {
   std::uint16_t recfmt = 0;
 };
 
+inline std::pair<nv::Sqe, Bytes> connect_command(const ConnectOptions& options) {
+  nv::ConnectData data;
+  std::memset(data.hostid, options.hostid, sizeof(data.hostid));
+  data.cntlid = options.cntlid;
+  std::memcpy(data.subnqn, options.subnqn.data(), options.subnqn.size());
+  std::memcpy(data.hostnqn, options.hostnqn.data(), options.hostnqn.size());
+  Bytes bytes(sizeof(data));
+  std::memcpy(bytes.data(), &data, sizeof(data));
+  nv::Sqe command = fabrics(nv::fabrics::kConnect);
+  command.sgl_type = nv::kSglInCapsule;
+  command.cdw10 = std::uint32_t{options.qid} << 16 | options.recfmt;
+  command.cdw11 = options.sqsize | std::uint32_t{options.cattr} << 16;
+  command.cdw12 = options.kato_ms;
+  return {command, std::move(bytes)};
+}
+
 class World {
  public:
   // Small by default: zeroing page buffers is most of what a test would do.
@@ -264,19 +280,8 @@ class World {
     return sent;
   }
   CommandPtr connect(FakeConnection& connection, const ConnectOptions& options) {
-    nv::ConnectData data;
-    std::memset(data.hostid, options.hostid, sizeof(data.hostid));
-    data.cntlid = options.cntlid;
-    std::memcpy(data.subnqn, options.subnqn.data(), options.subnqn.size());
-    std::memcpy(data.hostnqn, options.hostnqn.data(), options.hostnqn.size());
-    Bytes bytes(sizeof(data));
-    std::memcpy(bytes.data(), &data, sizeof(data));
-    nv::Sqe command = fabrics(nv::fabrics::kConnect);
-    command.sgl_type = nv::kSglInCapsule;
-    command.cdw10 = std::uint32_t{options.qid} << 16 | options.recfmt;
-    command.cdw11 = options.sqsize | std::uint32_t{options.cattr} << 16;
-    command.cdw12 = options.kato_ms;
-    return call(connection, command, std::move(bytes), sizeof(data), true);
+    const auto [command, data] = connect_command(options);
+    return call(connection, command, data, static_cast<std::uint32_t>(data.size()), true);
   }
   std::uint64_t property(FakeConnection& admin, std::uint32_t offset) {
     nv::Sqe command = fabrics(nv::fabrics::kPropertyGet);
