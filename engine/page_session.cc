@@ -80,8 +80,7 @@ void PageSessionImpl::answer_later(PageOp& op, Status status) {
   executor_.post(op.internal.task);
 }
 
-// --- get
-// -------------------------------------------------------------------------------------------
+// --- get ---
 
 void PageSessionImpl::start_get(PageOp& op) {
   auto& gets = counters(op).gets;

@@ -70,7 +70,7 @@ bool PageLog::expired(const IndexEntry& entry, std::uint64_t wall_s) const {
   return false;
 }
 
-// --- a KeyOp's way -------------------------------------------------------------------------------
+// --- a KeyOp's way ---
 
 void PageLog::submit(KeyOp& op) {
   ++running_;
@@ -288,7 +288,7 @@ void PageLog::finish(KeyOp& op, Status status) {
   op.on_done(op);
 }
 
-// --- the index, and what is counted with it ------------------------------------------------------
+// --- the index, and what is counted with it ---
 
 std::uint64_t PageLog::cost_bytes(const PoolContext& pool, std::uint32_t length) {
   // A record in the batch header, one in the summary (wide, with group and expiry), and the
@@ -357,8 +357,7 @@ Status PageLog::admit(std::uint32_t length, const IndexEntry* replaced, bool pin
   return {};
 }
 
-// --- zones
-// -----------------------------------------------------------------------------------------
+// --- zones ---
 
 bool PageLog::may_open_zone(bool relocation) {
   const std::uint64_t held = pool_.allocator.held(options_.volume);

@@ -23,24 +23,6 @@
 
 namespace furrow {
 
-// One record, as small as a merge of all zones allows.
-struct RecoveredRecord {
-  KeyHash hash;
-  std::uint64_t sequence = 0;
-  std::uint64_t lba = 0;  // pool-wide
-  std::uint32_t length = 0;
-  std::uint32_t checksum = 0;
-  std::uint32_t expires_s = 0;
-  RecordKind kind = RecordKind::page;
-  bool pinned = false;
-  bool grouped = false;  // its group: RecoveredVolume::groups
-};
-
-struct RecoveredGroup {
-  std::uint64_t lba = 0;
-  std::uint64_t group = 0;
-};
-
 struct RecoveredVolume {
   std::vector<Index::Loaded> pages;  // sorted by hash
   struct Expiry {

@@ -184,6 +184,10 @@ bool Stream::open_zone() {
   pool_.tables[taken->value] = ZoneDirectory();
   zone_ = OpenZone();
   zone_->id = *taken;
+  zone_->records = std::move(spare_records_);
+  zone_->batches = std::move(spare_batches_);
+  zone_->records.clear();
+  zone_->batches.clear();
   owner_.on_zone_opened();
   return true;
 }
@@ -394,6 +398,8 @@ void Stream::finish(Batch& batch) {
   if (batch.summary && !sealed) request_flush_point();
   if (sealed) {
     pool_.allocator.set_use(zone_->id, ZoneUse::sealed);
+    spare_records_ = std::move(zone_->records);
+    spare_batches_ = std::move(zone_->batches);
     zone_.reset();
   }
   while (Append* append = batch.appends.pop()) append->on_done(*append);

@@ -181,6 +181,9 @@ class Stream {
   StreamOwner& owner_;
   const std::size_t header_bytes_max_;
   std::optional<OpenZone> zone_;
+  // A zone's memory goes on to the next: in steady state nothing is allocated.
+  std::vector<PageRecord> spare_records_;
+  std::vector<std::uint32_t> spare_batches_;
   bool previous_flushed_ = true;  // the zone before the one to open next
   AppendQueue queue_, relocations_;
   std::uint64_t queued_bytes_ = 0;

@@ -1,0 +1,183 @@
+#include "log/recovery_scan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "zone/blocking.h"
+
+namespace furrow {
+
+Result<std::span<const std::byte>> Scanner::read(ZoneId zone, std::uint64_t lba,
+                                                 std::uint32_t lbas) {
+  const std::size_t bytes = std::size_t{lbas} * pool_.geometry.lba_bytes;
+  if (buffer_.size() < bytes) buffer_ = AlignedBuffer(bytes);
+  Io io;
+  io.op = Io::Op::read;
+  io.lba = Lba{pool_.device_lba(zone, lba)};
+  io.set_data(buffer_.data(), lbas, pool_.geometry.lba_bytes);
+  const Status status = run_blocking(*queue_, io);
+  if (!status.ok()) return status;
+  return std::span<const std::byte>(buffer_.data(), bytes);
+}
+
+SegmentScan Scanner::scan_segment(const FoundZone& zone, std::uint64_t begin) {
+  const std::uint64_t end = std::min(begin + pool_.segment_lbas, pool_.geometry.zone_capacity_lbas);
+  SegmentScan scan(
+      {zone.header.stamp, begin, end, zone.info.written_lbas, pool_.geometry.lba_bytes});
+  while (const std::optional<SegmentScan::Read> wanted = scan.next()) {
+    scan.feed(read(zone.info.zone, wanted->lba, wanted->lbas));
+  }
+  return scan;
+}
+
+Status Scanner::scan(const FoundZone& zone) {
+  ZoneDirectory& table = pool_.tables[zone.info.zone.value];
+  std::vector<SegmentScan> scans;  // of the newest zone: it is looked at as a whole
+  for (std::uint64_t begin = 0; begin < zone.info.written_lbas; begin += pool_.segment_lbas) {
+    SegmentScan scan = scan_segment(zone, begin);
+    if (scan.damaged()) {
+      damage.push_back(
+          fmt::format("zone {}: the summary of the segment at LBA {} is damaged; its "
+                      "batch headers were read instead",
+                      zone.info.zone.value, begin));
+    }
+    table.batch_lbas.insert(table.batch_lbas.end(), scan.batch_lbas().begin(),
+                            scan.batch_lbas().end());
+    if (zone.newest) {
+      scans.push_back(std::move(scan));
+    } else {
+      for (const PageRecord& record : scan.records()) keep(zone, record);
+    }
+  }
+  if (zone.newest) {
+    end_newest(zone, scans);
+  } else if (zone.info.state != ZoneState::full) {
+    to_finish.push_back(zone.info.zone);
+  }
+  table.batch_lbas.shrink_to_fit();
+  return {};
+}
+
+// What the last batch header says was flushed when it was written.
+std::uint64_t Scanner::flush_point(const FoundZone& zone, std::uint32_t batch_lba) {
+  const Result<std::span<const std::byte>> bytes = read(zone.info.zone, batch_lba, 1);
+  if (!bytes.ok()) return 0;
+  const Result<std::uint32_t> lbas = BatchView::header_lbas(*bytes, zone.header.stamp);
+  if (!lbas.ok() || batch_lba + *lbas > zone.info.written_lbas) return 0;
+  const Result<std::span<const std::byte>> whole = read(zone.info.zone, batch_lba, *lbas);
+  if (!whole.ok()) return 0;
+  const Result<BatchView> view = BatchView::open(*whole, zone.header.stamp);
+  return view.ok() ? view->header().flushed_lba : 0;
+}
+
+// Decides where the newest zone ends and whether writing can go on in it.
+void Scanner::end_newest(const FoundZone& zone, std::vector<SegmentScan>& scans) {
+  ZoneDirectory& table = pool_.tables[zone.info.zone.value];
+  std::uint64_t flushed_lba = 0;
+  std::vector<PageRecord> records;
+  for (const SegmentScan& scan : scans) {
+    flushed_lba = std::max(flushed_lba, scan.flushed_lba());
+    records.insert(records.end(), scan.records().begin(), scan.records().end());
+  }
+  if (!table.batch_lbas.empty()) {
+    flushed_lba = std::max(flushed_lba, flush_point(zone, table.batch_lbas.back()));
+  }
+  // Behind the flush point the zone ends at the first hole in the chain of batches, or at the first
+  // page that is not whole. A hole before it is damage, and takes nothing else with it.
+  std::uint64_t cut = first_bad(zone, records, flushed_lba);
+  for (std::size_t i = 0; i < scans.size(); ++i) {
+    const std::uint64_t end = std::min((i + 1) * pool_.segment_lbas, zone.info.written_lbas);
+    if (!scans[i].summarized() && scans[i].end_lba() < end && scans[i].end_lba() >= flushed_lba) {
+      cut = std::min(cut, scans[i].end_lba());
+    }
+  }
+  const bool full = zone.info.written_lbas >= pool_.geometry.zone_capacity_lbas;
+  if (cut < table.end_lba) {
+    table.end_lba = static_cast<std::uint32_t>(cut);
+    trims.push_back({zone.info.zone, zone.header.stamp.generation, table.end_lba});
+    damage.push_back(
+        fmt::format("zone {}: what was not flushed is torn from LBA {} on; it was cut off there",
+                    zone.info.zone.value, cut));
+  }
+  for (const PageRecord& record : records) keep(zone, record);
+  if (full) return;
+  SegmentScan& tail = scans.back();
+  const bool whole = table.end_lba == ~std::uint32_t{0} &&
+                     (tail.summarized() || tail.end_lba() == zone.info.written_lbas);
+  if (!whole) {
+    to_finish.push_back(zone.info.zone);
+    return;
+  }
+  Stream::Resume resume;
+  resume.zone = zone.info.zone;
+  resume.next_lba = zone.info.written_lbas;
+  if (!tail.summarized()) {
+    resume.segment_batches = tail.batch_lbas();
+    resume.segment_records = tail.take_records();
+  }
+  resumes[zone.header.volume].emplace(zone.header.stream, std::move(resume));
+}
+
+// Verifies the pages behind the flush point; the LBA of the first that is not whole, or ~0.
+std::uint64_t Scanner::first_bad(const FoundZone& zone, std::vector<PageRecord>& records,
+                                 std::uint64_t flushed_lba) {
+  std::ranges::sort(records, {}, &PageRecord::lba);
+  constexpr std::uint64_t kWindowBytes = 1 << 20;
+  const std::uint32_t lba_bytes = pool_.geometry.lba_bytes;
+  std::uint64_t window_begin = 0;
+  std::span<const std::byte> window;
+  for (const PageRecord& record : records) {
+    if (record.kind != RecordKind::page || record.lba < flushed_lba) continue;
+    if (record.lba >= pool_.tables[zone.info.zone.value].end_lba) break;
+    const std::uint64_t lbas = pool_.page_lbas(record.length);
+    if (record.lba + lbas > zone.info.written_lbas) return record.lba;
+    if ((record.lba - window_begin + lbas) * lba_bytes > window.size()) {
+      const std::uint64_t wanted =
+          std::min(std::max(lbas, kWindowBytes / lba_bytes), zone.info.written_lbas - record.lba);
+      Result<std::span<const std::byte>> bytes =
+          read(zone.info.zone, record.lba, static_cast<std::uint32_t>(wanted));
+      // A window with a media error somewhere: this page alone may be readable.
+      if (!bytes.ok()) bytes = read(zone.info.zone, record.lba, static_cast<std::uint32_t>(lbas));
+      if (!bytes.ok()) return record.lba;
+      window = *bytes;
+      window_begin = record.lba;
+    }
+    const KeyHash hash = key_hash(pool_.hash_key, zone.header.volume, record.key);
+    const auto page = window.subspan((record.lba - window_begin) * lba_bytes, record.length);
+    if (page_checksum(page, hash) != record.checksum) return record.lba;
+  }
+  return ~std::uint64_t{0};
+}
+
+void Scanner::keep(const FoundZone& zone, const PageRecord& record) {
+  const ZoneId id = zone.info.zone;
+  ZoneDirectory& table = pool_.tables[id.value];
+  if (record.lba >= table.end_lba) return;
+  Gathered& into = gathered[zone.header.volume];
+  const std::uint64_t lba = pool_.device_lba(id, record.lba);
+  pool_.allocator.note_sequence(id, record.sequence);  // one thread has this zone
+  if (record.kind == RecordKind::group_tombstone) {
+    std::uint64_t& highest = into.group_tombstones[record.group];
+    highest = std::max(highest, record.sequence);
+    ++table.tombstones;
+    return;
+  }
+  if (record.kind == RecordKind::tombstone) ++table.tombstones;
+  RecoveredRecord kept{key_hash(pool_.hash_key, zone.header.volume, record.key),
+                       record.sequence,
+                       lba,
+                       record.length,
+                       record.checksum,
+                       record.expires_s,
+                       record.kind,
+                       record.pinned,
+                       record.group != 0};
+  if (record.group != 0 && record.kind == RecordKind::page) {
+    into.groups.push_back({lba, record.group});
+    table.add_group(record.group, record.lba);
+  }
+  into.partitions[kept.hash.order >> kPartitionShift].add(kept);
+}
+
+}  // namespace furrow

@@ -1,0 +1,91 @@
+// Establishes that a page's path allocates nothing in steady state: gets not once, puts only what
+// a zone or a segment costs, however many pages it holds. Counts every operator new, malloc,
+// aligned_alloc of the process by interposing malloc's family.
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+
+#include "tests/engine/rig.h"
+
+namespace {
+std::atomic<std::uint64_t> allocations{0};
+}
+
+// operator new comes down to malloc, and AlignedBuffer to aligned_alloc.
+extern "C" {
+void* __libc_malloc(std::size_t bytes);
+void* __libc_memalign(std::size_t alignment, std::size_t bytes);
+void* malloc(std::size_t bytes) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  return __libc_malloc(bytes);
+}
+void* aligned_alloc(std::size_t alignment, std::size_t bytes) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  return __libc_memalign(alignment, bytes);
+}
+}
+
+namespace furrow::testing {
+namespace {
+
+constexpr std::uint64_t kKeys = 2000;
+constexpr std::uint32_t kBytes = 4096;
+
+class AllocationTest : public ::testing::TestWithParam<std::string> {
+ protected:
+  struct Slot {
+    PageOp op;
+    AlignedBuffer page{kBytes};
+  };
+
+  void run(PageOp::Kind kind, std::uint64_t first, std::uint64_t count) {
+    for (std::uint64_t at = first; at < first + count;) {
+      for (Slot& slot : slots_) {
+        slot.op.kind = kind;
+        slot.op.key = key_of(at++ % kKeys);
+        slot.op.data = slot.page.data();
+        slot.op.length = slot.op.capacity = kBytes;
+        rig_.submit(slot.op);
+      }
+      rig_.wait();
+      for (const Slot& slot : slots_) ASSERT_TRUE(slot.op.status.ok());
+    }
+  }
+
+  Rig rig_{GetParam()};
+  std::array<Slot, 50> slots_;
+};
+
+TEST_P(AllocationTest, CountsWhatItShould) {
+  const std::uint64_t before = allocations;
+  AlignedBuffer some(4096);
+  const auto other = std::make_unique<std::uint64_t>();
+  EXPECT_GE(allocations - before, 2u);
+}
+
+TEST_P(AllocationTest, NothingOnAPagesPath) {
+  VolumeOptions options;
+  options.name = "pages";
+  options.value_bytes_max = 64 << 10;
+  ASSERT_NO_FATAL_FAILURE(rig_.make(options));
+  run(PageOp::Kind::put, 0, 20 * kKeys);  // the cache has turned over
+  run(PageOp::Kind::get, 0, kKeys);
+  std::uint64_t before = allocations;
+  run(PageOp::Kind::get, 0, 5 * kKeys);
+  EXPECT_EQ(allocations - before, 0u) << "in " << 5 * kKeys << " gets";
+
+  const std::uint64_t zones = rig_.store->stats().zones_reset;
+  before = allocations;
+  run(PageOp::Kind::put, 0, 10 * kKeys);
+  const std::uint64_t turned = rig_.store->stats().zones_reset - zones;
+  EXPECT_GT(turned, 10u);
+  // A zone's batch table, and its eviction's list of records, grow by doubling.
+  EXPECT_LE(allocations - before, turned * 60) << "in " << 10 * kKeys << " puts";
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, AllocationTest, ::testing::Values("mem:24MiB?zone_size=2MiB"),
+                         [](const auto&) { return std::string("mem"); });
+
+}  // namespace
+}  // namespace furrow::testing
