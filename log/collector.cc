@@ -180,6 +180,7 @@ bool Collector::look_at(const PageRecord& record) {
   lane->record = record;
   lane->hash = hash;
   lane->entry = entry;
+  lane->burying = false;
   move(*lane);
   return true;
 }
@@ -222,6 +223,9 @@ void Collector::locked(Lane& lane) {
     lane.write.capacity = 0;
     return log_.stream(Append::Priority::relocation).append(lane.write);
   }
+  // While this waited for the lock the key may have been overwritten or deleted. A copy of the old
+  // version now would lie behind the new one, and outlive it in a cache.
+  if (!still_there(lane)) return release(lane, true);
   const std::size_t bytes = pool_.page_lbas(lane.record.length) * pool_.geometry.lba_bytes;
   if (lane.page.size() < bytes) lane.page = AlignedBuffer(bytes);
   lane.io.lba = Lba{lane.entry.lba};
@@ -248,6 +252,27 @@ void Collector::page_read(Lane& lane) {
   log_.stream(Append::Priority::relocation).append(lane.write);
 }
 
+bool Collector::still_there(const Lane& lane) const {
+  std::array<IndexEntry, KeyOp::kCandidatesMax> found;
+  const unsigned count =
+      std::min(log_.index_.find(lane.hash.order, 0, found), KeyOp::kCandidatesMax);
+  const auto end = found.begin() + count;
+  return std::ranges::find(found.begin(), end, lane.entry.lba, &IndexEntry::lba) != end;
+}
+
+// The page's group was deleted while its copy was on its way, and the copy may lie behind the
+// group's tombstone: it gets one of its own.
+void Collector::bury(Lane& lane) {
+  PageRecord tombstone;
+  tombstone.kind = RecordKind::tombstone;
+  tombstone.key = lane.record.key;
+  lane.burying = true;
+  lane.write.record = tombstone;
+  lane.write.data = nullptr;
+  lane.write.capacity = 0;
+  log_.stream(Append::Priority::relocation).append(lane.write);
+}
+
 void Collector::moved(Lane& lane) {
   if (!lane.write.status.ok()) {
     // The original stays; the zone is looked at again when collection is next wanted.
@@ -255,19 +280,17 @@ void Collector::moved(Lane& lane) {
     return release(lane, true);
   }
   const PageRecord& record = lane.write.record;
-  if (record.kind == RecordKind::page) {
-    // Nothing else changed the key: it was locked. Only an eviction could have dropped it.
-    if (log_.index_.erase(lane.hash.order, lane.entry.lba)) {
-      log_.forget(lane.entry);
-      IndexEntry entry = lane.entry;
-      entry.lba = lane.write.lba;
-      // A deletion of its group has looked for it where it was before: it ends here.
-      if (!log_.removing(record)) {
-        log_.publish(lane.hash, nullptr, entry, record.expires_s, record.sequence);
-      }
-    }
-    log_.stats_.relocated_bytes += record.length;
+  if (lane.burying || record.kind != RecordKind::page) return release(lane, true);
+  log_.stats_.relocated_bytes += record.length;
+  // Nothing else changed the key: it was locked. Only its group's deletion passes by the lock.
+  if (!still_there(lane)) return bury(lane);
+  if (log_.removing(record)) {  // which has looked for the page where it was before
+    log_.unpublish(lane.hash, lane.entry);
+    return bury(lane);
   }
+  IndexEntry entry = lane.entry;
+  entry.lba = lane.write.lba;
+  log_.publish(lane.hash, &lane.entry, entry, record.expires_s, record.sequence);
   release(lane, true);
 }
 

@@ -50,6 +50,7 @@ class Collector {
     PageRecord record;
     KeyHash hash;
     IndexEntry entry;
+    bool burying = false;  // the write is a tombstone for a copy that came too late
     Io io;
     AlignedBuffer page;
     struct Lock : KeyLockHolder {
@@ -87,6 +88,8 @@ class Collector {
   void locked(Lane& lane);
   void page_read(Lane& lane);
   void moved(Lane& lane);
+  bool still_there(const Lane& lane) const;
+  void bury(Lane& lane);
   void release(Lane& lane, bool locked);
   void drained();
   void flushed();

@@ -60,6 +60,8 @@ struct KeyOp {
   } flush;
   std::array<IndexEntry, kCandidatesMax> candidates;
   unsigned candidate = 0, candidate_count = 0;
+  bool in_epoch = false;
+  unsigned epoch_side = 0;
   bool found = false;
   bool expired = false;
   IndexEntry old;      // when found

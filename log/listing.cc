@@ -28,6 +28,7 @@ Listing::Listing(PageLog& log, ListOp& op) : log_(log), op_(op), from_start_(op.
 void Listing::next_bucket() {
   entries_.clear();
   found_.clear();
+  epoch_side_ = log_.epoch_.enter();  // what the bucket names stays until it has been read
   behind_ = log_.index_.bucket_entries(bucket_, entries_);
   next_entry_ = 0;
   const std::uint64_t now = log_.pool_.home.wall_s();
@@ -62,6 +63,7 @@ void Listing::header_read(Lane& lane, const Result<BatchView>& view) {
 }
 
 void Listing::bucket_done() {
+  log_.epoch_.leave(epoch_side_);
   std::ranges::sort(found_, {}, &Found::hash);
   for (const Found& found : found_) {
     if (!from_start_ && found.hash <= after_) continue;

@@ -45,6 +45,7 @@ class Listing {
   std::array<Lane, kLanes> lanes_;
   std::size_t next_entry_ = 0;
   unsigned reading_ = 0;
+  unsigned epoch_side_ = 0;
   Status status_;
 };
 

@@ -23,6 +23,7 @@ PageLog::PageLog(PoolContext& pool, const PageLogOptions& options)
       index_(pool.allocator.quota(options.volume) * pool.geometry.zone_capacity_lbas),
       expiries_(pool.allocator.quota(options.volume) * pool.geometry.zone_capacity_lbas),
       headers_(pool),
+      epoch_(pool.epoch.add()),
       stream_(std::make_unique<Stream>(pool, options.volume, kUserStream, options.value_bytes_max,
                                        *this)) {
   if (options.own_collection_stream) {
@@ -32,7 +33,7 @@ PageLog::PageLog(PoolContext& pool, const PageLogOptions& options)
   collector_ = std::make_unique<Collector>(*this);
 }
 
-PageLog::~PageLog() = default;
+PageLog::~PageLog() { pool_.epoch.remove(epoch_); }
 
 bool PageLog::idle() const {
   return running_ == 0 && stream_->idle() && (!collection_stream_ || collection_stream_->idle()) &&
@@ -75,7 +76,7 @@ bool PageLog::expired(const IndexEntry& entry, std::uint64_t wall_s) const {
 void PageLog::submit(KeyOp& op) {
   ++running_;
   op.status = Status();
-  op.found = op.expired = false;
+  op.found = op.expired = op.in_epoch = false;
   op.lock.op = op.header.op = op.write.op = op.flush.op = &op;
   op.io.context = &op;
   op.lock.hash = hash(op.key);
@@ -88,6 +89,8 @@ void PageLog::submit(KeyOp& op) {
 }
 
 void PageLog::locked(KeyOp& op) {
+  op.epoch_side = epoch_.enter();  // until all that is read of the medium has been
+  op.in_epoch = true;
   op.candidate = 0;
   op.candidate_count =
       std::min(index_.find(op.lock.hash.order, 0, op.candidates), KeyOp::kCandidatesMax);
@@ -223,7 +226,13 @@ void PageLog::page_read_for_pin(KeyOp& op) {
   append(op, RecordKind::page);
 }
 
+void PageLog::leave_epoch(KeyOp& op) {
+  if (op.in_epoch) epoch_.leave(op.epoch_side);
+  op.in_epoch = false;
+}
+
 void PageLog::append(KeyOp& op, RecordKind kind) {
+  leave_epoch(op);  // the append may wait for a zone, and a zone's reset must not wait for it
   const bool page = kind == RecordKind::page;
   PageRecord& record = op.write.record;
   const std::uint32_t checksum = page ? record.checksum : 0;
@@ -267,6 +276,7 @@ void PageLog::written(KeyOp& op) {
 }
 
 void PageLog::finish(KeyOp& op, Status status) {
+  leave_epoch(op);
   op.status = status;
   switch (op.kind) {
     case KeyOp::Kind::put:

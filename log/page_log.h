@@ -126,6 +126,7 @@ class PageLog final : public StreamOwner {
   void page_read_for_pin(KeyOp& op);
   void append(KeyOp& op, RecordKind kind);
   void written(KeyOp& op);
+  void leave_epoch(KeyOp& op);
   void finish(KeyOp& op, Status status);
 
   // The index and all that is counted with it.
@@ -150,6 +151,7 @@ class PageLog final : public StreamOwner {
   Index expiries_;  // by a mix of the LBA: `checksum` is the Unix time
   KeyLocks locks_;
   HeaderReader headers_;
+  Epoch::Reader& epoch_;  // entered while what the index said is read from the medium
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<Stream> collection_stream_;
   std::unique_ptr<Collector> collector_;

@@ -9,6 +9,7 @@
 
 #include "log/page_log.h"
 #include "log/recovery_scan.h"
+#include "log/structure.h"
 #include "zone/aligned_buffer.h"
 #include "zone/blocking.h"
 
@@ -27,6 +28,8 @@ class Recovery {
  private:
   Status find_zones();
   Status reset(ZoneId zone);
+  void set_aside(ZoneId zone, const char* why);
+  Result<ZoneHeader> rebuild_header(const ZoneInfo& info);
   void mark_newest();
   Status scan_zones();
   Status finish_zones();
@@ -85,10 +88,7 @@ Status Recovery::find_zones() {
   for (const ZoneInfo& info : *report) {
     if (pool_.allocator.zone(info.zone).use == ZoneUse::metadata) continue;
     if (info.state == ZoneState::offline) {
-      ZoneAllocator::Zone bad;
-      bad.use = ZoneUse::bad;
-      pool_.allocator.adopt(info.zone, bad);
-      result_.damage.push_back(fmt::format("zone {} is offline", info.zone.value));
+      set_aside(info.zone, "is offline");
       continue;
     }
     if (info.written_lbas == 0) continue;
@@ -97,19 +97,22 @@ Status Recovery::find_zones() {
     io.lba = pool_.geometry.zone_start(info.zone);
     io.set_data(lba.data(), 1, pool_.geometry.lba_bytes);
     const Status read = run_blocking(*queue_, io);
-    const Result<ZoneHeader> header = read.ok()
-                                          ? decode_zone_header(lba.span(), pool_.pool, info.zone)
+    Result<ZoneHeader> header = read.ok() ? decode_zone_header(lba.span(), pool_.pool, info.zone)
                                           : Result<ZoneHeader>(read);
+    if (!header.ok()) {
+      header = rebuild_header(info);
+      if (header.ok()) {
+        result_.damage.push_back(fmt::format(
+            "zone {}: its header is damaged; it was rebuilt from what follows", info.zone.value));
+      } else if (header.status().code() != Code::not_found) {
+        set_aside(info.zone, "has data but a damaged header; it is kept and not used");
+        continue;
+      }
+    }
     if (!header.ok() || !known(header->volume)) {
       // Never begun (torn at its first write), or of a deleted volume.
       const Status status = reset(info.zone);
-      if (!status.ok()) {
-        ZoneAllocator::Zone bad;
-        bad.use = ZoneUse::bad;
-        pool_.allocator.adopt(info.zone, bad);
-        result_.damage.push_back(
-            fmt::format("zone {} cannot be reset: {}", info.zone.value, status.describe()));
-      }
+      if (!status.ok()) set_aside(info.zone, "cannot be reset");
       continue;
     }
     ZoneAllocator::Zone state;
@@ -128,6 +131,48 @@ Status Recovery::find_zones() {
   }
   mark_newest();
   return {};
+}
+
+void Recovery::set_aside(ZoneId zone, const char* why) {
+  ZoneAllocator::Zone bad;
+  bad.use = ZoneUse::bad;
+  pool_.allocator.adopt(zone, bad);
+  result_.damage.push_back(fmt::format("zone {} {}", zone.value, why));
+}
+
+// A zone whose header cannot be read: the first batch header has its stamp, and a summary (or the
+// pool's having one volume only) its owner. not_found: there is no batch either, nothing was ever
+// acknowledged in it; corrupt: there is data, but whose it is nobody can tell.
+Result<ZoneHeader> Recovery::rebuild_header(const ZoneInfo& info) {
+  const std::uint32_t lba_bytes = pool_.geometry.lba_bytes;
+  const Status nothing(Code::not_found, Origin::log);
+  AlignedBuffer lba(lba_bytes);
+  const auto read = [&](std::uint64_t at) {
+    Io io;
+    io.op = Io::Op::read;
+    io.lba = Lba{pool_.device_lba(info.zone, at)};
+    io.set_data(lba.data(), 1, lba_bytes);
+    return run_blocking(*queue_, io);
+  };
+  if (info.written_lbas < 2 || !read(1).ok()) return nothing;
+  const auto fields = check_structure(lba.span(), Magic::batch_header, kStampBytes);
+  if (!fields.ok()) return nothing;
+  ByteReader reader(*fields);
+  ZoneHeader header;
+  header.stamp = take_stamp(reader);
+  if (header.stamp.pool != pool_.pool || header.stamp.zone != info.zone) return nothing;
+  header.opened_sequence = header.stamp.generation;  // Stream draws both at once
+  const std::uint64_t end = std::min(pool_.segment_lbas, pool_.geometry.zone_capacity_lbas);
+  if (end <= info.written_lbas && read(end - 1).ok()) {
+    const Result<Summary> footer = SummaryView::footer(lba.span(), header.stamp);
+    if (footer.ok()) {
+      header.volume = footer->volume;
+      return header;
+    }
+  }
+  if (options_.volumes.size() != 1) return Status(Code::corrupt, Origin::log);
+  header.volume = options_.volumes.front();
+  return header;
 }
 
 void Recovery::mark_newest() {
