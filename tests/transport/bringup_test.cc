@@ -353,7 +353,7 @@ TEST(Shutdown, AQueueThatDoesNotGoFailsTheController) {
   io.stuck = true;
   world.set_cc(admin, World::kCcOn | 1u << nv::kCcShnShift);
   // The host polls CSTS meanwhile, which is traffic.
-  for (int second = 0; second < 9; ++second) {
+  for (int second = 0; second < 11; ++second) {
     world.advance_ms(1000);
     EXPECT_EQ(world.property(admin, nv::property::kCsts) & nv::kCstsFatal, 0u);
   }

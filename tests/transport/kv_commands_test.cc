@@ -297,10 +297,17 @@ TEST(Kv, LostDataIsNotStored) {
 TEST(Kv, DataThatArrivesAfterTheEndIsNotStored) {
   Kv kv;
   kv.queue.hold_pulls = true;
-  kv.store("k", pattern(10));
+  kv.queue.stuck = true;  // told to close, and still there
+  const auto late = kv.store("k", pattern(10));
   kv.admin_queue.disconnect();
   kv.run();
+  EXPECT_TRUE(kv.queue.close_asked);
+  kv.queue.release_pulls();
+  kv.run();
+  EXPECT_EQ(late->status(), sc::kAbortedSqDeletion);
   EXPECT_EQ(kv.pages().operations, 0u);
+  kv.queue.stuck = false;
+  kv.run();
   EXPECT_EQ(kv.subsystem->stats().controllers, 0u);
 }
 
