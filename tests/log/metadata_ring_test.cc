@@ -120,7 +120,7 @@ TEST_F(MetadataRingTest, SaysWhenTheVolumesDoNotFit) {
   }
   EXPECT_EQ(status.code(), Code::no_space);
   const PoolState full = ring.state();
-  EXPECT_GT(full.volumes.size(), 40u);  // half of 24 LBAs, 108 bytes each
+  EXPECT_GT(full.volumes.size(), 40u);  // close to half of 24 LBAs, 112 bytes each
   EXPECT_EQ(open().state(), full);
   record.kind = JournalRecord::Kind::volume_deleted;
   record.volume.id = 1;
