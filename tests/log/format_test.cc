@@ -11,6 +11,7 @@
 #include "log/metadata_format.h"
 #include "log/structure.h"
 #include "tests/log/random_structures.h"
+#include "tests/log/reseal.h"
 #include "tests/log/test_seed.h"
 
 namespace furrow {
@@ -166,6 +167,76 @@ TEST_F(FormatTest, BatchDamage) {
   }
 }
 
+// Behind correct checksums, each field out of its range must still be refused.
+TEST_F(FormatTest, BatchFieldsOutOfRange) {
+  const ZoneStamp stamp{Uuid{1}, ZoneId{3}, 9};
+  PageRecord page;
+  page.key = Key::from(std::string_view("key"));
+  page.lba = 11;
+  page.length = 600;
+  const std::vector<PageRecord> records{page};
+  Bytes good(512);
+  encode(BatchHeader{stamp, 10, 1, 3, 10, 1}, records, good);
+  const auto code_with = [&](std::size_t at, std::uint32_t value) {
+    Bytes bytes = good;
+    store_le(bytes.data() + at, value);
+    reseal_batch(bytes);
+    return BatchView::open(bytes, stamp).status().code();
+  };
+  constexpr std::size_t kFields = kPrefixBytes + kStampBytes, kRecord = kBatchHeaderBytes;
+  const auto shape = [](std::uint32_t length, std::uint32_t key_length, std::uint32_t kind) {
+    return (length - 1) | key_length << 22 | kind << 27;
+  };
+  EXPECT_EQ(code_with(kRecord + 36, shape(1024, 3, 1)), Code::ok);  // the harness works
+  EXPECT_EQ(code_with(kFields + 4, 0), Code::corrupt);              // no header LBAs
+  EXPECT_EQ(code_with(kFields + 8, 0), Code::corrupt);              // shorter than its header
+  EXPECT_EQ(code_with(kFields + 8, ~0u), Code::corrupt);            // beyond any zone
+  EXPECT_EQ(code_with(kFields + 12, 11), Code::corrupt);            // flushed behind itself
+  EXPECT_EQ(code_with(kFields + 16, 10), Code::corrupt);            // more records than fit
+  EXPECT_EQ(code_with(kFields + 16, ~0u), Code::corrupt);
+  EXPECT_EQ(code_with(kFields + 20, 500), Code::corrupt);  // no LBA size
+  EXPECT_EQ(code_with(kRecord + 32, 10), Code::corrupt);   // a page in the header
+  EXPECT_EQ(code_with(kRecord + 32, 12), Code::corrupt);   // beyond the batch
+  EXPECT_EQ(code_with(kRecord + 32, ~0u), Code::corrupt);
+  EXPECT_EQ(code_with(kRecord + 36, shape(1025, 3, 1)), Code::corrupt);
+  EXPECT_EQ(code_with(kRecord + 36, shape(600, 0, 1)), Code::corrupt);
+  EXPECT_EQ(code_with(kRecord + 36, shape(600, 2, 1)), Code::corrupt);  // bytes behind the key
+  EXPECT_EQ(code_with(kRecord + 36, shape(600, 17, 1)), Code::corrupt);
+  EXPECT_EQ(code_with(kRecord + 36, shape(600, 3, 0)), Code::corrupt);
+  EXPECT_EQ(code_with(kRecord + 36, shape(600, 3, 2)), Code::corrupt);  // a tombstone with a page
+}
+
+TEST_F(FormatTest, SummaryFieldsOutOfRange) {
+  const ZoneStamp stamp{Uuid{1}, ZoneId{3}, 9};
+  PageRecord page;
+  page.key = Key::from(std::string_view("key"));
+  page.lba = 11;
+  page.length = 600;
+  const std::vector<PageRecord> records{page};
+  const std::vector<std::uint32_t> batches{10, 20};
+  Bytes good(512);
+  encode(Summary{stamp, 1, 0, 63, 30, 1, 1}, records, batches, good);
+  const auto code_with = [&](std::size_t at, std::uint32_t value) {
+    Bytes bytes = good;
+    store_le(bytes.data() + at, value);
+    reseal_summary(bytes);
+    return SummaryView::open(bytes, stamp).status().code();
+  };
+  constexpr std::size_t kFields = 512 - kFooterBytes + kPrefixBytes + kStampBytes + 16;
+  EXPECT_EQ(code_with(20, 20), Code::ok);                  // the lba column; the harness works
+  EXPECT_EQ(code_with(20, 10), Code::corrupt);             // where a batch header is
+  EXPECT_EQ(code_with(20, 29), Code::corrupt);             // reaches beyond the data
+  EXPECT_EQ(code_with(32, 20), Code::corrupt);             // batches out of order
+  EXPECT_EQ(code_with(36, 30), Code::corrupt);             // a batch behind the data
+  EXPECT_EQ(code_with(kFields + 4, 29), Code::corrupt);    // starts inside the data
+  EXPECT_EQ(code_with(kFields + 12, 0), Code::corrupt);    // no LBAs
+  EXPECT_EQ(code_with(kFields + 16, 100), Code::corrupt);  // more records than fit
+  EXPECT_EQ(code_with(kFields + 16, ~0u), Code::corrupt);
+  EXPECT_EQ(code_with(kFields + 20, 0), Code::corrupt);  // records without a batch
+  EXPECT_EQ(code_with(kFields + 20, ~0u), Code::corrupt);
+  EXPECT_EQ(code_with(kFields + 24, 8), Code::corrupt);  // an unknown column
+}
+
 TEST_F(FormatTest, SummaryRoundTrip) {
   for (int round = 0; round < 500; ++round) {
     const auto parts = random_.summary();
@@ -200,7 +271,6 @@ TEST_F(FormatTest, SummaryDamage) {
   const ZoneStamp& stamp = parts.summary.stamp;
   const Decode decode = [&](auto span) { return status_of(SummaryView::open(span, stamp)); };
   expect_fragile(bytes, decode);
-  constexpr std::size_t kFooterBytes = 96;
   const Bytes future = newer(bytes, bytes.size() - kFooterBytes, kFooterBytes, Magic::summary);
   EXPECT_EQ(decode(future).code(), Code::unsupported);
   EXPECT_EQ(SummaryView::footer(future, stamp).status().code(), Code::unsupported);
