@@ -47,11 +47,11 @@ Collector::Collector(PageLog& log) : log_(log), pool_(log.pool_) {
 
 Collector::~Collector() { FURROW_CHECK(idle()); }
 
-// One zone ahead of the writer, two when the last is kept for collection.
+// Two zones ahead of the writer: the last is kept for what collection writes again.
 bool Collector::wanted() const {
   const std::uint64_t held = pool_.allocator.held(log_.options_.volume);
   const std::uint64_t quota = pool_.allocator.quota(log_.options_.volume);
-  return held + (log_.options_.cache ? 1 : 2) > quota;
+  return held + 2 > quota;
 }
 
 void Collector::kick() {

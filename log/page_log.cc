@@ -373,13 +373,13 @@ bool PageLog::may_open_zone(bool relocation) {
   const std::uint64_t held = pool_.allocator.held(options_.volume);
   const std::uint64_t quota = pool_.allocator.quota(options_.volume);
   collector_->kick();
-  if (options_.cache || relocation) return held < quota;
+  if (relocation) return held < quota;
   return held + 1 < quota;  // the last zone is for collection alone
 }
 
 // The reserve is open and collection still needs it.
 bool PageLog::may_write_user() {
-  if (options_.cache || collection_stream_) return true;
+  if (collection_stream_) return true;
   return pool_.allocator.held(options_.volume) < pool_.allocator.quota(options_.volume);
 }
 
