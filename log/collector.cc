@@ -47,11 +47,10 @@ Collector::Collector(PageLog& log) : log_(log), pool_(log.pool_) {
 
 Collector::~Collector() { FURROW_CHECK(idle()); }
 
-// Two zones ahead of the writer: the last is kept for what collection writes again.
+// One zone ahead of the writer, the one that is kept for relocation not counted.
 bool Collector::wanted() const {
   const std::uint64_t held = pool_.allocator.held(log_.options_.volume);
-  const std::uint64_t quota = pool_.allocator.quota(log_.options_.volume);
-  return held + 2 > quota;
+  return held + 1 >= pool_.allocator.quota(log_.options_.volume);
 }
 
 void Collector::kick() {

@@ -6,9 +6,9 @@
 // tag is the 16 bits of the hash below the initial bits, which entries_max sets; splits beyond
 // those use the tag's own bits, so nothing is read from the medium to grow.
 //
-// Two keys may share bucket and tag: find() returns every candidate, and the caller tells them apart
-// by checksum and batch header. Of an index as full as entries_max said, one look-up in 65 to 130
-// gives a candidate that is another key.
+// Two keys may share bucket and tag: find() returns every candidate, and the caller tells them
+// apart by checksum and batch header. Of an index as full as entries_max said, one look-up in 65 to
+// 130 gives a candidate that is another key.
 //
 // Threads: one owner changes the index; any number of threads call find() at the same time without
 // locks (a version in each bucket; a reader retries when a change passed under it). Memory is taken
@@ -25,11 +25,11 @@
 namespace furrow {
 
 struct IndexEntry {
-  std::uint64_t lba = 0;        // pool-wide, < 2^40
-  std::uint32_t length = 1;     // 1..2^22
+  std::uint64_t lba = 0;     // pool-wide, < 2^40
+  std::uint32_t length = 1;  // 1..2^22
   std::uint32_t checksum = 0;
   bool pinned = false;
-  bool expires = false;         // its expiry is in the zone's table
+  bool expires = false;  // its expiry is in the zone's table
   friend bool operator==(const IndexEntry&, const IndexEntry&) = default;
 };
 
@@ -42,9 +42,9 @@ class Index {
   Index(const Index&) = delete;
   Index& operator=(const Index&) = delete;
 
-  // Any thread. Writes the candidates of `order` number skip, skip+1, ... to `out`; returns how many
-  // there are from `skip` on (which may be more than fit). Their order may change with any change of
-  // the index: who comes back for more must be ready to meet one twice, or to start over.
+  // Any thread. Writes the candidates of `order` number skip, skip+1, ... to `out`; returns how
+  // many there are from `skip` on (which may be more than fit). Their order may change with any
+  // change of the index: who comes back for more must be ready to meet one twice, or to start over.
   unsigned find(std::uint64_t order, unsigned skip, std::span<IndexEntry> out) const;
 
   // The owner's thread.

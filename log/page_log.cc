@@ -369,15 +369,14 @@ Status PageLog::admit(std::uint32_t length, const IndexEntry* replaced, bool pin
 
 // --- zones ---
 
+// The last zone of the quota is for relocation alone: a zone can then always be emptied.
 bool PageLog::may_open_zone(bool relocation) {
   const std::uint64_t held = pool_.allocator.held(options_.volume);
-  const std::uint64_t quota = pool_.allocator.quota(options_.volume);
   collector_->kick();
-  if (relocation) return held < quota;
-  return held + 1 < quota;  // the last zone is for collection alone
+  return held + (relocation ? 0 : 1) < pool_.allocator.quota(options_.volume);
 }
 
-// The reserve is open and collection still needs it.
+// Not while relocation has had to open that last zone: it needs what is left of it.
 bool PageLog::may_write_user() {
   if (collection_stream_) return true;
   return pool_.allocator.held(options_.volume) < pool_.allocator.quota(options_.volume);

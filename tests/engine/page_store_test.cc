@@ -202,6 +202,38 @@ TEST(CacheTest, PinnedAndHitPagesStay) {
   EXPECT_LE(usage.zones, usage.quota_zones);
 }
 
+// When nearly everything that is evicted is hot, its copies must always find room: many puts and
+// gets at once, so that the writer fills its zone while the eviction goes on.
+TEST(CacheTest, EvictionOfHotZonesNeverWaitsForItself) {
+  Rig rig("mem:16MiB?zone_size=1MiB");
+  ASSERT_NO_FATAL_FAILURE(rig.make(volume(VolumeMode::cache)));
+  constexpr std::size_t kAtOnce = 100;
+  std::vector<std::unique_ptr<PageOp>> ops;
+  std::vector<AlignedBuffer> pages;
+  for (std::size_t i = 0; i < kAtOnce; ++i) {
+    ops.push_back(std::make_unique<PageOp>());
+    pages.emplace_back(16384);
+  }
+  for (std::uint64_t round = 0; round < 60; ++round) {
+    for (const PageOp::Kind kind : {PageOp::Kind::put, PageOp::Kind::get}) {
+      for (std::size_t i = 0; i < kAtOnce; ++i) {
+        ops[i]->kind = kind;
+        ops[i]->key = key_of(round * kAtOnce + i);
+        ops[i]->data = pages[i].data();
+        ops[i]->length = ops[i]->capacity = 16384;
+        rig.submit(*ops[i]);
+      }
+      const std::uint64_t until = rig.loop.now_ns() + 60'000'000'000;
+      while (!rig.idle()) {
+        rig.loop.run_once();
+        ASSERT_LT(rig.loop.now_ns(), until) << "stuck in round " << round;
+      }
+    }
+  }
+  EXPECT_GT(rig.store->stats().relocated_bytes, 1u << 20);
+  EXPECT_GT(rig.store->stats().evicted_zones, 50u);
+}
+
 TEST(CacheTest, PinsHaveALimit) {
   Rig rig("mem:8MiB?zone_size=1MiB");
   ASSERT_NO_FATAL_FAILURE(rig.make(volume(VolumeMode::cache)));

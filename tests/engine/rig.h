@@ -88,6 +88,7 @@ class Rig {
   void wait() {
     while (running_ != 0) loop.run_once();
   }
+  bool idle() const { return running_ == 0; }
   Status run(PageOp& op) {
     submit(op);
     wait();
