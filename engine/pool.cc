@@ -228,7 +228,10 @@ bool PoolImpl::quiesce() {
     store->log().stop_background();
     idle = idle && store->log().idle();
   }
-  return idle;
+  if (!idle || options_.read_only) return idle;
+  bool closed = true;
+  for (const auto& store : stores_) closed = store->log().close() && closed;
+  return closed;
 }
 
 PoolInfo PoolImpl::info() const {

@@ -41,6 +41,11 @@ bool PageLog::idle() const {
 }
 
 void PageLog::stop_background() { collector_->stop(); }
+bool PageLog::close() {
+  const bool user = stream_->close();
+  return (!collection_stream_ || collection_stream_->close()) && user;
+}
+
 void PageLog::start() { collector_->kick(); }
 
 void PageLog::resume(unsigned stream, Stream::Resume&& zone) {

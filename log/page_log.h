@@ -85,6 +85,7 @@ class PageLog final : public StreamOwner {
   void flush(FlushOp& op);
   bool idle() const;
   void stop_background();  // no new collection; what runs comes to its end
+  bool close();            // when idle(): see Stream::close()
 
   // Recovery's: before anything else runs.
   struct Recovered {

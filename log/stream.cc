@@ -409,6 +409,30 @@ void Stream::note_flush() {
   if (zone_) request_flush_point();
 }
 
+bool Stream::close() {
+  if (!idle()) return false;
+  if (!zone_ || noted_ || zone_->next_lba == pool_.geometry.zone_capacity_lbas) return true;
+  if (zone_->flushed_lba != zone_->next_lba) {
+    if (flush_asked_) return true;  // it failed: the next recovery verifies instead
+    flush_asked_ = true;
+    request_flush_point();
+    return false;
+  }
+  noted_ = true;
+  if (!flush_asked_ || !fits(0, 0, PageRecord())) return true;  // nothing new, or no room
+  write_flush_note();
+  return false;
+}
+
+// A batch without records: its header says up to where the zone is durable.
+void Stream::write_flush_note() {
+  Batch& batch = new_batch();
+  batch.iov.push_back({});
+  const std::uint64_t header_lbas = pool_.geometry.lbas(batch_header_bytes(0));
+  place(batch, header_lbas);
+  submit_batch(batch, header_lbas);
+}
+
 void Stream::request_flush_point() {
   if (flush_point_.busy || zone_->written_lba == zone_->flushed_lba) return;
   flush_point_.busy = true;

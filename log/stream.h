@@ -106,6 +106,9 @@ class Stream {
   // A device flush is being asked for: its success is noted in the headers of later batches, so
   // that recovery has less to verify.
   void note_flush();
+  // For an orderly close, when idle(): makes all durable and notes that in the zone, so that the
+  // next recovery has nothing to verify. Call it until it is true.
+  bool close();
   void kick();                       // tries again to write what waits
   void fail_waiting(Status status);  // answers what waits for a zone
   // Nothing waits and nothing is in flight, flushes and the finish of a failed zone included.
@@ -174,6 +177,7 @@ class Stream {
   void abandon_zone();
   void request_flush_point();
   void seal_zone();
+  void write_flush_note();
 
   PoolContext& pool_;
   const std::uint64_t volume_;
@@ -199,6 +203,7 @@ class Stream {
     bool posted = false;
   } issue_task_;
   bool issuing_ = false;
+  bool flush_asked_ = false, noted_ = false;  // by close()
   Io finish_io_;
   StreamStats stats_;
 };
