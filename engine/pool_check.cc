@@ -91,7 +91,7 @@ Result<std::vector<std::string>> PoolImpl::check(bool verify_pages) {
     }
   }
   std::ranges::sort(found);
-  found.erase(std::ranges::unique(found).begin(), found.end());
+  found.erase(std::unique(found.begin(), found.end()), found.end());  // clang 14 lacks ranges::unique
   return found;
 }
 
