@@ -163,6 +163,15 @@ std::uint64_t ZoneAllocator::min_sequence(std::uint64_t owner, ZoneId except) co
   return lowest;
 }
 
+std::uint64_t ZoneAllocator::min_opened(std::uint64_t owner, ZoneId except) const {
+  std::uint64_t lowest = ~std::uint64_t{0};
+  for (std::uint32_t i = 0; i < zones_.size(); ++i) {
+    if (zones_[i].owner != owner || i == except.value) continue;
+    lowest = std::min(lowest, zones_[i].opened_sequence);
+  }
+  return lowest;
+}
+
 std::uint64_t ZoneAllocator::held(std::uint64_t owner) const { return owners_.at(owner).held; }
 std::uint64_t ZoneAllocator::quota(std::uint64_t owner) const { return owners_.at(owner).quota; }
 

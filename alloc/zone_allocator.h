@@ -73,6 +73,8 @@ class ZoneAllocator {
   std::optional<ZoneId> victim(std::uint64_t owner, VictimPolicy policy, std::uint64_t now) const;
   // The lowest sequence in any zone of `owner` but `except`.
   std::uint64_t min_sequence(std::uint64_t owner, ZoneId except) const;
+  // The lowest opened_sequence of a zone of `owner` but `except`.
+  std::uint64_t min_opened(std::uint64_t owner, ZoneId except) const;
 
   const Zone& zone(ZoneId zone) const { return zones_[zone.value]; }
   std::span<const Zone> zones() const { return zones_; }

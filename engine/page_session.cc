@@ -102,6 +102,7 @@ void PageSessionImpl::look_up(PageOp& op) {
   in.epoch_side = epoch_.enter();
   in.candidate = 0;
   in.mismatch = false;
+  op.status = Status();
   in.tried_count = 0;
   in.candidate_count =
       std::min(static_cast<PageStoreImpl*>(in.store)->log().lookup(in.hash, in.key_op.candidates),
@@ -226,10 +227,12 @@ void PageSessionImpl::give_bounce_back(PageOp& op) {
   if (op.internal.bounce == nullptr) return;
   free_bounces_.push_back(op.internal.bounce);
   op.internal.bounce = nullptr;
-  if (waiting_head_ == nullptr) return;
-  PageOp* next = waiting_head_;
-  waiting_head_ = next->internal.next;
-  look_up(*next);  // anew: its epoch was left
+  // One that waited may find that it needs no buffer any more: then the next has it.
+  while (waiting_head_ != nullptr && !free_bounces_.empty()) {
+    PageOp* next = waiting_head_;
+    waiting_head_ = next->internal.next;
+    look_up(*next);  // anew: its epoch was left
+  }
 }
 
 }  // namespace furrow

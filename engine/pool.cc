@@ -56,8 +56,10 @@ VolumeInfo info_of(const VolumeRecord& record, const Geometry& geometry) {
 
 // A segment must hold at least one page of the largest size, its headers and its summary.
 bool value_fits(const Geometry& geometry, std::uint64_t segment_lbas, std::uint32_t bytes) {
+  const std::uint64_t last = geometry.zone_capacity_lbas % segment_lbas;
+  const std::uint64_t shortest = last == 0 ? segment_lbas : last;
   return geometry.lbas(bytes) + 4 + geometry.lbas(summary_bytes(1, 1, true, true, true)) <=
-         segment_lbas;
+         shortest;
 }
 
 }  // namespace
@@ -93,8 +95,11 @@ Status Pool::format(ZonedDevice& device, std::string_view name, Executor& execut
   if (sodium_init() < 0) return {Code::io_error, Origin::engine, "no random source"};
   randombytes_buf(superblock.hash_key.data(), superblock.hash_key.size());
   superblock.metadata_zones = kMetadataZones;
-  superblock.segment_lbas =
-      std::min(geometry.zone_capacity_lbas, kSegmentBytesMax / geometry.lba_bytes);
+  // Equal segments: a short one at the zone's end could be too small for a page.
+  const std::uint64_t segment_lbas_max = kSegmentBytesMax / geometry.lba_bytes;
+  const std::uint64_t segments =
+      (geometry.zone_capacity_lbas + segment_lbas_max - 1) / segment_lbas_max;
+  superblock.segment_lbas = (geometry.zone_capacity_lbas + segments - 1) / segments;
   superblock.lba_bytes = geometry.lba_bytes;
   superblock.zone_size_lbas = geometry.zone_size_lbas;
   superblock.zone_capacity_lbas = geometry.zone_capacity_lbas;
@@ -339,6 +344,7 @@ Status PoolImpl::delete_volume(std::string_view name) {
   PageLog& log = (*found)->log();
   log.stop_background();
   if (!log.idle()) {
+    log.start_background();
     return {Code::busy, Origin::engine, "the volume is in use; stop its clients and try again"};
   }
   const std::uint64_t id = (*found)->info().id;
@@ -346,7 +352,10 @@ Status PoolImpl::delete_volume(std::string_view name) {
   deleted.kind = JournalRecord::Kind::volume_deleted;
   deleted.volume.id = id;
   const Status journaled = ring_.append(deleted);
-  if (!journaled.ok()) return journaled;
+  if (!journaled.ok()) {
+    log.start_background();
+    return journaled;
+  }
   stores_.erase(found);
   // From here on the volume is gone; a zone that cannot be reset now is reset at the next open.
   for (std::uint32_t i = 0; i < context_.geometry.zone_count; ++i) {

@@ -117,6 +117,7 @@ class Pool {
 
   virtual PoolInfo info() const = 0;
   virtual Result<PageStore*> create_volume(const VolumeOptions& options) = 0;
+  // No operation on the volume may be in flight in any session. busy: its log is.
   virtual Status delete_volume(std::string_view name) = 0;
   virtual std::vector<PageStore*> stores() const = 0;
   virtual PageStore* find(std::string_view name) const = 0;  // null: none

@@ -198,7 +198,13 @@ bool Collector::must_move(const PageRecord& record, const IndexEntry& entry) {
 // store mode a record of a lower sequence in another zone may be an older version.
 bool Collector::tombstone_needed(const PageRecord& record) const {
   if (log_.options_.cache) return false;
-  return pool_.allocator.min_sequence(log_.options_.volume, victim_) < record.sequence;
+  const std::uint64_t volume = log_.options_.volume;
+  // A key's older versions were all placed, under its lock, before the tombstone's sequence was
+  // drawn: only zones that were opened before it can have them.
+  if (record.kind == RecordKind::tombstone) {
+    return pool_.allocator.min_opened(volume, victim_) < record.sequence;
+  }
+  return pool_.allocator.min_sequence(volume, victim_) < record.sequence;
 }
 
 void Collector::drop(const PageRecord& record, const KeyHash& hash, const IndexEntry& entry) {
@@ -275,6 +281,7 @@ void Collector::bury(Lane& lane) {
 void Collector::moved(Lane& lane) {
   if (!lane.write.status.ok()) {
     // The original stays; the zone is looked at again when collection is next wanted.
+    copy_error_ = lane.write.status;
     pool_.allocator.set_use(victim_, ZoneUse::sealed);
     return release(lane, true);
   }
@@ -304,7 +311,7 @@ void Collector::drained() {
   if (busy_lanes_ != 0) return;
   if (pool_.allocator.zone(victim_).use != ZoneUse::draining) {  // a copy failed
     step_ = Step::idle;
-    return;
+    return log_.fail_waiting(copy_error_);
   }
   if (pool_.allocator.zone(victim_).live_lbas != 0) {
     // Pages that the zone's own records do not name, because those are damaged: they are still

@@ -36,6 +36,10 @@ class Collector {
 
   void kick();  // looks whether a zone is to be freed
   void stop() { stopping_ = true; }
+  void resume() {
+    stopping_ = false;
+    kick();
+  }
   bool idle() const { return step_ == Step::idle && !turn_.posted; }
 
  private:
@@ -104,6 +108,7 @@ class Collector {
   std::uint64_t written_lba_ = 0;
   std::uint64_t segment_ = 0;
   std::uint64_t moved_lbas_ = 0;
+  Status copy_error_;  // of the victim's: it could not be emptied
   std::optional<SegmentScan> scan_;
   std::size_t next_record_ = 0;
   AlignedBuffer scan_buffer_;

@@ -16,7 +16,8 @@ struct Key {
   std::array<std::byte, kBytesMax> bytes{};  // zero beyond `length`
   std::uint8_t length = 0;                   // 1..16 in a valid key; 0: "no key"
 
-  // `text` that is empty or longer than 16 bytes gives a key of length 0, which every operation refuses.
+  // `text` that is empty or longer than 16 bytes gives a key of length 0, which every operation
+  // refuses.
   static Key from(std::span<const std::byte> text) {
     Key key;
     if (text.empty() || text.size() > kBytesMax) return key;

@@ -49,7 +49,12 @@ void Listing::read_on(Lane& lane) {
 void Listing::header_read(Lane& lane, const Result<BatchView>& view) {
   const IndexEntry& entry = entries_[lane.entry];
   if (!view.ok()) {
-    if (status_.ok()) status_ = view.status();
+    // Damage takes its own keys from the listing and no others.
+    if (view.status().code() == Code::corrupt) {
+      log_.count_corrupt();
+    } else if (status_.ok()) {
+      status_ = view.status();
+    }
   } else {
     for (std::uint32_t i = 0; i < view->header().record_count; ++i) {
       const PageRecord record = view->record(i);

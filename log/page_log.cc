@@ -41,6 +41,7 @@ bool PageLog::idle() const {
 }
 
 void PageLog::stop_background() { collector_->stop(); }
+void PageLog::start_background() { collector_->resume(); }
 bool PageLog::close() {
   const bool user = stream_->close();
   return (!collection_stream_ || collection_stream_->close()) && user;
@@ -147,6 +148,7 @@ void PageLog::read_page(KeyOp& op, const IndexEntry& entry, void (*on_complete)(
 void PageLog::page_read_for_confirm(KeyOp& op) {
   if (!op.io.status.ok()) return finish(op, op.io.status);
   const IndexEntry& entry = op.candidates[op.candidate];
+  op.old = entry;  // diagnose: which one it was that is damaged
   const bool ours = page_checksum({op.page.data(), entry.length}, op.lock.hash) == entry.checksum;
   if (!ours && op.kind != KeyOp::Kind::put && op.kind != KeyOp::Kind::remove) {
     ++stats_.corrupt_pages;
@@ -256,6 +258,7 @@ void PageLog::append(KeyOp& op, RecordKind kind) {
     its_op.log->written(its_op);
   };
   if (page) pending_cost_bytes_ += cost_bytes(pool_, record.length);
+  if (record.pinned) pending_pinned_lbas_ += pool_.page_lbas(record.length);
   stream_->append(op.write);
 }
 
@@ -263,6 +266,7 @@ void PageLog::written(KeyOp& op) {
   const PageRecord& record = op.write.record;
   const bool page = record.kind == RecordKind::page;
   if (page) pending_cost_bytes_ -= cost_bytes(pool_, record.length);
+  if (record.pinned) pending_pinned_lbas_ -= pool_.page_lbas(record.length);
   if (!op.write.status.ok()) return finish(op, op.write.status);
   if (page) {
     publish(op.lock.hash, op.found ? &op.old : nullptr,
@@ -357,7 +361,7 @@ Status PageLog::admit(std::uint32_t length, const IndexEntry* replaced, bool pin
   if (options_.cache) {
     // Pinned pages are never evicted: half of the quota stays for the rest.
     const std::uint64_t limit = quota * pool_.geometry.zone_capacity_lbas / 2;
-    if (pinned && pinned_lbas_ + pool_.page_lbas(length) > limit) {
+    if (pinned && pinned_lbas_ + pending_pinned_lbas_ + pool_.page_lbas(length) > limit) {
       return {Code::no_space, Origin::log,
               "pinned pages fill half of the volume's quota; unpin or delete some"};
     }
@@ -384,7 +388,9 @@ bool PageLog::may_open_zone(bool relocation) {
 // Not while relocation has had to open that last zone: it needs what is left of it.
 bool PageLog::may_write_user() {
   if (collection_stream_) return true;
-  return pool_.allocator.held(options_.volume) < pool_.allocator.quota(options_.volume);
+  if (pool_.allocator.held(options_.volume) < pool_.allocator.quota(options_.volume)) return true;
+  collector_->kick();  // it may have given up: a flush or a copy failed
+  return false;
 }
 
 void PageLog::on_zone_opened() {
@@ -411,8 +417,8 @@ void PageLog::kick() {
 }
 
 void PageLog::fail_waiting(Status status) {
-  if (stream_->waiting_for_zone()) stream_->fail_waiting(status);
-  if (collection_stream_ && collection_stream_->waiting_for_zone()) {
+  if (stream_->stuck()) stream_->fail_waiting(status);
+  if (collection_stream_ && collection_stream_->stuck()) {
     collection_stream_->fail_waiting(status);
   }
 }

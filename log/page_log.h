@@ -84,8 +84,9 @@ class PageLog final : public StreamOwner {
   // All that was answered before is durable when on_flushed comes.
   void flush(FlushOp& op);
   bool idle() const;
-  void stop_background();  // no new collection; what runs comes to its end
-  bool close();            // when idle(): see Stream::close()
+  void stop_background();   // no new collection; what runs comes to its end
+  void start_background();  // after stop_background(), when the volume goes on after all
+  bool close();             // when idle(): see Stream::close()
 
   // Recovery's: before anything else runs.
   struct Recovered {
@@ -158,6 +159,7 @@ class PageLog final : public StreamOwner {
   std::unique_ptr<Collector> collector_;
   std::uint64_t cost_bytes_ = 0;  // of the pages present
   std::uint64_t pinned_lbas_ = 0;
+  std::uint64_t pending_pinned_lbas_ = 0;
   std::uint64_t pending_cost_bytes_ = 0;  // of puts admitted and not yet published
   std::uint64_t running_ = 0;             // operations
   struct Removing {

@@ -154,7 +154,8 @@ Result<ZoneHeader> Recovery::rebuild_header(const ZoneInfo& info) {
     io.set_data(lba.data(), 1, lba_bytes);
     return run_blocking(*queue_, io);
   };
-  if (info.written_lbas < 2 || !read(1).ok()) return nothing;
+  if (info.written_lbas < 2) return nothing;
+  if (!read(1).ok()) return Status(Code::corrupt, Origin::log);  // unreadable is not empty
   const auto fields = check_structure(lba.span(), Magic::batch_header, kStampBytes);
   if (!fields.ok()) return nothing;
   ByteReader reader(*fields);

@@ -139,7 +139,8 @@ std::uint64_t Scanner::first_bad(const FoundZone& zone, std::vector<PageRecord>&
           read(zone.info.zone, record.lba, static_cast<std::uint32_t>(wanted));
       // A window with a media error somewhere: this page alone may be readable.
       if (!bytes.ok()) bytes = read(zone.info.zone, record.lba, static_cast<std::uint32_t>(lbas));
-      if (!bytes.ok()) return record.lba;
+      // Unreadable is no proof of a torn write: the page stays, and reading it says io_error.
+      if (!bytes.ok()) continue;
       window = *bytes;
       window_begin = record.lba;
     }

@@ -116,7 +116,11 @@ class Stream {
     return in_flight_ == 0 && queue_.empty() && relocations_.empty() && failure_.ok() &&
            !flush_point_.busy && !seal_flush_.busy && !issue_task_.posted;
   }
-  bool waiting_for_zone() const { return !zone_ && !(queue_.empty() && relocations_.empty()); }
+  // Something waits that only a zone set free can let go on.
+  bool stuck() const {
+    return (!zone_ && !(queue_.empty() && relocations_.empty())) ||
+           (!queue_.empty() && !owner_.may_write_user());
+  }
   const StreamStats& stats() const { return stats_; }
 
  private:
