@@ -319,6 +319,8 @@ TEST(TcpConnectionBudget, SilentHostsAreCutAndDoNotKeepOthersOut) {
   no_connect.expect_closed();
   half.expect_closed();
   EXPECT_EQ(target.reactor->stats().timeouts, 3u);
+  // A host sees the end of its connection a moment before the target has forgotten it.
+  target.eventually([&] { return target.budget.setting_up == 0; });
   RawHost later(target.port());
   later.init();
   later.connect_queue(1, 8);
