@@ -175,16 +175,32 @@ std::uint64_t ZoneAllocator::min_opened(std::uint64_t owner, ZoneId except) cons
 std::uint64_t ZoneAllocator::held(std::uint64_t owner) const { return owners_.at(owner).held; }
 std::uint64_t ZoneAllocator::quota(std::uint64_t owner) const { return owners_.at(owner).quota; }
 
+std::uint64_t ZoneAllocator::usable() const {
+  return static_cast<std::uint64_t>(std::ranges::count_if(zones_, [](const Zone& zone) {
+    return zone.use != ZoneUse::metadata && (zone.use != ZoneUse::bad || zone.owner != 0);
+  }));
+}
+
+std::uint64_t ZoneAllocator::promised() const {
+  std::uint64_t sum = 0;
+  for (const auto& [id, owner] : owners_) sum += owner.quota;
+  return sum;
+}
+
 std::uint64_t ZoneAllocator::unpromised() const {
-  std::uint64_t usable = 0;
-  for (const Zone& zone : zones_) {
-    if (zone.use == ZoneUse::metadata) continue;
-    if (zone.use == ZoneUse::bad && zone.owner == 0) continue;
-    ++usable;
+  const std::uint64_t all = usable();
+  const std::uint64_t given = promised();
+  return all > given ? all - given : 0;
+}
+
+std::uint64_t ZoneAllocator::shrink_quotas() {
+  std::uint64_t taken = 0;
+  for (; promised() > usable(); ++taken) {
+    const auto largest =
+        std::ranges::max_element(owners_, {}, [](const auto& entry) { return entry.second.quota; });
+    --largest->second.quota;
   }
-  std::uint64_t promised = 0;
-  for (const auto& [id, owner] : owners_) promised += owner.quota;
-  return usable > promised ? usable - promised : 0;
+  return taken;
 }
 
 std::uint64_t ZoneAllocator::count(ZoneUse use) const {

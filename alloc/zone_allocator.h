@@ -60,6 +60,9 @@ class ZoneAllocator {
   // A free zone for `owner`, now open. no_space: the quota is used up.
   Result<ZoneId> take(std::uint64_t owner, std::uint8_t stream, std::uint64_t generation,
                       std::uint64_t sequence);
+  // Zones that have gone bad while nobody owned them may leave fewer than were promised: takes the
+  // difference from the largest quotas. Returns how many zones were taken.
+  std::uint64_t shrink_quotas();
   // What recovery found. A zone that is not adopted is free.
   void adopt(ZoneId zone, const Zone& state);
   void set_use(ZoneId zone, ZoneUse use);
@@ -90,6 +93,8 @@ class ZoneAllocator {
     unsigned streams = 0;
   };
   Zone& at(ZoneId zone) { return zones_[zone.value]; }
+  std::uint64_t usable() const;    // data zones that are not lost
+  std::uint64_t promised() const;  // the sum of quotas
 
   std::vector<Zone> zones_;
   std::map<std::uint64_t, Owner> owners_;

@@ -1,8 +1,10 @@
 #include "engine/pool.h"
 
+#include <fmt/format.h>
 #include <sodium.h>
 
 #include <algorithm>
+#include <set>
 #include <thread>
 
 #include "engine/page_session.h"
@@ -193,8 +195,18 @@ Status PoolImpl::open_volumes() {
 }
 
 Status PoolImpl::load(const RecoveryResult& recovered) {
+  const std::uint64_t lost = context_.allocator.shrink_quotas();
+  if (lost != 0) {
+    damage_.push_back(fmt::format(
+        "{} zones are lost: the largest quotas are smaller by as much until they are back", lost));
+  }
+  // Volumes that have a collection zone open keep it; what is left goes to the others.
+  std::set<std::uint64_t> collecting;
+  for (const auto& [id, volume] : recovered.volumes) {
+    if (volume.resumes.contains(1) && context_.allocator.try_add_stream(id)) collecting.insert(id);
+  }
   for (const VolumeRecord& record : ring_.state().volumes) {
-    const Status status = add_store(record);
+    const Status status = add_store(record, collecting.contains(record.id));
     if (!status.ok()) return status;
     const auto found = recovered.volumes.find(record.id);
     if (found == recovered.volumes.end()) continue;
@@ -215,12 +227,13 @@ Status PoolImpl::load(const RecoveryResult& recovered) {
   return {};
 }
 
-Status PoolImpl::add_store(const VolumeRecord& record) {
+Status PoolImpl::add_store(const VolumeRecord& record, bool has_collection_stream) {
   PageLogOptions options;
   options.volume = record.id;
   options.cache = record.mode == static_cast<std::uint8_t>(VolumeMode::cache);
   options.value_bytes_max = record.value_bytes_max;
-  options.own_collection_stream = !options.cache && context_.allocator.try_add_stream(record.id);
+  options.own_collection_stream =
+      !options.cache && (has_collection_stream || context_.allocator.try_add_stream(record.id));
   stores_.push_back(std::make_unique<PageStoreImpl>(*this, info_of(record, context_.geometry),
                                                     context_, options, next_ordinal_));
   ++next_ordinal_;
@@ -326,7 +339,7 @@ Result<PageStore*> PoolImpl::create_volume(const VolumeOptions& options) {
     context_.allocator.dismiss(record.id);
     return status;
   }
-  status = add_store(record);
+  status = add_store(record, false);
   if (!status.ok()) return status;
   stores_.back()->log().start();
   return static_cast<PageStore*>(stores_.back().get());

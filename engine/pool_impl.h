@@ -46,7 +46,7 @@ class PoolImpl final : public Pool {
   static constexpr std::size_t kVolumesMax = 64;
 
  private:
-  Status add_store(const VolumeRecord& record);
+  Status add_store(const VolumeRecord& record, bool has_collection_stream);
   Status load(const RecoveryResult& recovered);
   std::uint32_t free_nsid() const;
   Status check_new_volume(const VolumeOptions& options) const;

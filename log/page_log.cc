@@ -50,6 +50,10 @@ bool PageLog::close() {
 void PageLog::start() { collector_->kick(); }
 
 void PageLog::resume(unsigned stream, Stream::Resume&& zone) {
+  if (stream == kCollectionStream && !collection_stream_) {
+    // It was written when there was an open zone to spare for it.
+    return pool_.allocator.set_use(zone.zone, ZoneUse::sealed);
+  }
   (stream == kCollectionStream && collection_stream_ ? collection_stream_ : stream_)
       ->resume(std::move(zone));
 }
@@ -358,6 +362,10 @@ bool PageLog::removing(const PageRecord& record) const {
 
 Status PageLog::admit(std::uint32_t length, const IndexEntry* replaced, bool pinned) const {
   const std::uint64_t quota = pool_.allocator.quota(options_.volume);
+  if (quota < 3) {
+    return {Code::no_space, Origin::log,
+            "too many zones have gone bad for this volume; see `furrowctl zone report`"};
+  }
   if (options_.cache) {
     // Pinned pages are never evicted: half of the quota stays for the rest.
     const std::uint64_t limit = quota * pool_.geometry.zone_capacity_lbas / 2;

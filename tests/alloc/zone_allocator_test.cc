@@ -60,6 +60,20 @@ TEST(ZoneAllocatorTest, RetiredZonesStayCounted) {
   EXPECT_EQ(allocator.take(1, 0, 4, 4).status().code(), Code::no_space);
 }
 
+TEST(ZoneAllocatorTest, LostZonesComeOffTheLargestQuotas) {
+  ZoneAllocator allocator(geometry(12, 0, 0), 2);
+  ASSERT_TRUE(allocator.admit(1, 7, 1).ok());
+  ASSERT_TRUE(allocator.admit(2, 3, 1).ok());
+  EXPECT_EQ(allocator.shrink_quotas(), 0u);
+  ZoneAllocator::Zone lost;
+  lost.use = ZoneUse::bad;
+  allocator.adopt(ZoneId{5}, lost);
+  allocator.adopt(ZoneId{6}, lost);
+  EXPECT_EQ(allocator.shrink_quotas(), 2u);
+  EXPECT_EQ(allocator.quota(1), 5u);
+  EXPECT_EQ(allocator.quota(2), 3u);
+}
+
 TEST(ZoneAllocatorTest, VictimsByPolicy) {
   ZoneAllocator allocator(geometry(12, 0, 0), 2);
   ASSERT_TRUE(allocator.admit(1, 5, 1).ok());

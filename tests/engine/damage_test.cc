@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "tests/engine/rig.h"
+#include "zone/fault_device.h"
 
 namespace furrow::testing {
 namespace {
@@ -162,6 +163,33 @@ TEST_F(DamageTest, ASecondOpenerIsRefused) {
   const auto second = open_device(uri(), Access::exclusive);
   ASSERT_FALSE(second.ok());
   EXPECT_EQ(second.status().code(), Code::in_use) << second.status().describe();
+}
+
+// Zones that are gone at an open are taken off a quota of "all": the cache goes on, smaller.
+TEST(LostZonesTest, ACacheOfEverythingGoesOnSmaller) {
+  Rig rig("");
+  auto inner = furrow::open_device("mem:16MiB?zone_size=1MiB", Access::exclusive);
+  ASSERT_TRUE(inner.ok());
+  auto fault = std::make_unique<FaultDevice>(std::move(*inner), FaultOptions());
+  FaultDevice& device = *fault;
+  rig.device = std::move(fault);
+  VolumeOptions options;
+  options.name = "pages";
+  options.value_bytes_max = 64 << 10;
+  ASSERT_NO_FATAL_FAILURE(rig.make(options));
+  rig.close();
+  for (const std::uint32_t zone : {5u, 6u, 7u}) device.degrade(ZoneId{zone}, ZoneState::offline);
+  ASSERT_NO_FATAL_FAILURE(rig.open());
+  const auto found = rig.pool->check(false);
+  ASSERT_TRUE(found.ok());
+  EXPECT_EQ(found->size(), 4u) << "three zones, and what that means";
+  for (std::uint64_t i = 0; i < 1500; ++i) {
+    ASSERT_TRUE(rig.put(i, 1, 30000).ok()) << i;
+    if (i % 3 == 0) {
+      ASSERT_TRUE(rig.get(i).ok());
+    }
+  }
+  EXPECT_GT(rig.store->stats().evicted_zones, 20u);
 }
 
 TEST(FormatTest, TooSmallADeviceIsRefused) {
