@@ -106,6 +106,24 @@ TEST_F(DamageTest, DamageBehindTheFlushPointIsCorruptAndTakesNothingElse) {
   EXPECT_TRUE(rig_->get(4).ok());
 }
 
+// With its batch header gone as well nobody can tell whose page it was: still an answer, and the
+// key can be stored anew.
+TEST_F(DamageTest, HeaderAndPageDamagedTogether) {
+  for (std::uint64_t i = 0; i < 200; ++i) ASSERT_TRUE(rig_->put(i, 1, 60000).ok());
+  close_device();
+  const std::size_t page = offset_of(content(4, 1, 60000));
+  flip(page + 30000);
+  flip(page - 4096 + 40);  // one put at a time: its header is the LBA before it
+  ASSERT_NO_FATAL_FAILURE(open_again());
+  EXPECT_EQ(rig_->get(4).status().code(), Code::corrupt);
+  EXPECT_EQ(rig_->simple(PageOp::Kind::exist, 4).code(), Code::corrupt);
+  const auto keys = rig_->list(Key(), 300);
+  ASSERT_TRUE(keys.ok()) << keys.status().describe();
+  EXPECT_EQ(keys->size(), 199u);
+  EXPECT_TRUE(rig_->put(4, 2, 100).ok());
+  EXPECT_EQ(*rig_->get(4), content(4, 2, 100));
+}
+
 // Every LBA of a sealed zone's structures and pages in turn: recovery never fails, never serves
 // anything wrong, and loses at most what the damaged LBA held.
 TEST_F(DamageTest, AnyDamagedLbaOfASealedZone) {
