@@ -90,6 +90,7 @@ void HostQueue::submit(HostCommand& command) {
 
 void HostQueue::enqueue(HostCommand& command) {
   command.queued_ = true;
+  ++waiting_;
   command.link_ = nullptr;
   *(first_out_ == nullptr ? &first_out_ : &last_out_->link_) = &command;
   last_out_ = &command;
@@ -112,6 +113,7 @@ void HostQueue::fill(SendBatch& batch) {
   while (first_out_ != nullptr && batch.has_room()) {
     HostCommand& command = *first_out_;
     first_out_ = command.link_;
+    --waiting_;
     command.queued_ = false;
     if (command.answered_) {  // the target did not wait for the data that it had asked for
       answered(command);

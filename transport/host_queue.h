@@ -100,6 +100,8 @@ class HostQueue final : private TcpStream::Owner {
   void on_data_end() override;
   void on_pdu_error() override;
   void fill(SendBatch& batch) override;
+  // Most of the commands stay with the target, so that it has work meanwhile.
+  bool output_may_wait() const override { return waiting_ * 4 < in_flight_; }
   void on_sent() override;
   void on_end(int error) override;
   void on_quiet() override;
@@ -137,6 +139,7 @@ class HostQueue final : private TcpStream::Owner {
   std::vector<HostCommand*> batch_;  // of the sendmsg in flight
   HostCommand* receiving_ = nullptr;
   std::uint32_t in_flight_ = 0;
+  std::uint32_t waiting_ = 0;         // to be sent, of those in flight
   std::uint32_t h2c_data_bytes_ = 0;  // MAXH2CDATA
   bool icreq_due_ = false, term_due_ = false, quiet_ = false;
   PduError term_;

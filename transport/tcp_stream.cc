@@ -124,6 +124,7 @@ void TcpStream::on_received(int result, bool more) {
     return end(-result);
   }
   more_ = more;
+  fed_ = true;
   const std::size_t count = static_cast<std::size_t>(result);
   const std::size_t landed = std::min(count, landing_.size());
   large_seen_ = landed != 0;
@@ -160,6 +161,10 @@ void TcpStream::want_send() {
 
 void TcpStream::flush() {
   if (sending_ || aborted_) return;
+  if (more_ && fed_ && owner_.output_may_wait()) {
+    fed_ = false;  // for one read only: should that find nothing, the output goes
+    return ring_.defer(flush_);
+  }
   batch_.clear();
   owner_.fill(batch_);
   if (batch_.empty() || aborted_) return;

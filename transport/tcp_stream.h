@@ -59,6 +59,9 @@ class TcpStream {
     virtual void on_pdu_error() = 0;
     // The socket takes output: put as much as there is, or as has room.
     virtual void fill(SendBatch& batch) = 0;
+    // More input is waiting: may the output wait until it has been seen to? A sendmsg for several
+    // small PDUs costs little more than one for each.
+    virtual bool output_may_wait() const { return false; }
     virtual void on_sent() = 0;  // all that the last fill() put; its data is free
     // The peer ended the connection (0) or it failed (errno). Once. Call abort().
     virtual void on_end(int error) = 0;
@@ -114,6 +117,7 @@ class TcpStream {
   msghdr receive_message_{}, send_message_{};
   SendBatch batch_;
   bool more_ = true;         // there may be something to read
+  bool fed_ = false;         // something was read since output last waited
   bool large_data_ = false;  // the last data PDU was large: expect the like
   bool large_seen_ = false;  // since the last read
   bool sending_ = false, discarding_ = false, ended_ = false, aborted_ = false;
