@@ -67,17 +67,40 @@ io_uring_sqe* SocketRing::entry(Op& op) {
 }
 
 void SocketRing::receive(Op& op, int fd, std::span<std::byte> into, bool wait_first) {
-  io_uring_sqe* sqe = entry(op);
-  io_uring_prep_recv(sqe, fd, into.data(), into.size(), 0);
-  if (wait_first) sqe->ioprio |= IORING_RECVSEND_POLL_FIRST;
-  io_uring_sqe_set_data(sqe, &op);
+  op.into = {into.data(), into.size()};
+  op.message = nullptr;
+  receive_later(op, fd, wait_first);
 }
 
 void SocketRing::receive(Op& op, int fd, msghdr* into, bool wait_first) {
-  io_uring_sqe* sqe = entry(op);
-  io_uring_prep_recvmsg(sqe, fd, into, 0);
-  if (wait_first) sqe->ioprio |= IORING_RECVSEND_POLL_FIRST;
-  io_uring_sqe_set_data(sqe, &op);
+  op.message = into;
+  receive_later(op, fd, wait_first);
+}
+
+void SocketRing::receive_later(Op& op, int fd, bool wait_first) {
+  FURROW_CHECK(!op.in_flight);
+  op.in_flight = true;
+  ++in_flight_;
+  op.fd = fd;
+  op.wait_first = wait_first;
+  op.next = nullptr;
+  *last_receive_ = &op;
+  last_receive_ = &op.next;
+}
+
+void SocketRing::start_receives() {
+  for (Op* op = first_receive_; op != nullptr; op = op->next) {
+    io_uring_sqe* sqe = entry();
+    if (op->message != nullptr) {
+      io_uring_prep_recvmsg(sqe, op->fd, op->message, 0);
+    } else {
+      io_uring_prep_recv(sqe, op->fd, op->into.iov_base, op->into.iov_len, 0);
+    }
+    if (op->wait_first) sqe->ioprio |= IORING_RECVSEND_POLL_FIRST;
+    io_uring_sqe_set_data(sqe, op);
+  }
+  first_receive_ = nullptr;
+  last_receive_ = &first_receive_;
 }
 
 void SocketRing::send(Op& op, int fd, const msghdr* from) {
@@ -101,6 +124,7 @@ void SocketRing::connect(Op& op, int fd, const sockaddr* address, socklen_t byte
 
 void SocketRing::cancel(Op& op) {
   if (!op.in_flight) return;
+  start_receives();  // `op` may be one that the kernel has not seen yet
   io_uring_sqe* sqe = entry();
   io_uring_prep_cancel(sqe, &op, 0);
   io_uring_sqe_set_data(sqe, nullptr);
@@ -164,6 +188,7 @@ unsigned SocketRing::reap() {
 
 unsigned SocketRing::poll() {
   unsigned events = run_deferred();
+  start_receives();
   const unsigned flags = IO_URING_READ_ONCE(*ring_.sq.kflags);
   if (io_uring_sq_ready(&ring_) != 0 ||
       (flags & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) != 0) {

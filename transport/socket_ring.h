@@ -26,6 +26,12 @@ class SocketRing final : public Poller {
     // `result`: bytes, a descriptor, or -errno. `more`: the socket has more to read already.
     void (*done)(Op&, int result, bool more) = nullptr;
     bool in_flight = false;
+    // The ring's, while a receive waits for the next poll().
+    Op* next = nullptr;
+    int fd = -1;
+    bool wait_first = false;
+    iovec into{};
+    msghdr* message = nullptr;
   };
   // Work for the beginning of the next poll(), when this turn's handlers have all had their say:
   // that is how the output of a whole turn becomes one send.
@@ -42,6 +48,7 @@ class SocketRing final : public Poller {
   SocketRing& operator=(const SocketRing&) = delete;
 
   // `wait_first`: nothing is there to read yet, so do not even try before the socket says so.
+  // Receives are handed to the kernel behind what the same poll() sends: the peer waits for that.
   void receive(Op& op, int fd, std::span<std::byte> into, bool wait_first);
   void receive(Op& op, int fd, msghdr* into, bool wait_first);
   void send(Op& op, int fd, const msghdr* from);
@@ -63,6 +70,8 @@ class SocketRing final : public Poller {
   SocketRing() = default;
   io_uring_sqe* entry();
   io_uring_sqe* entry(Op& op);
+  void receive_later(Op& op, int fd, bool wait_first);
+  void start_receives();
   unsigned run_deferred();
   void enter();
   unsigned reap();
@@ -71,6 +80,8 @@ class SocketRing final : public Poller {
   bool open_ = false;
   Deferred* first_deferred_ = nullptr;
   Deferred** last_deferred_ = &first_deferred_;
+  Op* first_receive_ = nullptr;
+  Op** last_receive_ = &first_receive_;
   std::uint64_t in_flight_ = 0;
   std::atomic<std::uint64_t> system_calls_{0};  // written by the ring's thread only
 };
