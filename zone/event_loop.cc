@@ -1,6 +1,5 @@
 #include "zone/event_loop.h"
 
-#include <poll.h>
 #include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
@@ -14,6 +13,9 @@ namespace furrow {
 
 namespace {
 constexpr std::uint64_t kForeverNs = ~std::uint64_t{0};
+// Reading the clock costs as much as an idle turn: timers, and how long there has been nothing to
+// do, are looked at once in so many turns.
+constexpr unsigned kTurnsPerClock = 8;
 
 std::uint64_t clock_ns(clockid_t clock) {
   timespec now{};
@@ -42,7 +44,7 @@ void EventLoop::run() {
       idle_since_ns = 0;
       continue;
     }
-    if (options_.spin_us == ~std::uint64_t{0}) continue;
+    if (options_.spin_us == ~std::uint64_t{0} || turns_ % kTurnsPerClock != 0) continue;
     const std::uint64_t now = now_ns();
     if (idle_since_ns == 0) idle_since_ns = now;
     if (now - idle_since_ns >= options_.spin_us * 1000) {
@@ -65,7 +67,8 @@ unsigned EventLoop::run_once() {
   if (thread_.load(std::memory_order_relaxed) != std::this_thread::get_id()) {
     thread_.store(std::this_thread::get_id());
   }
-  unsigned events = run_tasks() + fire_timers();
+  unsigned events = run_tasks();
+  if (++turns_ % kTurnsPerClock == 0) events += fire_timers();
   // By index: a completion may add a poller (appended) or remove one (the slot becomes null).
   for (std::size_t i = 0; i < pollers_.size(); ++i) {
     if (pollers_[i] != nullptr) events += pollers_[i]->poll();
@@ -113,7 +116,8 @@ unsigned EventLoop::run_tasks() {
 
 void EventLoop::sleep() {
   sleeping_.store(true, std::memory_order_seq_cst);
-  std::vector<pollfd> fds{{wake_fd_, POLLIN, 0}};
+  std::vector<pollfd>& fds = poll_fds_;
+  fds.assign(1, {wake_fd_, POLLIN, 0});
   bool must_poll = posted_.load(std::memory_order_seq_cst) != nullptr || stop_.load();
   for (const Poller* poller : pollers_) {
     if (poller == nullptr) continue;

@@ -2,6 +2,8 @@
 // when a while has passed with nothing to do it sleeps in the kernel (adaptive polling).
 #pragma once
 
+#include <poll.h>
+
 #include <atomic>
 #include <cstdint>
 #include <random>
@@ -52,6 +54,8 @@ class EventLoop final : public Executor {
   int wake_fd_ = -1;            // eventfd
   std::vector<Timer*> timers_;  // a binary heap by at_ns
   std::vector<Poller*> pollers_;
+  std::vector<pollfd> poll_fds_;  // of sleep()
+  unsigned turns_ = 0;
   std::mt19937_64 random_;
 };
 
