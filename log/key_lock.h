@@ -51,14 +51,34 @@ class KeyLocks {
     next->first_waiter = next->next_waiter;
     next->last_waiter = next->first_waiter == nullptr ? nullptr : holder.last_waiter;
     *link = next;
-    next->on_locked(*next);
+    tell(*next);
   }
 
  private:
   static constexpr std::size_t kSlots = 4096;
+
+  // A holder may unlock from within on_locked. Its successor is told by the outermost call then, so
+  // that the stack stays as it is however many wait.
+  void tell(KeyLockHolder& locked) {
+    locked.next_waiter = nullptr;
+    (first_told_ == nullptr ? first_told_ : last_told_->next_waiter) = &locked;
+    last_told_ = &locked;
+    if (telling_) return;
+    telling_ = true;
+    while (first_told_ != nullptr) {
+      KeyLockHolder* const next = first_told_;
+      first_told_ = next->next_waiter;
+      next->on_locked(*next);
+    }
+    telling_ = false;
+  }
+
   KeyLockHolder*& slot(const KeyLockHolder& holder) { return slots_[holder.hash.order % kSlots]; }
 
   std::array<KeyLockHolder*, kSlots> slots_{};
+  KeyLockHolder* first_told_ = nullptr;  // hold their lock, and are to be told
+  KeyLockHolder* last_told_ = nullptr;
+  bool telling_ = false;
 };
 
 }  // namespace furrow
