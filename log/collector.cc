@@ -71,6 +71,8 @@ void Collector::turn() {
       return look_at_records();
     case Step::drain:
       return drained();
+    case Step::purge:
+      return purge();
     default:
       return;
   }
@@ -93,7 +95,7 @@ void Collector::start() {
   pool_.allocator.set_use(victim_, ZoneUse::draining);
   written_lba_ = pool_.geometry.zone_capacity_lbas;
   segment_ = 0;
-  moved_lbas_ = 0;
+  readmitted_lbas_ = 0;
   next_segment();
 }
 
@@ -176,6 +178,7 @@ bool Collector::look_at(const PageRecord& record) {
   }
   Lane* lane = free_lane();
   if (lane == nullptr) return false;
+  if (log_.options_.cache && !entry.pinned) readmitted_lbas_ += pool_.page_lbas(record.length);
   lane->record = record;
   lane->hash = hash;
   lane->entry = entry;
@@ -184,14 +187,12 @@ bool Collector::look_at(const PageRecord& record) {
   return true;
 }
 
-bool Collector::must_move(const PageRecord& record, const IndexEntry& entry) {
+bool Collector::must_move(const PageRecord& record, const IndexEntry& entry) const {
   if (log_.expired(entry, pool_.home.wall_s())) return false;
   if (!log_.options_.cache || entry.pinned) return true;
   const std::uint64_t lbas = pool_.page_lbas(record.length);
   if (!pool_.hits.test(entry.lba)) return false;
-  if ((moved_lbas_ + lbas) * kReadmittedShare > pool_.geometry.zone_capacity_lbas) return false;
-  moved_lbas_ += lbas;
-  return true;
+  return (readmitted_lbas_ + lbas) * kReadmittedShare <= pool_.geometry.zone_capacity_lbas;
 }
 
 // In cache mode zones go in the order in which they were written, so nothing older is left. In
@@ -314,12 +315,41 @@ void Collector::drained() {
     return log_.fail_waiting(copy_error_);
   }
   if (pool_.allocator.zone(victim_).live_lbas != 0) {
-    // Pages that the zone's own records do not name, because those are damaged: they are still
-    // served from here, so the zone is kept as it is and never written again.
+    // Pages that the zone's own records do not name, because those are damaged. A cache lets go of
+    // them: should the records be readable again one day, they would be older than what was
+    // written since.
+    if (log_.options_.cache) {
+      step_ = Step::purge;
+      purge_from_ = 0;
+      return post_turn();
+    }
+    // A store still serves them from here: the zone is kept as it is and never written again.
     pool_.allocator.set_use(victim_, ZoneUse::bad);
     step_ = Step::idle;
     return kick();
   }
+  flush();
+}
+
+// Takes the victim's pages out of the index, wherever their keys are in it.
+void Collector::purge() {
+  const std::uint64_t begin = pool_.geometry.zone_start(victim_).value;
+  std::vector<IndexEntry> erased;
+  for (unsigned bucket = 0; bucket < kBucketsPerTurn; ++bucket) {
+    purge_from_ = log_.index_.erase_in_bucket(purge_from_, begin,
+                                              begin + pool_.geometry.zone_size_lbas, erased);
+    if (purge_from_ == 0) break;
+  }
+  for (const IndexEntry& entry : erased) {
+    log_.forget(entry);
+    ++log_.stats_.evicted_pages;
+  }
+  if (purge_from_ != 0) return post_turn();
+  FURROW_CHECK(pool_.allocator.zone(victim_).live_lbas == 0);
+  flush();
+}
+
+void Collector::flush() {
   step_ = Step::flush;
   pool_.flusher.request(flush_);
 }

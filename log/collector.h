@@ -43,9 +43,10 @@ class Collector {
   bool idle() const { return step_ == Step::idle && !turn_.posted; }
 
  private:
-  enum class Step : std::uint8_t { idle, scan, move, drain, flush, grace, reset };
+  enum class Step : std::uint8_t { idle, scan, move, drain, purge, flush, grace, reset };
   static constexpr unsigned kLanes = 16;            // pages moved at a time
   static constexpr unsigned kRecordsPerTurn = 256;  // looked at before others have a turn
+  static constexpr unsigned kBucketsPerTurn = 1024;
 
   // A page (or tombstone) on its way to another zone.
   struct Lane {
@@ -85,7 +86,7 @@ class Collector {
   void look_at_records();
   Lane* free_lane();
   bool look_at(const PageRecord& record);
-  bool must_move(const PageRecord& record, const IndexEntry& entry);
+  bool must_move(const PageRecord& record, const IndexEntry& entry) const;
   bool tombstone_needed(const PageRecord& record) const;
   void drop(const PageRecord& record, const KeyHash& hash, const IndexEntry& entry);
   void move(Lane& lane);
@@ -96,6 +97,8 @@ class Collector {
   void bury(Lane& lane);
   void release(Lane& lane, bool locked);
   void drained();
+  void purge();
+  void flush();
   void flushed();
   void wait_for_grace();
   void reset_done();
@@ -107,8 +110,9 @@ class Collector {
   ZoneId victim_;
   std::uint64_t written_lba_ = 0;
   std::uint64_t segment_ = 0;
-  std::uint64_t moved_lbas_ = 0;
-  Status copy_error_;  // of the victim's: it could not be emptied
+  std::uint64_t readmitted_lbas_ = 0;  // of the victim's: written again because they were read
+  std::uint64_t purge_from_ = 0;       // the hash up to which the index was purged
+  Status copy_error_;                  // of the victim's: it could not be emptied
   std::optional<SegmentScan> scan_;
   std::size_t next_record_ = 0;
   AlignedBuffer scan_buffer_;

@@ -65,6 +65,7 @@ struct Index::Impl {
   void free_chunk(unsigned k, ChunkStore::Ref ref);
   void append(std::uint32_t bucket, const ChunkEntry& entry);
   void remove(std::uint32_t bucket, unsigned at);
+  bool erase_at(std::uint32_t bucket, unsigned at);
   void split();
   void merge();
   void set_buckets(std::uint64_t buckets);
@@ -219,6 +220,18 @@ void Index::Impl::split() {
   free_chunk(Chunk::class_of(before.count()), before.chunk());
 }
 
+// Returns whether buckets were merged.
+bool Index::Impl::erase_at(std::uint32_t bucket, unsigned at) {
+  remove(bucket, at);
+  const std::uint64_t entries = size_.load(std::memory_order_relaxed) - 1;
+  set_size(entries);
+  const std::uint64_t buckets = buckets_.load(std::memory_order_relaxed);
+  if (buckets <= std::uint64_t{1} << initial_bits_ || entries >= kMergeBelow * buckets)
+    return false;
+  merge();
+  return true;
+}
+
 // The reverse: readers see all in the low bucket, then the smaller count, then the high bucket
 // empty.
 void Index::Impl::merge() {
@@ -278,13 +291,25 @@ bool Index::erase(std::uint64_t order, std::uint64_t lba) {
   const std::uint32_t bucket = impl.place(order).bucket;
   const int at = impl.locate(impl.header(bucket), order, lba);
   if (at < 0) return false;
-  impl.remove(bucket, static_cast<unsigned>(at));
-  impl.set_size(size() - 1);
-  const std::uint64_t buckets = impl.buckets_.load(std::memory_order_relaxed);
-  if (buckets > std::uint64_t{1} << impl.initial_bits_ && size() < kMergeBelow * buckets) {
-    impl.merge();
-  }
+  impl.erase_at(bucket, static_cast<unsigned>(at));
   return true;
+}
+
+std::uint64_t Index::erase_in_bucket(std::uint64_t from, std::uint64_t lba_begin,
+                                     std::uint64_t lba_end, std::vector<IndexEntry>& erased) {
+  Impl& impl = *impl_;
+  const Place at = impl.place(from);
+  const std::uint64_t range = std::uint64_t{1} << (64 - at.bits);
+  // From the last: what takes a removed entry's place has been looked at. A merge, which an erase
+  // may bring about, ends the look at this bucket: it begins again.
+  for (unsigned i = impl.header(at.bucket).count(); i-- > 0;) {
+    const Chunk entries = impl.chunk(impl.header(at.bucket));
+    const IndexEntry entry = unpack(entries.position(i), entries.checksum(i));
+    if (entry.lba < lba_begin || entry.lba >= lba_end) continue;
+    erased.push_back(entry);
+    if (impl.erase_at(at.bucket, i)) return from;
+  }
+  return (from & ~(range - 1)) + range;
 }
 
 bool Index::replace(std::uint64_t order, std::uint64_t lba, const IndexEntry& entry) {

@@ -53,6 +53,12 @@ class Index {
   bool erase(std::uint64_t order, std::uint64_t lba);
   bool replace(std::uint64_t order, std::uint64_t lba, const IndexEntry& entry);
 
+  // Removes what lies in [lba_begin, lba_end) from the bucket that holds `from`, appends it to
+  // `erased`, and returns the first hash behind that bucket (0: it was the last). A walk from 0 by
+  // what is returned leaves nothing in that range that was there when it began.
+  std::uint64_t erase_in_bucket(std::uint64_t from, std::uint64_t lba_begin, std::uint64_t lba_end,
+                                std::vector<IndexEntry>& erased);
+
   // Puts into `out` (emptied first) the entries of the bucket that holds `from`, in no order, and
   // returns the first hash behind that bucket (0: it was the last). Any thread. For listing: names
   // what to read from the medium. Walking from 0 by what is returned gives each entry that stays

@@ -151,6 +151,34 @@ TEST_F(DamageTest, AnyDamagedLbaOfASealedZone) {
   }
 }
 
+// What a zone's own records do not name any longer goes with its zone: were it kept, it would be
+// older than what comes after it, and come back when the damage does not show at the next opening.
+TEST_F(DamageTest, ACacheKeepsNothingThatItCannotName) {
+  ASSERT_TRUE(rig_->pool->delete_volume("pages").ok());
+  VolumeOptions options;
+  options.name = "cache";
+  options.value_bytes_max = 64 << 10;
+  const auto made = rig_->pool->create_volume(options);
+  ASSERT_TRUE(made.ok()) << made.status().describe();
+  rig_->store = *made;
+  // Pages of 15 LBAs, each behind its header, in zones of 1024: 63 to a zone, then its summary.
+  for (std::uint64_t i = 0; i < 70; ++i) ASSERT_TRUE(rig_->put(i, 1, 60000).ok());
+  const std::size_t zone = offset_of(content(0, 1, 60000)) - 2 * 4096;
+  flip(zone + 1023 * 4096 + 40);                      // the summary
+  flip(offset_of(content(4, 1, 60000)) - 4096 + 40);  // a batch header: the chain ends there
+  EXPECT_TRUE(rig_->get(10).ok()) << "found without it";
+  for (std::uint64_t i = 100; i < 3000; ++i) ASSERT_TRUE(rig_->put(i, 1, 60000).ok()) << i;
+  for (std::uint64_t i = 0; i < 70; ++i) {
+    EXPECT_EQ(rig_->get(i).status().code(), Code::not_found) << i;
+  }
+  const auto found = rig_->pool->check(true);
+  ASSERT_TRUE(found.ok());
+  EXPECT_TRUE(found->empty()) << found->front();
+  const std::uint64_t pages = rig_->store->usage().pages;
+  ASSERT_NO_FATAL_FAILURE(rig_->reopen());
+  EXPECT_EQ(rig_->store->usage().pages, pages);
+}
+
 TEST_F(DamageTest, OneSuperblockIsEnough) {
   ASSERT_TRUE(rig_->put(1, 1, 9000).ok());
   const std::string uuid(reinterpret_cast<const char*>(rig_->pool->info().uuid.data()), 16);

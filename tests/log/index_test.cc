@@ -196,6 +196,27 @@ TEST(IndexTest, WalkWhileSplittingAndMerging) {
   EXPECT_EQ(std::ranges::count(seen, 1u), static_cast<std::ptrdiff_t>(kStaying));
 }
 
+TEST(IndexTest, ErasesARangeOfLbas) {
+  constexpr std::uint64_t kEntries = 200'000, kBegin = 50'000, kEnd = 190'000;
+  Index index(kEntries);
+  for (std::uint64_t lba = 0; lba < kEntries; ++lba) index.insert(mix(~lba), entry_at(lba));
+  std::vector<IndexEntry> erased;
+  std::uint64_t from = 0;
+  do {
+    from = index.erase_in_bucket(from, kBegin, kEnd, erased);
+  } while (from != 0);
+  EXPECT_EQ(erased.size(), kEnd - kBegin);
+  std::set<std::uint64_t> lbas;
+  for (const IndexEntry& entry : erased) {
+    EXPECT_EQ(entry, entry_at(entry.lba));
+    EXPECT_TRUE(lbas.insert(entry.lba).second);
+  }
+  EXPECT_EQ(index.size(), kEntries - (kEnd - kBegin));
+  for (std::uint64_t lba = 0; lba < kEntries; ++lba) {
+    ASSERT_EQ(contains(index, mix(~lba), entry_at(lba)), lba < kBegin || lba >= kEnd) << lba;
+  }
+}
+
 TEST(IndexTest, BulkLoadEqualsInserts) {
   std::mt19937_64 random(test_seed());
   for (const std::uint64_t count : {0u, 1u, 1000u, kSlow ? 50'000u : 300'000u}) {
