@@ -101,6 +101,9 @@ Status TargetImpl::start(Pool& pool) {
   if (options_.cores == 0 || options_.cores > kCoresMax) {
     return Status(Code::invalid_argument, Origin::transport, "cores must be from 1 to 256");
   }
+  if (options_.data_timeout_ms == 0) {
+    return Status(Code::invalid_argument, Origin::transport, "data_timeout_ms must not be 0");
+  }
   if (options_.connections_max == 0) {
     return Status(Code::invalid_argument, Origin::transport, "connections_max must not be 0");
   }
@@ -120,6 +123,7 @@ Status TargetImpl::start(Pool& pool) {
   subsystem_ = std::move(*made);
   limits_.in_capsule_bytes = subsystem_->options().in_capsule_bytes;
   limits_.h2c_data_bytes = subsystem_->options().transfer_bytes_max;
+  limits_.data_ms = options_.data_timeout_ms;
   budget_.connections_max = options_.connections_max;
   budget_.setting_up_max = std::max(options_.connections_max / 4, 16u);
 
@@ -231,6 +235,8 @@ TargetStats TargetImpl::stats() const {
     const TcpStats& tcp = reactor->tcp->stats();
     stats.commands += tcp.commands;
     stats.protocol_errors += tcp.protocol_errors;
+    stats.digest_errors += tcp.digest_errors;
+    stats.timeouts += tcp.timeouts;
     stats.system_calls += reactor->tcp->system_calls();
   }
   stats.keep_alive_expired = subsystem_->stats().keep_alive_expired;

@@ -52,13 +52,38 @@ void TcpConnection::set_queue(std::uint32_t entries, bool flow_control_disabled)
   if (state_ != State::await_connect) return;  // it ended meanwhile
   state_ = State::live;
   was_live_ = true;
-  environment_.executor.stop(timer_);
+  environment_.executor.start(timer_, environment_.limits.data_ms * kNsPerMs / kDataTicks);
   if (environment_.on_live != nullptr) environment_.on_live(*this);
 }
 
 void TcpConnection::on_timer() {
+  if (state_ == State::live) return watch();
   if (state_ != State::lingering) ++environment_.stats.timeouts;
   teardown();
+}
+
+// A live connection's tick: is the host slower with a command's data than it may be?
+void TcpConnection::watch() {
+  send_ticks_ = stream_.sending() && !sent_ ? send_ticks_ + 1 : 0;
+  sent_ = false;
+  const bool reads_nothing = send_ticks_ > kDataTicks;
+  if (!reads_nothing && !data_is_late()) {
+    return environment_.executor.start(timer_, environment_.limits.data_ms * kNsPerMs / kDataTicks);
+  }
+  ++environment_.stats.timeouts;
+  if (reads_nothing) return teardown();  // it would not read a C2HTermReq either
+  // The specification has no code for a time-out: the H2CData that had to come next did not.
+  terminate({Fes::sequence, 0}, {});
+}
+
+bool TcpConnection::data_is_late() {
+  bool late = false;
+  for (CommandSlot* slot : slots_) {
+    if (slot->state != CommandSlot::State::with_handler) continue;
+    if (slot->pull != CommandSlot::Pull::arriving && !slot->capsule_arriving) continue;
+    late |= ++slot->data_ticks > kDataTicks;
+  }
+  return late;
 }
 
 void TcpConnection::close() { finish(); }
@@ -90,10 +115,13 @@ void TcpConnection::finish() {
 
 // The host broke the protocol: tell it why, and nothing else.
 void TcpConnection::terminate(const PduError& error) {
+  terminate(error, stream_.decoder().offending());
+}
+
+void TcpConnection::terminate(const PduError& error, std::span<const std::byte> offending) {
   if (state_ >= State::finishing) return;
   ++environment_.stats.protocol_errors;
-  control_bytes_ =
-      PduEncoder::term_req(control_, PduType::c2h_term_req, error, stream_.decoder().offending());
+  control_bytes_ = PduEncoder::term_req(control_, PduType::c2h_term_req, error, offending);
   term_due_ = true;
   icresp_due_ = false;
   finish();

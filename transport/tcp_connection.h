@@ -32,11 +32,17 @@ struct TcpLimits {
   std::uint32_t h2c_data_bytes = 1 << 20;  // MAXH2CDATA: a multiple of 4, 4096 or more
   std::uint32_t setup_ms = 10000;          // for ICReq, and again for Connect
   std::uint32_t linger_ms = 2000;          // for the host to read our last PDUs
+  // For a host to send all of a command's data once it may, and to read one send of ours: whoever
+  // takes longer would keep the page buffer from others.
+  std::uint32_t data_ms = 15000;
+  std::uint64_t stash_bytes_max = 64ull
+                                  << 20;  // of a reactor: in-capsule data nobody asked for yet
 };
 
 // Of one reactor. Written on its thread, read by any.
 struct TcpStats {
   std::atomic<std::uint64_t> commands{0}, protocol_errors{0}, digest_errors{0}, timeouts{0};
+  std::atomic<std::uint64_t> stash_bytes{0};  // gauge
 };
 
 class TcpConnection final : public Connection, private TcpStream::Owner {
@@ -107,6 +113,8 @@ class TcpConnection final : public Connection, private TcpStream::Owner {
   bool describe(CommandSlot& slot);
   void hand_over(CommandSlot& slot);
   void place_capsule_data(CommandSlot& slot);
+  void make_stash(CommandSlot& slot);
+  void drop_stash(CommandSlot& slot);
   void settle_pull(CommandSlot& slot);
   void end_pull(CommandSlot& slot);
   void tell_pulled(CommandSlot& slot);
@@ -122,6 +130,7 @@ class TcpConnection final : public Connection, private TcpStream::Owner {
 
   // How it ends.
   void terminate(const PduError& error);
+  void terminate(const PduError& error, std::span<const std::byte> offending);
   void finish();
   void finish_when_answered();
   void linger();
@@ -129,6 +138,12 @@ class TcpConnection final : public Connection, private TcpStream::Owner {
   void teardown();
   void reap();
   void on_timer();
+  void watch();
+  bool data_is_late();
+
+  // Five ticks of a quarter of data_ms without progress make a time-out, so that a reactor that was
+  // held up itself (one late tick) does not blame the host.
+  static constexpr unsigned kDataTicks = 4;
 
   Environment environment_;
   std::string peer_;
@@ -154,6 +169,8 @@ class TcpConnection final : public Connection, private TcpStream::Owner {
   std::uint16_t sq_head_ = 0;
   bool queue_set_ = false;
   bool was_live_ = false;
+  bool sent_ = false;        // something, since the last tick
+  unsigned send_ticks_ = 0;  // that the send in flight has seen
   bool flow_control_ = true;
   bool opened_ = false, detached_ = false, draining_ = false, quiet_ = false;
   bool icresp_due_ = false, term_due_ = false;

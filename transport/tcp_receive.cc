@@ -57,6 +57,8 @@ CommandSlot* TcpConnection::take_slot() {
   slot.state = CommandSlot::State::with_handler;
   slot.pull = Pull::none;
   slot.capsule_arriving = slot.digest_failed = slot.answer_held = slot.waits_for_event = false;
+  slot.shed = false;
+  slot.data_ticks = 0;
   slot.owns_cid = false;
   slot.pull_into = nullptr;
   slot.pulled_bytes = 0;
@@ -126,10 +128,27 @@ void TcpConnection::place_capsule_data(CommandSlot& slot) {
   if (slot.pull_into == nullptr) {
     // The handler waits for something. The bytes must not keep later commands waiting, which may be
     // what it waits for.
-    slot.stash = std::make_unique_for_overwrite<std::byte[]>(slot.data_bytes);
+    make_stash(slot);
   }
   receiving_ = &slot;
-  stream_.decoder().set_destination(slot.stash != nullptr ? slot.stash.get() : slot.pull_into);
+  stream_.decoder().set_destination(slot.stash != nullptr || slot.shed ? slot.stash.get()
+                                                                       : slot.pull_into);
+}
+
+// Many hosts with deep queues could make this any amount of memory: beyond the limit the bytes are
+// thrown away, and the pull fails with a status that lets the host try again.
+void TcpConnection::make_stash(CommandSlot& slot) {
+  std::atomic<std::uint64_t>& held = environment_.stats.stash_bytes;
+  slot.shed = held + slot.data_bytes > environment_.limits.stash_bytes_max;
+  if (slot.shed) return;
+  held += slot.data_bytes;
+  slot.stash = std::make_unique_for_overwrite<std::byte[]>(slot.data_bytes);
+}
+
+void TcpConnection::drop_stash(CommandSlot& slot) {
+  if (slot.stash == nullptr) return;
+  environment_.stats.stash_bytes -= slot.data_bytes;
+  slot.stash.reset();
 }
 
 // H2CData is the classic way to harm a target: nothing in it is believed.
@@ -190,7 +209,11 @@ void TcpConnection::on_data_end() {
 void TcpConnection::settle_pull(CommandSlot& slot) {
   if (slot.stash != nullptr) {
     std::memcpy(slot.pull_into, slot.stash.get(), slot.data_bytes);
-    slot.stash.reset();
+    drop_stash(slot);
+  }
+  if (slot.shed) {
+    slot.pull_status = Status(Code::busy, Origin::transport, "no memory to keep the data in", 0,
+                              nvme::sc::kTransientTransportError);
   }
   if (slot.digest_failed) {
     slot.pull_status = Status(Code::protocol, Origin::transport, "data digest mismatch", 0,

@@ -114,6 +114,7 @@ void TcpConnection::put_completion(SendBatch& batch, const CommandSlot& slot) {
 }
 
 void TcpConnection::on_sent() {
+  sent_ = true;
   while (!sending_.empty()) release(sending_.pop());
   if (state_ == State::finishing) environment_.ring.defer(work_);
   finish_when_answered();
@@ -128,7 +129,7 @@ void TcpConnection::release(CommandSlot& slot) {
   }
   if (slot.on_done != nullptr) slot.on_done(slot);
   slot.state = CommandSlot::State::free;
-  slot.stash.reset();
+  drop_stash(slot);
   --held_;
   free_.push(slot);
 }

@@ -30,12 +30,14 @@ struct CommandSlot : Request {
   Pull pull = Pull::none;
   bool capsule_arriving = false;  // in-capsule bytes of this command are still on their way
   bool digest_failed = false;
+  bool shed = false;         // the in-capsule bytes were thrown away for want of memory
   bool answer_held = false;  // completed during a pull: answered when the pull has ended
   bool owns_cid = false;
   bool waits_for_event = false;  // Asynchronous Event Request: may stay for ever
   std::uint16_t index = 0;       // also the TTAG
   std::byte* pull_into = nullptr;
   std::uint32_t pulled_bytes = 0;
+  std::uint8_t data_ticks = 0;         // that its data has been awaited
   std::unique_ptr<std::byte[]> stash;  // in-capsule bytes that came before anybody wanted them
   const std::byte* push_from = nullptr;
   std::uint32_t push_bytes = 0;

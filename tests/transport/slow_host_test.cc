@@ -1,0 +1,155 @@
+// Establishes that a host which is slow with a command's data, or does not read what it asked for,
+// keeps nothing for long: its connection ends (with a C2HTermReq when it would read one) and every
+// request comes back, while hosts that are merely waiting are left alone; and that in-capsule data
+// which nobody has asked for yet is bounded. How: raw sockets against a reactor with a fake
+// controller and short time-outs.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <thread>
+
+#include "tests/transport/fake_target.h"
+#include "tests/transport/raw_host.h"
+
+namespace furrow::transport {
+namespace {
+
+nvme::Sqe command(std::uint8_t opcode, std::uint16_t cid, std::uint32_t seed = 0) {
+  nvme::Sqe sqe;
+  sqe.opc = opcode;
+  sqe.cid = cid;
+  sqe.cdw12 = seed;
+  return sqe;
+}
+
+TcpLimits short_limits() {
+  TcpLimits limits;
+  limits.data_ms = 400;
+  limits.linger_ms = 100;
+  return limits;
+}
+
+class SlowHostTest : public testing::Test {
+ protected:
+  SlowHostTest() : target_(short_limits()), patient_(target_.port()) {
+    bring_up(patient_);
+    patient_.send(patient_.capsule(command(fake::kHold, 1)));
+  }
+  // The patient one only waited for its answer, and was never cut.
+  void TearDown() override {
+    target_.on_reactor([&] { target_.handler.go_on(); });
+    EXPECT_EQ(patient_.expect_response(1).sct_sc(), 0);
+    patient_.send(patient_.capsule(command(fake::kWrite, 2, 1), patterned(1, 100)));
+    EXPECT_EQ(patient_.expect_response(2).sct_sc(), 0);
+  }
+  void bring_up(RawHost& host) {
+    host.init();
+    host.connect_queue(1, 32);
+  }
+  std::uint16_t begin_write(RawHost& host, std::uint16_t cid, std::uint32_t bytes) {
+    host.send(host.capsule(command(fake::kWrite, cid, 1), {}, bytes));
+    const auto r2t = host.receive();
+    EXPECT_TRUE(r2t && r2t->type == PduType::r2t);
+    return r2t ? r2t->as<R2t>().ttag : std::uint16_t{0xffff};
+  }
+  // Only the patient host's request is still with the controller.
+  void expect_given_back() {
+    target_.eventually([&] { return target_.handler.outstanding == 1; });
+  }
+
+  FakeTarget target_;
+  RawHost patient_;
+};
+
+TEST_F(SlowHostTest, NeverSendsWhatTheR2tAskedFor) {
+  RawHost host(target_.port());
+  bring_up(host);
+  begin_write(host, 7, 8192);
+  host.expect_term(Fes::sequence);
+  expect_given_back();
+  EXPECT_EQ(target_.handler.aborted_pulls, 1);
+  EXPECT_EQ(target_.reactor->stats().timeouts, 1u);
+}
+
+TEST_F(SlowHostTest, SendsItByteByByte) {
+  RawHost host(target_.port());
+  bring_up(host);
+  const std::uint16_t tag = begin_write(host, 7, 8192);
+  const auto data = patterned(1, 8192);
+  std::thread trickle([&] {  // whole H2CData PDUs, one byte each, for longer than the time-out
+    for (std::uint32_t i = 0; i < 8191; ++i) {
+      if (!host.send(host.h2c_data(7, tag, i, std::span(data).subspan(i, 1), false))) return;
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+  });
+  const auto pdu = host.receive();
+  if (pdu) {
+    EXPECT_EQ(static_cast<int>(pdu->type), static_cast<int>(PduType::c2h_term_req));
+  }
+  expect_given_back();
+  host.disconnect();
+  trickle.join();
+  EXPECT_EQ(target_.reactor->stats().timeouts, 1u);
+}
+
+TEST_F(SlowHostTest, StopsInTheMiddleOfItsCapsule) {
+  RawHost host(target_.port());
+  bring_up(host);
+  const auto capsule = host.capsule(command(fake::kWrite, 7, 1), patterned(1, 9000));
+  host.send(std::span(capsule).first(5000));
+  host.expect_term(Fes::sequence);
+  expect_given_back();
+}
+
+TEST_F(SlowHostTest, KeepsTheDataOfAnAbortedCommand) {
+  RawHost host(target_.port());
+  bring_up(host);
+  host.send(host.capsule(command(fake::kAbortedWrite, 7, 1), {}, 8192));
+  const auto r2t = host.receive();
+  ASSERT_TRUE(r2t && r2t->type == PduType::r2t);
+  host.expect_term(Fes::sequence);
+  expect_given_back();
+}
+
+TEST_F(SlowHostTest, DoesNotReadWhatItAskedFor) {
+  RawHost host(target_.port());
+  bring_up(host);
+  for (std::uint16_t cid = 0; cid < 16; ++cid) {  // more than two sockets' buffers hold
+    host.send(host.capsule(command(fake::kRead, cid, 1), {}, 1 << 20));
+  }
+  target_.eventually([&] { return target_.handler.requests >= 18; });
+  expect_given_back();
+  EXPECT_EQ(target_.reactor->stats().timeouts, 1u);
+}
+
+TEST(Stash, BeyondTheLimitCommandsFailAloneAndMayBeTriedAgain) {
+  TcpLimits limits;
+  limits.stash_bytes_max = 3 * 8192;
+  FakeTarget target(limits);
+  RawHost host(target.port());
+  host.init();
+  host.connect_queue(1, 32);
+  for (std::uint16_t cid = 0; cid < 5; ++cid) {
+    host.send(host.capsule(command(fake::kLateWrite, cid, cid), patterned(cid, 8192)));
+  }
+  host.send(host.capsule(command(fake::kWrite, 100, 9), patterned(9, 8192)));
+  EXPECT_EQ(host.expect_response(100).sct_sc(), 0) << "what is asked for at once needs no stash";
+  EXPECT_EQ(target.reactor->stats().stash_bytes, 3u * 8192);
+  target.on_reactor([&] { target.handler.go_on(); });
+  for (std::uint16_t cid = 0; cid < 5; ++cid) {
+    const nvme::Cqe cqe = host.expect_response(cid);
+    EXPECT_EQ(cqe.sct_sc(), cid < 3 ? 0 : nvme::sc::kTransientTransportError) << cid;
+  }
+  EXPECT_EQ(target.reactor->stats().stash_bytes, 0u);
+  host.send(host.capsule(command(fake::kLateWrite, 7, 3), patterned(3, 8192)));
+  target.eventually([&] { return target.reactor->stats().stash_bytes == 8192; });
+  host.reset();
+  target.eventually([&] {
+    target.handler.go_on();
+    return target.handler.outstanding == 0;
+  });
+  EXPECT_EQ(target.reactor->stats().stash_bytes, 0u);
+}
+
+}  // namespace
+}  // namespace furrow::transport
