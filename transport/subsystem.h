@@ -61,8 +61,8 @@ class Subsystem {
   static Result<std::unique_ptr<Subsystem>> create(Pool& pool, Executor& home,
                                                    const SubsystemOptions& options);
 
-  // A reactor on `executor`. Call on the home thread before `executor` runs (or when it is the home
-  // executor). Errors: those of Pool::create_session.
+  // A reactor on `executor`. Call on its thread (which may be the home thread), before it serves
+  // connections. Errors: those of Pool::create_session.
   virtual Result<std::unique_ptr<SubsystemReactor>> create_reactor(Executor& executor) = 0;
 
   // A listening port, as the discovery log page tells it: a numeric IPv4 or IPv6 address and the

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <future>
 #include <thread>
 #include <utility>
 
@@ -78,6 +79,8 @@ class TargetImpl final : public Target {
   };
 
   Status make_reactors();
+  Status make_parts(Reactor& reactor);
+  Status start_thread(Reactor& reactor);
   void accepted(int fd, std::string peer);
   void part_stopped();
   void cut();
@@ -131,31 +134,47 @@ Status TargetImpl::start(Pool& pool) {
   listener_->start(reactors_[0]->tcp->ring(), home_,
                    [this](int fd, std::string peer) { accepted(fd, std::move(peer)); });
   subsystem_->add_port(listener_->address(), listener_->port());
-  for (auto& reactor : reactors_) {
-    if (reactor->own_loop == nullptr) continue;
-    reactor->thread = std::thread([loop = reactor->loop] { loop->run(); });
-  }
   return Status();
 }
 
 Status TargetImpl::make_reactors() {
   for (unsigned core = 0; core < options_.cores; ++core) {
-    auto reactor = std::make_unique<Reactor>();
-    if (core != 0) {
+    reactors_.push_back(std::make_unique<Reactor>());
+    Reactor& reactor = *reactors_.back();
+    if (core == 0) {
+      reactor.loop = &home_;
+    } else {
       EventLoop::Options loop;
       loop.spin_us = options_.spin_us;
-      reactor->own_loop = std::make_unique<EventLoop>(loop);
+      reactor.own_loop = std::make_unique<EventLoop>(loop);
+      reactor.loop = reactor.own_loop.get();
     }
-    reactor->loop = core == 0 ? &home_ : reactor->own_loop.get();
-    auto handler = subsystem_->create_reactor(*reactor->loop);
-    if (!handler) return handler.status();
-    reactor->handler = std::move(*handler);
-    auto tcp = TcpReactor::create(*reactor->loop, *reactor->handler, limits_, budget_);
-    if (!tcp) return tcp.status();
-    reactor->tcp = std::move(*tcp);
-    reactors_.push_back(std::move(reactor));
+    const Status made = core == 0 ? make_parts(reactor) : start_thread(reactor);
+    if (!made.ok()) return made;
   }
   return Status();
+}
+
+// On the thread that the reactor runs on: its rings have one user from the first moment.
+Status TargetImpl::make_parts(Reactor& reactor) {
+  auto handler = subsystem_->create_reactor(*reactor.loop);
+  if (!handler) return handler.status();
+  reactor.handler = std::move(*handler);
+  auto tcp = TcpReactor::create(*reactor.loop, *reactor.handler, limits_, budget_);
+  if (!tcp) return tcp.status();
+  reactor.tcp = std::move(*tcp);
+  return Status();
+}
+
+Status TargetImpl::start_thread(Reactor& reactor) {
+  std::promise<Status> promise;
+  std::future<Status> made = promise.get_future();
+  reactor.thread = std::thread([this, &reactor, promise = std::move(promise)]() mutable {
+    const Status status = make_parts(reactor);
+    promise.set_value(status);
+    if (status.ok()) reactor.loop->run();
+  });
+  return made.get();
 }
 
 TargetImpl::~TargetImpl() {
