@@ -88,8 +88,9 @@ std::uint16_t Controller::set_configuration(std::uint32_t cc) {
   return sc::kSuccess;
 }
 
-// The I/O queues go first, with everything that is in flight on them; only then may CSTS say that
-// the controller stopped.
+// The I/O queues go first, with everything that is in flight on them, then what they stored is
+// flushed if the host is about to take the power away; only then may CSTS say that the controller
+// stopped.
 void Controller::begin_quiesce() {
   state_ = State::quiescing;
   bool none;
@@ -110,14 +111,34 @@ void Controller::quiesced() {
     const std::lock_guard lock(subsystem_.mutex());
     shared.quiescing = false;
   }
+  const bool orderly = shutdown_pending_ && (cc_ >> nvme::kCcShnShift & 3) == nvme::kShutdownNormal;
+  if (!orderly) return stopped();
+  // The volatile write cache goes to the medium before the host hears that it may take the power
+  // away (3.6.1). An abrupt shutdown does not wait for that.
+  reactor_.kv().flush_all([self = shared_from_this()](Status status) { self->flushed(status); });
+}
+
+void Controller::flushed(Status status) {
+  if (state_ != State::quiescing) return;  // it took too long, or the host is gone
+  if (status.ok()) return stopped();
+  nvme::Cqe failed;
+  failed.set_status(sc::kInternalError);
+  errors_.add(nvme::Sqe{}, 0, failed.status);
+  reactor_.executor().stop(quiesce_timer_);
+  fail_controller();
+}
+
+void Controller::stopped() {
   reactor_.executor().stop(quiesce_timer_);
   state_ = State::shut_down;
-  if (std::exchange(shutdown_pending_, false)) {
+  const bool was_shut_down = std::exchange(shutdown_pending_, false);
+  if (was_shut_down) {
     csts_ = (csts_ & ~(3u << nvme::kCstsShstShift)) | (2u << nvme::kCstsShstShift);
   }
   if (std::exchange(reset_pending_, false) || (cc_ & nvme::kCcEnable) == 0) {
     state_ = State::disabled;
     csts_ &= ~nvme::kCstsReady;
+    if (!was_shut_down) csts_ &= ~(3u << nvme::kCstsShstShift);
     kv_enabled_.store(false, std::memory_order_relaxed);
     reset_features();
     abort_async_events();

@@ -43,9 +43,10 @@ class Controller : public std::enable_shared_from_this<Controller> {
   };
 
   // Bounds.
-  static constexpr std::uint8_t kAsyncEventsMax = 4;          // AERL + 1
-  static constexpr std::uint8_t kAbortsMax = 4;               // ACL + 1
-  static constexpr std::uint64_t kQuiesceTimeoutMs = 12'000;  // below CAP.TO; above a transport's own
+  static constexpr std::uint8_t kAsyncEventsMax = 4;  // AERL + 1
+  static constexpr std::uint8_t kAbortsMax = 4;       // ACL + 1
+  static constexpr std::uint64_t kQuiesceTimeoutMs =
+      12'000;  // below CAP.TO; above a transport's own
   static constexpr std::uint32_t kKeepAliveGranularityMs = 1000;
   static constexpr std::uint32_t kKatoMsMax = 24u * 3600 * 1000;
   static constexpr std::uint32_t kDiscoveryIdleMs = 120'000;  // of a discovery host without KATO
@@ -169,6 +170,8 @@ class Controller : public std::enable_shared_from_this<Controller> {
   void abort_async_events();
 
   void begin_quiesce();
+  void flushed(Status status);
+  void stopped();
   void close_io_queues();  // asks; shared.queues empties later
   void fail_controller();
 

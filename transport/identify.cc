@@ -27,9 +27,10 @@ enum Cns : std::uint8_t {
   kCommandSets = 0x1C,
 };
 
-constexpr std::uint32_t kKvVersion = 0x00010000;  // 1.0
-constexpr std::uint8_t kShared = 1;               // NMIC: more than one controller may attach
-constexpr std::uint8_t kLbaShift = 12;            // unit of CNS 00h's sizes
+constexpr std::uint32_t kKvVersion = 0x00010000;   // 1.0
+constexpr std::uint8_t kShared = 1;                // NMIC: more than one controller may attach
+constexpr std::uint32_t kShutdownUs = 15'000'000;  // above Controller::kQuiesceTimeoutMs
+constexpr std::uint8_t kLbaShift = 12;             // unit of CNS 00h's sizes
 
 template <class T>
 void put(std::vector<std::byte>& page, std::size_t offset, const T& value) {
@@ -100,6 +101,7 @@ nvme::IdentifyController Controller::identify_controller() const {
   out.mdts = static_cast<std::uint8_t>(std::countr_zero(options.transfer_bytes_max) - 12);
   out.cntlid = id_;
   out.ver = 0x00020000;
+  out.rtd3e = kShutdownUs;                    // how long a host waits for CSTS.SHST
   out.oaes = discovery ? 1u << 31 : 1u << 8;  // discovery log, namespace attribute changes
   out.ctratt = 1u << 0 | 1u << 6;             // 128-bit host identifier, TBKAS
   out.cntrltype = discovery ? 2 : 1;

@@ -335,7 +335,7 @@ void KvCommands::end(Request& request) {
   Queue& queue = Queue::of(request);
   auto* ns = static_cast<LocalNamespace*>(std::exchange(request.context, nullptr));
   std::byte* buffer = std::exchange(request.buffer, nullptr);
-  if (ns != nullptr && --ns->in_flight == 0 && find(ns->shared->nsid) != ns) retire(*ns);
+  if (ns != nullptr) leave(*ns);
   if (buffer != nullptr) serve_waiting(buffers_.give(buffer));
   reactor_.request_done(queue);
 }
@@ -380,40 +380,6 @@ unsigned KvCommands::cancel_waiting(const Connection& connection, std::int32_t c
     ++count;
   }
   return count;
-}
-
-void KvCommands::apply(const NamespaceTable& table, std::function<void()> applied) {
-  by_nsid_.assign(kNamespacesMax + 1, nullptr);
-  for (const auto& shared : table.all()) {
-    const auto known = std::find_if(namespaces_.begin(), namespaces_.end(),
-                                    [&](const auto& local) { return local->shared == shared; });
-    if (known != namespaces_.end()) {
-      by_nsid_[shared->nsid] = known->get();
-      continue;
-    }
-    namespaces_.push_back(std::make_unique<LocalNamespace>(LocalNamespace{shared, 0}));
-    by_nsid_[shared->nsid] = namespaces_.back().get();
-  }
-  Retiring retiring{{}, std::move(applied)};
-  std::erase_if(namespaces_, [&](const auto& local) {
-    if (find(local->shared->nsid) == local.get()) return false;
-    if (local->in_flight == 0) return true;
-    retiring.waiting_for.push_back(local.get());
-    return false;
-  });
-  if (retiring.waiting_for.empty()) return retiring.applied();
-  retiring_.push_back(std::move(retiring));
-}
-
-void KvCommands::retire(LocalNamespace& ns) {
-  std::vector<std::function<void()>> done;
-  for (Retiring& retiring : retiring_) {
-    std::erase(retiring.waiting_for, &ns);
-    if (retiring.waiting_for.empty()) done.push_back(std::move(retiring.applied));
-  }
-  std::erase_if(retiring_, [](const Retiring& retiring) { return retiring.waiting_for.empty(); });
-  std::erase_if(namespaces_, [&](const auto& local) { return local.get() == &ns; });
-  for (auto& applied : done) applied();
 }
 
 }  // namespace furrow::transport

@@ -33,7 +33,9 @@ class KvCommands {
   // command identifier. Returns how many; each was completed with `status`.
   static constexpr std::int32_t kEveryCommand = -1;
   unsigned cancel_waiting(const Connection& connection, std::int32_t cid, std::uint16_t status);
-  bool idle() const { return buffers_.all_free(); }
+  // Makes all that was stored durable; `done` gets the first failure. For the control plane.
+  void flush_all(std::function<void(Status)> done);
+  bool idle() const { return buffers_.all_free() && flushes_ == 0; }
   bool buffers_registered() const { return registered_; }
 
  private:
@@ -65,6 +67,8 @@ class KvCommands {
   void end(Request& request);  // gives everything back
   void serve_waiting(unsigned freed_class);
   void retire(LocalNamespace& ns);
+  void leave(LocalNamespace& ns);  // one command less uses it
+  static void flush_released(PageOp& op);
   LocalNamespace* find(std::uint32_t nsid) {
     return nsid < by_nsid_.size() ? by_nsid_[nsid] : nullptr;
   }
@@ -73,6 +77,7 @@ class KvCommands {
     Request* first = nullptr;
     Request* last = nullptr;
   };
+  struct FlushAll;
   struct Retiring {
     std::vector<LocalNamespace*> waiting_for;
     std::function<void()> applied;
@@ -87,6 +92,7 @@ class KvCommands {
   std::vector<std::unique_ptr<LocalNamespace>> namespaces_;  // active and retiring
   std::vector<LocalNamespace*> by_nsid_;                     // active; null: none
   std::vector<Retiring> retiring_;
+  unsigned flushes_ = 0;  // of flush_all(), in flight
 };
 
 }  // namespace furrow::transport

@@ -124,6 +124,7 @@ inline constexpr std::uint32_t kCap = 0x00, kVs = 0x08, kCc = 0x14, kCsts = 0x1C
 inline constexpr std::uint32_t kCcEnable = 1u << 0;
 inline constexpr std::uint32_t kCcCssShift = 4, kCcMpsShift = 7, kCcAmsShift = 11, kCcShnShift = 14,
                                kCcIosqesShift = 16, kCcIocqesShift = 20;
+inline constexpr std::uint32_t kShutdownNormal = 1, kShutdownAbrupt = 2;  // CC.SHN
 inline constexpr std::uint32_t kCssNvm = 0, kCssAll = 6, kCssAdminOnly = 7;
 inline constexpr std::uint32_t kCstsReady = 1u << 0, kCstsFatal = 1u << 1, kCstsShstShift = 2;
 inline constexpr std::uint64_t kCapCssAll = 1ull << 43, kCapCssAdminOnly = 1ull << 44,

@@ -333,9 +333,59 @@ TEST(Shutdown, ShstSaysCompleteOnlyWhenTheIoQueuesAreGone) {
   EXPECT_EQ(world.connect(world.open(1), options)->status(), sc::kCommandSequenceError);
   // A controller that was shut down starts again after a reset.
   world.set_cc(admin, 0);
-  EXPECT_EQ(world.property(admin, nv::property::kCsts), 2u << nv::kCstsShstShift);
+  EXPECT_EQ(world.property(admin, nv::property::kCsts), 0u);
   world.set_cc(admin, World::kCcOn);
   EXPECT_EQ(world.property(admin, nv::property::kCsts), nv::kCstsReady);
+}
+
+TEST(Shutdown, FlushesEveryNamespaceBeforeItSaysComplete) {
+  World world;
+  VolumeOptions second;
+  second.name = "second";
+  second.nsid = 2;
+  ASSERT_TRUE(world.pool.create_volume(second).ok());
+  world.subsystem->namespaces_changed();
+  world.run();
+  FakeConnection& admin = world.admin();
+  world.pool.store(2).hold = true;
+  world.set_cc(admin, World::kCcOn | nv::kShutdownNormal << nv::kCcShnShift);
+  EXPECT_EQ(world.property(admin, nv::property::kCsts), nv::kCstsReady | 1u << nv::kCstsShstShift);
+  EXPECT_EQ(world.pool.store(1).flushes, 1u);
+  EXPECT_FALSE(world.reactors[0]->idle()) << "a target that stops waits for the flush";
+  world.pool.store(2).hold = false;
+  world.run();
+  EXPECT_EQ(world.pool.store(2).flushes, 1u);
+  EXPECT_EQ(world.property(admin, nv::property::kCsts), nv::kCstsReady | 2u << nv::kCstsShstShift);
+}
+
+TEST(Shutdown, AFailedFlushFailsTheController) {
+  World world;
+  FakeConnection& admin = world.admin();
+  world.pool.store(1).next_failure = Status(Code::io_error, Origin::zone, "fake");
+  world.set_cc(admin, World::kCcOn | nv::kShutdownNormal << nv::kCcShnShift);
+  EXPECT_EQ(world.property(admin, nv::property::kCsts),
+            nv::kCstsReady | nv::kCstsFatal | 1u << nv::kCstsShstShift);
+}
+
+TEST(Shutdown, AnAbruptOneDoesNotFlush) {
+  World world;
+  FakeConnection& admin = world.admin();
+  world.set_cc(admin, World::kCcOn | nv::kShutdownAbrupt << nv::kCcShnShift);
+  EXPECT_EQ(world.property(admin, nv::property::kCsts), nv::kCstsReady | 2u << nv::kCstsShstShift);
+  EXPECT_EQ(world.pool.store(1).flushes, 0u);
+}
+
+TEST(Shutdown, AFlushOutlivesItsHost) {
+  World world;
+  FakeConnection& admin = world.admin();
+  world.pool.store(1).hold = true;
+  world.set_cc(admin, World::kCcOn | nv::kShutdownNormal << nv::kCcShnShift);
+  admin.disconnect();
+  world.run();
+  world.pool.store(1).hold = false;
+  world.run();
+  EXPECT_EQ(world.pool.store(1).flushes, 1u);
+  EXPECT_EQ(world.subsystem->stats().controllers, 0u);
 }
 
 TEST(Shutdown, MayComeTogetherWithDisable) {

@@ -1,0 +1,92 @@
+// The namespaces of one reactor's KvCommands: taking over a new set, letting go of those that went,
+// and flushing them all.
+#include <algorithm>
+#include <utility>
+
+#include "transport/kv_commands.h"
+
+namespace furrow::transport {
+
+void KvCommands::apply(const NamespaceTable& table, std::function<void()> applied) {
+  by_nsid_.assign(kNamespacesMax + 1, nullptr);
+  for (const auto& shared : table.all()) {
+    const auto known = std::find_if(namespaces_.begin(), namespaces_.end(),
+                                    [&](const auto& local) { return local->shared == shared; });
+    if (known != namespaces_.end()) {
+      by_nsid_[shared->nsid] = known->get();
+      continue;
+    }
+    namespaces_.push_back(std::make_unique<LocalNamespace>(LocalNamespace{shared, 0}));
+    by_nsid_[shared->nsid] = namespaces_.back().get();
+  }
+  Retiring retiring{{}, std::move(applied)};
+  std::erase_if(namespaces_, [&](const auto& local) {
+    if (find(local->shared->nsid) == local.get()) return false;
+    if (local->in_flight == 0) return true;
+    retiring.waiting_for.push_back(local.get());
+    return false;
+  });
+  if (retiring.waiting_for.empty()) return retiring.applied();
+  retiring_.push_back(std::move(retiring));
+}
+
+void KvCommands::retire(LocalNamespace& ns) {
+  std::vector<std::function<void()>> done;
+  for (Retiring& retiring : retiring_) {
+    std::erase(retiring.waiting_for, &ns);
+    if (retiring.waiting_for.empty()) done.push_back(std::move(retiring.applied));
+  }
+  std::erase_if(retiring_, [](const Retiring& retiring) { return retiring.waiting_for.empty(); });
+  std::erase_if(namespaces_, [&](const auto& local) { return local.get() == &ns; });
+  for (auto& applied : done) applied();
+}
+
+void KvCommands::leave(LocalNamespace& ns) {
+  if (--ns.in_flight == 0 && find(ns.shared->nsid) != &ns) retire(ns);
+}
+
+// Shared by the flushes of one flush_all(): when the last lets go of it, all are done.
+struct KvCommands::FlushAll {
+  explicit FlushAll(std::function<void(Status)> call) : done(std::move(call)) {}
+  ~FlushAll() { done(status); }
+  FlushAll(const FlushAll&) = delete;
+  FlushAll& operator=(const FlushAll&) = delete;
+
+  std::function<void(Status)> done;
+  Status status;
+};
+
+namespace {
+
+struct FlushOne {
+  PageOp op;
+  KvCommands* commands = nullptr;
+  LocalNamespace* ns = nullptr;
+  std::shared_ptr<void> all;
+};
+
+}  // namespace
+
+void KvCommands::flush_all(std::function<void(Status)> done) {
+  const auto all = std::make_shared<FlushAll>(std::move(done));
+  for (const auto& ns : namespaces_) {
+    auto* one = new FlushOne{{}, this, ns.get(), all};
+    one->op.kind = PageOp::Kind::flush;
+    one->op.context = one;
+    one->op.on_result = [](PageOp&) {};
+    one->op.on_released = &KvCommands::flush_released;
+    ++ns->in_flight;
+    ++flushes_;
+    session_->submit(*ns->shared->store, one->op);
+  }
+}
+
+void KvCommands::flush_released(PageOp& op) {
+  const std::unique_ptr<FlushOne> one(static_cast<FlushOne*>(op.context));
+  auto& all = *static_cast<FlushAll*>(one->all.get());
+  if (all.status.ok()) all.status = op.status;
+  --one->commands->flushes_;
+  one->commands->leave(*one->ns);
+}
+
+}  // namespace furrow::transport
