@@ -80,12 +80,12 @@ void Collector::turn() {
 
 void Collector::start() {
   if (stopping_ || !wanted()) return;
-  const auto policy = log_.options_.cache ? VictimPolicy::fifo : VictimPolicy::greedy;
+  const bool in_turn = log_.options_.cache || log_.many_tombstones();
+  const auto policy = in_turn ? VictimPolicy::fifo : VictimPolicy::greedy;
   const std::optional<ZoneId> victim =
       pool_.allocator.victim(log_.options_.volume, policy, pool_.next_sequence);
-  const bool gain =
-      victim && (log_.options_.cache || pool_.allocator.zone(*victim).live_lbas * 100 <=
-                                            pool_.geometry.zone_capacity_lbas * 99);
+  const bool gain = victim && (in_turn || pool_.allocator.zone(*victim).live_lbas * 100 <=
+                                              pool_.geometry.zone_capacity_lbas * 99);
   if (!gain) {  // open zones are all there is (the next one sealed kicks), or zones have gone bad
     return log_.fail_waiting({Code::no_space, Origin::log,
                               "no zone of the volume can be freed; zones may have gone bad: see "
@@ -161,6 +161,7 @@ bool Collector::look_at(const PageRecord& record) {
   if (record.lba >= pool_.tables[victim_.value].end_lba) return true;
   const KeyHash hash = log_.hash(record.key);
   IndexEntry entry;
+  PageRecord moving = record;
   if (record.kind != RecordKind::page) {
     if (!tombstone_needed(record)) return true;
   } else {
@@ -169,22 +170,35 @@ bool Collector::look_at(const PageRecord& record) {
     const std::uint64_t lba = pool_.device_lba(victim_, record.lba);
     const auto live =
         std::ranges::find(found.begin(), found.begin() + count, lba, &IndexEntry::lba);
-    if (live == found.begin() + count) return true;  // overwritten, deleted or never published
-    entry = *live;
-    if (!must_move(record, entry)) {
-      drop(record, hash, entry);
-      return true;
+    const bool present = live != found.begin() + count;
+    if (present) entry = *live;
+    if (!present || !must_move(record, entry)) {
+      if (present) drop(record, hash, entry);
+      // Or it was overwritten, deleted, expired and swept, or never published.
+      moving = tombstone_of(record);
+      if (record.expires_s == 0 || record.expires_s > pool_.home.wall_s()) return true;
+      if (!tombstone_needed(moving)) return true;
     }
   }
   Lane* lane = free_lane();
   if (lane == nullptr) return false;
-  if (log_.options_.cache && !entry.pinned) readmitted_lbas_ += pool_.page_lbas(record.length);
-  lane->record = record;
+  if (log_.options_.cache && !entry.pinned) readmitted_lbas_ += pool_.page_lbas(moving.length);
+  lane->record = moving;
   lane->hash = hash;
   lane->entry = entry;
   lane->burying = false;
   move(*lane);
   return true;
+}
+
+// What is left of an expired page while an older version of its key may be on the medium: that one
+// would be the newest otherwise.
+PageRecord Collector::tombstone_of(const PageRecord& page) {
+  PageRecord tombstone;
+  tombstone.kind = RecordKind::tombstone;
+  tombstone.key = page.key;
+  tombstone.sequence = page.sequence;
+  return tombstone;
 }
 
 bool Collector::must_move(const PageRecord& record, const IndexEntry& entry) const {
@@ -333,17 +347,11 @@ void Collector::drained() {
 
 // Takes the victim's pages out of the index, wherever their keys are in it.
 void Collector::purge() {
-  const std::uint64_t begin = pool_.geometry.zone_start(victim_).value;
-  std::vector<IndexEntry> erased;
-  for (unsigned bucket = 0; bucket < kBucketsPerTurn; ++bucket) {
-    purge_from_ = log_.index_.erase_in_bucket(purge_from_, begin,
-                                              begin + pool_.geometry.zone_size_lbas, erased);
-    if (purge_from_ == 0) break;
-  }
-  for (const IndexEntry& entry : erased) {
-    log_.forget(entry);
+  purge_from_ = log_.unpublish_some(purge_from_, [this](const IndexEntry& entry) {
+    if (pool_.geometry.zone_of(Lba{entry.lba}) != victim_) return false;
     ++log_.stats_.evicted_pages;
-  }
+    return true;
+  });
   if (purge_from_ != 0) return post_turn();
   FURROW_CHECK(pool_.allocator.zone(victim_).live_lbas == 0);
   flush();

@@ -3,7 +3,9 @@
 // cache: the zone that was opened first; pages that were read since they were written, and pinned
 // ones, are written again (bounded), the others are evicted. store: the zone with the fewest live
 // pages; every live page is written again, and so is a tombstone that an older version somewhere
-// may still need.
+// may still need (an expired page leaves one, too). When tombstones take a good part of the quota
+// the zone opened first goes instead, one after another: once all zones older than a tombstone are
+// gone, it is not needed any more.
 //
 // One zone at a time: scan its summaries, move or drop its records, flush (which covers the copies
 // and everything that made its pages dead), wait until no reader can be in it, reset.
@@ -46,7 +48,6 @@ class Collector {
   enum class Step : std::uint8_t { idle, scan, move, drain, purge, flush, grace, reset };
   static constexpr unsigned kLanes = 16;            // pages moved at a time
   static constexpr unsigned kRecordsPerTurn = 256;  // looked at before others have a turn
-  static constexpr unsigned kBucketsPerTurn = 1024;
 
   // A page (or tombstone) on its way to another zone.
   struct Lane {
@@ -87,6 +88,7 @@ class Collector {
   Lane* free_lane();
   bool look_at(const PageRecord& record);
   bool must_move(const PageRecord& record, const IndexEntry& entry) const;
+  static PageRecord tombstone_of(const PageRecord& page);
   bool tombstone_needed(const PageRecord& record) const;
   void drop(const PageRecord& record, const KeyHash& hash, const IndexEntry& entry);
   void move(Lane& lane);

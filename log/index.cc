@@ -295,8 +295,9 @@ bool Index::erase(std::uint64_t order, std::uint64_t lba) {
   return true;
 }
 
-std::uint64_t Index::erase_in_bucket(std::uint64_t from, std::uint64_t lba_begin,
-                                     std::uint64_t lba_end, std::vector<IndexEntry>& erased) {
+std::uint64_t Index::erase_in_bucket(std::uint64_t from,
+                                     const std::function<bool(const IndexEntry&)>& goes,
+                                     std::vector<IndexEntry>& erased) {
   Impl& impl = *impl_;
   const Place at = impl.place(from);
   const std::uint64_t range = std::uint64_t{1} << (64 - at.bits);
@@ -305,7 +306,7 @@ std::uint64_t Index::erase_in_bucket(std::uint64_t from, std::uint64_t lba_begin
   for (unsigned i = impl.header(at.bucket).count(); i-- > 0;) {
     const Chunk entries = impl.chunk(impl.header(at.bucket));
     const IndexEntry entry = unpack(entries.position(i), entries.checksum(i));
-    if (entry.lba < lba_begin || entry.lba >= lba_end) continue;
+    if (!goes(entry)) continue;
     erased.push_back(entry);
     if (impl.erase_at(at.bucket, i)) return from;
   }

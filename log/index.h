@@ -18,6 +18,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -53,10 +54,11 @@ class Index {
   bool erase(std::uint64_t order, std::uint64_t lba);
   bool replace(std::uint64_t order, std::uint64_t lba, const IndexEntry& entry);
 
-  // Removes what lies in [lba_begin, lba_end) from the bucket that holds `from`, appends it to
+  // Removes the entries that `goes` names from the bucket that holds `from`, appends them to
   // `erased`, and returns the first hash behind that bucket (0: it was the last). A walk from 0 by
-  // what is returned leaves nothing in that range that was there when it began.
-  std::uint64_t erase_in_bucket(std::uint64_t from, std::uint64_t lba_begin, std::uint64_t lba_end,
+  // what is returned asks about every entry that was there when it began, about some twice.
+  std::uint64_t erase_in_bucket(std::uint64_t from,
+                                const std::function<bool(const IndexEntry&)>& goes,
                                 std::vector<IndexEntry>& erased);
 
   // Puts into `out` (emptied first) the entries of the bucket that holds `from`, in no order, and

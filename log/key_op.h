@@ -64,9 +64,10 @@ struct KeyOp {
   unsigned epoch_side = 0;
   bool found = false;
   bool expired = false;
-  IndexEntry old;      // when found
-  Io io;               // pin: reads the page
-  AlignedBuffer page;  // pin: the page
+  KeyOp* next = nullptr;  // waits for ExpirySweep
+  IndexEntry old;         // when found
+  Io io;                  // pin: reads the page
+  AlignedBuffer page;     // pin: the page
 };
 
 }  // namespace furrow

@@ -11,6 +11,11 @@ namespace {
 constexpr std::uint8_t kUserStream = 0;
 constexpr std::uint8_t kCollectionStream = 1;
 
+// A record in the batch header, one in the summary (wide, with group and expiry), and the batch's
+// own header over few records.
+constexpr std::uint64_t kRecordCostBytes = kBatchRecordBytes + 48 + 16;
+constexpr unsigned kBucketsPerTurn = 1024;
+
 std::uint64_t mix(std::uint64_t lba) { return lba * 0x9E3779B97F4A7C15u; }
 
 KeyOp& op_of(Io& io) { return *static_cast<KeyOp*>(io.context); }
@@ -31,13 +36,14 @@ PageLog::PageLog(PoolContext& pool, const PageLogOptions& options)
                                                   options.value_bytes_max, *this);
   }
   collector_ = std::make_unique<Collector>(*this);
+  sweep_ = std::make_unique<ExpirySweep>(*this);
 }
 
 PageLog::~PageLog() { pool_.epoch.remove(epoch_); }
 
 bool PageLog::idle() const {
   return running_ == 0 && stream_->idle() && (!collection_stream_ || collection_stream_->idle()) &&
-         collector_->idle();
+         collector_->idle() && sweep_->idle();
 }
 
 void PageLog::stop_background() { collector_->stop(); }
@@ -69,16 +75,20 @@ void PageLog::load(const Recovered& recovered) {
 
 void PageLog::load_expiry(std::uint64_t lba, std::uint32_t expires_s) {
   expiries_.insert(mix(lba), {lba, 1, expires_s});
+  sweep_->note(expires_s);
 }
 
 bool PageLog::expired(const IndexEntry& entry, std::uint64_t wall_s) const {
-  if (!entry.expires) return false;
+  return entry.expires && expiry(entry) <= wall_s;
+}
+
+std::uint32_t PageLog::expiry(const IndexEntry& entry) const {
   std::array<IndexEntry, KeyOp::kCandidatesMax> found;
   const unsigned count = std::min(expiries_.find(mix(entry.lba), 0, found), KeyOp::kCandidatesMax);
   for (unsigned i = 0; i < count; ++i) {
-    if (found[i].lba == entry.lba) return found[i].checksum <= wall_s;
+    if (found[i].lba == entry.lba) return found[i].checksum;
   }
-  return false;
+  return ~std::uint32_t{0};
 }
 
 // --- a KeyOp's way ---
@@ -196,7 +206,7 @@ void PageLog::confirmed_put(KeyOp& op) {
     return finish(op, {Code::not_found, Origin::log});
   }
   const Status admitted = admit(op.length, op.found ? &op.old : nullptr, op.pinned);
-  if (!admitted.ok()) return finish(op, admitted);
+  if (!admitted.ok()) return sweep_->take(op) ? leave_epoch(op) : finish(op, admitted);
   op.write.record.checksum = page_checksum({op.data, op.length}, op.lock.hash);
   append(op, RecordKind::page);
 }
@@ -314,10 +324,7 @@ void PageLog::finish(KeyOp& op, Status status) {
 // --- the index, and what is counted with it ---
 
 std::uint64_t PageLog::cost_bytes(const PoolContext& pool, std::uint32_t length) {
-  // A record in the batch header, one in the summary (wide, with group and expiry), and the
-  // batch's own header over few records.
-  constexpr std::uint64_t kRecordBytes = kBatchRecordBytes + 48 + 16;
-  return pool.page_lbas(length) * pool.geometry.lba_bytes + kRecordBytes;
+  return pool.page_lbas(length) * pool.geometry.lba_bytes + kRecordCostBytes;
 }
 
 void PageLog::publish(const KeyHash& hash, const IndexEntry* old, const IndexEntry& entry,
@@ -354,6 +361,25 @@ void PageLog::forget(const IndexEntry& entry) {
   stats_.live_bytes -= entry.length;
 }
 
+std::uint64_t PageLog::unpublish_some(std::uint64_t from,
+                                      const std::function<bool(const IndexEntry&)>& goes) {
+  std::vector<IndexEntry> erased;
+  for (unsigned bucket = 0; bucket < kBucketsPerTurn; ++bucket) {
+    from = index_.erase_in_bucket(from, goes, erased);
+    if (from == 0) break;
+  }
+  for (const IndexEntry& entry : erased) forget(entry);
+  return from;
+}
+
+// Those of groups do not count: collecting zones in turn does not get rid of them.
+bool PageLog::many_tombstones() const {
+  const std::uint64_t zone_bytes = pool_.geometry.zone_capacity_bytes();
+  const std::uint64_t many =
+      std::max(zone_bytes / 2, pool_.allocator.quota(options_.volume) * zone_bytes / 16);
+  return tombstones_ * kRecordCostBytes > many;
+}
+
 bool PageLog::removing(const PageRecord& record) const {
   return std::ranges::any_of(removing_, [&](const Removing& each) {
     return each.group == record.group && record.sequence < each.sequence;
@@ -378,7 +404,9 @@ Status PageLog::admit(std::uint32_t length, const IndexEntry* replaced, bool pin
   // One zone is the collection's, one may be partly written; segments lose up to a page each.
   const std::uint64_t usable = (quota - 2) * pool_.geometry.zone_capacity_bytes() / 100 * 94;
   const std::uint64_t freed = replaced != nullptr ? cost_bytes(pool_, replaced->length) : 0;
-  if (cost_bytes_ + pending_cost_bytes_ + cost_bytes(pool_, length) > usable + freed) {
+  const std::uint64_t used =
+      cost_bytes_ + pending_cost_bytes_ + (tombstones_ + group_tombstones_) * kRecordCostBytes;
+  if (used + cost_bytes(pool_, length) > usable + freed) {
     return {Code::no_space, Origin::log, "the volume is full; delete pages or raise its quota"};
   }
   return {};
@@ -409,8 +437,12 @@ void PageLog::on_zone_opened() {
 void PageLog::zones_changed() {
   stats_.zones = pool_.allocator.held(options_.volume);
   std::uint64_t bytes = 0;
+  tombstones_ = group_tombstones_ = 0;
   for (std::uint32_t i = 0; i < pool_.geometry.zone_count; ++i) {
-    if (pool_.allocator.zones()[i].owner == options_.volume) bytes += pool_.tables[i].bytes();
+    if (pool_.allocator.zones()[i].owner != options_.volume) continue;
+    bytes += pool_.tables[i].bytes();
+    tombstones_ += pool_.tables[i].tombstones;
+    group_tombstones_ += pool_.tables[i].group_tombstones;
   }
   stats_.table_bytes = bytes;
   stats_.device_bytes_written =

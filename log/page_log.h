@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "log/collector.h"
+#include "log/expiry_sweep.h"
 #include "log/header_reader.h"
 #include "log/index.h"
 #include "log/key_lock.h"
@@ -75,6 +76,7 @@ class PageLog final : public StreamOwner {
     return index_.find(hash.order, 0, out);
   }
   bool expired(const IndexEntry& entry, std::uint64_t wall_s) const;
+  std::uint32_t expiry(const IndexEntry& entry) const;  // Unix time; of one that expires
   KeyHash hash(const Key& key) const { return key_hash(pool_.hash_key, options_.volume, key); }
 
   // Home executor. Each answers by its on_done, which may come from within the call.
@@ -113,6 +115,7 @@ class PageLog final : public StreamOwner {
 
  private:
   friend class Collector;
+  friend class ExpirySweep;
   friend class GroupRemoval;
   friend class Listing;
 
@@ -136,6 +139,10 @@ class PageLog final : public StreamOwner {
                std::uint32_t expires_s, std::uint64_t sequence);
   bool unpublish(const KeyHash& hash, const IndexEntry& entry);
   void forget(const IndexEntry& entry);
+  // Takes what `goes` names out of the index, some buckets from `from` on; the hash to go on from,
+  // 0 at the end.
+  std::uint64_t unpublish_some(std::uint64_t from,
+                               const std::function<bool(const IndexEntry&)>& goes);
   Status admit(std::uint32_t length, const IndexEntry* replaced, bool pinned) const;
   Stream& stream(Append::Priority priority) {
     return priority == Append::Priority::relocation && collection_stream_ ? *collection_stream_
@@ -143,6 +150,8 @@ class PageLog final : public StreamOwner {
   }
   // Is the group of this record being deleted right now?
   bool removing(const PageRecord& record) const;
+  // Do tombstones take so much of the quota that zones are to be collected in turn?
+  bool many_tombstones() const;
   void kick();
   void zones_changed();
   void fail_waiting(Status status);
@@ -157,7 +166,9 @@ class PageLog final : public StreamOwner {
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<Stream> collection_stream_;
   std::unique_ptr<Collector> collector_;
-  std::uint64_t cost_bytes_ = 0;  // of the pages present
+  std::unique_ptr<ExpirySweep> sweep_;
+  std::uint64_t tombstones_ = 0, group_tombstones_ = 0;  // as of the zone opened last
+  std::uint64_t cost_bytes_ = 0;                         // of the pages present
   std::uint64_t pinned_lbas_ = 0;
   std::uint64_t pending_pinned_lbas_ = 0;
   std::uint64_t pending_cost_bytes_ = 0;  // of puts admitted and not yet published

@@ -63,7 +63,7 @@ struct ZoneDirectory {
   };
   std::vector<std::uint32_t> batch_lbas;  // zone-relative, ascending: where batch headers are
   std::vector<GroupRun> groups;           // ascending
-  std::uint64_t tombstones = 0;
+  std::uint64_t tombstones = 0, group_tombstones = 0;
   std::uint32_t end_lba = ~std::uint32_t{0};  // records at or behind it are void (torn at a crash)
 
   // The batch header that describes the page at `lba`: the last one before it.

@@ -161,7 +161,7 @@ void Scanner::keep(const FoundZone& zone, const PageRecord& record) {
   if (record.kind == RecordKind::group_tombstone) {
     std::uint64_t& highest = into.group_tombstones[record.group];
     highest = std::max(highest, record.sequence);
-    ++table.tombstones;
+    ++table.group_tombstones;
     return;
   }
   if (record.kind == RecordKind::tombstone) ++table.tombstones;

@@ -303,7 +303,9 @@ void Stream::place(Batch& batch, std::uint64_t header_lbas) {
     append->lba = pool_.device_lba(zone_->id, lba);
     if (page) end = lba + pool_.page_lbas(record.length);
     if (page && record.group != 0) table.add_group(record.group, record.lba);
-    if (!page) ++table.tombstones;
+    if (!page) {
+      ++(record.kind == RecordKind::tombstone ? table.tombstones : table.group_tombstones);
+    }
     pool_.allocator.note_sequence(zone_->id, record.sequence);
     zone_->records.push_back(record);
   }

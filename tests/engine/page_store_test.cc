@@ -283,6 +283,87 @@ TEST(StoreTest, FullIsAnErrorAndDeletingMakesRoom) {
   for (std::uint64_t i = 0; i < 50; ++i) EXPECT_FALSE(rig.get(i).ok()) << "deleted stays deleted";
 }
 
+Status put_for(Rig& rig, std::uint64_t number, std::uint64_t version, std::uint32_t ttl_s) {
+  PageOp op;
+  op.kind = PageOp::Kind::put;
+  op.key = key_of(number);
+  auto page = content(number, version, 20000);
+  op.data = page.data();
+  op.length = 20000;
+  op.ttl_s = ttl_s;
+  return rig.run(op);
+}
+
+void wait_s(Rig& rig, std::uint64_t seconds) {
+  const std::uint64_t until = rig.loop.wall_s() + seconds;
+  while (rig.loop.wall_s() < until) rig.settle(1000);
+}
+
+TEST(StoreTest, ExpiredPagesMakeRoom) {
+  Rig rig("mem:16MiB?zone_size=1MiB");
+  ASSERT_NO_FATAL_FAILURE(rig.make(volume(VolumeMode::store)));
+  std::uint64_t stored = 0;
+  Status status;
+  for (; stored < 2000; ++stored) {
+    status = put_for(rig, stored, 1, stored % 2 == 0 ? 2 : 3600);
+    if (!status.ok()) break;
+  }
+  ASSERT_EQ(status.code(), Code::no_space) << status.describe();
+  wait_s(rig, 3);
+  for (std::uint64_t i = 0; i < stored / 2; ++i) {
+    ASSERT_TRUE(rig.put(10000 + i, 1, 20000).ok()) << i << " of " << stored;
+  }
+  for (std::uint64_t i = 1; i < stored; i += 2) EXPECT_TRUE(rig.get(i).ok()) << i;
+  for (std::uint64_t i = 0; i < 100 && status.code() == Code::no_space; ++i) {
+    status = rig.put(20000 + i, 1, 20000);
+  }
+  EXPECT_EQ(rig.put(30000, 1, 60000).code(), Code::no_space) << "nothing more has expired";
+  ASSERT_NO_FATAL_FAILURE(rig.reopen());
+  for (std::uint64_t i = 0; i < stored; ++i) EXPECT_EQ(rig.get(i).ok(), i % 2 == 1) << i;
+}
+
+// A version that has expired and whose zone is gone still hides the one before it.
+TEST(StoreTest, AnExpiredVersionDoesNotUncoverAnOlderOne) {
+  Rig rig("mem:16MiB?zone_size=1MiB");
+  ASSERT_NO_FATAL_FAILURE(rig.make(volume(VolumeMode::store)));
+  // The older version lies among pages that stay. The newer one is the only page of its zone that
+  // is not overwritten, and of every later zone two or three stay: so its zone is collected.
+  for (std::uint64_t i = 0; i < 120; ++i) ASSERT_TRUE(rig.put(i, 1, 20000).ok());
+  for (std::uint64_t i = 0; i < 60; ++i) ASSERT_TRUE(rig.put(1000 + i % 8, i, 20000).ok());
+  ASSERT_TRUE(put_for(rig, 10, 2, 1).ok());
+  for (std::uint64_t i = 0; i < 60; ++i) ASSERT_TRUE(rig.put(1000 + i % 8, i, 20000).ok());
+  wait_s(rig, 2);
+  for (std::uint64_t i = 0; i < 3000; ++i) {
+    const std::uint64_t key = i % 20 == 0 ? 2000 + i : 1000 + i % 8;
+    ASSERT_TRUE(rig.put(key, 1, 20000).ok()) << i;
+  }
+  for (int round = 0; round < 2; ++round) {
+    for (std::uint64_t i = 0; i < 120; ++i) {
+      EXPECT_EQ(rig.get(i).status().code(), i == 10 ? Code::not_found : Code::ok) << i;
+    }
+    ASSERT_NO_FATAL_FAILURE(rig.reopen());
+  }
+}
+
+// Tombstones are needed for as long as a zone is older than they are, and cold zones never get
+// collected for what is dead in them. Without zones going in turn they fill the volume.
+TEST(StoreTest, TombstonesDoNotFillTheVolume) {
+  Rig rig("mem:16MiB?zone_size=1MiB&lba=512");
+  ASSERT_NO_FATAL_FAILURE(rig.make(volume(VolumeMode::store)));
+  constexpr std::uint64_t kCold = 200, kCycles = 200'000;
+  for (std::uint64_t i = 0; i < kCold; ++i) ASSERT_TRUE(rig.put(i, 1, 20000).ok());
+  for (std::uint64_t i = 0; i < kCycles; ++i) {
+    ASSERT_TRUE(rig.put(kCold + i, 1, 100).ok()) << i;
+    ASSERT_TRUE(rig.simple(PageOp::Kind::remove, kCold + i).ok()) << i;
+  }
+  for (std::uint64_t i = 0; i < kCold; ++i) ASSERT_EQ(*rig.get(i), content(i, 1, 20000));
+  // Each cycle writes two batches of two LBAs by itself.
+  const auto stats = rig.store->stats();
+  EXPECT_LT(stats.device_bytes_written, 4 * kCycles * 4 * 512);
+  ASSERT_NO_FATAL_FAILURE(rig.reopen());
+  EXPECT_EQ(rig.store->usage().pages, kCold);
+}
+
 // Random operations beside a map. In cache mode a page may be absent; it is never older or wrong.
 class ModelTest : public ::testing::TestWithParam<VolumeMode> {};
 INSTANTIATE_TEST_SUITE_P(Modes, ModelTest, ::testing::Values(VolumeMode::cache, VolumeMode::store),

@@ -196,14 +196,16 @@ TEST(IndexTest, WalkWhileSplittingAndMerging) {
   EXPECT_EQ(std::ranges::count(seen, 1u), static_cast<std::ptrdiff_t>(kStaying));
 }
 
-TEST(IndexTest, ErasesARangeOfLbas) {
+TEST(IndexTest, ErasesWhatAPredicateNames) {
   constexpr std::uint64_t kEntries = 200'000, kBegin = 50'000, kEnd = 190'000;
   Index index(kEntries);
   for (std::uint64_t lba = 0; lba < kEntries; ++lba) index.insert(mix(~lba), entry_at(lba));
   std::vector<IndexEntry> erased;
   std::uint64_t from = 0;
   do {
-    from = index.erase_in_bucket(from, kBegin, kEnd, erased);
+    from = index.erase_in_bucket(
+        from, [](const IndexEntry& entry) { return entry.lba >= kBegin && entry.lba < kEnd; },
+        erased);
   } while (from != 0);
   EXPECT_EQ(erased.size(), kEnd - kBegin);
   std::set<std::uint64_t> lbas;

@@ -1,0 +1,62 @@
+#include "log/expiry_sweep.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "log/page_log.h"
+#include "zone/check.h"
+
+namespace furrow {
+
+ExpirySweep::ExpirySweep(PageLog& log) : log_(log) {
+  turn_.sweep = this;
+  turn_.run = [](Task& task) {
+    auto& turn = static_cast<Turn&>(task);
+    turn.posted = false;
+    turn.sweep->turn();
+  };
+}
+
+ExpirySweep::~ExpirySweep() { FURROW_CHECK(idle() && first_ == nullptr); }
+
+void ExpirySweep::note(std::uint32_t expires_s) { earliest_s_ = std::min(earliest_s_, expires_s); }
+
+bool ExpirySweep::take(KeyOp& op) {
+  const bool running = first_ != nullptr;
+  if (!running) {
+    now_s_ = log_.pool_.home.wall_s();
+    if (log_.options_.cache || earliest_s_ > now_s_) return false;
+    from_ = 0;
+    earliest_s_ = ~std::uint32_t{0};
+  }
+  op.next = nullptr;
+  (running ? last_->next : first_) = &op;
+  last_ = &op;
+  if (!turn_.posted) {
+    turn_.posted = true;
+    log_.pool_.home.post(turn_);
+  }
+  return true;
+}
+
+void ExpirySweep::turn() {
+  from_ = log_.unpublish_some(from_, [this](const IndexEntry& entry) {
+    if (!entry.expires) return false;
+    const std::uint32_t expires_s = log_.expiry(entry);
+    if (expires_s <= now_s_) return true;
+    note(expires_s);
+    return false;
+  });
+  if (from_ != 0) {
+    turn_.posted = true;
+    return log_.pool_.home.post(turn_);
+  }
+  last_ = nullptr;
+  for (KeyOp* op = std::exchange(first_, nullptr); op != nullptr;) {
+    KeyOp* const next = op->next;  // before it goes on: it may wait again, or be gone
+    log_.locked(*op);
+    op = next;
+  }
+}
+
+}  // namespace furrow
