@@ -68,6 +68,7 @@ HostCommand* HostQueue::take() {
   command->data = nullptr;
   command->data_bytes = 0;
   command->cqe = {};
+  command->sent = false;
   command->received_bytes = 0;
   command->answered_ = command->digest_failed_ = command->last_received_ = false;
   command->asked_from_ = command->asked_bytes_ = command->sent_bytes_ = 0;
@@ -131,6 +132,7 @@ void HostQueue::fill(SendBatch& batch) {
 
 void HostQueue::put_capsule(SendBatch& batch, HostCommand& command) {
   command.state_ = HostCommand::State::sent;
+  command.sent = true;
   nvme::Sqe& sqe = command.sqe;
   sqe.flags = nvme::kPsdtSgl;
   sqe.sgl_address = 0;

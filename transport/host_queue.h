@@ -37,6 +37,7 @@ struct HostCommand {
 
   nvme::Cqe cqe;
   std::uint32_t received_bytes = 0;
+  bool sent = false;  // a part of it, at least: without an answer it may have been done or not
 
  private:
   friend class HostQueue;

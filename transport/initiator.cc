@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "transport/host_controller.h"
+#include "transport/op_queue.h"
 #include "transport/page_command.h"
 #include "zone/check.h"
 
@@ -23,39 +24,20 @@ namespace {
 constexpr std::uint64_t kNsPerMs = 1'000'000;
 constexpr std::uint32_t kReconnectDelayMsMax = 2000;
 
-// First in, first out, through PageOp::internal.next.
-class OpQueue {
- public:
-  bool empty() const { return first_ == nullptr; }
-  void push(PageOp& op) {
-    op.internal.next = nullptr;
-    *(first_ == nullptr ? &first_ : &last_->internal.next) = &op;
-    last_ = &op;
-  }
-  PageOp& pop() {
-    PageOp& op = *first_;
-    first_ = op.internal.next;
-    return op;
-  }
-  void push_front(PageOp& op) {
-    op.internal.next = first_;
-    if (first_ == nullptr) last_ = &op;
-    first_ = &op;
-  }
-  void push_front_all(OpQueue& other) {
-    if (other.empty()) return;
-    other.last_->internal.next = first_;
-    if (first_ == nullptr) last_ = other.last_;
-    first_ = std::exchange(other.first_, nullptr);
-  }
-
- private:
-  PageOp* first_ = nullptr;
-  PageOp* last_ = nullptr;
-};
-
-// Where an operation is, in PageOp::internal.state[0].
+// Where an operation is, in PageOp::internal.state[0]. In state[1]: it was sent once without an
+// answer, so that it may have been done.
 enum Phase : std::uint64_t { kOperate, kFlush };
+
+Status lost(const PageOp& op) {
+  if (op.internal.state[1] != 0) {
+    return Status(
+        Code::aborted, Origin::transport,
+        "the connection was lost before the target answered; it may have been done or not",
+        ECONNRESET);
+  }
+  return Status(Code::aborted, Origin::transport, "the server cannot be reached; nothing was done",
+                ENOTCONN);
+}
 
 class InitiatorImpl final : public Initiator, private HostController::Owner {
  public:
@@ -327,12 +309,10 @@ void InitiatorImpl::reconnect_later() {
 void InitiatorImpl::submit(PageOp& op) {
   op.internal.self = &op;
   op.internal.state[0] = kOperate;
+  op.internal.state[1] = 0;
   op.internal.scratch[0] = nullptr;
   op.status = check_page_op(op, limits_);
-  if (op.status.ok() && given_up_) {
-    op.status = Status(Code::aborted, Origin::transport,
-                       "the server cannot be reached; the connection was lost");
-  }
+  if (op.status.ok() && given_up_) op.status = lost(op);
   if (!op.status.ok()) {
     refused_.push(op);
     ring_->defer(refused_work_);
@@ -368,10 +348,13 @@ void InitiatorImpl::dispatch_waiting() {
 
 void InitiatorImpl::on_answer(HostCommand& command, const Status& status) {
   PageOp& op = *static_cast<PageOp*>(command.context);
-  if (status.code() == Code::aborted) {  // no answer
-    if (closing_ || options_.reconnect_for_ms == 0 || !is_idempotent(op)) {
-      return settle(op, Status(Code::aborted, Origin::transport,
-                               "the connection was lost before the target answered"));
+  // A target that ends a queue says so of the commands that it did not come to; it is no answer.
+  const bool deleted = status.ok() && command.cqe.sct_sc() == nvme::sc::kAbortedSqDeletion;
+  if (status.code() == Code::aborted || deleted) {
+    const bool may_be_done = command.sent || op.internal.state[0] == kFlush;
+    if (may_be_done) op.internal.state[1] = 1;
+    if (closing_ || options_.reconnect_for_ms == 0 || (may_be_done && !is_idempotent(op))) {
+      return settle(op, lost(op));
     }
     op.internal.state[0] = kOperate;  // what a Store promised may be gone: from its beginning
     resend_.push(op);
@@ -397,8 +380,7 @@ void InitiatorImpl::settle(PageOp& op, Status status) {
 void InitiatorImpl::refuse_waiting() {
   while (!waiting_.empty()) {
     PageOp& op = waiting_.pop();
-    op.status = Status(Code::aborted, Origin::transport,
-                       "the server cannot be reached; the connection was lost");
+    op.status = lost(op);
     refused_.push(op);
   }
   ring_->defer(refused_work_);

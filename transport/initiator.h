@@ -41,7 +41,9 @@ class Initiator {
                                                     const InitiatorOptions& options);
   // As PageSession::submit. More operations than the queues hold wait here, in order. On a lost
   // connection, what has no answer is sent again after the reconnect when it is idempotent (get,
-  // exist, list, unconditional put and remove), else it fails with `aborted`.
+  // exist, list, unconditional put and remove) or cannot have reached the target, else it fails with
+  // `aborted`. Of such a failure sys_errno() is ENOTCONN when nothing was done, ECONNRESET when it
+  // may have been. A remove that was sent twice may say not_found of what itself deleted.
   // kinds get, put, remove, exist, list, flush; others: unsupported.
   virtual void submit(PageOp& op) = 0;
   virtual std::uint32_t value_bytes_max() const = 0;

@@ -77,9 +77,15 @@ class Server {
 
   // drain_ms 0: connections are cut, as a dying server would.
   void stop(std::uint32_t drain_ms) {
-    std::promise<void> stopped;
-    on_home([&] { target->stop(drain_ms, [&] { stopped.set_value(); }); });
-    stopped.get_future().get();
+    begin_stop(drain_ms);
+    finish_stop();
+  }
+  void begin_stop(std::uint32_t drain_ms) {
+    stopped_ = {};
+    on_home([&] { target->stop(drain_ms, [&] { stopped_.set_value(); }); });
+  }
+  void finish_stop() {
+    stopped_.get_future().get();
     loop->stop_running();
     thread_.join();
     target.reset();
@@ -93,6 +99,7 @@ class Server {
 
  private:
   std::thread thread_;
+  std::promise<void> stopped_;
 };
 
 // An initiator whose executor the test turns.
@@ -480,10 +487,49 @@ TEST_F(InitiatorTest, GivesUpInTimeAndComesBack) {
   client.connect();
   server_.stop(1000);
   EXPECT_EQ(client.put("k", patterned(1, 10)).code(), Code::aborted);
-  EXPECT_EQ(client.put("k", patterned(1, 10)).code(), Code::aborted);
+  const Status refused = client.put("k", patterned(1, 10));
+  EXPECT_EQ(refused.code(), Code::aborted);
+  EXPECT_EQ(refused.sys_errno(), ENOTCONN) << "nothing was done";
   server_.start();
   client.run_until([&] { return client.initiator->reconnects() == 1; });
   EXPECT_TRUE(client.put("k", patterned(1, 10)).ok());
+}
+
+// A command that no target can have seen is as good as new, whatever its kind; of the others the
+// error says that they may have been done.
+TEST_F(InitiatorTest, LossSaysWhatMayHaveHappened) {
+  server_.stop(1000);
+  server_.options.io_queue_entries_max = 32;
+  server_.start();
+  Client client(server_);
+  client.options.queue_entries = 32;
+  client.options.reconnect_delay_ms = 20;
+  client.connect();
+  server_.on_home([&] { server_.pool.store(1).hold = true; });
+  auto value = patterned(1, 100);
+  std::vector<PageOp> ops(40);  // more than the queue takes: the last eight stay here
+  for (std::size_t i = 0; i < ops.size(); ++i) {
+    ops[i].kind = PageOp::Kind::put;
+    ops[i].condition = PageOp::Condition::if_absent;
+    ops[i].key = Key::from("k" + std::to_string(i));
+    ops[i].data = value.data();
+    ops[i].length = ops[i].capacity = 100;
+    client.submit(ops[i]);
+  }
+  client.run_until([&] { return server_.target->stats().commands >= 32; });
+  server_.begin_stop(0);  // cuts before the store answers
+  client.run_until([&] { return client.pending == 8; });
+  for (std::size_t i = 0; i < 32; ++i) {
+    EXPECT_EQ(ops[i].status.code(), Code::aborted);
+    EXPECT_EQ(ops[i].status.sys_errno(), ECONNRESET);
+  }
+  server_.on_home([&] { server_.pool.store(1).hold = false; });
+  server_.finish_stop();
+  server_.start();
+  client.wait();
+  for (std::size_t i = 32; i < 40; ++i) {
+    EXPECT_TRUE(ops[i].status.ok()) << ops[i].status.describe();
+  }
 }
 
 TEST_F(InitiatorTest, WithoutReconnectLossIsFinal) {
