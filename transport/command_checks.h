@@ -16,19 +16,24 @@ inline std::uint16_t check_command(const nvme::Sqe& command) {
   return nvme::sc::kSuccess;
 }
 
+// Bits 1:0 of an opcode (or of a fabrics command type) say whether data is transferred, and where
+// to.
+inline bool transfers_data(std::uint8_t opcode) { return (opcode & 3) != 0; }
+inline bool transfers_to_target(const nvme::Sqe& command) {
+  return ((command.opc == nvme::opcode::kFabrics ? command.fctype() : command.opc) & 3) == 1;
+}
+
 // The SGL descriptor of a command that transfers data. Of no data, it says nothing that matters.
 inline std::uint16_t check_sgl(const Request& request) {
   const nvme::Sqe& command = request.command;
   if (request.data_bytes == 0) return nvme::sc::kSuccess;
   if (command.sgl_type == nvme::kSglTransport) return nvme::sc::kSuccess;
   if (command.sgl_type != nvme::kSglInCapsule) return nvme::sc::kSglTypeInvalid;
+  if (!transfers_to_target(command)) return nvme::sc::kSglTypeInvalid;  // a capsule goes one way
   if (command.sgl_address != 0) return nvme::sc::kSglOffsetInvalid;  // ICDOFF is 0
   if (!request.data_in_capsule) return nvme::sc::kDataSglLengthInvalid;
   return nvme::sc::kSuccess;
 }
-
-// Bits 1:0 of an opcode (or of a fabrics command type) say whether data is transferred.
-inline bool transfers_data(std::uint8_t opcode) { return (opcode & 3) != 0; }
 
 // The DNR bit: set when the same command must fail again. Never on what time can heal.
 inline bool do_not_retry(std::uint16_t status) {

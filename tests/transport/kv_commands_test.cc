@@ -248,6 +248,19 @@ TEST(Kv, SglDescriptors) {
   EXPECT_EQ(kv.pages().operations, 1u);
 }
 
+// A capsule carries data to the target only: a read that names it has nowhere to put its answer.
+TEST(Kv, ReadsDoNotTakeAnSglInTheCapsule) {
+  Kv kv;
+  ASSERT_EQ(kv.store("k", pattern(100))->status(), sc::kSuccess);
+  for (const std::uint8_t opcode : {nv::kv::kRetrieve, nv::kv::kList}) {
+    nv::Sqe read = Kv::command(opcode, "k", 100);
+    read.sgl_type = nv::kSglInCapsule;
+    const auto refused = kv.call(kv.queue, read, Bytes(100), 100, true);
+    EXPECT_EQ(refused->status(), sc::kSglTypeInvalid) << int{opcode};
+    EXPECT_TRUE(refused->in.empty());
+  }
+}
+
 TEST(Kv, FailuresOfTheEngine) {
   struct Row {
     Code code;
