@@ -4,6 +4,29 @@
 // the command with the right status; a second connection must not notice; every request must come
 // back. How: raw sockets against a reactor with a fake controller (pdu_test covers the checks that
 // the codec makes alone).
+//
+// Where each check of the reference is tested (M: here, P: pdu_test's MalformedPdu and the rest):
+//   type legal for direction and state, HLEN exact P; M CommandsBeforeIcreqAndIcreqTwice
+//   PDO bounded both ways, also with CPDA = 0       P "PDO ..."; PdoInsideTheHeaderDigestIsRefused
+//   PLEN's sum, and its cap                         P "PLEN ...", "DATAL is not what PLEN says"
+//   TTAG in range, 0 too; live; expects data        M H2cDataTags, H2cDataTwice, H2cDataForARead
+//   TTAG matches CCCID                              M H2cDataOfAnotherCommand
+//   DATAO is next; DATAO + DATAL in 64 bits         M H2cDataOffsetsAndLengths
+//   DATAL not 0, at most MAXH2CDATA                 M H2cDataOfNothingOrTooMuch; P "DATAL ..."
+//   in-capsule SGL length is the capsule's          M InCapsuleSglThatLies, ...OverTheLimit; P
+//   "SGL" Connect first                                   M ConnectMustComeFirstAndAlone;
+//   bringup_test H2CData before Connect, or for a read           M H2cDataBeforeConnect,
+//   H2cDataForARead log offset + length                             admin_commands_test LogPage
+//   after a TermReq everything is discarded         M AfterATermReqEverythingIsDiscarded
+//   one idempotent teardown                         M EndsAtAnyMomentOfSetUp, IcreqAgainstTeardown
+//   time, memory and connection budgets             TcpConnectionBudget; slow_host_test
+//   CVE-2023-6356, -6535, -6536                     M H2cDataTags, H2cDataOffsetsAndLengths
+//   CVE-2023-5178, CVE-2024-46737                   M EndsAtAnyMomentOfSetUp
+//   CVE-2025-38035 (state change without a callback)  M EndsWhileItIsAccepted
+//   CVE-2026-22998                                  M H2cDataBeforeConnect, H2cDataForARead
+//   CVE-2026-46135                                  M IcreqAgainstTeardown
+//   CVE-2026-64534, -64535                          M DataDigestErrors..., DigestErrorThenTheEnd
+//   CVE-2025-57275 (reservations)                   none offered: Kv NamespacesOpcodesAndFlags
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -348,6 +371,20 @@ TEST_F(MalformedTest, EndsAtAnyMomentOfSetUp) {
   }
   hosts.clear();
   target_.eventually([&] { return target_.budget.connections == 1; });
+}
+
+// CVE-2025-38035: the socket's state changes before, or while, anybody listens to it. A reset that
+// is there when the target takes the connection over is an end like any other.
+TEST_F(MalformedTest, EndsWhileItIsAccepted) {
+  for (int i = 0; i < 50; ++i) {
+    RawHost host(target_.port());
+    std::byte icreq[128];
+    PduEncoder::icreq(icreq, 0, false, false, 0);
+    if (i % 2 == 0) host.send(std::span(icreq).first(64));
+    host.reset();
+  }
+  target_.eventually([&] { return target_.budget.connections == 1; });
+  EXPECT_EQ(target_.budget.setting_up, 0u);
 }
 
 // Sessions with random damage: no particular answer is expected, only that the target survives.
