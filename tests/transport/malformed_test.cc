@@ -6,27 +6,27 @@
 // the codec makes alone).
 //
 // Where each check of the reference is tested (M: here, P: pdu_test's MalformedPdu and the rest):
-//   type legal for direction and state, HLEN exact P; M CommandsBeforeIcreqAndIcreqTwice
-//   PDO bounded both ways, also with CPDA = 0       P "PDO ..."; PdoInsideTheHeaderDigestIsRefused
-//   PLEN's sum, and its cap                         P "PLEN ...", "DATAL is not what PLEN says"
-//   TTAG in range, 0 too; live; expects data        M H2cDataTags, H2cDataTwice, H2cDataForARead
-//   TTAG matches CCCID                              M H2cDataOfAnotherCommand
-//   DATAO is next; DATAO + DATAL in 64 bits         M H2cDataOffsetsAndLengths
-//   DATAL not 0, at most MAXH2CDATA                 M H2cDataOfNothingOrTooMuch; P "DATAL ..."
-//   in-capsule SGL length is the capsule's          M InCapsuleSglThatLies, ...OverTheLimit; P
-//   "SGL" Connect first                                   M ConnectMustComeFirstAndAlone;
-//   bringup_test H2CData before Connect, or for a read           M H2cDataBeforeConnect,
-//   H2cDataForARead log offset + length                             admin_commands_test LogPage
-//   after a TermReq everything is discarded         M AfterATermReqEverythingIsDiscarded
-//   one idempotent teardown                         M EndsAtAnyMomentOfSetUp, IcreqAgainstTeardown
-//   time, memory and connection budgets             TcpConnectionBudget; slow_host_test
-//   CVE-2023-6356, -6535, -6536                     M H2cDataTags, H2cDataOffsetsAndLengths
-//   CVE-2023-5178, CVE-2024-46737                   M EndsAtAnyMomentOfSetUp
-//   CVE-2025-38035 (state change without a callback)  M EndsWhileItIsAccepted
-//   CVE-2026-22998                                  M H2cDataBeforeConnect, H2cDataForARead
-//   CVE-2026-46135                                  M IcreqAgainstTeardown
-//   CVE-2026-64534, -64535                          M DataDigestErrors..., DigestErrorThenTheEnd
-//   CVE-2025-57275 (reservations)                   none offered: Kv NamespacesOpcodesAndFlags
+//   type legal for direction and state, HLEN exact: P; M CommandsBeforeIcreqAndIcreqTwice
+//   PDO bounded both ways, with CPDA = 0 too: P "PDO ...", PdoInsideTheHeaderDigestIsRefused
+//   PLEN's sum, and its cap: P "PLEN ...", "DATAL is not what PLEN says"
+//   TTAG in range (0 too), live, expecting data: M H2cDataTags, H2cDataTwice, H2cDataForARead
+//   TTAG matches CCCID: M H2cDataOfAnotherCommand
+//   DATAO is the next, DATAO + DATAL in 64 bits: M H2cDataOffsetsAndLengths
+//   DATAL not 0 and at most MAXH2CDATA: M H2cDataOfNothingOrTooMuch; P "DATAL ..."
+//   in-capsule SGL length is the capsule's: M InCapsuleSglThatLies, InCapsuleDataOverTheLimit; P
+//   Connect first: M ConnectMustComeFirstAndAlone; bringup_test Connect
+//   H2CData before Connect, or for a read: M H2cDataBeforeConnect, H2cDataForARead
+//   log offset and length: admin_commands_test LogPage
+//   after a TermReq everything is discarded: M AfterATermReqEverythingIsDiscarded
+//   one teardown, idempotent: M EndsAtAnyMomentOfSetUp, IcreqAgainstTeardown
+//   time, memory and connection budgets: tcp_connection_test TcpConnectionBudget; slow_host_test
+//   CVE-2023-6356, -6535, -6536: M H2cDataTags, H2cDataOffsetsAndLengths
+//   CVE-2023-5178, CVE-2024-46737: M EndsAtAnyMomentOfSetUp
+//   CVE-2025-38035: M EndsWhileItIsAccepted
+//   CVE-2026-22998: M H2cDataBeforeConnect, H2cDataForARead
+//   CVE-2026-46135: M IcreqAgainstTeardown
+//   CVE-2026-64534, -64535: M DataDigestErrorsFailTheCommandAlone, DigestErrorThenTheEnd
+//   CVE-2025-57275: no reservations are offered: kv_commands_test NamespacesOpcodesAndFlags
 #include <gtest/gtest.h>
 
 #include <functional>
