@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <mutex>
 #include <thread>
 
 #include "log/index_bucket.h"
@@ -19,6 +20,7 @@ constexpr std::uint64_t kSplitAbove = 60, kMergeBelow = 52;
 // somebody who stores many keys and keeps those that list next to each other.
 constexpr unsigned kLongBucket = 1024;
 constexpr unsigned kInitialBitsMin = 6;
+static_assert(kInitialBitsMin >= Index::kLoadRangeBits);  // no bucket is of two ranges
 constexpr std::uint64_t kEntriesPerInitialBucket = 1024;
 constexpr unsigned kTagBits = 16;
 constexpr unsigned kSplitLevelsMax = 12;  // so that at least four bits of a tag tell keys apart
@@ -79,6 +81,7 @@ struct Index::Impl {
   std::atomic<std::uint64_t> buckets_{0};
   std::atomic<std::uint64_t> size_{0};
   std::atomic<std::uint64_t> directory_bytes_{0};
+  std::mutex load_mutex_;           // of chunks_, while there are Loaders
   std::uint64_t version_seed_ = 0;  // of a bucket that comes into being
 };
 
@@ -348,36 +351,69 @@ std::uint64_t Index::bucket_entries(std::uint64_t from, std::vector<IndexEntry>&
 }
 
 // The final number of buckets is known, so each chunk is written once, and none is split.
-void Index::load(std::span<const Loaded> sorted) {
+void Index::begin_load(std::uint64_t entries) {
   Impl& impl = *impl_;
   FURROW_CHECK(size() == 0);
-  while (sorted.size() > kSplitAbove * impl.buckets_.load(std::memory_order_relaxed) &&
+  while (entries > kSplitAbove * impl.buckets_.load(std::memory_order_relaxed) &&
          impl.may_split()) {
     impl.split();
   }
+}
+
+void Index::load(std::span<const Loaded> sorted) {
+  begin_load(sorted.size());
+  Loader loader(*this);
+  for (const Loaded& loaded : sorted) loader.add(loaded);
+  loader.finish();
+}
+
+void Index::Loader::add(const Loaded& loaded) {
+  constexpr std::size_t kWaitingEntries = 2048;
+  FURROW_CHECK(waiting_.empty() || waiting_.back().order <= loaded.order);
+  if (waiting_.size() >= kWaitingEntries) flush(false);
+  waiting_.push_back(loaded);
+}
+
+void Index::Loader::finish() { flush(true); }
+
+// Moves whole buckets into the index; the last one may still grow, unless this is all.
+void Index::Loader::flush(bool all) {
+  Impl& impl = *index_.impl_;
   const std::uint64_t buckets = impl.buckets_.load(std::memory_order_relaxed);
-  for (std::size_t first = 0; first < sorted.size();) {
-    const Place at = place_of(sorted[first].order, buckets);
-    std::size_t end = first + 1;
-    const std::uint64_t prefix = sorted[first].order >> (64 - at.bits);
-    while (end < sorted.size() && sorted[end].order >> (64 - at.bits) == prefix) {
-      FURROW_CHECK(sorted[end - 1].order <= sorted[end].order);
-      ++end;
-    }
+  struct Run {
+    std::uint32_t bucket;
+    std::size_t first, end;  // in waiting_
+    ChunkStore::Ref chunk;
+  };
+  std::vector<Run> runs;
+  for (std::size_t first = 0, end = 0; first < waiting_.size(); first = end) {
+    const Place at = place_of(waiting_[first].order, buckets);
+    const std::uint64_t prefix = waiting_[first].order >> (64 - at.bits);
+    while (end < waiting_.size() && waiting_[end].order >> (64 - at.bits) == prefix) ++end;
     FURROW_CHECK(end - first <= kBucketEntriesMax);
-    const BucketHeader before = impl.header(at.bucket);
+    if (end != waiting_.size() || all) runs.push_back({at.bucket, first, end, 0});
+  }
+  if (runs.empty()) return;
+  const auto count = [](const Run& run) { return static_cast<unsigned>(run.end - run.first); };
+  {
+    const std::lock_guard lock(impl.load_mutex_);
+    for (Run& run : runs) run.chunk = impl.chunks_.allocate(Chunk::class_of(count(run)));
+  }
+  for (const Run& run : runs) {
+    const BucketHeader before = impl.header(run.bucket);
     FURROW_CHECK(before.count() == 0);
-    const auto count = static_cast<unsigned>(end - first);
-    const BucketHeader after = impl.new_chunk(at.bucket, before, count);
+    const BucketHeader after = before.next(run.chunk, count(run));
     Chunk entries = impl.chunk(after);
-    for (unsigned i = 0; i < count; ++i) {
-      const Loaded& loaded = sorted[first + i];
+    entries.set_bucket(run.bucket);
+    for (unsigned i = 0; i < count(run); ++i) {
+      const Loaded& loaded = waiting_[run.first + i];
       entries.set(i, {impl.tag_of(loaded.order), pack(loaded.entry), loaded.entry.checksum});
     }
-    impl.publish(at.bucket, after);
-    first = end;
+    impl.publish(run.bucket, after);
   }
-  impl.set_size(sorted.size());
+  const std::size_t moved = runs.back().end;
+  impl.size_.fetch_add(moved, std::memory_order_relaxed);
+  waiting_.erase(waiting_.begin(), waiting_.begin() + static_cast<std::ptrdiff_t>(moved));
 }
 
 std::uint64_t Index::size() const { return impl_->size_.load(std::memory_order_relaxed); }

@@ -68,12 +68,28 @@ class Index {
   // what lies before `from`, not all.
   std::uint64_t bucket_entries(std::uint64_t from, std::vector<IndexEntry>& out) const;
 
-  // Fills an empty index from records sorted by `order`, one for each page; faster than inserts.
+  // Fills an empty index, faster than inserts: begin_load(), then Loaders.
   struct Loaded {
     std::uint64_t order;
     IndexEntry entry;
   };
-  void load(std::span<const Loaded> sorted);
+  // The owner's thread. `entries`: how many will come, at least one.
+  void begin_load(std::uint64_t entries);
+  // Takes entries in ascending order of their hashes. Several threads may have one each, and nobody
+  // anything else: no two Loaders may be given hashes that are equal in the first kLoadRangeBits.
+  static constexpr unsigned kLoadRangeBits = 6;
+  class Loader {
+   public:
+    explicit Loader(Index& index) : index_(index) {}
+    void add(const Loaded& loaded);
+    void finish();  // nothing counts before this
+
+   private:
+    void flush(bool all);
+    Index& index_;
+    std::vector<Loaded> waiting_;  // what may not be a whole bucket yet
+  };
+  void load(std::span<const Loaded> sorted);  // all of it, with one Loader
 
   std::uint64_t size() const;   // entries; any thread
   std::uint64_t bytes() const;  // DRAM used, everything included; any thread

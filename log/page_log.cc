@@ -65,7 +65,7 @@ void PageLog::resume(unsigned stream, Stream::Resume&& zone) {
 }
 
 void PageLog::load(const Recovered& recovered) {
-  index_.load(recovered.pages);
+  recovered.pages.load_into(index_);
   cost_bytes_ = recovered.cost_bytes;
   pinned_lbas_ = recovered.pinned_lbas;
   stats_.pages = recovered.pages.size();

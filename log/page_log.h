@@ -19,6 +19,7 @@
 #include "log/key_lock.h"
 #include "log/key_op.h"
 #include "log/pool_context.h"
+#include "log/recovered_pages.h"
 #include "log/stream.h"
 
 namespace furrow {
@@ -92,7 +93,7 @@ class PageLog final : public StreamOwner {
 
   // Recovery's: before anything else runs.
   struct Recovered {
-    std::span<const Index::Loaded> pages;  // sorted by hash
+    const RecoveredPages& pages;
     std::uint64_t live_bytes = 0, pinned_lbas = 0, cost_bytes = 0;
   };
   void load(const Recovered& recovered);

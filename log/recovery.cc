@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "log/page_log.h"
+#include "log/record_sorter.h"
 #include "log/recovery_scan.h"
 #include "log/structure.h"
 #include "zone/aligned_buffer.h"
@@ -41,7 +42,8 @@ class Recovery {
     std::vector<std::uint64_t> live_lbas;  // by zone
     std::vector<RecoveredVolume::Expiry> expiries;
   };
-  std::vector<Index::Loaded> winners(std::uint64_t volume, unsigned partition, Merged& sums);
+  void winners(std::uint64_t volume, std::span<const RecoveredRecord> sorted, RecordPile& into,
+               Merged& sums);
   bool group_deleted(std::uint64_t volume, const RecoveredRecord& record) const;
   bool known(std::uint64_t volume) const {
     return std::ranges::find(options_.volumes, volume) != options_.volumes.end();
@@ -259,15 +261,30 @@ void Recovery::merge() {
   for (const std::uint64_t volume : options_.volumes) {
     merge_volume(volume, result_.volumes[volume]);
   }
+  for (const auto& scanner : scanners_) result_.memory.push_back(std::move(scanner->memory));
 }
 
 void Recovery::merge_volume(std::uint64_t volume, RecoveredVolume& into) {
-  std::vector<std::vector<Index::Loaded>> pages(kPartitions);
+  std::vector<Gathered*> gathered;
+  for (const auto& scanner : scanners_) {
+    const auto found = scanner->gathered.find(volume);
+    if (found != scanner->gathered.end()) gathered.push_back(&found->second);
+  }
+  if (gathered.empty()) return;
+  auto partitions = std::make_unique<RecordPartitions>();
   std::vector<Merged> merged(std::max(1u, options_.threads));
   std::atomic<unsigned> next{0};
   const auto work = [&](Merged& mine) {
     mine.live_lbas.resize(pool_.geometry.zone_count);
-    for (unsigned i = next++; i < kPartitions; i = next++) pages[i] = winners(volume, i, mine);
+    RecordSorter sorter;
+    for (unsigned i = next++; i < kPartitions; i = next++) {
+      sorter.clear();
+      for (Gathered* one : gathered) sorter.add(one->partitions[i]);
+      const std::span<const RecoveredRecord> sorted = sorter.sort();
+      RecordPile& pile = (*partitions)[i];
+      for (Gathered* one : gathered) pile.clear_and_take(one->partitions[i]);
+      winners(volume, sorted, pile, mine);
+    }
   };
   {
     std::vector<std::jthread> running;
@@ -276,13 +293,7 @@ void Recovery::merge_volume(std::uint64_t volume, RecoveredVolume& into) {
     }
     work(merged[0]);
   }
-  std::size_t count = 0;
-  for (const auto& partition : pages) count += partition.size();
-  into.pages.reserve(count);
-  for (auto& partition : pages) {
-    into.pages.insert(into.pages.end(), partition.begin(), partition.end());
-    partition = {};
-  }
+  into.pages = RecoveredPages(std::move(partitions), std::max(1u, options_.threads));
   for (const Merged& one : merged) {
     into.live_bytes += one.live_bytes;
     into.cost_bytes += one.cost_bytes;
@@ -298,43 +309,13 @@ void Recovery::merge_volume(std::uint64_t volume, RecoveredVolume& into) {
 }
 
 // Of each key in a partition the newest record, if that is a page that nothing has deleted.
-std::vector<Index::Loaded> Recovery::winners(std::uint64_t volume, unsigned partition,
-                                             Merged& sums) {
-  struct Candidate {
-    std::uint64_t order;
-    const RecoveredRecord* record;
-  };
-  std::vector<Candidate> all;
-  std::vector<RecordPile> piles;  // freed when this partition is done
-  for (const auto& scanner : scanners_) {
-    const auto found = scanner->gathered.find(volume);
-    if (found == scanner->gathered.end()) continue;
-    piles.push_back(std::move(found->second.partitions[partition]));
-  }
-  std::size_t count = 0;
-  for (const RecordPile& pile : piles) count += pile.size();
-  all.reserve(count);
-  for (const RecordPile& pile : piles) {
-    pile.for_each([&](const RecoveredRecord& record) {
-      all.push_back({record.hash.order, &record});
-    });
-  }
-  // Copies of one record (relocated, the original not yet reset) are equal: either will do.
-  std::ranges::sort(all, [](const Candidate& a, const Candidate& b) {
-    if (a.order != b.order) return a.order < b.order;
-    if (a.record->hash != b.record->hash) return a.record->hash < b.record->hash;
-    if (a.record->sequence != b.record->sequence) return a.record->sequence > b.record->sequence;
-    return a.record->lba < b.record->lba;
-  });
-  std::vector<Index::Loaded> pages;
-  pages.reserve(all.size());
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    const RecoveredRecord& record = *all[i].record;
-    if (i != 0 && record.hash == all[i - 1].record->hash) continue;
+void Recovery::winners(std::uint64_t volume, std::span<const RecoveredRecord> sorted,
+                       RecordPile& into, Merged& sums) {
+  for (std::size_t i = 0; i < sorted.size(); ++i) {
+    const RecoveredRecord& record = sorted[i];
+    if (i != 0 && record.hash == sorted[i - 1].hash) continue;
     if (record.kind != RecordKind::page || group_deleted(volume, record)) continue;
-    pages.push_back(
-        {record.hash.order,
-         {record.lba, record.length, record.checksum, record.pinned, record.expires_s != 0}});
+    into.add_in_place(record);
     const std::uint64_t lbas = pool_.page_lbas(record.length);
     sums.live_bytes += record.length;
     sums.cost_bytes += PageLog::cost_bytes(pool_, record.length);
@@ -342,7 +323,6 @@ std::vector<Index::Loaded> Recovery::winners(std::uint64_t volume, unsigned part
     if (record.expires_s != 0) sums.expiries.push_back({record.lba, record.expires_s});
     sums.live_lbas[pool_.geometry.zone_of(Lba{record.lba}).value] += lbas;
   }
-  return pages;
 }
 
 bool Recovery::group_deleted(std::uint64_t volume, const RecoveredRecord& record) const {

@@ -16,15 +16,15 @@
 #include <vector>
 
 #include "log/format.h"
-#include "log/index.h"
 #include "log/pool_context.h"
+#include "log/recovered_pages.h"
 #include "log/stream.h"
 #include "zone/device.h"
 
 namespace furrow {
 
 struct RecoveredVolume {
-  std::vector<Index::Loaded> pages;  // sorted by hash
+  RecoveredPages pages;
   struct Expiry {
     std::uint64_t lba;
     std::uint32_t expires_s;
@@ -48,6 +48,7 @@ struct RecoveryOptions {
 };
 
 struct RecoveryResult {
+  std::vector<std::unique_ptr<PieceMemory>> memory;  // of the volumes' pages
   std::map<std::uint64_t, RecoveredVolume> volumes;
   std::vector<ZoneTrim> new_trims;  // to be journaled before anything is written
   std::vector<std::string> damage;  // what was wrong and got around, one line each

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "log/key_hashes.h"
 #include "zone/blocking.h"
 
 namespace furrow {
@@ -47,7 +48,7 @@ Status Scanner::scan(const FoundZone& zone) {
     if (zone.newest) {
       scans.push_back(std::move(scan));
     } else {
-      for (const PageRecord& record : scan.records()) keep(zone, record);
+      keep(zone, scan.records());
     }
   }
   if (zone.newest) {
@@ -100,7 +101,7 @@ void Scanner::end_newest(const FoundZone& zone, std::vector<SegmentScan>& scans)
         fmt::format("zone {}: what was not flushed is torn from LBA {} on; it was cut off there",
                     zone.info.zone.value, cut));
   }
-  for (const PageRecord& record : records) keep(zone, record);
+  keep(zone, records);
   if (full) return;
   SegmentScan& tail = scans.back();
   const bool whole = table.end_lba == ~std::uint32_t{0} &&
@@ -151,11 +152,22 @@ std::uint64_t Scanner::first_bad(const FoundZone& zone, std::vector<PageRecord>&
   return ~std::uint64_t{0};
 }
 
-void Scanner::keep(const FoundZone& zone, const PageRecord& record) {
+void Scanner::keep(const FoundZone& zone, std::span<const PageRecord> records) {
+  constexpr std::size_t kBlock = 64;
+  std::array<KeyHash, kBlock> hashes;
+  Gathered& into = gathered[zone.header.volume];
+  for (; !records.empty(); records = records.subspan(std::min(kBlock, records.size()))) {
+    const auto block = records.first(std::min(kBlock, records.size()));
+    key_hashes(pool_.hash_key, zone.header.volume, block, std::span(hashes).first(block.size()));
+    for (std::size_t i = 0; i < block.size(); ++i) keep(zone, block[i], hashes[i], into);
+  }
+}
+
+void Scanner::keep(const FoundZone& zone, const PageRecord& record, const KeyHash& hash,
+                   Gathered& into) {
   const ZoneId id = zone.info.zone;
   ZoneDirectory& table = pool_.tables[id.value];
   if (record.lba >= table.end_lba) return;
-  Gathered& into = gathered[zone.header.volume];
   const std::uint64_t lba = pool_.device_lba(id, record.lba);
   pool_.allocator.note_sequence(id, record.sequence);  // one thread has this zone
   if (record.kind == RecordKind::group_tombstone) {
@@ -165,20 +177,14 @@ void Scanner::keep(const FoundZone& zone, const PageRecord& record) {
     return;
   }
   if (record.kind == RecordKind::tombstone) ++table.tombstones;
-  RecoveredRecord kept{key_hash(pool_.hash_key, zone.header.volume, record.key),
-                       record.sequence,
-                       lba,
-                       record.length,
-                       record.checksum,
-                       record.expires_s,
-                       record.kind,
-                       record.pinned,
-                       record.group != 0};
   if (record.group != 0 && record.kind == RecordKind::page) {
     into.groups.push_back({lba, record.group});
     table.add_group(record.group, record.lba);
   }
-  into.partitions[kept.hash.order >> kPartitionShift].add(kept);
+  into.partitions[hash.order >> (64 - kPartitionBits)].add(
+      {hash, record.sequence, lba, record.length, record.checksum, record.expires_s, record.kind,
+       record.pinned, record.group != 0},
+      *memory);
 }
 
 }  // namespace furrow

@@ -1,0 +1,104 @@
+// RecordPile and RecoveredPages: where recovery keeps records until they are in the index. Private
+// to log/recovery and those who load from it.
+//
+// 48 bytes a record of the log, from the scan until the index is loaded: winners take the places
+// of the records that they were chosen from.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <tuple>
+#include <vector>
+
+#include "log/format.h"
+#include "log/index.h"
+
+namespace furrow {
+
+// One record, as small as a merge of all zones allows.
+struct RecoveredRecord {
+  KeyHash hash;
+  std::uint64_t sequence;
+  std::uint64_t lba;  // pool-wide
+  std::uint32_t length;
+  std::uint32_t checksum;
+  std::uint32_t expires_s;
+  RecordKind kind;
+  bool pinned;
+  bool grouped;  // its group: Gathered::groups
+};
+static_assert(sizeof(RecoveredRecord) == 48);
+
+using RecordPiece = std::array<RecoveredRecord, 64>;
+
+// Memory for pieces, in huge pages where there are any; given back as a whole. One thread.
+class PieceMemory {
+ public:
+  PieceMemory() = default;
+  ~PieceMemory();
+  PieceMemory(const PieceMemory&) = delete;
+  PieceMemory& operator=(const PieceMemory&) = delete;
+  RecordPiece* take();  // not initialized; std::bad_alloc
+
+ private:
+  std::vector<void*> blocks_;
+  std::size_t used_ = 0;  // pieces of the last block
+};
+
+// Records in the order they came, in pieces: growing moves nothing.
+class RecordPile {
+ public:
+  void add(const RecoveredRecord& record, PieceMemory& memory) {
+    if (size_ == pieces_.size() * kPiece) pieces_.push_back(memory.take());
+    add_in_place(record);
+  }
+  // Where there is room: after clear_and_take().
+  void add_in_place(const RecoveredRecord& record) {
+    (*pieces_[size_ / kPiece])[size_ % kPiece] = record;
+    ++size_;
+  }
+  // Takes the pieces of `other`, and forgets the records of both.
+  void clear_and_take(RecordPile& other) {
+    pieces_.insert(pieces_.end(), other.pieces_.begin(), other.pieces_.end());
+    other.pieces_.clear();
+    size_ = other.size_ = 0;
+  }
+  std::size_t size() const { return size_; }
+  template <class Visit>
+  void for_each(Visit visit) const {
+    for (std::size_t i = 0; i < size_; i += kPiece) {
+      const RecordPiece& piece = *pieces_[i / kPiece];
+      const std::size_t end = size_ - i < kPiece ? size_ - i : kPiece;
+      for (std::size_t at = 0; at < end; ++at) visit(piece[at]);
+    }
+  }
+
+ private:
+  static constexpr std::size_t kPiece = std::tuple_size_v<RecordPiece>;
+  std::vector<RecordPiece*> pieces_;
+  std::size_t size_ = 0;
+};
+
+// Records are divided by the hash's high bits: the unit of sorting.
+constexpr unsigned kPartitionBits = 10;
+constexpr unsigned kPartitions = 1 << kPartitionBits;
+using RecordPartitions = std::array<RecordPile, kPartitions>;
+
+// The live pages of a volume, by partition, each sorted by hash. The records lie in memory that
+// RecoveryResult owns.
+class RecoveredPages {
+ public:
+  RecoveredPages() = default;
+  // `threads`: how many load_into() may use.
+  RecoveredPages(std::unique_ptr<RecordPartitions> partitions, unsigned threads);
+  std::size_t size() const { return size_; }
+  void load_into(Index& index) const;  // which is empty
+
+ private:
+  std::unique_ptr<RecordPartitions> partitions_;
+  std::size_t size_ = 0;
+  unsigned threads_ = 1;
+};
+
+}  // namespace furrow
