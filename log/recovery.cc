@@ -19,6 +19,7 @@ namespace furrow {
 namespace {
 
 constexpr unsigned kQueueDepth = 64;
+constexpr std::uint64_t kFirstBatchBytes = 8 << 20;
 
 class Recovery {
  public:
@@ -30,7 +31,9 @@ class Recovery {
   Status find_zones();
   Status reset(ZoneId zone);
   void set_aside(ZoneId zone, const char* why);
+  Status read_lba(ZoneId zone, std::uint64_t at, AlignedBuffer& into);
   Result<ZoneHeader> rebuild_header(const ZoneInfo& info);
+  Result<std::uint64_t> owner_of(const ZoneInfo& info, const ZoneStamp& stamp, AlignedBuffer& lba);
   void mark_newest();
   Status scan_zones();
   Status finish_zones();
@@ -94,11 +97,7 @@ Status Recovery::find_zones() {
       continue;
     }
     if (info.written_lbas == 0) continue;
-    Io io;
-    io.op = Io::Op::read;
-    io.lba = pool_.geometry.zone_start(info.zone);
-    io.set_data(lba.data(), 1, pool_.geometry.lba_bytes);
-    const Status read = run_blocking(*queue_, io);
+    const Status read = read_lba(info.zone, 0, lba);
     Result<ZoneHeader> header = read.ok() ? decode_zone_header(lba.span(), pool_.pool, info.zone)
                                           : Result<ZoneHeader>(read);
     if (!header.ok()) {
@@ -142,40 +141,55 @@ void Recovery::set_aside(ZoneId zone, const char* why) {
   result_.damage.push_back(fmt::format("zone {} {}", zone.value, why));
 }
 
-// A zone whose header cannot be read: the first batch header has its stamp, and a summary (or the
-// pool's having one volume only) its owner. not_found: there is no batch either, nothing was ever
-// acknowledged in it; corrupt: there is data, but whose it is nobody can tell.
+Status Recovery::read_lba(ZoneId zone, std::uint64_t at, AlignedBuffer& into) {
+  Io io;
+  io.op = Io::Op::read;
+  io.lba = Lba{pool_.device_lba(zone, at)};
+  io.set_data(into.data(), 1, pool_.geometry.lba_bytes);
+  return run_blocking(*queue_, io);
+}
+
+// A zone whose header cannot be read: a batch header has its stamp, and a summary (or the pool's
+// having one volume only) its owner. not_found: there is no batch either, nothing was ever
+// acknowledged in it; corrupt: there may be data, but whose it is nobody can tell.
 Result<ZoneHeader> Recovery::rebuild_header(const ZoneInfo& info) {
-  const std::uint32_t lba_bytes = pool_.geometry.lba_bytes;
-  const Status nothing(Code::not_found, Origin::log);
-  AlignedBuffer lba(lba_bytes);
-  const auto read = [&](std::uint64_t at) {
-    Io io;
-    io.op = Io::Op::read;
-    io.lba = Lba{pool_.device_lba(info.zone, at)};
-    io.set_data(lba.data(), 1, lba_bytes);
-    return run_blocking(*queue_, io);
-  };
-  if (info.written_lbas < 2) return nothing;
-  if (!read(1).ok()) return Status(Code::corrupt, Origin::log);  // unreadable is not empty
-  const auto fields = check_structure(lba.span(), Magic::batch_header, kStampBytes);
-  if (!fields.ok()) return nothing;
-  ByteReader reader(*fields);
-  ZoneHeader header;
-  header.stamp = take_stamp(reader);
-  if (header.stamp.pool != pool_.pool || header.stamp.zone != info.zone) return nothing;
-  header.opened_sequence = header.stamp.generation;  // Stream draws both at once
-  const std::uint64_t end = std::min(pool_.segment_lbas, pool_.geometry.zone_capacity_lbas);
-  if (end <= info.written_lbas && read(end - 1).ok()) {
-    const Result<Summary> footer = SummaryView::footer(lba.span(), header.stamp);
-    if (footer.ok()) {
-      header.volume = footer->volume;
-      return header;
+  AlignedBuffer lba(pool_.geometry.lba_bytes);
+  const Status lost(Code::corrupt, Origin::log);
+  // The first batch, whose write the zone's began with, is shorter than this.
+  const std::uint64_t end = std::min(info.written_lbas, kFirstBatchBytes / lba.size());
+  bool unreadable = end < info.written_lbas;
+  for (std::uint64_t at = 1; at < end; ++at) {
+    if (!read_lba(info.zone, at, lba).ok()) {
+      unreadable = true;  // and not empty
+      continue;
     }
+    const auto fields = check_structure(lba.span(), Magic::batch_header, kStampBytes);
+    if (!fields.ok()) continue;
+    ByteReader reader(*fields);
+    ZoneHeader header;
+    header.stamp = take_stamp(reader);
+    if (header.stamp.pool != pool_.pool || header.stamp.zone != info.zone) continue;
+    header.opened_sequence = header.stamp.generation;  // Stream draws both at once
+    const Result<std::uint64_t> owner = owner_of(info, header.stamp, lba);
+    if (!owner.ok()) return owner.status();
+    header.volume = *owner;
+    return header;
   }
-  if (options_.volumes.size() != 1) return Status(Code::corrupt, Origin::log);
-  header.volume = options_.volumes.front();
-  return header;
+  return unreadable ? lost : Status(Code::not_found, Origin::log);
+}
+
+Result<std::uint64_t> Recovery::owner_of(const ZoneInfo& info, const ZoneStamp& stamp,
+                                         AlignedBuffer& lba) {
+  const std::uint64_t capacity = pool_.geometry.zone_capacity_lbas;
+  for (std::uint64_t begin = 0; begin < capacity; begin += pool_.segment_lbas) {
+    const std::uint64_t end = std::min(begin + pool_.segment_lbas, capacity);
+    if (end > info.written_lbas) break;
+    if (!read_lba(info.zone, end - 1, lba).ok()) continue;
+    const Result<Summary> footer = SummaryView::footer(lba.span(), stamp);
+    if (footer.ok()) return footer->volume;
+  }
+  if (options_.volumes.size() == 1) return options_.volumes.front();
+  return Status(Code::corrupt, Origin::log);
 }
 
 void Recovery::mark_newest() {

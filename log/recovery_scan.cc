@@ -43,6 +43,10 @@ Status Scanner::scan(const FoundZone& zone) {
                       "batch headers were read instead",
                       zone.info.zone.value, begin));
     }
+    if (!scan.gaps().empty()) {
+      damage.push_back(fmt::format("zone {}: no batch header where one should be, at LBA {}",
+                                   zone.info.zone.value, scan.gaps().front()));
+    }
     table.batch_lbas.insert(table.batch_lbas.end(), scan.batch_lbas().begin(),
                             scan.batch_lbas().end());
     if (zone.newest) {
@@ -60,16 +64,45 @@ Status Scanner::scan(const FoundZone& zone) {
   return {};
 }
 
-// What the last batch header says was flushed when it was written.
-std::uint64_t Scanner::flush_point(const FoundZone& zone, std::uint32_t batch_lba) {
-  const Result<std::span<const std::byte>> bytes = read(zone.info.zone, batch_lba, 1);
-  if (!bytes.ok()) return 0;
-  const Result<std::uint32_t> lbas = BatchView::header_lbas(*bytes, zone.header.stamp);
-  if (!lbas.ok() || batch_lba + *lbas > zone.info.written_lbas) return 0;
-  const Result<std::span<const std::byte>> whole = read(zone.info.zone, batch_lba, *lbas);
-  if (!whole.ok()) return 0;
+Result<BatchHeader> Scanner::batch_header(const FoundZone& zone, std::uint32_t batch_lba) {
+  const ZoneId id = zone.info.zone;
+  const Result<std::span<const std::byte>> first = read(id, batch_lba, 1);
+  if (!first.ok()) return first.status();
+  const Result<std::uint32_t> lbas = BatchView::header_lbas(*first, zone.header.stamp);
+  if (!lbas.ok()) return lbas.status();
+  if (batch_lba + *lbas > zone.info.written_lbas) return Status(Code::corrupt, Origin::log);
+  const Result<std::span<const std::byte>> whole = read(id, batch_lba, *lbas);
+  if (!whole.ok()) return whole.status();
   const Result<BatchView> view = BatchView::open(*whole, zone.header.stamp);
-  return view.ok() ? view->header().flushed_lba : 0;
+  if (!view.ok()) return view.status();
+  return view->header();
+}
+
+// What the last batch header that is whole says was flushed when it was written.
+std::uint64_t Scanner::flush_point(const FoundZone& zone) {
+  const std::vector<std::uint32_t>& batches = pool_.tables[zone.info.zone.value].batch_lbas;
+  for (auto batch = batches.rbegin(); batch != batches.rend(); ++batch) {
+    const Result<BatchHeader> header = batch_header(zone, *batch);
+    if (header.ok()) return header->flushed_lba;
+  }
+  return 0;
+}
+
+// Behind the flush point the zone ends at the first batch header that is not whole. Before it, such
+// a header is damage, and takes nothing else with it.
+std::uint64_t Scanner::first_gap(const FoundZone& zone, const std::vector<SegmentScan>& scans,
+                                 std::uint64_t flushed_lba) {
+  for (const SegmentScan& scan : scans) {
+    const auto gap = std::ranges::lower_bound(scan.gaps(), flushed_lba);
+    if (gap != scan.gaps().end()) return *gap;
+    if (!scan.summarized()) continue;
+    // The summary names batches that it does not make durable.
+    const std::vector<std::uint32_t>& batches = scan.batch_lbas();
+    for (auto at = std::ranges::lower_bound(batches, flushed_lba); at != batches.end(); ++at) {
+      if (batch_header(zone, *at).status().code() == Code::corrupt) return *at;
+    }
+  }
+  return ~std::uint64_t{0};
 }
 
 // Decides where the newest zone ends and whether writing can go on in it.
@@ -81,18 +114,9 @@ void Scanner::end_newest(const FoundZone& zone, std::vector<SegmentScan>& scans)
     flushed_lba = std::max(flushed_lba, scan.flushed_lba());
     records.insert(records.end(), scan.records().begin(), scan.records().end());
   }
-  if (!table.batch_lbas.empty()) {
-    flushed_lba = std::max(flushed_lba, flush_point(zone, table.batch_lbas.back()));
-  }
-  // Behind the flush point the zone ends at the first hole in the chain of batches, or at the first
-  // page that is not whole. A hole before it is damage, and takes nothing else with it.
-  std::uint64_t cut = first_bad(zone, records, flushed_lba);
-  for (std::size_t i = 0; i < scans.size(); ++i) {
-    const std::uint64_t end = std::min((i + 1) * pool_.segment_lbas, zone.info.written_lbas);
-    if (!scans[i].summarized() && scans[i].end_lba() < end && scans[i].end_lba() >= flushed_lba) {
-      cut = std::min(cut, scans[i].end_lba());
-    }
-  }
+  flushed_lba = std::max(flushed_lba, flush_point(zone));
+  const std::uint64_t cut =
+      std::min(first_bad(zone, records, flushed_lba), first_gap(zone, scans, flushed_lba));
   const bool full = zone.info.written_lbas >= pool_.geometry.zone_capacity_lbas;
   if (cut < table.end_lba) {
     table.end_lba = static_cast<std::uint32_t>(cut);
@@ -104,9 +128,11 @@ void Scanner::end_newest(const FoundZone& zone, std::vector<SegmentScan>& scans)
   keep(zone, records);
   if (full) return;
   SegmentScan& tail = scans.back();
-  const bool whole = table.end_lba == ~std::uint32_t{0} &&
-                     (tail.summarized() || tail.end_lba() == zone.info.written_lbas);
-  if (!whole) {
+  // Damage up to where writing ended leaves no place to go on from.
+  const bool reached =
+      tail.summarized() || tail.gaps().empty() ||
+      (!tail.batch_lbas().empty() && tail.batch_lbas().back() > tail.gaps().back());
+  if (table.end_lba != ~std::uint32_t{0} || !reached) {
     to_finish.push_back(zone.info.zone);
     return;
   }

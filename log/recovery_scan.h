@@ -57,7 +57,10 @@ class Scanner {
   void end_newest(const FoundZone& zone, std::vector<SegmentScan>& scans);
   std::uint64_t first_bad(const FoundZone& zone, std::vector<PageRecord>& records,
                           std::uint64_t flushed_lba);
-  std::uint64_t flush_point(const FoundZone& zone, std::uint32_t batch_lba);
+  Result<BatchHeader> batch_header(const FoundZone& zone, std::uint32_t batch_lba);
+  std::uint64_t flush_point(const FoundZone& zone);
+  std::uint64_t first_gap(const FoundZone& zone, const std::vector<SegmentScan>& scans,
+                          std::uint64_t flushed_lba);
 
   PoolContext& pool_;
   std::unique_ptr<IoQueue> queue_;

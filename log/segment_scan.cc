@@ -6,7 +6,8 @@ namespace furrow {
 
 namespace {
 constexpr std::uint32_t kHeaderGuessBytes = 16 << 10;
-}
+constexpr std::uint32_t kSearchBytes = 256 << 10;
+}  // namespace
 
 SegmentScan::SegmentScan(const Bounds& bounds) : bounds_(bounds) {
   if (bounds_.end_lba <= bounds_.written_lba) {
@@ -17,18 +18,21 @@ SegmentScan::SegmentScan(const Bounds& bounds) : bounds_(bounds) {
 }
 
 void SegmentScan::feed(const Result<std::span<const std::byte>>& bytes) {
-  const Step step = step_;
+  if (step_ == Step::search) return feed_search(bytes);
   if (!bytes.ok()) {
     damaged_ = true;
-    return step == Step::batch ? end_chain() : start_chain();
+    if (step_ != Step::batch) return start_chain();
+    gaps_.push_back(next_->lba);
+    return search_from(next_->lba + 1, kSearchBytes / bounds_.lba_bytes);
   }
-  switch (step) {
+  switch (step_) {
     case Step::footer:
       return feed_footer(*bytes);
     case Step::summary:
       return feed_summary(*bytes);
     case Step::batch:
       return feed_batch(*bytes);
+    case Step::search:
     case Step::done:
       break;
   }
@@ -60,7 +64,6 @@ void SegmentScan::feed_summary(std::span<const std::byte> bytes) {
   }
   for (std::uint32_t i = 0; i < view->batch_count(); ++i) batch_lbas_.push_back(view->batch_lba(i));
   summarized_ = true;
-  end_lba_ = bounds_.end_lba;
   step_ = Step::done;
   next_.reset();
 }
@@ -69,33 +72,36 @@ void SegmentScan::start_chain() {
   step_ = Step::batch;
   records_.clear();
   batch_lbas_.clear();
+  gaps_.clear();
   read_batch_at(bounds_.begin_lba == 0 ? 1 : bounds_.begin_lba,
                 kHeaderGuessBytes / bounds_.lba_bytes);
 }
 
 void SegmentScan::read_batch_at(std::uint64_t lba, std::uint32_t lbas) {
-  end_lba_ = lba;
-  const std::uint64_t limit = std::min(bounds_.end_lba, bounds_.written_lba);
-  if (lba >= limit) return end_chain();
-  next_ = Read{lba, static_cast<std::uint32_t>(std::min<std::uint64_t>(lbas, limit - lba))};
+  step_ = Step::batch;
+  if (lba >= limit()) return end_chain();
+  next_ = Read{lba, static_cast<std::uint32_t>(std::min<std::uint64_t>(lbas, limit() - lba))};
 }
 
 void SegmentScan::feed_batch(std::span<const std::byte> bytes) {
   const std::uint64_t lba = next_->lba;
-  const std::uint64_t limit = std::min(bounds_.end_lba, bounds_.written_lba);
+  const auto gap = [this, lba] {
+    gaps_.push_back(lba);
+    search_from(lba + 1, kSearchBytes / bounds_.lba_bytes);
+  };
   const Result<std::uint32_t> lbas =
       BatchView::header_lbas(bytes.first(bounds_.lba_bytes), bounds_.stamp);
-  if (!lbas.ok() || lba + *lbas > limit) return end_chain();
+  if (!lbas.ok() || lba + *lbas > limit()) return gap();
   if (std::uint64_t{*lbas} * bounds_.lba_bytes > bytes.size()) {
     if (*lbas > next_->lbas) return read_batch_at(lba, *lbas);
-    return end_chain();
+    return gap();
   }
   const Result<BatchView> view = BatchView::open(bytes, bounds_.stamp);
-  if (!view.ok()) return end_chain();
+  if (!view.ok()) return gap();
   const BatchHeader& header = view->header();
   if (header.lba != lba || header.batch_lbas < header.header_lbas ||
-      lba + header.batch_lbas > limit) {
-    return end_chain();
+      lba + header.batch_lbas > limit()) {
+    return gap();
   }
   batch_lbas_.push_back(header.lba);
   flushed_lba_ = std::max<std::uint64_t>(flushed_lba_, header.flushed_lba);
@@ -105,6 +111,30 @@ void SegmentScan::feed_batch(std::span<const std::byte> bytes) {
     if (inside) records_.push_back(record);
   }
   read_batch_at(lba + header.batch_lbas, kHeaderGuessBytes / bounds_.lba_bytes);
+}
+
+void SegmentScan::search_from(std::uint64_t lba, std::uint32_t lbas) {
+  step_ = Step::search;
+  if (lba >= limit()) return end_chain();
+  next_ = Read{lba, static_cast<std::uint32_t>(std::min<std::uint64_t>(lbas, limit() - lba))};
+}
+
+// Whatever looks like the fixed part of a header of ours is one: feed_batch() checks all of it, and
+// comes back here if it is not.
+void SegmentScan::feed_search(const Result<std::span<const std::byte>>& bytes) {
+  const Read read = *next_;
+  const std::uint32_t whole = kSearchBytes / bounds_.lba_bytes;
+  if (!bytes.ok()) {  // one LBA of these, perhaps: one at a time
+    damaged_ = true;
+    return read.lbas == 1 ? search_from(read.lba + 1, 1) : search_from(read.lba, 1);
+  }
+  for (std::uint32_t i = 0; i < read.lbas; ++i) {
+    const auto lba = bytes->subspan(std::size_t{i} * bounds_.lba_bytes, bounds_.lba_bytes);
+    if (BatchView::header_lbas(lba, bounds_.stamp).ok()) {
+      return read_batch_at(read.lba + i, kHeaderGuessBytes / bounds_.lba_bytes);
+    }
+  }
+  search_from(read.lba + read.lbas, whole);
 }
 
 void SegmentScan::end_chain() {

@@ -1,8 +1,11 @@
 // SegmentScan: what a segment holds, from its summary, or, where that is missing or damaged, from
-// its batch headers one after another. Pure: it says what to read next and is fed the bytes, so
-// recovery (many threads, blocking) and collection (on an executor) share it.
+// its batch headers one after another. Behind a header that is damaged or unreadable it looks for
+// the next one, LBA by LBA: whether that gap is a tear or damage is for the caller to say. Pure: it
+// says what to read next and is fed the bytes, so recovery (many threads, blocking) and collection
+// (on an executor) share it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -37,20 +40,24 @@ class SegmentScan {
   std::vector<PageRecord> take_records() { return std::move(records_); }
   const std::vector<std::uint32_t>& batch_lbas() const { return batch_lbas_; }
   bool summarized() const { return summarized_; }
-  // Where the chain of batches ends (summarized: the segment's end).
-  std::uint64_t end_lba() const { return end_lba_; }
+  // LBAs at which a batch header should be and is not readable (summarized: none), ascending. The
+  // last one may be where writing ended.
+  const std::vector<std::uint64_t>& gaps() const { return gaps_; }
   // The highest flush point that a batch header read here speaks of.
   std::uint64_t flushed_lba() const { return flushed_lba_; }
-  // A summary that should be there was not readable.
+  // A summary that should be there, or something behind a gap's header, was not readable.
   bool damaged() const { return damaged_; }
 
  private:
-  enum class Step : std::uint8_t { footer, summary, batch, done };
+  enum class Step : std::uint8_t { footer, summary, batch, search, done };
   void start_chain();
   void read_batch_at(std::uint64_t lba, std::uint32_t lbas);
   void feed_footer(std::span<const std::byte> bytes);
   void feed_summary(std::span<const std::byte> bytes);
   void feed_batch(std::span<const std::byte> bytes);
+  void feed_search(const Result<std::span<const std::byte>>& bytes);
+  void search_from(std::uint64_t lba, std::uint32_t lbas);
+  std::uint64_t limit() const { return std::min(bounds_.end_lba, bounds_.written_lba); }
   void end_chain();
 
   Bounds bounds_;
@@ -58,7 +65,7 @@ class SegmentScan {
   std::optional<Read> next_;
   std::vector<PageRecord> records_;
   std::vector<std::uint32_t> batch_lbas_;
-  std::uint64_t end_lba_ = 0;
+  std::vector<std::uint64_t> gaps_;
   std::uint64_t flushed_lba_ = 0;
   bool summarized_ = false;
   bool damaged_ = false;

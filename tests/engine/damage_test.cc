@@ -124,6 +124,60 @@ TEST_F(DamageTest, HeaderAndPageDamagedTogether) {
   EXPECT_EQ(*rig_->get(4), content(4, 2, 100));
 }
 
+// In the zone that is still written to, where no summary helps: what was flushed behind the damage
+// stays, and writing goes on.
+TEST_F(DamageTest, ADamagedBatchHeaderTakesItsOwnBatchOnly) {
+  for (std::uint64_t i = 0; i < 20; ++i) ASSERT_TRUE(rig_->put(i, 1, 9000).ok());
+  close_device();
+  flip(offset_of(content(4, 1, 9000)) - 4096 + 40);
+  ASSERT_NO_FATAL_FAILURE(open_again());
+  for (int round = 0; round < 2; ++round) {
+    for (std::uint64_t i = 0; i < 20; ++i) {
+      EXPECT_EQ(rig_->get(i).status().code(), i == 4 ? Code::not_found : Code::ok) << i;
+    }
+    const auto found = rig_->pool->check(true);
+    ASSERT_TRUE(found.ok());
+    ASSERT_EQ(found->size(), 1u);
+    EXPECT_NE(found->front().find("no batch header"), std::string::npos) << found->front();
+    ASSERT_TRUE(rig_->put(100, 1, 9000).ok());
+    ASSERT_NO_FATAL_FAILURE(rig_->reopen());
+    EXPECT_TRUE(rig_->get(100).ok());
+  }
+}
+
+// A segment may have its summary on the medium and not all that the summary names: the power went
+// before a flush. The zone ends there.
+TEST_F(DamageTest, ASummaryDoesNotVouchForWhatWasNotFlushed) {
+  // One to a batch; 63 fill the zone up to its summary, and none has asked for a flush.
+  for (std::uint64_t i = 0; i < 63; ++i) ASSERT_TRUE(rig_->put(i, 1, 60000).ok());
+  const std::string before = read_file();  // as a power cut leaves it: nothing was closed
+  close_device();
+  std::ofstream(path(), std::ios::binary | std::ios::trunc) << before;
+  flip(offset_of(content(30, 1, 60000)) - 4096 + 40);
+  ASSERT_NO_FATAL_FAILURE(open_again());
+  for (std::uint64_t i = 0; i < 63; ++i) {
+    EXPECT_EQ(rig_->get(i).status().code(), i < 30 ? Code::ok : Code::not_found) << i;
+  }
+  const auto keys = rig_->list(Key(), 300);
+  ASSERT_TRUE(keys.ok()) << keys.status().describe();
+  EXPECT_EQ(keys->size(), 30u);
+  EXPECT_TRUE(rig_->put(40, 2, 60000).ok());
+  ASSERT_NO_FATAL_FAILURE(rig_->reopen());
+  EXPECT_EQ(rig_->store->usage().pages, 31u);
+}
+
+// With the header of a zone and that of its first batch both gone, the next batch tells whose zone
+// it is.
+TEST_F(DamageTest, AZonesFirstTwoHeadersDamaged) {
+  for (std::uint64_t i = 0; i < 100; ++i) ASSERT_TRUE(rig_->put(i, 1, 60000).ok());
+  close_device();
+  const std::size_t first_page = offset_of(content(0, 1, 60000));
+  flip(first_page - 4096 + 40);
+  flip(first_page - 2 * 4096 + 40);
+  ASSERT_NO_FATAL_FAILURE(open_again());
+  for (std::uint64_t i = 0; i < 100; ++i) EXPECT_EQ(rig_->get(i).ok(), true) << i;
+}
+
 // Every LBA of a sealed zone's structures and pages in turn: recovery never fails, never serves
 // anything wrong, and loses at most what the damaged LBA held.
 TEST_F(DamageTest, AnyDamagedLbaOfASealedZone) {
@@ -236,6 +290,30 @@ TEST(LostZonesTest, ACacheOfEverythingGoesOnSmaller) {
     }
   }
   EXPECT_GT(rig.store->stats().evicted_zones, 20u);
+}
+
+// An LBA that cannot be read is no torn write: what lies behind it stays.
+TEST(UnreadableTest, ABatchHeaderInTheNewestZone) {
+  Rig rig("");
+  auto inner = furrow::open_device("mem:16MiB?zone_size=1MiB", Access::exclusive);
+  ASSERT_TRUE(inner.ok());
+  auto fault = std::make_unique<FaultDevice>(std::move(*inner), FaultOptions());
+  FaultDevice& device = *fault;
+  rig.device = std::move(fault);
+  VolumeOptions options;
+  options.name = "pages";
+  options.mode = VolumeMode::store;
+  options.value_bytes_max = 64 << 10;
+  ASSERT_NO_FATAL_FAILURE(rig.make(options));
+  for (std::uint64_t i = 0; i < 20; ++i) ASSERT_TRUE(rig.put(i, 1, 9000).ok());
+  rig.close();
+  // The first data zone is the third: its header, then a batch of four LBAs for each page.
+  device.fail_reads(Lba{2 * 256 + 1 + 4 * 7}, 1);
+  ASSERT_NO_FATAL_FAILURE(rig.open());
+  for (std::uint64_t i = 0; i < 20; ++i) EXPECT_EQ(rig.get(i).ok(), i != 7) << i;
+  ASSERT_TRUE(rig.put(7, 2, 9000).ok());
+  ASSERT_NO_FATAL_FAILURE(rig.reopen());
+  for (std::uint64_t i = 0; i < 20; ++i) EXPECT_TRUE(rig.get(i).ok()) << i;
 }
 
 TEST(FormatTest, TooSmallADeviceIsRefused) {
