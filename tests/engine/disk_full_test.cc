@@ -1,0 +1,109 @@
+// Establishes what a pool does when the file system under its emulated device is full: a clear
+// error, and nothing that was answered is lost, now or after opening again; with room again it goes
+// on. The file-size limit of the process stands for the full disk: writes behind it fail (EFBIG),
+// which the device reports like ENOSPC, and it can be lifted again without being root.
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <set>
+#include <string>
+
+#include "tests/engine/rig.h"
+
+namespace furrow::testing {
+namespace {
+
+constexpr std::size_t kBytes = 60000;
+
+class DiskFullTest : public ::testing::TestWithParam<VolumeMode> {
+ protected:
+  void SetUp() override {
+    std::signal(SIGXFSZ, SIG_IGN);
+    ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before_), 0);
+    std::filesystem::create_directory(directory_);
+    DeviceShape shape;
+    shape.size_bytes = 64 << 20;
+    shape.zone_size_bytes = 4 << 20;
+    ASSERT_TRUE(create_device(uri(), shape).ok());
+    rig_ = std::make_unique<Rig>(uri());
+    VolumeOptions options;
+    options.name = "pages";
+    options.mode = GetParam();
+    options.value_bytes_max = 64 << 10;
+    ASSERT_NO_FATAL_FAILURE(rig_->make(options));
+  }
+  void TearDown() override {
+    limit(before_.rlim_cur);
+    rig_.reset();
+    std::filesystem::remove_all(directory_);
+  }
+  std::string uri() const { return "emu:" + (directory_ / "pool.img").string(); }
+  void limit(rlim_t bytes) {
+    const rlimit now{bytes, before_.rlim_max};
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &now), 0);
+  }
+  void check_all() {
+    for (const std::uint64_t key : stored_) {
+      const auto page = rig_->get(key);
+      ASSERT_TRUE(page.ok()) << key << ": " << page.status().describe();
+      ASSERT_EQ(*page, content(key, 1, kBytes)) << key;
+    }
+  }
+
+  const std::filesystem::path directory_ =
+      std::filesystem::temp_directory_path() / ("furrow-disk-full-" + std::to_string(getpid()));
+  rlimit before_{};
+  std::unique_ptr<Rig> rig_;
+  std::set<std::uint64_t> stored_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Modes, DiskFullTest,
+                         ::testing::Values(VolumeMode::cache, VolumeMode::store),
+                         [](const auto& mode) {
+                           return mode.param == VolumeMode::cache ? "cache" : "store";
+                         });
+
+TEST_P(DiskFullTest, IsAClearErrorAndLosesNothing) {
+  constexpr std::uint64_t kRoomBytes = 32 << 20;
+  limit(kRoomBytes);
+  Status status;
+  std::uint64_t key = 0;
+  for (; key < 1000; ++key) {
+    status = rig_->put(key, 1, kBytes);
+    if (!status.ok()) break;
+    stored_.insert(key);
+  }
+  EXPECT_EQ(status.code(), Code::no_space) << status.describe();
+  EXPECT_NE(status.describe().find("file system"), std::string::npos) << status.describe();
+  EXPECT_GT(stored_.size() * kBytes, kRoomBytes / 2) << "the room there was has been used";
+  ASSERT_NO_FATAL_FAILURE(check_all());
+  EXPECT_EQ(rig_->get(key).status().code(), Code::not_found) << "what was refused is not there";
+  // A delete writes as well: it is done, or refused with the same error.
+  const Status removed = rig_->simple(PageOp::Kind::remove, 0);
+  EXPECT_TRUE(removed.ok() || removed.code() == Code::no_space) << removed.describe();
+  if (removed.ok()) stored_.erase(0);
+  ASSERT_NO_FATAL_FAILURE(check_all());
+
+  // Opened again while the disk is still full.
+  rig_->close();
+  rig_->device.reset();
+  ASSERT_NO_FATAL_FAILURE(rig_->open_device());
+  ASSERT_NO_FATAL_FAILURE(rig_->open());
+  ASSERT_NO_FATAL_FAILURE(check_all());
+
+  limit(before_.rlim_cur);
+  ASSERT_TRUE(rig_->put(5000, 1, kBytes).ok()) << "there is room again";
+  EXPECT_TRUE(rig_->simple(PageOp::Kind::remove, 1).ok());
+  EXPECT_EQ(*rig_->get(5000), content(5000, 1, kBytes));
+  ASSERT_NO_FATAL_FAILURE(rig_->reopen());
+  stored_.erase(1);
+  ASSERT_NO_FATAL_FAILURE(check_all());
+  EXPECT_TRUE(rig_->get(5000).ok());
+  EXPECT_EQ(rig_->get(1).status().code(), Code::not_found);
+}
+
+}  // namespace
+}  // namespace furrow::testing

@@ -1,0 +1,58 @@
+// Establishes that zones of awkward shapes work from end to end: a capacity that segments do not
+// divide (the last segment is shorter), 512-byte LBAs, a capacity below the zone's size. Each pool
+// is filled beyond its size, so that every kind of segment is closed, collected and recovered.
+#include <gtest/gtest.h>
+
+#include "tests/engine/rig.h"
+
+namespace furrow::testing {
+namespace {
+
+struct Shape {
+  const char* name;
+  const char* uri;
+  std::size_t bytes;         // of a page
+  std::uint64_t keys, puts;  // so many puts over so many keys
+};
+
+class GeometryTest : public ::testing::TestWithParam<Shape> {};
+
+TEST_P(GeometryTest, FillsCollectsAndRecovers) {
+  const Shape& shape = GetParam();
+  Rig rig(shape.uri);
+  VolumeOptions options;
+  options.name = "pages";
+  options.mode = VolumeMode::store;
+  options.value_bytes_max = 1 << 20;
+  ASSERT_NO_FATAL_FAILURE(rig.make(options));
+  for (std::uint64_t i = 0; i < shape.puts; ++i) {
+    const Status status = rig.put(i % shape.keys, i / shape.keys, shape.bytes);
+    ASSERT_TRUE(status.ok()) << i << ": " << status.describe();
+  }
+  EXPECT_GT(rig.store->stats().zones_reset, 0u) << "nothing was collected";
+  for (int round = 0; round < 2; ++round) {
+    for (std::uint64_t key = 0; key < shape.keys; ++key) {
+      const std::uint64_t version = (shape.puts - 1 - key) / shape.keys;
+      const auto page = rig.get(key, 1 << 20);
+      ASSERT_TRUE(page.ok()) << key << ": " << page.status().describe();
+      ASSERT_EQ(*page, content(key, version, shape.bytes)) << key;
+    }
+    const auto found = rig.pool->check(true);
+    ASSERT_TRUE(found.ok());
+    EXPECT_TRUE(found->empty()) << found->front();
+    ASSERT_NO_FATAL_FAILURE(rig.reopen());
+  }
+}
+
+// 65 MiB and 4 KiB are 16641 LBAs: two segments of 8321 and 8320.
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, GeometryTest,
+    ::testing::Values(
+        Shape{"odd_last_segment", "mem:768MiB?zone_size=128MiB&zone_capacity=68161536", 900000, 60,
+              400},
+        Shape{"lba_512", "mem:32MiB?zone_size=4MiB&zone_capacity=3145728&lba=512", 30001, 100, 900},
+        Shape{"odd_capacity", "mem:32MiB?zone_size=4MiB&zone_capacity=3149824", 30001, 100, 900}),
+    [](const auto& shape) { return std::string(shape.param.name); });
+
+}  // namespace
+}  // namespace furrow::testing
