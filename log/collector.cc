@@ -245,7 +245,7 @@ void Collector::locked(Lane& lane) {
   }
   // While this waited for the lock the key may have been overwritten or deleted. A copy of the old
   // version now would lie behind the new one, and outlive it in a cache.
-  if (!still_there(lane)) return release(lane, true);
+  if (!log_.in_index(lane.hash, lane.entry.lba)) return release(lane, true);
   const std::size_t bytes = pool_.page_lbas(lane.record.length) * pool_.geometry.lba_bytes;
   if (lane.page.size() < bytes) lane.page = AlignedBuffer(bytes);
   lane.io.lba = Lba{lane.entry.lba};
@@ -272,14 +272,6 @@ void Collector::page_read(Lane& lane) {
   log_.stream(Append::Priority::relocation).append(lane.write);
 }
 
-bool Collector::still_there(const Lane& lane) const {
-  std::array<IndexEntry, KeyOp::kCandidatesMax> found;
-  const unsigned count =
-      std::min(log_.index_.find(lane.hash.order, 0, found), KeyOp::kCandidatesMax);
-  const auto end = found.begin() + count;
-  return std::ranges::find(found.begin(), end, lane.entry.lba, &IndexEntry::lba) != end;
-}
-
 // The page's group was deleted while its copy was on its way, and the copy may lie behind the
 // group's tombstone: it gets one of its own.
 void Collector::bury(Lane& lane) {
@@ -304,7 +296,7 @@ void Collector::moved(Lane& lane) {
   if (lane.burying || record.kind != RecordKind::page) return release(lane, true);
   log_.stats_.relocated_bytes += record.length;
   // Nothing else changed the key: it was locked. Only its group's deletion passes by the lock.
-  if (!still_there(lane)) return bury(lane);
+  if (!log_.in_index(lane.hash, lane.entry.lba)) return bury(lane);
   if (log_.removing(record)) {  // which has looked for the page where it was before
     log_.unpublish(lane.hash, lane.entry);
     return bury(lane);

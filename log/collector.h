@@ -95,7 +95,6 @@ class Collector {
   void locked(Lane& lane);
   void page_read(Lane& lane);
   void moved(Lane& lane);
-  bool still_there(const Lane& lane) const;
   void bury(Lane& lane);
   void release(Lane& lane, bool locked);
   void drained();

@@ -13,6 +13,9 @@ GroupRemoval::GroupRemoval(PageLog& log, RemoveGroupOp& op) : log_(log), op_(op)
   write_.removal = read_.removal = flush_.removal = this;
   write_.record.kind = RecordKind::group_tombstone;
   write_.record.group = op.group;
+  write_.record.sequence = log_.pool_.next_sequence++;
+  // From now on, as what draws its sequence later is stored after this deletion.
+  log_.removing_.push_back({op_.group, write_.record.sequence});
   write_.on_done = [](Append& append) { static_cast<Write&>(append).removal->written(); };
   read_.on_read = [](HeaderRead& read, const Result<BatchView>& view) {
     static_cast<Read&>(read).removal->header_read(view);
@@ -24,26 +27,27 @@ GroupRemoval::GroupRemoval(PageLog& log, RemoveGroupOp& op) : log_(log), op_(op)
 
 void GroupRemoval::written() {
   if (!write_.status.ok()) return finish(write_.status);
-  log_.removing_.push_back({op_.group, write_.record.sequence});
   gather();
   read_next();
 }
 
-// One batch for each batch that holds pages of the group.
+// One batch for each batch that holds pages of the group and is on the medium. Those still on their
+// way hold newer pages, or copies that the collector will not publish.
 void GroupRemoval::gather() {
   PoolContext& pool = log_.pool_;
   for (std::uint32_t i = 0; i < pool.geometry.zone_count; ++i) {
     const ZoneAllocator::Zone& zone = pool.allocator.zones()[i];
     if (zone.owner != log_.options_.volume) continue;
     const ZoneDirectory& table = pool.tables[i];
+    const std::uint64_t end = log_.written_lba(ZoneId{i});
     for (const ZoneDirectory::GroupRun& run : table.groups) {
-      if (run.group != op_.group) continue;
+      if (run.group != op_.group || run.first_lba >= end) continue;
       std::uint32_t batch = table.batch_of(run.first_lba);
       auto next = std::ranges::upper_bound(table.batch_lbas, batch);
       batches_.push_back({ZoneId{i}, zone.generation, pool.device_lba(ZoneId{i}, run.first_lba)});
       // A run may go over several batches; each page behind a header is reached through the
       // header's own position plus one.
-      for (; next != table.batch_lbas.end() && *next <= run.last_lba; ++next) {
+      for (; next != table.batch_lbas.end() && *next <= run.last_lba && *next < end; ++next) {
         batches_.push_back(
             {ZoneId{i}, zone.generation, pool.device_lba(ZoneId{i}, std::uint64_t{*next} + 1)});
       }

@@ -64,10 +64,11 @@ struct KeyOp {
   unsigned epoch_side = 0;
   bool found = false;
   bool expired = false;
-  KeyOp* next = nullptr;  // waits for ExpirySweep
-  IndexEntry old;         // when found
-  Io io;                  // pin: reads the page
-  AlignedBuffer page;     // pin: the page
+  KeyOp* next = nullptr;           // waits for ExpirySweep
+  IndexEntry old;                  // when found
+  std::uint64_t old_sequence = 0;  // pin: of its record
+  Io io;                           // pin: reads the page
+  AlignedBuffer page;              // pin: the page
 };
 
 }  // namespace furrow

@@ -228,6 +228,7 @@ void PageLog::confirmed_pin(KeyOp& op) {
       if (record.lba != log.pool_.relative_lba(its_op.old.lba)) continue;
       its_op.group = record.group;
       its_op.expires_s = record.expires_s;
+      its_op.old_sequence = record.sequence;
     }
     log.read_page(its_op, its_op.old, [](Io& io) { op_of(io).log->page_read_for_pin(op_of(io)); });
   };
@@ -244,7 +245,21 @@ void PageLog::page_read_for_pin(KeyOp& op) {
     ++stats_.corrupt_pages;
     return finish(op, {Code::corrupt, Origin::log, "the page's checksum does not match"});
   }
+  // Its group's deletion passes by the key's lock. Written now, the page would outlive it.
+  PageRecord old;
+  old.group = op.group;
+  old.sequence = op.old_sequence;
+  if (removing(old) || !in_index(op.lock.hash, op.old.lba)) {
+    return finish(op, {Code::not_found, Origin::log});
+  }
   append(op, RecordKind::page);
+}
+
+bool PageLog::in_index(const KeyHash& hash, std::uint64_t lba) const {
+  std::array<IndexEntry, KeyOp::kCandidatesMax> found;
+  const auto end =
+      found.begin() + std::min(index_.find(hash.order, 0, found), KeyOp::kCandidatesMax);
+  return std::ranges::find(found.begin(), end, lba, &IndexEntry::lba) != end;
 }
 
 void PageLog::leave_epoch(KeyOp& op) {
@@ -378,6 +393,11 @@ bool PageLog::many_tombstones() const {
   const std::uint64_t many =
       std::max(zone_bytes / 2, pool_.allocator.quota(options_.volume) * zone_bytes / 16);
   return tombstones_ * kRecordCostBytes > many;
+}
+
+std::uint64_t PageLog::written_lba(ZoneId zone) const {
+  const std::uint64_t user = stream_->written_lba(zone);
+  return collection_stream_ ? std::min(user, collection_stream_->written_lba(zone)) : user;
 }
 
 bool PageLog::removing(const PageRecord& record) const {

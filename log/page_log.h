@@ -140,6 +140,7 @@ class PageLog final : public StreamOwner {
                std::uint32_t expires_s, std::uint64_t sequence);
   bool unpublish(const KeyHash& hash, const IndexEntry& entry);
   void forget(const IndexEntry& entry);
+  bool in_index(const KeyHash& hash, std::uint64_t lba) const;
   // Takes what `goes` names out of the index, some buckets from `from` on; the hash to go on from,
   // 0 at the end.
   std::uint64_t unpublish_some(std::uint64_t from,
@@ -149,6 +150,8 @@ class PageLog final : public StreamOwner {
     return priority == Append::Priority::relocation && collection_stream_ ? *collection_stream_
                                                                           : *stream_;
   }
+  // Zone-relative: what lies behind is still on its way to the medium.
+  std::uint64_t written_lba(ZoneId zone) const;
   // Is the group of this record being deleted right now?
   bool removing(const PageRecord& record) const;
   // Do tombstones take so much of the quota that zones are to be collected in turn?

@@ -121,6 +121,10 @@ class Stream {
     return (!zone_ && !(queue_.empty() && relocations_.empty())) ||
            (!queue_.empty() && !owner_.may_write_user());
   }
+  // Zone-relative, of a zone that this stream writes to; of any other: ~0.
+  std::uint64_t written_lba(ZoneId zone) const {
+    return zone_ && zone_->id == zone ? zone_->written_lba : ~std::uint64_t{0};
+  }
   const StreamStats& stats() const { return stats_; }
 
  private:
