@@ -1,0 +1,182 @@
+// The page log's index, and what is counted with it: room, tombstones, expiries, zones.
+#include <algorithm>
+
+#include "log/page_log.h"
+
+namespace furrow {
+
+namespace {
+
+// A record in the batch header, one in the summary (wide, with group and expiry), and the batch's
+// own header over few records.
+constexpr std::uint64_t kRecordCostBytes = kBatchRecordBytes + 48 + 16;
+constexpr unsigned kBucketsPerTurn = 1024;
+
+std::uint64_t mix(std::uint64_t lba) { return lba * 0x9E3779B97F4A7C15u; }
+
+}  // namespace
+
+std::uint64_t PageLog::cost_bytes(const PoolContext& pool, std::uint32_t length) {
+  return pool.page_lbas(length) * pool.geometry.lba_bytes + kRecordCostBytes;
+}
+
+void PageLog::publish(const KeyHash& hash, const IndexEntry* old, const IndexEntry& entry,
+                      std::uint32_t expires_s, std::uint64_t sequence) {
+  if (entry.expires) load_expiry(entry.lba, expires_s);
+  if (old != nullptr && index_.replace(hash.order, old->lba, entry)) {
+    forget(*old);
+  } else {
+    index_.insert(hash.order, entry);
+  }
+  pool_.hits.clear(entry.lba);
+  pool_.allocator.add_live(pool_.geometry.zone_of(Lba{entry.lba}), pool_.page_lbas(entry.length),
+                           sequence);
+  cost_bytes_ += cost_bytes(pool_, entry.length);
+  if (entry.pinned) pinned_lbas_ += pool_.page_lbas(entry.length);
+  ++stats_.pages;
+  stats_.live_bytes += entry.length;
+}
+
+bool PageLog::unpublish(const KeyHash& hash, const IndexEntry& entry) {
+  if (!index_.erase(hash.order, entry.lba)) return false;
+  forget(entry);
+  return true;
+}
+
+// Takes back what publish() counted, for an entry that has just left the index.
+void PageLog::forget(const IndexEntry& entry) {
+  if (entry.expires) expiries_.erase(mix(entry.lba), entry.lba);
+  pool_.allocator.remove_live(pool_.geometry.zone_of(Lba{entry.lba}),
+                              pool_.page_lbas(entry.length));
+  cost_bytes_ -= cost_bytes(pool_, entry.length);
+  if (entry.pinned) pinned_lbas_ -= pool_.page_lbas(entry.length);
+  --stats_.pages;
+  stats_.live_bytes -= entry.length;
+}
+
+std::uint64_t PageLog::unpublish_some(std::uint64_t from,
+                                      const std::function<bool(const IndexEntry&)>& goes) {
+  std::vector<IndexEntry> erased;
+  for (unsigned bucket = 0; bucket < kBucketsPerTurn; ++bucket) {
+    from = index_.erase_in_bucket(from, goes, erased);
+    if (from == 0) break;
+  }
+  for (const IndexEntry& entry : erased) forget(entry);
+  return from;
+}
+
+// Those of groups do not count: collecting zones in turn does not get rid of them.
+bool PageLog::many_tombstones() const {
+  const std::uint64_t zone_bytes = pool_.geometry.zone_capacity_bytes();
+  const std::uint64_t many =
+      std::max(zone_bytes / 2, pool_.allocator.quota(options_.volume) * zone_bytes / 16);
+  return tombstones_ * kRecordCostBytes > many;
+}
+
+std::uint64_t PageLog::written_lba(ZoneId zone) const {
+  const std::uint64_t user = stream_->written_lba(zone);
+  return collection_stream_ ? std::min(user, collection_stream_->written_lba(zone)) : user;
+}
+
+bool PageLog::removing(const PageRecord& record) const {
+  return std::ranges::any_of(removing_, [&](const Removing& each) {
+    return each.group == record.group && record.sequence < each.sequence;
+  });
+}
+
+Status PageLog::admit(std::uint32_t length, const IndexEntry* replaced, bool pinned) const {
+  const std::uint64_t quota = pool_.allocator.quota(options_.volume);
+  if (quota < 3) {
+    return {Code::no_space, Origin::log,
+            "too many zones have gone bad for this volume; see `furrowctl zone report`"};
+  }
+  if (options_.cache) {
+    // Pinned pages are never evicted: half of the quota stays for the rest.
+    const std::uint64_t limit = quota * pool_.geometry.zone_capacity_lbas / 2;
+    if (pinned && pinned_lbas_ + pending_pinned_lbas_ + pool_.page_lbas(length) > limit) {
+      return {Code::no_space, Origin::log,
+              "pinned pages fill half of the volume's quota; unpin or delete some"};
+    }
+    return {};
+  }
+  // One zone is the collection's, one may be partly written; segments lose up to a page each.
+  const std::uint64_t usable = (quota - 2) * pool_.geometry.zone_capacity_bytes() / 100 * 94;
+  const std::uint64_t freed = replaced != nullptr ? cost_bytes(pool_, replaced->length) : 0;
+  const std::uint64_t used =
+      cost_bytes_ + pending_cost_bytes_ + (tombstones_ + group_tombstones_) * kRecordCostBytes;
+  if (used + cost_bytes(pool_, length) > usable + freed) {
+    return {Code::no_space, Origin::log, "the volume is full; delete pages or raise its quota"};
+  }
+  return {};
+}
+
+void PageLog::load_expiry(std::uint64_t lba, std::uint32_t expires_s) {
+  expiries_.insert(mix(lba), {lba, 1, expires_s});
+  sweep_->note(expires_s);
+}
+
+bool PageLog::expired(const IndexEntry& entry, std::uint64_t wall_s) const {
+  return entry.expires && expiry(entry) <= wall_s;
+}
+
+std::uint32_t PageLog::expiry(const IndexEntry& entry) const {
+  std::array<IndexEntry, KeyOp::kCandidatesMax> found;
+  const unsigned count = std::min(expiries_.find(mix(entry.lba), 0, found), KeyOp::kCandidatesMax);
+  for (unsigned i = 0; i < count; ++i) {
+    if (found[i].lba == entry.lba) return found[i].checksum;
+  }
+  return ~std::uint32_t{0};
+}
+
+// --- zones ---
+
+// The last zone of the quota is for relocation alone: a zone can then always be emptied.
+bool PageLog::may_open_zone(bool relocation) {
+  const std::uint64_t held = pool_.allocator.held(options_.volume);
+  collector_->kick();
+  return held + (relocation ? 0 : 1) < pool_.allocator.quota(options_.volume);
+}
+
+// Not while relocation has had to open that last zone: it needs what is left of it.
+bool PageLog::may_write_user() {
+  if (collection_stream_) return true;
+  if (pool_.allocator.held(options_.volume) < pool_.allocator.quota(options_.volume)) return true;
+  collector_->kick();  // it may have given up: a flush or a copy failed
+  return false;
+}
+
+void PageLog::on_zone_opened() {
+  zones_changed();
+  collector_->kick();
+}
+
+void PageLog::zones_changed() {
+  stats_.zones = pool_.allocator.held(options_.volume);
+  std::uint64_t bytes = 0;
+  tombstones_ = group_tombstones_ = 0;
+  for (std::uint32_t i = 0; i < pool_.geometry.zone_count; ++i) {
+    if (pool_.allocator.zones()[i].owner != options_.volume) continue;
+    bytes += pool_.tables[i].bytes();
+    tombstones_ += pool_.tables[i].tombstones;
+    group_tombstones_ += pool_.tables[i].group_tombstones;
+  }
+  stats_.table_bytes = bytes;
+  stats_.device_bytes_written =
+      stream_->stats().bytes_written +
+      (collection_stream_ ? collection_stream_->stats().bytes_written : 0);
+}
+
+void PageLog::kick() {
+  zones_changed();
+  stream_->kick();
+  if (collection_stream_) collection_stream_->kick();
+}
+
+void PageLog::fail_waiting(Status status) {
+  if (stream_->stuck()) stream_->fail_waiting(status);
+  if (collection_stream_ && collection_stream_->stuck()) {
+    collection_stream_->fail_waiting(status);
+  }
+}
+
+}  // namespace furrow
