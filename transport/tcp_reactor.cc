@@ -11,6 +11,23 @@
 
 namespace furrow::transport {
 
+namespace {
+
+void set_up_socket(int fd) {
+  const int on = 1;
+  // Failure costs latency only: the socket works without it.
+  (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  // A machine that vanished says no more. A host with a keep-alive time ends by that; one without
+  // would hold its queue and its place among the connections for ever.
+  const int idle_s = 60, interval_s = 10, probes = 6;
+  (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+  (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
+  (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+}
+
+}  // namespace
+
 bool ConnectionBudget::take() {
   if (connections.fetch_add(1) >= connections_max) {
     --connections;
@@ -50,9 +67,7 @@ TcpReactor::~TcpReactor() {
 }
 
 void TcpReactor::adopt(int fd, std::string peer) {
-  const int on = 1;
-  // Failure costs latency only: the socket works without it.
-  (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  set_up_socket(fd);
   TcpConnection::Environment environment{*ring_, executor_, handler_, limits_, stats_};
   environment.context = this;
   environment.on_live = [](TcpConnection& connection) {

@@ -5,6 +5,10 @@
 #include "transport/tcp_connection.h"
 
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <random>
@@ -297,6 +301,38 @@ TEST_F(TcpConnectionTest, DrainAnswersWhatWasAccepted) {
   host.expect_closed();
   host.disconnect();
   stopping.join();
+}
+
+// Without probes a host whose machine vanished would stay for ever when it has no keep-alive time.
+TEST_F(TcpConnectionTest, VanishedMachinesAreFound) {
+  int ends[2] = {-1, -1};
+  {
+    const int listening = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t bytes = sizeof address;
+    ASSERT_EQ(bind(listening, reinterpret_cast<sockaddr*>(&address), bytes), 0);
+    ASSERT_EQ(listen(listening, 1), 0);
+    ASSERT_EQ(getsockname(listening, reinterpret_cast<sockaddr*>(&address), &bytes), 0);
+    ends[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ASSERT_EQ(::connect(ends[0], reinterpret_cast<sockaddr*>(&address), bytes), 0);
+    ends[1] = accept4(listening, nullptr, nullptr, SOCK_CLOEXEC);
+    close(listening);
+  }
+  const int same = dup(ends[1]);
+  target_.on_reactor([&] {
+    ASSERT_TRUE(target_.budget.take());
+    target_.reactor->adopt(ends[1], "test");
+  });
+  int on = 0, idle_s = 0;
+  socklen_t bytes = sizeof on;
+  EXPECT_EQ(getsockopt(same, SOL_SOCKET, SO_KEEPALIVE, &on, &bytes), 0);
+  EXPECT_EQ(getsockopt(same, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, &bytes), 0);
+  EXPECT_EQ(on, 1);
+  EXPECT_LE(idle_s, 120);
+  close(same);
+  close(ends[0]);
 }
 
 TEST(TcpConnectionBudget, SilentHostsAreCutAndDoNotKeepOthersOut) {
