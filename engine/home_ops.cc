@@ -82,6 +82,9 @@ void run_flush(PageOp& op) {
 }
 
 void run_at_home(PageOp& op) {
+  if (static_cast<PageStoreImpl*>(op.internal.store)->deleted()) {  // while it was on its way
+    return reply(op, PageStoreImpl::deleted_status());
+  }
   switch (op.kind) {
     case PageOp::Kind::put:
       return run_key_op(op, KeyOp::Kind::put);

@@ -34,6 +34,7 @@ Status PageSessionImpl::register_buffers(std::span<const iovec> buffers) {
 
 Status PageSessionImpl::refusal(const PageStoreImpl& store, const PageOp& op) const {
   using enum PageOp::Kind;
+  if (store.deleted()) return PageStoreImpl::deleted_status();
   const bool keyed = op.kind != flush && op.kind != remove_group && op.kind != list;
   if (keyed && !op.key.valid()) {
     return {Code::invalid_argument, Origin::engine, "a key has 1 to 16 bytes"};

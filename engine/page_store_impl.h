@@ -41,6 +41,13 @@ class PageStoreImpl final : public PageStore {
   PoolImpl& pool() { return pool_; }
   PoolContext& context() { return context_; }
   std::size_t ordinal() const { return ordinal_; }  // its place in a session's counters
+  // Any thread; set by the home executor. A deleted volume's store stays until the pool is closed
+  // and refuses what comes, so nobody has to know when the last operation on it has been answered.
+  bool deleted() const { return deleted_.load(std::memory_order_relaxed); }
+  void mark_deleted() { deleted_.store(true, std::memory_order_relaxed); }
+  static Status deleted_status() {
+    return {Code::not_found, Origin::engine, "the volume was deleted"};
+  }
 
  private:
   PoolImpl& pool_;
@@ -48,6 +55,7 @@ class PageStoreImpl final : public PageStore {
   PoolContext& context_;
   PageLog log_;
   const std::size_t ordinal_;
+  std::atomic<bool> deleted_{false};
 };
 
 }  // namespace furrow

@@ -151,6 +151,7 @@ PoolImpl::PoolImpl(ZonedDevice& device, Executor& home, MetadataRing ring,
 PoolImpl::~PoolImpl() {
   FURROW_CHECK(sessions_.empty());
   stores_.clear();
+  deleted_.clear();
   context_.home.remove(*queue_);
 }
 
@@ -369,6 +370,9 @@ Status PoolImpl::delete_volume(std::string_view name) {
     log.start_background();
     return journaled;
   }
+  (*found)->mark_deleted();
+  log.clear();
+  deleted_.push_back(std::move(*found));
   stores_.erase(found);
   // From here on the volume is gone; a zone that cannot be reset now is reset at the next open.
   for (std::uint32_t i = 0; i < context_.geometry.zone_count; ++i) {

@@ -117,7 +117,9 @@ class Pool {
 
   virtual PoolInfo info() const = 0;
   virtual Result<PageStore*> create_volume(const VolumeOptions& options) = 0;
-  // No operation on the volume may be in flight in any session. busy: its log is.
+  // busy: something that changes the volume runs; stop its clients, or try again. Gets may run, on
+  // any thread: they find their page or nothing. What is submitted to its PageStore afterwards (it
+  // stays until the pool is closed) is answered with not_found.
   virtual Status delete_volume(std::string_view name) = 0;
   virtual std::vector<PageStore*> stores() const = 0;
   virtual PageStore* find(std::string_view name) const = 0;  // null: none

@@ -57,6 +57,7 @@ class PoolImpl final : public Pool {
   PoolContext context_;
   const OpenOptions options_;
   std::vector<std::unique_ptr<PageStoreImpl>> stores_;
+  std::vector<std::unique_ptr<PageStoreImpl>> deleted_;  // sessions may still hold them
   std::size_t next_ordinal_ = 0;
   std::vector<std::string> damage_;
   std::uint64_t recovery_us_ = 0;

@@ -46,6 +46,11 @@ bool PageLog::close() {
   return (!collection_stream_ || collection_stream_->close()) && user;
 }
 
+void PageLog::clear() {
+  const auto all = [](const IndexEntry&) { return true; };
+  for (std::uint64_t from = unpublish_some(0, all); from != 0;) from = unpublish_some(from, all);
+}
+
 void PageLog::start() { collector_->kick(); }
 
 void PageLog::resume(unsigned stream, Stream::Resume&& zone) {

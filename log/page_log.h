@@ -90,6 +90,7 @@ class PageLog final : public StreamOwner {
   void stop_background();   // no new collection; what runs comes to its end
   void start_background();  // after stop_background(), when the volume goes on after all
   bool close();             // when idle(): see Stream::close()
+  void clear();             // when idle(): its volume is gone, nothing is found any more
 
   // Recovery's: before anything else runs.
   struct Recovered {

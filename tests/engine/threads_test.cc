@@ -92,5 +92,49 @@ TEST(ThreadsTest, ReadersSeeWholePagesUnderEvictionAndReset) {
   EXPECT_LE(store.usage().zones, store.usage().quota_zones);
 }
 
+// Sessions that go on with a volume that is being deleted: each operation is answered, with a whole
+// page or an error, also when its zones are another volume's meanwhile.
+TEST(ThreadsTest, AVolumeIsDeletedUnderItsReaders) {
+  for (std::uint64_t round = 1; round <= 5; ++round) {
+    Rig rig("mem:16MiB?zone_size=1MiB");
+    VolumeOptions options;
+    options.name = "pages";
+    options.value_bytes_max = 64 << 10;
+    ASSERT_NO_FATAL_FAILURE(rig.make(options));
+    PageStore& doomed = *rig.store;
+    std::atomic<bool> end{false};
+    std::atomic<unsigned> running{2};
+    std::atomic<std::uint64_t> wrong{0}, hits{0};
+    std::vector<std::jthread> threads;
+    for (std::uint64_t i = 1; i <= 2; ++i) {
+      threads.emplace_back([&, i] {
+        client(*rig.pool, doomed, round * 10 + i, end, wrong, hits);
+        --running;
+      });
+    }
+    while (hits < 200) rig.loop.run_once();
+    Status deleted(Code::busy, Origin::engine);
+    for (std::uint64_t turn = 0; turn < 10'000'000 && deleted.code() == Code::busy; ++turn) {
+      rig.loop.run_once();
+      deleted = rig.pool->delete_volume("pages");
+    }
+    EXPECT_TRUE(deleted.ok()) << deleted.describe();
+    EXPECT_EQ(doomed.usage().pages, 0u);
+    EXPECT_EQ(rig.get(1).status().code(), Code::not_found);
+    EXPECT_EQ(rig.put(1, 1, 100).code(), Code::not_found);
+    const auto next = rig.pool->create_volume(options);
+    EXPECT_TRUE(next.ok()) << next.status().describe();
+    if (next.ok()) {
+      rig.store = *next;
+      for (std::uint64_t i = 0; i < 500; ++i) EXPECT_TRUE(rig.put(i, 1, 20000).ok());
+      EXPECT_EQ(*rig.get(499), content(499, 1, 20000));
+    }
+    end = true;
+    while (running != 0) rig.loop.run_once();
+    threads.clear();
+    EXPECT_EQ(wrong, 0u);
+  }
+}
+
 }  // namespace
 }  // namespace furrow::testing
