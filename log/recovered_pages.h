@@ -58,6 +58,12 @@ class RecordPile {
     (*pieces_[size_ / kPiece])[size_ % kPiece] = record;
     ++size_;
   }
+  // The place of the next record is about to be written.
+  void prefetch() const {
+    if (size_ < pieces_.size() * kPiece) {
+      __builtin_prefetch(&(*pieces_[size_ / kPiece])[size_ % kPiece], 1);
+    }
+  }
   // Takes the pieces of `other`, and forgets the records of both.
   void clear_and_take(RecordPile& other) {
     pieces_.insert(pieces_.end(), other.pieces_.begin(), other.pieces_.end());

@@ -9,6 +9,12 @@
 
 namespace furrow {
 
+namespace {
+RecordPile& partition_of(Gathered& gathered, const KeyHash& hash) {
+  return gathered.partitions[hash.order >> (64 - kPartitionBits)];
+}
+}  // namespace
+
 Result<std::span<const std::byte>> Scanner::read(ZoneId zone, std::uint64_t lba,
                                                  std::uint32_t lbas) {
   const std::size_t bytes = std::size_t{lbas} * pool_.geometry.lba_bytes;
@@ -24,8 +30,8 @@ Result<std::span<const std::byte>> Scanner::read(ZoneId zone, std::uint64_t lba,
 
 SegmentScan Scanner::scan_segment(const FoundZone& zone, std::uint64_t begin) {
   const std::uint64_t end = std::min(begin + pool_.segment_lbas, pool_.geometry.zone_capacity_lbas);
-  SegmentScan scan(
-      {zone.header.stamp, begin, end, zone.info.written_lbas, pool_.geometry.lba_bytes});
+  SegmentScan scan({zone.header.stamp, begin, end, zone.info.written_lbas, pool_.geometry.lba_bytes,
+                    !zone.newest});
   while (const std::optional<SegmentScan::Read> wanted = scan.next()) {
     scan.feed(read(zone.info.zone, wanted->lba, wanted->lbas));
   }
@@ -52,7 +58,7 @@ Status Scanner::scan(const FoundZone& zone) {
     if (zone.newest) {
       scans.push_back(std::move(scan));
     } else {
-      keep(zone, scan.records());
+      scan.for_each([&](std::span<const PageRecord> records) { keep(zone, records); });
     }
   }
   if (zone.newest) {
@@ -185,6 +191,7 @@ void Scanner::keep(const FoundZone& zone, std::span<const PageRecord> records) {
   for (; !records.empty(); records = records.subspan(std::min(kBlock, records.size()))) {
     const auto block = records.first(std::min(kBlock, records.size()));
     key_hashes(pool_.hash_key, zone.header.volume, block, std::span(hashes).first(block.size()));
+    for (std::size_t i = 0; i < block.size(); ++i) partition_of(into, hashes[i]).prefetch();
     for (std::size_t i = 0; i < block.size(); ++i) keep(zone, block[i], hashes[i], into);
   }
 }
@@ -207,10 +214,10 @@ void Scanner::keep(const FoundZone& zone, const PageRecord& record, const KeyHas
     into.groups.push_back({lba, record.group});
     table.add_group(record.group, record.lba);
   }
-  into.partitions[hash.order >> (64 - kPartitionBits)].add(
-      {hash, record.sequence, lba, record.length, record.checksum, record.expires_s, record.kind,
-       record.pinned, record.group != 0},
-      *memory);
+  partition_of(into, hash)
+      .add({hash, record.sequence, lba, record.length, record.checksum, record.expires_s,
+            record.kind, record.pinned, record.group != 0},
+           *memory);
 }
 
 }  // namespace furrow

@@ -55,12 +55,14 @@ void SegmentScan::feed_summary(std::span<const std::byte> bytes) {
     damaged_ = true;
     return start_chain();
   }
-  records_.reserve(view->summary().record_count);
-  for (std::uint32_t i = 0; i < view->summary().record_count; ++i) {
-    records_.push_back(view->record(i));
-    const PageRecord& record = records_.back();
-    // A checked summary of ours cannot say this; bytes made to look like one can.
-    if (record.lba < bounds_.begin_lba || record.lba >= bounds_.end_lba) records_.pop_back();
+  if (bounds_.borrow) {
+    borrowed_ = *view;
+  } else {
+    records_.reserve(view->summary().record_count);
+    for (std::uint32_t i = 0; i < view->summary().record_count; ++i) {
+      const PageRecord record = view->record(i);
+      if (inside(record)) records_.push_back(record);
+    }
   }
   for (std::uint32_t i = 0; i < view->batch_count(); ++i) batch_lbas_.push_back(view->batch_lba(i));
   summarized_ = true;

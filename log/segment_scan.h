@@ -6,6 +6,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -23,6 +24,7 @@ class SegmentScan {
     std::uint64_t end_lba = 0;
     std::uint64_t written_lba = 0;  // of the zone: nothing lies behind it
     std::uint32_t lba_bytes = 0;
+    bool borrow = false;  // records of a summary stay in the bytes fed last: see for_each()
   };
   struct Read {
     std::uint64_t lba = 0;  // zone-relative
@@ -36,6 +38,10 @@ class SegmentScan {
   void feed(const Result<std::span<const std::byte>>& bytes);
 
   // Results, once done.
+  // Calls visit(span of some PageRecords) until it had all. With `borrow` this is the way to them;
+  // records() has only those of batch headers then.
+  template <class Visit>
+  void for_each(Visit visit) const;
   const std::vector<PageRecord>& records() const { return records_; }
   std::vector<PageRecord> take_records() { return std::move(records_); }
   const std::vector<std::uint32_t>& batch_lbas() const { return batch_lbas_; }
@@ -59,16 +65,38 @@ class SegmentScan {
   void search_from(std::uint64_t lba, std::uint32_t lbas);
   std::uint64_t limit() const { return std::min(bounds_.end_lba, bounds_.written_lba); }
   void end_chain();
+  // A checked summary of ours has no others; bytes made to look like one can.
+  bool inside(const PageRecord& record) const {
+    return record.lba >= bounds_.begin_lba && record.lba < bounds_.end_lba;
+  }
 
   Bounds bounds_;
   Step step_ = Step::footer;
   std::optional<Read> next_;
   std::vector<PageRecord> records_;
+  std::optional<SummaryView> borrowed_;
   std::vector<std::uint32_t> batch_lbas_;
   std::vector<std::uint64_t> gaps_;
   std::uint64_t flushed_lba_ = 0;
   bool summarized_ = false;
   bool damaged_ = false;
 };
+
+template <class Visit>
+void SegmentScan::for_each(Visit visit) const {
+  if (!borrowed_) return visit(std::span<const PageRecord>(records_));
+  constexpr std::size_t kBlock = 64;
+  std::array<PageRecord, kBlock> block;
+  std::size_t used = 0;
+  const std::uint32_t count = borrowed_->summary().record_count;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    block[used] = borrowed_->record(i);
+    if (inside(block[used])) ++used;
+    if (used == kBlock || i + 1 == count) {
+      visit(std::span<const PageRecord>(block).first(used));
+      used = 0;
+    }
+  }
+}
 
 }  // namespace furrow
