@@ -114,6 +114,7 @@ class PageLog final : public StreamOwner {
   bool may_open_zone(bool relocation) override;
   bool may_write_user() override;
   void on_zone_opened() override;
+  void on_write(std::uint64_t bytes) override { stats_.device_bytes_written += bytes; }
 
  private:
   friend class Collector;

@@ -161,9 +161,6 @@ void PageLog::zones_changed() {
     group_tombstones_ += pool_.tables[i].group_tombstones;
   }
   stats_.table_bytes = bytes;
-  stats_.device_bytes_written =
-      stream_->stats().bytes_written +
-      (collection_stream_ ? collection_stream_->stats().bytes_written : 0);
 }
 
 void PageLog::kick() {

@@ -145,6 +145,7 @@ void Scanner::end_newest(const FoundZone& zone, std::vector<SegmentScan>& scans)
   Stream::Resume resume;
   resume.zone = zone.info.zone;
   resume.next_lba = zone.info.written_lbas;
+  resume.flush_noted = records.empty() || records.back().lba < flushed_lba;
   if (!tail.summarized()) {
     resume.segment_batches = tail.batch_lbas();
     resume.segment_records = tail.take_records();

@@ -81,6 +81,7 @@ void Stream::resume(Resume&& zone) {
   open.records = std::move(zone.segment_records);
   open.batches = std::move(zone.segment_batches);
   open.header_written = true;
+  flush_asked_ = !zone.flush_noted;  // recovery's flush is not noted yet
   for (const PageRecord& record : open.records) {
     open.groups |= record.group != 0;
     open.expiries |= record.expires_s != 0;
@@ -331,8 +332,7 @@ void Stream::submit_batch(Batch& batch, std::uint64_t lbas) {
   zone_->next_lba += lbas;
   batch.end_lba = zone_->next_lba;
   ++in_flight_;
-  stats_.bytes_written += lbas * pool_.geometry.lba_bytes;
-  ++(batch.summary ? stats_.summaries : stats_.batches);
+  owner_.on_write(lbas * pool_.geometry.lba_bytes);
   pool_.queue.submit(batch.io);
 }
 

@@ -77,12 +77,8 @@ class StreamOwner {
   virtual bool may_open_zone(bool relocation) = 0;
   // May user appends go to the open zone, or is what is left of it kept for relocation?
   virtual bool may_write_user() = 0;
-  virtual void on_zone_opened() = 0;  // quota use has changed
-};
-
-struct StreamStats {
-  std::uint64_t bytes_written = 0;  // device bytes, all included
-  std::uint64_t batches = 0, summaries = 0;
+  virtual void on_zone_opened() = 0;               // quota use has changed
+  virtual void on_write(std::uint64_t bytes) = 0;  // is given to the device, all included
 };
 
 class Stream {
@@ -91,6 +87,7 @@ class Stream {
   struct Resume {
     ZoneId zone;
     std::uint64_t next_lba = 0;               // zone-relative, where to write
+    bool flush_noted = false;                 // the medium says that all of it is durable
     std::vector<PageRecord> segment_records;  // of the segment that next_lba lies in
     std::vector<std::uint32_t> segment_batches;
   };
@@ -125,7 +122,6 @@ class Stream {
   std::uint64_t written_lba(ZoneId zone) const {
     return zone_ && zone_->id == zone ? zone_->written_lba : ~std::uint64_t{0};
   }
-  const StreamStats& stats() const { return stats_; }
 
  private:
   static constexpr unsigned kBatchesMax = 8;               // in flight
@@ -213,7 +209,6 @@ class Stream {
   bool issuing_ = false;
   bool flush_asked_ = false, noted_ = false;  // by close()
   Io finish_io_;
-  StreamStats stats_;
 };
 
 }  // namespace furrow

@@ -84,6 +84,21 @@ TEST_F(DamageTest, ADamagedPageOfAClosedPoolTakesNothingElse) {
   EXPECT_TRUE(rig_->get(20).ok());
 }
 
+// So does the close of a pool that was recovered and not written to since.
+TEST_F(DamageTest, ACloseAfterARecoveryIsNotedToo) {
+  for (std::uint64_t i = 0; i < 10; ++i) ASSERT_TRUE(rig_->put(i, 1, 9000).ok());
+  const std::string killed = read_file();
+  close_device();
+  std::ofstream(path(), std::ios::binary | std::ios::trunc) << killed;
+  ASSERT_NO_FATAL_FAILURE(open_again());
+  close_device();
+  flip(offset_of(content(4, 1, 9000)) + 5000);
+  ASSERT_NO_FATAL_FAILURE(open_again());
+  for (std::uint64_t i = 0; i < 10; ++i) {
+    EXPECT_EQ(rig_->get(i).status().code(), i == 4 ? Code::corrupt : Code::ok) << i;
+  }
+}
+
 TEST_F(DamageTest, DamageBehindTheFlushPointIsCorruptAndTakesNothingElse) {
   // More than one zone, so that the first is sealed and flushed.
   for (std::uint64_t i = 0; i < 200; ++i) ASSERT_TRUE(rig_->put(i, 1, 60000).ok());
