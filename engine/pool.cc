@@ -66,9 +66,7 @@ bool value_fits(const Geometry& geometry, std::uint64_t segment_lbas, std::uint3
 
 }  // namespace
 
-Status Pool::format(ZonedDevice& device, std::string_view name, Executor& executor) {
-  if (!valid_name(name)) return {Code::invalid_argument, Origin::engine, kNameHint};
-  const Geometry& geometry = device.geometry();
+Status Pool::suits(const Geometry& geometry) {
   if (geometry.zone_count < kMetadataZones + kVolumeZonesMin) {
     return {Code::invalid_argument, Origin::engine,
             "too few zones: a pool needs two metadata zones and three for a volume"};
@@ -77,6 +75,13 @@ Status Pool::format(ZonedDevice& device, std::string_view name, Executor& execut
     return {Code::too_many_zones, Origin::engine,
             "a pool needs two open and active zones (MOR and MAR at least 2)"};
   }
+  return {};
+}
+
+Status Pool::format(ZonedDevice& device, std::string_view name, Executor& executor) {
+  if (!valid_name(name)) return {Code::invalid_argument, Origin::engine, kNameHint};
+  const Geometry& geometry = device.geometry();
+  if (const Status status = suits(geometry); !status.ok()) return status;
   Result<std::vector<ZoneInfo>> report = device.report();
   if (!report.ok()) return report.status();
   Result<std::unique_ptr<IoQueue>> queue = device.create_queue(kHomeQueueDepth);

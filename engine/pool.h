@@ -102,6 +102,9 @@ class Pool {
   // just ends loses nothing either: the next open recovers.)
   virtual bool quiesce() = 0;
 
+  // Can a device of this shape hold a pool? invalid_argument, too_many_zones: no.
+  static Status suits(const Geometry& geometry);
+
   // Writes a new, empty pool. in_use / foreign as of the device; invalid_argument: too few zones
   // (a pool needs two metadata zones and three for a volume).
   static Status format(ZonedDevice& device, std::string_view name, Executor& executor);

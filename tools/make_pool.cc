@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "tools/command_line.h"
+#include "zone/device_uri.h"
 
 namespace furrow::tools {
 
@@ -25,19 +26,48 @@ Result<bool> is_empty(ZonedDevice& device) {
                              [](const ZoneInfo& zone) { return zone.state == ZoneState::empty; });
 }
 
-// The device at the URI, made when nothing is there.
-Result<std::unique_ptr<ZonedDevice>> device_of(const PoolRecipe& recipe) {
-  auto device = open_device(recipe.uri, Access::exclusive);
-  const bool missing = !device && device.status().code() == Code::not_found;
-  const bool replace = !device && device.status().code() == Code::foreign;
-  if (!missing && !replace) return device;
-  if (recipe.shape.size_bytes == 0) {
+// A device that could not hold a pool is not made.
+Result<std::unique_ptr<ZonedDevice>> make_device(const std::string& uri, const DeviceShape& shape) {
+  if (shape.size_bytes == 0) {
     return Status(Code::invalid_argument, Origin::tool,
                   "there is no device yet; say how large to make it with --size");
   }
-  const Status made = create_device(recipe.uri, recipe.shape);
-  if (!made.ok()) return made;
-  return open_device(recipe.uri, Access::exclusive);
+  const Result<Geometry> geometry = geometry_of(shape);
+  if (!geometry) return geometry.status();
+  Status status = Pool::suits(*geometry);
+  if (status.ok()) status = create_device(uri, shape);
+  if (!status.ok()) return status;
+  return open_device(uri, Access::exclusive);
+}
+
+struct FoundDevice {
+  std::unique_ptr<ZonedDevice> device;
+  bool empty = false;  // or made just now
+};
+
+// The device at the URI, made when nothing is there, and anew, as it is asked for, when what is
+// there is empty or (`overwrite`) may be lost.
+Result<FoundDevice> device_of(const PoolRecipe& recipe, bool overwrite) {
+  auto device = open_device(recipe.uri, Access::exclusive);
+  if (!device) {
+    const Code code = device.status().code();
+    if (code != Code::not_found && code != Code::foreign) return device.status();
+    device = make_device(recipe.uri, recipe.shape);
+    if (!device) return device.status();
+    return FoundDevice{std::move(*device), true};
+  }
+  const Result<bool> empty = is_empty(**device);
+  if (!empty) return empty.status();
+  const bool emulated = recipe.uri.starts_with("emu:");
+  if (emulated && recipe.shape.size_bytes != 0 && (*empty || overwrite)) {
+    device->reset();
+    DeviceShape shape = recipe.shape;
+    shape.force = true;
+    device = make_device(recipe.uri, shape);
+    if (!device) return device.status();
+    return FoundDevice{std::move(*device), true};
+  }
+  return FoundDevice{std::move(*device), *empty};
 }
 
 Result<OpenPool> format_on(std::unique_ptr<ZonedDevice> device, const PoolRecipe& recipe,
@@ -82,24 +112,20 @@ Result<OpenPool> open_pool(const std::string& uri, EventLoop& home, Opening open
 }
 
 Result<OpenPool> create_pool(const PoolRecipe& recipe, EventLoop& home) {
-  auto device = device_of(recipe);
-  if (!device) return device.status();
-  const Result<bool> empty = is_empty(**device);
-  if (!empty) return empty.status();
-  if (!*empty && !recipe.shape.force) {
+  auto found = device_of(recipe, recipe.shape.force);
+  if (!found) return found.status();
+  if (!found->empty && !recipe.shape.force) {
     return Status(Code::exists, Origin::tool,
                   "the device has data; --force makes a new pool and loses it");
   }
-  return format_on(std::move(*device), recipe, home);
+  return format_on(std::move(found->device), recipe, home);
 }
 
 Result<OpenPool> open_or_create_pool(const PoolRecipe& recipe, EventLoop& home) {
-  auto device = device_of(recipe);
-  if (!device) return device.status();
-  const Result<bool> empty = is_empty(**device);
-  if (!empty) return empty.status();
-  if (*empty) return format_on(std::move(*device), recipe, home);
-  return open_on(std::move(*device), home, false);
+  auto found = device_of(recipe, false);
+  if (!found) return found.status();
+  if (found->empty) return format_on(std::move(found->device), recipe, home);
+  return open_on(std::move(found->device), home, false);
 }
 
 }  // namespace furrow::tools

@@ -81,9 +81,16 @@ Status Server::open_pool_and_volume() {
                                 : open_pool(options_.pool.uri, home_, Opening::use);
   if (!opened) return opened.status();
   open_ = std::move(*opened);
+  if (!options_.create) return {};
   // A server that was killed between making the pool and its volume makes the volume next time.
-  if (!options_.create || !open_->stores().empty()) return {};
-  return open_->create_volume(options_.volume).status();
+  if (open_->stores().empty()) return open_->create_volume(options_.volume).status();
+  const PageStore* const volume = open_->find(options_.volume.name);
+  if (volume != nullptr && volume->info().options.mode != options_.volume.mode) {
+    return {
+        Code::exists, Origin::tool,
+        "the volume is there already, in the other mode: leave --create out, or give its --mode"};
+  }
+  return {};
 }
 
 int Server::start_admin() {

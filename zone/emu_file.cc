@@ -28,7 +28,10 @@ Status fail(Code code, const char* hint, int error = 0) {
 Status open_error(int error) {
   switch (error) {
     case ENOENT:
-      return fail(Code::not_found, "no such file; make it with `pool create`", error);
+      return fail(Code::not_found,
+                  "no such file or directory; make the device with `furrowctl pool create`, and "
+                  "its directory first",
+                  error);
     case EACCES:
     case EPERM:
     case EROFS:
