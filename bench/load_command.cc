@@ -130,7 +130,8 @@ int take_options(LoadOptions& options) {
 
 Json load_report(const LoadOptions& options, const LoadRun& run) {
   const LoadResult& result = run.result();
-  const double pages = static_cast<double>(result.gets + result.puts);
+  // What was moved: a miss moves nothing.
+  const double pages = static_cast<double>(result.gets - result.misses + result.puts);
   const double per_s = ratio(pages, run.seconds());
   Json json{
       {"page_bytes", options.page_bytes},
@@ -159,6 +160,10 @@ int finish(const LoadRun& run, const Json& json) {
     const Status written =
         (result.get.count() != 0 ? result.get : result.put).write(FLAGS_histogram);
     if (!written.ok()) return report(FLAGS_histogram, written);
+  }
+  if (result.misses != 0) {
+    fmt::print(stderr, "furrow-bench: {} of {} gets found no page and count for nothing\n",
+               result.misses, result.gets);
   }
   if (result.failed != 0) {
     return report(fmt::format("{} operations failed", result.failed), result.failure);

@@ -5,7 +5,8 @@
 
 #include "engine/embedded_pool.h"
 
-int main(int, char** argv) {
+int main(int argc, char** argv) {
+  if (argc != 2) return std::puts("usage: example DEVICE-URI"), 2;
   furrow::EmbeddedPool::CreateOptions make;
   make.size_bytes = 256 << 20;
   make.volume.name = "pages";
@@ -19,4 +20,5 @@ int main(int, char** argv) {
   const auto page = pages->get(furrow::Key::from("note"));
   if (!page) return std::puts(page.status().describe().c_str()), 1;
   std::fwrite(page->data(), 1, page->size(), stdout);
+  std::puts("");
 }
