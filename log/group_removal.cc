@@ -58,11 +58,13 @@ void GroupRemoval::gather() {
 void GroupRemoval::read_next() {
   while (next_ != batches_.size()) {
     const Batch& batch = batches_[next_];
-    if (log_.pool_.allocator.zone(batch.zone).generation == batch.generation) {
+    const ZoneAllocator::Zone& zone = log_.pool_.allocator.zone(batch.zone);
+    if (zone.generation == batch.generation && zone.use != ZoneUse::resetting) {
+      epoch_side_ = log_.epoch_.enter();  // no reset until it has been read
       read_.page_lba = batch.page_lba;
       return log_.headers_.read(read_);
     }
-    ++next_;  // reset meanwhile: its pages were moved (and found there) or evicted
+    ++next_;  // its pages were moved (and found there) or evicted
   }
   if (!op_.flushed || !status_.ok()) return finish(status_);
   log_.pool_.flusher.request(flush_);
@@ -70,6 +72,7 @@ void GroupRemoval::read_next() {
 
 void GroupRemoval::header_read(const Result<BatchView>& view) {
   const Batch& batch = batches_[next_];
+  log_.epoch_.leave(epoch_side_);
   if (!view.ok() && status_.ok()) status_ = view.status();
   for (std::uint32_t i = 0; view.ok() && i < view->header().record_count; ++i) {
     const PageRecord record = view->record(i);

@@ -49,6 +49,7 @@ class GroupRemoval {
   Flush flush_;
   std::vector<Batch> batches_;
   std::size_t next_ = 0;
+  unsigned epoch_side_ = 0;  // while a header is being read
   Status status_;
 };
 

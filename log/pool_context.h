@@ -69,6 +69,7 @@ struct ZoneDirectory {
   // The batch header that describes the page at `lba`: the last one before it.
   std::uint32_t batch_of(std::uint32_t lba) const;
   void add_group(std::uint64_t group, std::uint32_t lba);
+  void truncate(std::uint32_t lba);  // what was to lie at or behind it was not written
   std::uint64_t bytes() const {
     return batch_lbas.capacity() * sizeof(std::uint32_t) + groups.capacity() * sizeof(GroupRun);
   }

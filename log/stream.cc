@@ -473,6 +473,7 @@ void Stream::zone_failed(Status status) {
 // it is drained like any sealed one, and its reset tells whether it can be used again.
 void Stream::abandon_zone() {
   pool_.allocator.set_use(zone_->id, ZoneUse::sealed);
+  pool_.tables[zone_->id.value].truncate(static_cast<std::uint32_t>(zone_->written_lba));
   zone_.reset();
   previous_flushed_ = false;
   failure_ = Status();

@@ -331,6 +331,45 @@ TEST(UnreadableTest, ABatchHeaderInTheNewestZone) {
   for (std::uint64_t i = 0; i < 20; ++i) EXPECT_TRUE(rig.get(i).ok()) << i;
 }
 
+// A write that fails sends the zone's unwritten pages to another zone, and nobody looks for them,
+// or for their batch headers, where they were to be.
+TEST(FailedZoneTest, AGroupThatWentOnElsewhereIsDeletedWhole) {
+  Rig rig("");
+  auto inner = furrow::open_device("mem:16MiB?zone_size=1MiB", Access::exclusive);
+  ASSERT_TRUE(inner.ok());
+  auto fault = std::make_unique<FaultDevice>(std::move(*inner), FaultOptions());
+  FaultDevice& device = *fault;
+  rig.device = std::move(fault);
+  VolumeOptions options;
+  options.name = "pages";
+  options.mode = VolumeMode::store;
+  options.value_bytes_max = 64 << 10;
+  ASSERT_NO_FATAL_FAILURE(rig.make(options));
+  device.fail_writes(Lba{2 * 256 + 150}, 1);
+  std::vector<PageOp> puts(80);
+  std::vector<std::vector<std::byte>> pages;
+  for (std::uint64_t i = 0; i < puts.size(); ++i) {
+    pages.push_back(content(i, 1, 9000));
+    puts[i].kind = PageOp::Kind::put;
+    puts[i].key = key_of(i);
+    puts[i].group = 7;
+    puts[i].data = pages.back().data();
+    puts[i].length = 9000;
+    rig.submit(puts[i]);
+    rig.loop.run_once();
+  }
+  rig.wait();
+  for (const PageOp& put : puts) ASSERT_TRUE(put.status.ok()) << put.status.describe();
+  EXPECT_EQ(rig.store->usage().zones, 2u);
+  PageOp removal;
+  removal.kind = PageOp::Kind::remove_group;
+  removal.group = 7;
+  EXPECT_TRUE(rig.run(removal).ok()) << removal.status.describe();
+  EXPECT_EQ(rig.store->usage().pages, 0u);
+  ASSERT_NO_FATAL_FAILURE(rig.reopen());
+  EXPECT_EQ(rig.store->usage().pages, 0u);
+}
+
 TEST(FormatTest, TooSmallADeviceIsRefused) {
   auto device = open_device("mem:4MiB?zone_size=1MiB", Access::exclusive);
   ASSERT_TRUE(device.ok());
