@@ -60,7 +60,8 @@ Status status_of(const nvme::Cqe& cqe) {
     case nvme::sc::kKeyExists:
       return failed(Code::exists, "the key is there already");
     case nvme::sc::kCapacityExceeded:
-      return failed(Code::no_space, "the volume is full");
+      return failed(Code::no_space,
+                    "no room: the volume is full, or the file system that its device is a file of");
     case nvme::sc::kInvalidValueSize:
       return failed(Code::invalid_argument, "the target does not take values of this size");
     case nvme::sc::kInvalidKeySize:
