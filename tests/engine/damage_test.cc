@@ -280,20 +280,27 @@ TEST_F(DamageTest, ASecondOpenerIsRefused) {
   EXPECT_EQ(second.status().code(), Code::in_use) << second.status().describe();
 }
 
-// Zones that are gone at an open are taken off a quota of "all": the cache goes on, smaller.
-TEST(LostZonesTest, ACacheOfEverythingGoesOnSmaller) {
-  Rig rig("");
+// A pool of 16 zones of 1 MiB on a device that can fail.
+void make_on_fault_device(Rig& rig, VolumeMode mode, FaultDevice*& device) {
   auto inner = furrow::open_device("mem:16MiB?zone_size=1MiB", Access::exclusive);
   ASSERT_TRUE(inner.ok());
   auto fault = std::make_unique<FaultDevice>(std::move(*inner), FaultOptions());
-  FaultDevice& device = *fault;
+  device = fault.get();
   rig.device = std::move(fault);
   VolumeOptions options;
   options.name = "pages";
+  options.mode = mode;
   options.value_bytes_max = 64 << 10;
   ASSERT_NO_FATAL_FAILURE(rig.make(options));
+}
+
+// Zones that are gone at an open are taken off a quota of "all": the cache goes on, smaller.
+TEST(LostZonesTest, ACacheOfEverythingGoesOnSmaller) {
+  Rig rig("");
+  FaultDevice* device = nullptr;
+  ASSERT_NO_FATAL_FAILURE(make_on_fault_device(rig, VolumeMode::cache, device));
   rig.close();
-  for (const std::uint32_t zone : {5u, 6u, 7u}) device.degrade(ZoneId{zone}, ZoneState::offline);
+  for (const std::uint32_t zone : {5u, 6u, 7u}) device->degrade(ZoneId{zone}, ZoneState::offline);
   ASSERT_NO_FATAL_FAILURE(rig.open());
   const auto found = rig.pool->check(false);
   ASSERT_TRUE(found.ok());
@@ -310,20 +317,12 @@ TEST(LostZonesTest, ACacheOfEverythingGoesOnSmaller) {
 // An LBA that cannot be read is no torn write: what lies behind it stays.
 TEST(UnreadableTest, ABatchHeaderInTheNewestZone) {
   Rig rig("");
-  auto inner = furrow::open_device("mem:16MiB?zone_size=1MiB", Access::exclusive);
-  ASSERT_TRUE(inner.ok());
-  auto fault = std::make_unique<FaultDevice>(std::move(*inner), FaultOptions());
-  FaultDevice& device = *fault;
-  rig.device = std::move(fault);
-  VolumeOptions options;
-  options.name = "pages";
-  options.mode = VolumeMode::store;
-  options.value_bytes_max = 64 << 10;
-  ASSERT_NO_FATAL_FAILURE(rig.make(options));
+  FaultDevice* device = nullptr;
+  ASSERT_NO_FATAL_FAILURE(make_on_fault_device(rig, VolumeMode::store, device));
   for (std::uint64_t i = 0; i < 20; ++i) ASSERT_TRUE(rig.put(i, 1, 9000).ok());
   rig.close();
   // The first data zone is the third: its header, then a batch of four LBAs for each page.
-  device.fail_reads(Lba{2 * 256 + 1 + 4 * 7}, 1);
+  device->fail_reads(Lba{2 * 256 + 1 + 4 * 7}, 1);
   ASSERT_NO_FATAL_FAILURE(rig.open());
   for (std::uint64_t i = 0; i < 20; ++i) EXPECT_EQ(rig.get(i).ok(), i != 7) << i;
   ASSERT_TRUE(rig.put(7, 2, 9000).ok());
@@ -335,17 +334,9 @@ TEST(UnreadableTest, ABatchHeaderInTheNewestZone) {
 // or for their batch headers, where they were to be.
 TEST(FailedZoneTest, AGroupThatWentOnElsewhereIsDeletedWhole) {
   Rig rig("");
-  auto inner = furrow::open_device("mem:16MiB?zone_size=1MiB", Access::exclusive);
-  ASSERT_TRUE(inner.ok());
-  auto fault = std::make_unique<FaultDevice>(std::move(*inner), FaultOptions());
-  FaultDevice& device = *fault;
-  rig.device = std::move(fault);
-  VolumeOptions options;
-  options.name = "pages";
-  options.mode = VolumeMode::store;
-  options.value_bytes_max = 64 << 10;
-  ASSERT_NO_FATAL_FAILURE(rig.make(options));
-  device.fail_writes(Lba{2 * 256 + 150}, 1);
+  FaultDevice* device = nullptr;
+  ASSERT_NO_FATAL_FAILURE(make_on_fault_device(rig, VolumeMode::store, device));
+  device->fail_writes(Lba{2 * 256 + 150}, 1);
   std::vector<PageOp> puts(80);
   std::vector<std::vector<std::byte>> pages;
   for (std::uint64_t i = 0; i < puts.size(); ++i) {
