@@ -246,6 +246,10 @@ Status MetadataRing::release_active() {
 
 Status MetadataRing::write_section(ZoneId zone, std::uint64_t at_lba, const PoolState& state,
                                    const JournalRecord& record) {
+  if (next_number_ <= superblock_.checkpoint) {  // only what was made so can have come to the end
+    return Status(Code::corrupt, Origin::log,
+                  "the metadata's numbers are used up; open the pool read-only and copy it");
+  }
   Superblock superblock = superblock_;
   superblock.checkpoint = next_number_++;
   const JournalEntry first{superblock_.pool,       superblock.checkpoint, 0,
