@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cerrno>
 
 #include "tests/engine/rig.h"
 
@@ -12,7 +13,7 @@ namespace {
 std::atomic<std::uint64_t> allocations{0};
 }
 
-// operator new comes down to malloc, and AlignedBuffer to aligned_alloc.
+// operator new comes down to malloc, and AlignedBuffer to posix_memalign.
 extern "C" {
 void* __libc_malloc(std::size_t bytes);
 void* __libc_memalign(std::size_t alignment, std::size_t bytes);
@@ -23,6 +24,11 @@ void* malloc(std::size_t bytes) {
 void* aligned_alloc(std::size_t alignment, std::size_t bytes) {
   allocations.fetch_add(1, std::memory_order_relaxed);
   return __libc_memalign(alignment, bytes);
+}
+int posix_memalign(void** memory, std::size_t alignment, std::size_t bytes) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  *memory = __libc_memalign(alignment, bytes);
+  return *memory == nullptr ? ENOMEM : 0;
 }
 }
 
