@@ -78,15 +78,35 @@ void Collector::turn() {
   }
 }
 
-void Collector::start() {
-  if (stopping_ || !wanted()) return;
+std::optional<ZoneId> Collector::choose() const {
+  const std::uint64_t volume = log_.options_.volume;
+  if (!log_.options_.cache) {
+    // What needs no copies comes first: there may be no room for any.
+    for (std::uint32_t i = 0; i < pool_.geometry.zone_count; ++i) {
+      const ZoneAllocator::Zone& zone = pool_.allocator.zones()[i];
+      const ZoneDirectory& table = pool_.tables[i];
+      if (zone.owner == volume && zone.use == ZoneUse::sealed && zone.live_lbas == 0 &&
+          table.tombstones + table.group_tombstones == 0) {
+        return ZoneId{i};
+      }
+    }
+  }
   const bool in_turn = log_.options_.cache || log_.many_tombstones();
   const auto policy = in_turn ? VictimPolicy::fifo : VictimPolicy::greedy;
-  const std::optional<ZoneId> victim =
-      pool_.allocator.victim(log_.options_.volume, policy, pool_.next_sequence);
-  const bool gain = victim && (in_turn || pool_.allocator.zone(*victim).live_lbas * 100 <=
-                                              pool_.geometry.zone_capacity_lbas * 99);
-  if (!gain) {  // open zones are all there is (the next one sealed kicks), or zones have gone bad
+  const auto victim = pool_.allocator.victim(volume, policy, pool_.next_sequence);
+  if (!victim) return victim;
+  const std::uint64_t live = pool_.allocator.zone(*victim).live_lbas;
+  if (!in_turn && live * 100 > pool_.geometry.zone_capacity_lbas * 99) return std::nullopt;
+  // Batch headers: at worst one an LBA of pages; tombstones: some twenty to an LBA.
+  const std::uint64_t needed = live * 2 + pool_.tables[victim->value].tombstones / 16 + 4;
+  if (!log_.options_.cache && needed > log_.relocation_room()) return std::nullopt;
+  return victim;
+}
+
+void Collector::start() {
+  if (stopping_ || !wanted()) return;
+  const std::optional<ZoneId> victim = choose();
+  if (!victim) {  // open zones are all there is (the next one sealed kicks), or zones have gone bad
     return log_.fail_waiting({Code::no_space, Origin::log,
                               "no zone of the volume can be freed; zones may have gone bad: see "
                               "`furrowctl zone report`"});
@@ -241,7 +261,7 @@ void Collector::locked(Lane& lane) {
     lane.write.record = lane.record;
     lane.write.data = nullptr;
     lane.write.capacity = 0;
-    return log_.stream(Append::Priority::relocation).append(lane.write);
+    return log_.relocation_stream().append(lane.write);
   }
   // While this waited for the lock the key may have been overwritten or deleted. A copy of the old
   // version now would lie behind the new one, and outlive it in a cache.
@@ -269,7 +289,7 @@ void Collector::page_read(Lane& lane) {
   lane.write.record = record;  // with its sequence: relocation does not make it newer
   lane.write.data = lane.page.data();
   lane.write.capacity = static_cast<std::uint32_t>(lane.page.size());
-  log_.stream(Append::Priority::relocation).append(lane.write);
+  log_.relocation_stream().append(lane.write);
 }
 
 // The page's group was deleted while its copy was on its way, and the copy may lie behind the
@@ -282,7 +302,7 @@ void Collector::bury(Lane& lane) {
   lane.write.record = tombstone;
   lane.write.data = nullptr;
   lane.write.capacity = 0;
-  log_.stream(Append::Priority::relocation).append(lane.write);
+  log_.relocation_stream().append(lane.write);
 }
 
 void Collector::moved(Lane& lane) {

@@ -78,6 +78,7 @@ class Collector {
   };
 
   bool wanted() const;
+  std::optional<ZoneId> choose() const;
   void start();
   void post_turn();
   void turn();

@@ -148,10 +148,9 @@ class PageLog final : public StreamOwner {
   std::uint64_t unpublish_some(std::uint64_t from,
                                const std::function<bool(const IndexEntry&)>& goes);
   Status admit(std::uint32_t length, const IndexEntry* replaced, bool pinned) const;
-  Stream& stream(Append::Priority priority) {
-    return priority == Append::Priority::relocation && collection_stream_ ? *collection_stream_
-                                                                          : *stream_;
-  }
+  Stream& relocation_stream();
+  // LBAs for the copies of a zone's pages; ~0: whatever one zone may hold.
+  std::uint64_t relocation_room() const;
   // Zone-relative: what lies behind is still on its way to the medium.
   std::uint64_t written_lba(ZoneId zone) const;
   // Is the group of this record being deleted right now?

@@ -137,6 +137,22 @@ bool PageLog::may_open_zone(bool relocation) {
   return held + (relocation ? 0 : 1) < pool_.allocator.quota(options_.volume);
 }
 
+// A zone that collection wrote to when the power was cut cannot be gone on with. With no zone left
+// to take instead, what the user's zone has left must do.
+Stream& PageLog::relocation_stream() {
+  if (!collection_stream_) return *stream_;
+  const bool can_open =
+      pool_.allocator.held(options_.volume) < pool_.allocator.quota(options_.volume);
+  return can_open || collection_stream_->room_lbas() != 0 ? *collection_stream_ : *stream_;
+}
+
+std::uint64_t PageLog::relocation_room() const {
+  constexpr std::uint64_t kAZone = ~std::uint64_t{0};
+  if (pool_.allocator.held(options_.volume) < pool_.allocator.quota(options_.volume)) return kAZone;
+  if (!collection_stream_) return stream_->room_lbas() != 0 ? kAZone : 0;
+  return collection_stream_->room_lbas() != 0 ? kAZone : stream_->room_lbas();
+}
+
 // Not while relocation has had to open that last zone: it needs what is left of it.
 bool PageLog::may_write_user() {
   if (collection_stream_) return true;

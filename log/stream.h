@@ -118,6 +118,10 @@ class Stream {
     return (!zone_ && !(queue_.empty() && relocations_.empty())) ||
            (!queue_.empty() && !owner_.may_write_user());
   }
+  // What is left of the zone that it writes to; 0: there is none.
+  std::uint64_t room_lbas() const {
+    return zone_ && failure_.ok() ? pool_.geometry.zone_capacity_lbas - zone_->next_lba : 0;
+  }
   // Zone-relative, of a zone that this stream writes to; of any other: ~0.
   std::uint64_t written_lba(ZoneId zone) const {
     return zone_ && zone_->id == zone ? zone_->written_lba : ~std::uint64_t{0};
