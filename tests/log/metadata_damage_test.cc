@@ -233,6 +233,31 @@ TEST_F(MetadataDamageTest, RepairIsComplete) {
   }
 }
 
+// A checkpoint with the highest number that there is: readable, and nothing can come after it.
+TEST_F(MetadataDamageTest, NumbersUsedUp) {
+  make(30);
+  Superblock superblock = MetadataRing::open(*device_, true)->superblock();
+  const PoolState state = MetadataRing::open(*device_, true)->state();
+  superblock.checkpoint = ~std::uint64_t{0};
+  const std::size_t checkpoint_lbas = (checkpoint_bytes(state) + kRingLbaBytes - 1) / kRingLbaBytes;
+  AlignedBuffer section((checkpoint_lbas + 2) * kRingLbaBytes);
+  encode(superblock, section.span().first(kRingLbaBytes));
+  encode(Checkpoint{superblock.pool, superblock.checkpoint, state},
+         section.span().subspan(kRingLbaBytes, checkpoint_lbas * kRingLbaBytes));
+  JournalEntry first{superblock.pool, superblock.checkpoint, 0, 1, 0, {}};
+  first.record.kind = JournalRecord::Kind::formatted;
+  encode(first, section.span().last(kRingLbaBytes));
+  for (std::uint32_t zone = 0; zone < 2; ++zone) {
+    rewrite_zone(*device_, ZoneId{zone}, section.span(), checkpoint_lbas + 2, false);
+  }
+  Result<MetadataRing> ring = MetadataRing::open(*device_, false);
+  ASSERT_TRUE(ring.ok()) << ring.status().describe();
+  EXPECT_EQ(ring->state(), state);
+  Status status;
+  for (int i = 0; i < 60 && status.ok(); ++i) status = ring->append(changes_.next(ring->state()));
+  EXPECT_EQ(status.code(), Code::corrupt) << status.describe();
+}
+
 TEST_F(MetadataDamageTest, UnreadableLbas) {
   for (std::uint64_t lba = 0; lba < 3; ++lba) {
     for (std::uint32_t zone = 0; zone < 2; ++zone) {
