@@ -15,6 +15,15 @@ bool is_zero(std::span<const std::byte> bytes) {
   return std::ranges::all_of(bytes, [](std::byte byte) { return byte == std::byte{0}; });
 }
 
+// Superblocks of one pool agree on all that a roll leaves as it is.
+Status check_agree(const Superblock& a, const Superblock& b) {
+  Superblock same = a;
+  same.checkpoint = b.checkpoint;
+  same.features = b.features;
+  if (same == b) return {};
+  return Status(Code::corrupt, Origin::log, "the pool's superblocks contradict each other");
+}
+
 // Everything that was found in the ring's zones, and how it hangs together.
 class RingScan {
  public:
@@ -55,7 +64,7 @@ class RingScan {
   std::vector<ZoneInfo> zones_;
   std::map<std::uint32_t, Superblock> superblocks_;  // by zone
   bool saw_magic_ = false;
-  Status unsupported_;
+  Status refused_;
   std::map<std::uint64_t, FoundCheckpoint> checkpoints_;
   std::map<std::uint64_t, Journal> journals_;
   RingContents contents_;
@@ -68,9 +77,11 @@ Status RingScan::look_at_superblock(ZoneId zone, std::span<const std::byte> byte
   if (superblock.status().code() == Code::unsupported) return superblock.status();
   if (!superblock.ok() || superblock->metadata_zones <= zone.value) return {};
   const auto [found, is_first] = superblocks_.try_emplace(zone.value, *superblock);
+  if (is_first || superblock->pool != found->second.pool) return {};
   // A later one in the same zone is a repair, and newer.
-  if (!is_first && superblock->checkpoint > found->second.checkpoint) found->second = *superblock;
-  return {};
+  const Status status = check_agree(found->second, *superblock);
+  if (superblock->checkpoint > found->second.checkpoint) found->second = *superblock;
+  return status;
 }
 
 // Superblocks are in the zones' first LBAs. When none is readable, a repair may have left one
@@ -122,12 +133,8 @@ Status RingScan::check_pool() const {
       return Status(Code::corrupt, Origin::log,
                     "the device is smaller, or cut in other zones, than when the pool was made");
     }
-    Superblock same = superblocks_.begin()->second;
-    same.checkpoint = pool.checkpoint;
-    same.features = pool.features;
-    if (same != pool) {
-      return Status(Code::corrupt, Origin::log, "the pool's superblocks contradict each other");
-    }
+    const Status status = check_agree(superblocks_.begin()->second, pool);
+    if (!status.ok()) return status;
   }
   return {};
 }
@@ -143,7 +150,7 @@ Status RingScan::scan_zone(const ZoneInfo& info) {
   for (std::uint64_t at = 0; at < reader.written_lbas();) {
     if (reader.is_unused_from(at)) break;
     const std::uint64_t lbas = visit(reader, info.zone, at);
-    if (!unsupported_.ok()) return unsupported_;
+    if (!refused_.ok()) return refused_;
     if (lbas == 0) bad_lbas.push_back(at);
     at += std::max<std::uint64_t>(lbas, 1);
   }
@@ -158,14 +165,14 @@ std::uint64_t RingScan::visit(ZoneReader& reader, ZoneId zone, std::uint64_t at)
   std::span<const std::byte> bytes = reader.lba(at);
   if (has_magic(bytes, Magic::superblock)) {
     const Result<Superblock> superblock = decode_superblock(bytes);
-    if (superblock.status().code() == Code::unsupported) unsupported_ = superblock.status();
+    if (superblock.status().code() == Code::unsupported) refused_ = superblock.status();
     if (!superblock.ok() || superblock->pool != pool) return 0;
-    unsupported_ = look_at_superblock(zone, bytes);
+    refused_ = look_at_superblock(zone, bytes);
     return 1;
   }
   if (has_magic(bytes, Magic::journal)) {
     const Result<JournalEntry> entry = decode_journal(bytes, pool);
-    if (entry.status().code() == Code::unsupported) unsupported_ = entry.status();
+    if (entry.status().code() == Code::unsupported) refused_ = entry.status();
     if (!entry.ok()) return 0;
     journals_[entry->checkpoint].try_emplace(entry->index, FoundEntry{{zone, at + 1}, *entry});
     return 1;
@@ -176,7 +183,7 @@ std::uint64_t RingScan::visit(ZoneReader& reader, ZoneId zone, std::uint64_t at)
     return 0;
   }
   const Result<Checkpoint> checkpoint = decode_checkpoint(reader.lbas(at, claimed), pool);
-  if (checkpoint.status().code() == Code::unsupported) unsupported_ = checkpoint.status();
+  if (checkpoint.status().code() == Code::unsupported) refused_ = checkpoint.status();
   if (!checkpoint.ok()) return 0;
   checkpoints_.try_emplace(checkpoint->number, FoundCheckpoint{{zone, at + claimed}, *checkpoint});
   return claimed;

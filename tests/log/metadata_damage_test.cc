@@ -345,5 +345,30 @@ TEST_F(MetadataDamageTest, FailingWritesAndFlushes) {
   }
 }
 
+// A repair repeats what the superblock before it says of the pool. One that says otherwise must not
+// be taken over: the ring would write it into the next zone, and the pool would never open again.
+TEST_F(MetadataDamageTest, SuperblocksOfOneZoneThatContradictEachOtherAreRefused) {
+  make(1);
+  save();
+  const std::uint32_t zone = newest_zone();
+  const std::uint64_t end_lba = infos_[zone].written_lbas;
+  std::copy_n(images_[zone].begin(), kRingLbaBytes,
+              images_[zone].begin() + end_lba * kRingLbaBytes);
+  infos_[zone].written_lbas = end_lba + 1;
+  restore();
+  flip_bit(*device_, ZoneId{1 - zone}, 0);  // no zone's first superblock shows who is right
+  ASSERT_TRUE(MetadataRing::open(*device_, true).ok()) << "the same superblock once more";
+  const auto rename_pool = [&](std::span<std::byte> lba) {
+    Superblock other = *decode_superblock(lba);
+    other.name = "other";
+    ++other.checkpoint;
+    encode(other, lba);
+  };
+  change_lba(*device_, ZoneId{zone}, end_lba, rename_pool);
+  const Result<MetadataRing> ring = MetadataRing::open(*device_, false);
+  ASSERT_FALSE(ring.ok());
+  EXPECT_EQ(ring.status().code(), Code::corrupt) << ring.status().describe();
+}
+
 }  // namespace
 }  // namespace furrow
