@@ -367,15 +367,6 @@ void Index::load(std::span<const Loaded> sorted) {
   loader.finish();
 }
 
-void Index::Loader::add(const Loaded& loaded) {
-  constexpr std::size_t kWaitingEntries = 2048;
-  FURROW_CHECK(waiting_.empty() || waiting_.back().order <= loaded.order);
-  if (waiting_.size() >= kWaitingEntries) flush(false);
-  waiting_.push_back(loaded);
-}
-
-void Index::Loader::finish() { flush(true); }
-
 // Moves whole buckets into the index; the last one may still grow, unless this is all.
 void Index::Loader::flush(bool all) {
   Impl& impl = *index_.impl_;
@@ -386,14 +377,17 @@ void Index::Loader::flush(bool all) {
     ChunkStore::Ref chunk;
   };
   std::vector<Run> runs;
-  for (std::size_t first = 0, end = 0; first < waiting_.size(); first = end) {
+  for (std::size_t first = 0, end = 0; first < count_; first = end) {
     const Place at = place_of(waiting_[first].order, buckets);
     const std::uint64_t prefix = waiting_[first].order >> (64 - at.bits);
-    while (end < waiting_.size() && waiting_[end].order >> (64 - at.bits) == prefix) ++end;
+    while (end < count_ && waiting_[end].order >> (64 - at.bits) == prefix) ++end;
     FURROW_CHECK(end - first <= kBucketEntriesMax);
-    if (end != waiting_.size() || all) runs.push_back({at.bucket, first, end, 0});
+    if (end != count_ || all) runs.push_back({at.bucket, first, end, 0});
   }
-  if (runs.empty()) return;
+  if (runs.empty()) {  // all that waits may be of one bucket
+    if (!all) waiting_.resize(waiting_.size() * 2);
+    return;
+  }
   const auto count = [](const Run& run) { return static_cast<unsigned>(run.end - run.first); };
   {
     const std::lock_guard lock(impl.load_mutex_);
@@ -413,7 +407,8 @@ void Index::Loader::flush(bool all) {
   }
   const std::size_t moved = runs.back().end;
   impl.size_.fetch_add(moved, std::memory_order_relaxed);
-  waiting_.erase(waiting_.begin(), waiting_.begin() + static_cast<std::ptrdiff_t>(moved));
+  std::copy(waiting_.begin() + moved, waiting_.begin() + count_, waiting_.begin());
+  count_ -= moved;
 }
 
 std::uint64_t Index::size() const { return impl_->size_.load(std::memory_order_relaxed); }

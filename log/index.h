@@ -80,14 +80,19 @@ class Index {
   static constexpr unsigned kLoadRangeBits = 6;
   class Loader {
    public:
-    explicit Loader(Index& index) : index_(index) {}
-    void add(const Loaded& loaded);
-    void finish();  // nothing counts before this
+    explicit Loader(Index& index) : index_(index), waiting_(kWaitingMax) {}
+    void add(const Loaded& loaded) {
+      if (count_ == waiting_.size()) flush(false);
+      waiting_[count_++] = loaded;
+    }
+    void finish() { flush(true); }  // nothing counts before this
 
    private:
+    static constexpr std::size_t kWaitingMax = 2048;
     void flush(bool all);
     Index& index_;
     std::vector<Loaded> waiting_;  // what may not be a whole bucket yet
+    std::size_t count_ = 0;        // of it
   };
   void load(std::span<const Loaded> sorted);  // all of it, with one Loader
 

@@ -1,5 +1,5 @@
 // What the index packs into 64-bit words: bucket headers and positions; and where a hash's bucket
-// is. Private to log/index.cc. Pure.
+// is. Private to log/. Pure.
 #pragma once
 
 #include <bit>

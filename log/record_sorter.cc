@@ -10,9 +10,11 @@ namespace {
 
 // Copies of one record (relocated, the original not yet reset) are equal: either will do.
 bool before(const RecoveredRecord& a, const RecoveredRecord& b) {
-  if (a.hash != b.hash) return a.hash < b.hash;
+  if (a.order != b.order) return a.order < b.order;
+  if (a.identity != b.identity) return a.identity < b.identity;
   if (a.sequence != b.sequence) return a.sequence > b.sequence;
-  return a.lba < b.lba;
+  if (a.lba() != b.lba()) return a.lba() < b.lba();
+  return a.kind < b.kind;
 }
 
 void sort_bin(std::span<RecoveredRecord> bin) {
@@ -41,7 +43,7 @@ std::span<const RecoveredRecord> RecordSorter::sort() {
   constexpr unsigned kBinBitsMax = 16;
   const unsigned bits = std::clamp(static_cast<unsigned>(std::bit_width(count)), 1u, kBinBitsMax);
   const auto bin_of = [bits](const RecoveredRecord& record) {
-    return record.hash.order << kPartitionBits >> (64 - bits);
+    return record.order << kPartitionBits >> (64 - bits);
   };
   ends_.assign(std::size_t{1} << bits, 0);
   for (const RecordPile* pile : piles_) {

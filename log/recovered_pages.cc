@@ -52,9 +52,7 @@ void RecoveredPages::load_into(Index& index) const {
       Index::Loader loader(index);
       for (unsigned i = range * kEach; i < (range + 1) * kEach; ++i) {
         (*partitions_)[i].for_each([&](const RecoveredRecord& record) {
-          loader.add(
-              {record.hash.order,
-               {record.lba, record.length, record.checksum, record.pinned, record.expires_s != 0}});
+          loader.add({record.order, record.entry()});
         });
       }
       loader.finish();

@@ -204,8 +204,12 @@ void Recovery::mark_newest() {
 }
 
 Status Recovery::scan_zones() {
+  // A scanner waits for the device most of its time; beyond a dozen the device would only queue.
+  constexpr unsigned kScannersPerThread = 3, kScannersMax = 12;
   const unsigned threads = std::max(1u, options_.threads);
-  for (unsigned i = 0; i < threads; ++i) {
+  const unsigned wanted = std::max(threads, std::min(threads * kScannersPerThread, kScannersMax));
+  const auto scanners = std::max(1u, std::min(wanted, static_cast<unsigned>(zones_.size())));
+  for (unsigned i = 0; i < scanners; ++i) {
     Result<std::unique_ptr<IoQueue>> queue = device_.create_queue(kQueueDepth);
     if (!queue.ok()) return queue.status();
     scanners_.push_back(std::make_unique<Scanner>(pool_, std::move(*queue)));
@@ -222,7 +226,7 @@ Status Recovery::scan_zones() {
   };
   {
     std::vector<std::jthread> running;
-    for (unsigned i = 1; i < threads; ++i) {
+    for (unsigned i = 1; i < scanners; ++i) {
       running.emplace_back([&work, scanner = scanners_[i].get()] { work(*scanner); });
     }
     work(*scanners_[0]);
@@ -327,15 +331,16 @@ void Recovery::winners(std::uint64_t volume, std::span<const RecoveredRecord> so
                        RecordPile& into, Merged& sums) {
   for (std::size_t i = 0; i < sorted.size(); ++i) {
     const RecoveredRecord& record = sorted[i];
-    if (i != 0 && record.hash == sorted[i - 1].hash) continue;
-    if (record.kind != RecordKind::page || group_deleted(volume, record)) continue;
+    if (i != 0 && record.same_key(sorted[i - 1])) continue;
+    if (record.kind != RecoveredRecord::Kind::page || group_deleted(volume, record)) continue;
     into.add_in_place(record);
-    const std::uint64_t lbas = pool_.page_lbas(record.length);
-    sums.live_bytes += record.length;
-    sums.cost_bytes += PageLog::cost_bytes(pool_, record.length);
-    if (record.pinned) sums.pinned_lbas += lbas;
-    if (record.expires_s != 0) sums.expiries.push_back({record.lba, record.expires_s});
-    sums.live_lbas[pool_.geometry.zone_of(Lba{record.lba}).value] += lbas;
+    const IndexEntry entry = record.entry();
+    const std::uint64_t lbas = pool_.page_lbas(entry.length);
+    sums.live_bytes += entry.length;
+    sums.cost_bytes += PageLog::cost_bytes(pool_, entry.length);
+    if (entry.pinned) sums.pinned_lbas += lbas;
+    if (entry.expires) sums.expiries.push_back({entry.lba, sorted[i + 1].checksum});
+    sums.live_lbas[pool_.geometry.zone_of(Lba{entry.lba}).value] += lbas;
   }
 }
 
@@ -344,7 +349,7 @@ bool Recovery::group_deleted(std::uint64_t volume, const RecoveredRecord& record
   const auto tombstones = group_tombstones_.find(volume);
   if (tombstones == group_tombstones_.end()) return false;
   const auto group =
-      std::ranges::lower_bound(groups_.at(volume), record.lba, {}, &RecoveredGroup::lba);
+      std::ranges::lower_bound(groups_.at(volume), record.lba(), {}, &RecoveredGroup::lba);
   const auto deleted = tombstones->second.find(group->group);
   return deleted != tombstones->second.end() && deleted->second > record.sequence;
 }

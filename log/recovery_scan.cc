@@ -215,10 +215,17 @@ void Scanner::keep(const FoundZone& zone, const PageRecord& record, const KeyHas
     into.groups.push_back({lba, record.group});
     table.add_group(record.group, record.lba);
   }
-  partition_of(into, hash)
-      .add({hash, record.sequence, lba, record.length, record.checksum, record.expires_s,
-            record.kind, record.pinned, record.group != 0},
+  const bool page = record.kind == RecordKind::page;
+  const IndexEntry entry{lba, page ? record.length : 1, record.checksum, record.pinned,
+                         record.expires_s != 0};
+  using Kind = RecoveredRecord::Kind;
+  RecordPile& pile = partition_of(into, hash);
+  pile.add({hash, record.sequence, entry, page ? Kind::page : Kind::tombstone, record.group != 0},
            *memory);
+  if (record.expires_s == 0) return;
+  IndexEntry expiry = entry;
+  expiry.checksum = record.expires_s;
+  pile.add({hash, record.sequence, expiry, Kind::expiry, false}, *memory);
 }
 
 }  // namespace furrow

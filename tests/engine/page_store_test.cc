@@ -176,6 +176,22 @@ TEST_P(PageStoreTest, GroupGoesWhileItsPagesAreInUse) {
   EXPECT_EQ(rig.store->usage().pages, 0u);
 }
 
+Status put_for(Rig& rig, std::uint64_t number, std::uint64_t version, std::uint32_t ttl_s) {
+  PageOp op;
+  op.kind = PageOp::Kind::put;
+  op.key = key_of(number);
+  auto page = content(number, version, 20000);
+  op.data = page.data();
+  op.length = 20000;
+  op.ttl_s = ttl_s;
+  return rig.run(op);
+}
+
+void wait_s(Rig& rig, std::uint64_t seconds) {
+  const std::uint64_t until = rig.loop.wall_s() + seconds;
+  while (rig.loop.wall_s() < until) rig.settle(1000);
+}
+
 TEST_P(PageStoreTest, ExpiredPagesAreAbsent) {
   PageOp op;
   op.kind = PageOp::Kind::put;
@@ -198,6 +214,17 @@ TEST_P(PageStoreTest, ExpiredPagesAreAbsent) {
   EXPECT_EQ(rig.get(1).status().code(), Code::not_found);
   EXPECT_TRUE(rig.get(2).ok());
   EXPECT_TRUE(rig.put(1, 2, 100, PageOp::Condition::if_absent).ok());
+}
+
+// Whether they were read from a segment's summary or from batch headers.
+TEST_P(PageStoreTest, ExpiriesAreKnownAfterARestart) {
+  constexpr std::uint64_t kPages = 200;
+  for (std::uint64_t i = 0; i < kPages; ++i) {
+    ASSERT_TRUE(put_for(rig, i, 1, i % 2 == 0 ? 3600 : 1).ok());
+  }
+  ASSERT_NO_FATAL_FAILURE(rig.reopen());
+  wait_s(rig, 2);
+  for (std::uint64_t i = 0; i < kPages; ++i) EXPECT_EQ(rig.get(i).ok(), i % 2 == 0) << i;
 }
 
 TEST_P(PageStoreTest, ListsEveryKeyOnceInAnOrderThatResumes) {
@@ -322,22 +349,6 @@ TEST(StoreTest, FullIsAnErrorAndDeletingMakesRoom) {
     ASSERT_TRUE(rig.put(key, 2 + i, 20000).ok()) << i;
   }
   for (std::uint64_t i = 0; i < 50; ++i) EXPECT_FALSE(rig.get(i).ok()) << "deleted stays deleted";
-}
-
-Status put_for(Rig& rig, std::uint64_t number, std::uint64_t version, std::uint32_t ttl_s) {
-  PageOp op;
-  op.kind = PageOp::Kind::put;
-  op.key = key_of(number);
-  auto page = content(number, version, 20000);
-  op.data = page.data();
-  op.length = 20000;
-  op.ttl_s = ttl_s;
-  return rig.run(op);
-}
-
-void wait_s(Rig& rig, std::uint64_t seconds) {
-  const std::uint64_t until = rig.loop.wall_s() + seconds;
-  while (rig.loop.wall_s() < until) rig.settle(1000);
 }
 
 TEST(StoreTest, ExpiredPagesMakeRoom) {

@@ -1,7 +1,8 @@
 // Establishes that what recovery does with many records at once equals what is done with one:
 // key_hashes() against key_hash() for keys of each length, alike and mixed; RecordSorter against
-// std::ranges::sort on random records, among them many versions of one key; and RecoveredPages
-// loaded by several threads: each is found once, and can be erased.
+// std::ranges::sort on random records, among them many versions of one key and expiries, which come
+// right behind their page; and RecoveredPages loaded by several threads: each is found once, and
+// can be erased.
 #include "log/recovered_pages.h"
 
 #include <gtest/gtest.h>
@@ -24,17 +25,16 @@ class RecoveredPagesTest : public testing::Test {
     return Key::from(std::span(bytes).first(length));
   }
   RecoveredRecord record(std::uint64_t order) {
-    RecoveredRecord made{};
-    made.hash = {order, random_() % 3};  // some are of one key, some only look so at first
-    made.sequence = random_() % 1000;
-    made.lba = next_lba_++;
-    made.length = static_cast<std::uint32_t>(random_() % 4096) + 1;
-    made.checksum = static_cast<std::uint32_t>(random_());
-    made.expires_s = static_cast<std::uint32_t>(random_() % 2);
-    made.kind = RecordKind::page;
-    made.pinned = random_() % 2 == 0;
-    return made;
+    const IndexEntry entry{next_lba_++, static_cast<std::uint32_t>(random_() % 4096) + 1,
+                           static_cast<std::uint32_t>(random_()), random_() % 2 == 0,
+                           random_() % 2 == 0};
+    // Some are of one key, some only look so at first.
+    return {{order, random_() % 3}, random_() % 1000, entry, RecoveredRecord::Kind::page, false};
   }
+  static auto sort_key(const RecoveredRecord& r) {
+    return std::tuple(r.order, std::uint32_t{r.identity}, ~r.sequence, r.lba(), r.kind == kExpiry);
+  }
+  static constexpr auto kExpiry = RecoveredRecord::Kind::expiry;
 
   std::mt19937_64 random_{test_seed()};
   std::uint64_t next_lba_ = 0;
@@ -65,15 +65,22 @@ TEST_F(RecoveredPagesTest, SortsByHashAndNewestFirst) {
     for (std::size_t i = 0; i < count; ++i) {
       const std::uint64_t hot = i % 7 == 0 ? 0 : random_();  // a seventh is of a few keys
       all.push_back(record(partition | hot >> kPartitionBits));
-      piles[random_() % 3].add(all.back(), memory_);
+      RecordPile& pile = piles[random_() % 3];
+      pile.add(all.back(), memory_);
+      if (random_() % 2 == 0) continue;
+      RecoveredRecord expiry = all.back();
+      expiry.kind = kExpiry;
+      all.push_back(expiry);
+      pile.add(expiry, memory_);
     }
-    std::ranges::sort(
-        all, {}, [](const RecoveredRecord& r) { return std::tuple(r.hash, ~r.sequence, r.lba); });
+    std::ranges::sort(all, {}, sort_key);
     RecordSorter sorter;
     for (const RecordPile& pile : piles) sorter.add(pile);
     const auto sorted = sorter.sort();
-    ASSERT_EQ(sorted.size(), count);
-    for (std::size_t i = 0; i < count; ++i) ASSERT_EQ(sorted[i].lba, all[i].lba) << i;
+    ASSERT_EQ(sorted.size(), all.size());
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      ASSERT_EQ(sort_key(sorted[i]), sort_key(all[i])) << i;
+    }
   }
 }
 
@@ -81,12 +88,12 @@ TEST_F(RecoveredPagesTest, ThreadsLoadEveryPageOnce) {
   for (const std::size_t count : {0u, 1u, 1000u, 60'000u}) {
     std::vector<RecoveredRecord> all;
     for (std::size_t i = 0; i < count; ++i) all.push_back(record(random_()));
-    std::ranges::sort(all, {}, [](const RecoveredRecord& r) { return r.hash; });
+    std::ranges::sort(all, {}, sort_key);
     // Buckets larger than a partition, and smaller ones.
     for (const std::uint64_t entries_max : {100'000u, 10'000'000u}) {
       auto partitions = std::make_unique<RecordPartitions>();
       for (const RecoveredRecord& one : all) {
-        (*partitions)[one.hash.order >> (64 - kPartitionBits)].add(one, memory_);
+        (*partitions)[one.order >> (64 - kPartitionBits)].add(one, memory_);
       }
       const RecoveredPages pages(std::move(partitions), 3);
       ASSERT_EQ(pages.size(), count);
@@ -94,12 +101,11 @@ TEST_F(RecoveredPagesTest, ThreadsLoadEveryPageOnce) {
       pages.load_into(index);
       EXPECT_EQ(index.size(), count);
       for (const RecoveredRecord& one : all) {
-        const IndexEntry entry{one.lba, one.length, one.checksum, one.pinned, one.expires_s != 0};
         std::array<IndexEntry, 16> found;
-        const unsigned candidates = std::min(index.find(one.hash.order, 0, found), 16u);
-        ASSERT_EQ(std::count(found.begin(), found.begin() + candidates, entry), 1);
+        const unsigned candidates = std::min(index.find(one.order, 0, found), 16u);
+        ASSERT_EQ(std::count(found.begin(), found.begin() + candidates, one.entry()), 1);
       }
-      for (const RecoveredRecord& one : all) ASSERT_TRUE(index.erase(one.hash.order, one.lba));
+      for (const RecoveredRecord& one : all) ASSERT_TRUE(index.erase(one.order, one.lba()));
       EXPECT_EQ(index.size(), 0u);
     }
   }
