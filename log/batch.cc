@@ -9,14 +9,14 @@ namespace furrow {
 
 namespace {
 
-// Fixed part behind the prefix: stamp, five u32, body_bytes u32, body_crc u32, reserved.
+// Fixed part behind the prefix: stamp, five u32, body_bytes u32, body_crc u32, stream u8, reserved.
 struct Fixed {
   BatchHeader header;
   std::uint32_t total_bytes = 0;  // header_lbas in bytes
   std::uint32_t body_crc = 0;     // of everything behind the fixed part
 };
 constexpr std::size_t kFixedFieldsBytes = kBatchHeaderBytes - kPrefixBytes;
-static_assert(kStampBytes + 7 * 4 <= kFixedFieldsBytes);
+static_assert(kStampBytes + 7 * 4 + 1 <= kFixedFieldsBytes);
 
 RecordBounds bounds_of(const BatchHeader& header, std::uint32_t lba_bytes) {
   return {lba_bytes, header.lba + header.header_lbas, header.lba + header.batch_lbas, header.lba,
@@ -66,6 +66,7 @@ Result<Fixed> take_fixed(std::span<const std::byte> bytes, const ZoneStamp& stam
                                &fixed.header.record_count, &fixed.total_bytes, &fixed.body_crc}) {
     *field = reader.take<std::uint32_t>();
   }
+  fixed.header.stream = reader.take<std::uint8_t>();
   if (fixed.header.stamp != stamp) {
     return Status(Code::corrupt, Origin::log, "a batch belongs to another life of its zone");
   }
@@ -100,15 +101,16 @@ void encode(const BatchHeader& header, std::span<const PageRecord> records,
         fixed.total_bytes, crc32c(out.subspan(kBatchHeaderBytes))}) {
     writer.put(field);
   }
+  writer.put(header.stream);
   writer.zero_rest();
   seal(out.first(kBatchHeaderBytes), Magic::batch_header);
 }
 
-Result<std::uint32_t> BatchView::header_lbas(std::span<const std::byte> first_lba,
-                                             const ZoneStamp& stamp) {
+Result<BatchHeader> BatchView::fixed_part(std::span<const std::byte> first_lba,
+                                          const ZoneStamp& stamp) {
   const auto fixed = take_fixed(first_lba, stamp);
   if (!fixed) return fixed.status();
-  return fixed->header.header_lbas;
+  return fixed->header;
 }
 
 Result<BatchView> BatchView::open(std::span<const std::byte> bytes, const ZoneStamp& stamp) {

@@ -73,6 +73,7 @@ struct BatchHeader {
   std::uint32_t batch_lbas = 0;   // header and pages
   std::uint32_t flushed_lba = 0;  // zone-relative: all below it was flushed before this was written
   std::uint32_t record_count = 0;
+  std::uint8_t stream = 0;  // as in the zone header, which may be lost
   friend bool operator==(const BatchHeader&, const BatchHeader&) = default;
 };
 constexpr std::size_t kBatchHeaderBytes = 80;  // fixed part
@@ -87,9 +88,9 @@ void encode(const BatchHeader& header, std::span<const PageRecord> records,
 // A batch header that was checked, records decoded on demand. Borrows the bytes.
 class BatchView {
  public:
-  // Reads only the fixed part: how many LBAs the header has. For readers that guess one LBA first.
-  static Result<std::uint32_t> header_lbas(std::span<const std::byte> first_lba,
-                                           const ZoneStamp& stamp);
+  // What one LBA tells: how many the header has, for one thing. The records are not checked.
+  static Result<BatchHeader> fixed_part(std::span<const std::byte> first_lba,
+                                        const ZoneStamp& stamp);
   static Result<BatchView> open(std::span<const std::byte> bytes, const ZoneStamp& stamp);
   const BatchHeader& header() const { return header_; }
   PageRecord record(std::uint32_t i) const;  // i < header().record_count; fields are in range

@@ -169,6 +169,9 @@ Result<ZoneHeader> Recovery::rebuild_header(const ZoneInfo& info) {
     ZoneHeader header;
     header.stamp = take_stamp(reader);
     if (header.stamp.pool != pool_.pool || header.stamp.zone != info.zone) continue;
+    const Result<BatchHeader> batch = BatchView::fixed_part(lba.span(), header.stamp);
+    if (!batch.ok()) continue;
+    header.stream = batch->stream;
     header.opened_sequence = header.stamp.generation;  // Stream draws both at once
     const Result<std::uint64_t> owner = owner_of(info, header.stamp, lba);
     if (!owner.ok()) return owner.status();

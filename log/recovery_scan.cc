@@ -74,10 +74,11 @@ Result<BatchHeader> Scanner::batch_header(const FoundZone& zone, std::uint32_t b
   const ZoneId id = zone.info.zone;
   const Result<std::span<const std::byte>> first = read(id, batch_lba, 1);
   if (!first.ok()) return first.status();
-  const Result<std::uint32_t> lbas = BatchView::header_lbas(*first, zone.header.stamp);
-  if (!lbas.ok()) return lbas.status();
-  if (batch_lba + *lbas > zone.info.written_lbas) return Status(Code::corrupt, Origin::log);
-  const Result<std::span<const std::byte>> whole = read(id, batch_lba, *lbas);
+  const Result<BatchHeader> fixed = BatchView::fixed_part(*first, zone.header.stamp);
+  if (!fixed.ok()) return fixed.status();
+  if (batch_lba + fixed->header_lbas > zone.info.written_lbas)
+    return Status(Code::corrupt, Origin::log);
+  const Result<std::span<const std::byte>> whole = read(id, batch_lba, fixed->header_lbas);
   if (!whole.ok()) return whole.status();
   const Result<BatchView> view = BatchView::open(*whole, zone.header.stamp);
   if (!view.ok()) return view.status();

@@ -91,11 +91,11 @@ void SegmentScan::feed_batch(std::span<const std::byte> bytes) {
     gaps_.push_back(lba);
     search_from(lba + 1, kSearchBytes / bounds_.lba_bytes);
   };
-  const Result<std::uint32_t> lbas =
-      BatchView::header_lbas(bytes.first(bounds_.lba_bytes), bounds_.stamp);
-  if (!lbas.ok() || lba + *lbas > limit()) return gap();
-  if (std::uint64_t{*lbas} * bounds_.lba_bytes > bytes.size()) {
-    if (*lbas > next_->lbas) return read_batch_at(lba, *lbas);
+  const Result<BatchHeader> fixed =
+      BatchView::fixed_part(bytes.first(bounds_.lba_bytes), bounds_.stamp);
+  if (!fixed.ok() || lba + fixed->header_lbas > limit()) return gap();
+  if (std::uint64_t{fixed->header_lbas} * bounds_.lba_bytes > bytes.size()) {
+    if (fixed->header_lbas > next_->lbas) return read_batch_at(lba, fixed->header_lbas);
     return gap();
   }
   const Result<BatchView> view = BatchView::open(bytes, bounds_.stamp);
@@ -132,7 +132,7 @@ void SegmentScan::feed_search(const Result<std::span<const std::byte>>& bytes) {
   }
   for (std::uint32_t i = 0; i < read.lbas; ++i) {
     const auto lba = bytes->subspan(std::size_t{i} * bounds_.lba_bytes, bounds_.lba_bytes);
-    if (BatchView::header_lbas(lba, bounds_.stamp).ok()) {
+    if (BatchView::fixed_part(lba, bounds_.stamp).ok()) {
       return read_batch_at(read.lba + i, kHeaderGuessBytes / bounds_.lba_bytes);
     }
   }

@@ -317,7 +317,8 @@ void Stream::place(Batch& batch, std::uint64_t header_lbas) {
                           static_cast<std::uint32_t>(header_lbas),
                           static_cast<std::uint32_t>(end - header_lba),
                           static_cast<std::uint32_t>(zone_->flushed_lba),
-                          static_cast<std::uint32_t>(batch.records.size())};
+                          static_cast<std::uint32_t>(batch.records.size()),
+                          pool_.allocator.zone(zone_->id).stream};
   encode(fixed, batch.records, {header, header_lbas * lba_bytes});
   batch.iov.front() = {batch.header.data(), static_cast<std::size_t>(header - batch.header.data()) +
                                                 header_lbas * lba_bytes};

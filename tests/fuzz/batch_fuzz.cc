@@ -17,11 +17,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   fuzz::Bytes bytes = fuzz::copy_of(data, size);
   reseal_batch(bytes);
   const ZoneStamp stamp = fuzz::stamp_of(bytes);
-  const auto header_lbas = BatchView::header_lbas(bytes, stamp);
+  const auto fixed = BatchView::fixed_part(bytes, stamp);
   const auto view = BatchView::open(bytes, stamp);
   if (!view.ok()) return 0;
-  fuzz::require(header_lbas.ok() && *header_lbas == view->header().header_lbas,
-                "header_lbas() agrees with open()");
+  fuzz::require(fixed.ok() && *fixed == view->header(), "fixed_part() agrees with open()");
   const BatchHeader& header = view->header();
   const auto total = load_le<std::uint32_t>(bytes.data() + kBatchTotalAt);
   fuzz::require(header.flushed_lba <= header.lba, "what was flushed lies before");

@@ -135,9 +135,9 @@ TEST_F(FormatTest, BatchRoundTrip) {
     const auto batch = random_.batch(stamp, static_cast<std::uint32_t>(random_.below(1u << 24)),
                                      random_.lba_bytes());
     const Bytes bytes = batch.encode();
-    const auto lbas = BatchView::header_lbas(std::span(bytes).first(batch.lba_bytes), stamp);
-    ASSERT_TRUE(lbas.ok()) << lbas.status().describe();
-    EXPECT_EQ(*lbas, batch.header.header_lbas);
+    const auto fixed = BatchView::fixed_part(std::span(bytes).first(batch.lba_bytes), stamp);
+    ASSERT_TRUE(fixed.ok()) << fixed.status().describe();
+    EXPECT_EQ(*fixed, batch.header);
     const auto view = BatchView::open(bytes, stamp);
     ASSERT_TRUE(view.ok()) << view.status().describe();
     EXPECT_EQ(view->header(), batch.header);
@@ -147,7 +147,7 @@ TEST_F(FormatTest, BatchRoundTrip) {
     ZoneStamp other = stamp;
     ++other.generation;
     EXPECT_EQ(BatchView::open(bytes, other).status().code(), Code::corrupt);
-    EXPECT_EQ(BatchView::header_lbas(bytes, other).status().code(), Code::corrupt);
+    EXPECT_EQ(BatchView::fixed_part(bytes, other).status().code(), Code::corrupt);
   }
 }
 
@@ -163,7 +163,7 @@ TEST_F(FormatTest, BatchDamage) {
     expect_fragile(bytes, decode);
     const Bytes future = newer(bytes, 0, kBatchHeaderBytes, Magic::batch_header);
     EXPECT_EQ(decode(future).code(), Code::unsupported);
-    EXPECT_EQ(BatchView::header_lbas(future, stamp).status().code(), Code::unsupported);
+    EXPECT_EQ(BatchView::fixed_part(future, stamp).status().code(), Code::unsupported);
   }
 }
 

@@ -80,7 +80,8 @@ class RandomStructures {
         static_cast<std::uint32_t>((batch_header_bytes(count) + lba_size - 1) / lba_size),
         0,
         static_cast<std::uint32_t>(below(std::uint64_t{lba} + 1)),
-        static_cast<std::uint32_t>(count)};
+        static_cast<std::uint32_t>(count),
+        static_cast<std::uint8_t>(below(256))};
     std::uint32_t at = lba + batch.header.header_lbas;
     for (std::size_t i = 0; i < count; ++i) {
       PageRecord next = record(true);
