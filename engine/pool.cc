@@ -209,7 +209,7 @@ Status PoolImpl::load(const RecoveryResult& recovered) {
   // Volumes that have a collection zone open keep it; what is left goes to the others.
   std::set<std::uint64_t> collecting;
   for (const auto& [id, volume] : recovered.volumes) {
-    if (volume.resumes.contains(1) && context_.allocator.try_add_stream(id)) collecting.insert(id);
+    if (volume.resumes.contains(kCollectionStream) && context_.allocator.try_add_stream(id)) collecting.insert(id);
   }
   for (const VolumeRecord& record : ring_.state().volumes) {
     const Status status = add_store(record, collecting.contains(record.id));

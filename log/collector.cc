@@ -54,7 +54,11 @@ bool Collector::wanted() const {
 }
 
 void Collector::kick() {
-  if (step_ == Step::idle && !stopping_ && wanted()) post_turn();
+  if (step_ == Step::idle ? !stopping_ && wanted() : held_up()) post_turn();
+}
+
+bool Collector::held_up() const {
+  return log_.relocations_stranded() || std::ranges::any_of(lanes_, &Lane::waiting);
 }
 
 void Collector::post_turn() {
@@ -64,6 +68,8 @@ void Collector::post_turn() {
 }
 
 void Collector::turn() {
+  log_.reroute_relocations();
+  overtake_waiting();
   switch (step_) {
     case Step::idle:
       return start();
@@ -98,7 +104,9 @@ std::optional<ZoneId> Collector::choose() const {
   const std::uint64_t live = pool_.allocator.zone(*victim).live_lbas;
   if (!in_turn && live * 100 > pool_.geometry.zone_capacity_lbas * 99) return std::nullopt;
   // Batch headers: at worst one an LBA of pages; tombstones: some twenty to an LBA.
-  const std::uint64_t needed = live * 2 + pool_.tables[victim->value].tombstones / 16 + 4;
+  // What is left of a zone may be too little for the next page.
+  const std::uint64_t needed = live * 2 + pool_.tables[victim->value].tombstones / 16 + 4 +
+                               2 * pool_.page_lbas(log_.options_.value_bytes_max);
   if (!log_.options_.cache && needed > log_.relocation_room()) return std::nullopt;
   return victim;
 }
@@ -107,10 +115,13 @@ void Collector::start() {
   if (stopping_ || !wanted()) return;
   const std::optional<ZoneId> victim = choose();
   if (!victim) {  // open zones are all there is (the next one sealed kicks), or zones have gone bad
-    return log_.fail_waiting({Code::no_space, Origin::log,
-                              "no zone of the volume can be freed; zones may have gone bad: see "
-                              "`furrowctl zone report`"});
+    log_.fail_waiting({Code::no_space, Origin::log,
+                       "no zone of the volume can be freed; zones may have gone bad: see "
+                       "`furrowctl zone report`"});
+    found_nothing_ = true;
+    return;
   }
+  found_nothing_ = false;
   victim_ = *victim;
   pool_.allocator.set_use(victim_, ZoneUse::draining);
   written_lba_ = pool_.geometry.zone_capacity_lbas;
@@ -244,6 +255,7 @@ bool Collector::tombstone_needed(const PageRecord& record) const {
 
 void Collector::drop(const PageRecord& record, const KeyHash& hash, const IndexEntry& entry) {
   if (!log_.unpublish(hash, entry)) return;
+  evicted_ = true;
   if (record.expires_s == 0 || !log_.expired(entry, pool_.home.wall_s())) {
     ++log_.stats_.evicted_pages;
   }
@@ -252,11 +264,21 @@ void Collector::drop(const PageRecord& record, const KeyHash& hash, const IndexE
 void Collector::move(Lane& lane) {
   lane.busy = true;
   ++busy_lanes_;
+  lane.waiting = true;
   lane.lock.hash = lane.hash;
   log_.locks_.lock(lane.lock);
+  overtake_waiting();
+}
+
+// A put that waits for a zone must not keep the zone that is to be freed from being emptied.
+void Collector::overtake_waiting() {
+  for (Lane& lane : lanes_) {
+    if (lane.waiting) log_.overtake(lane.lock);
+  }
 }
 
 void Collector::locked(Lane& lane) {
+  lane.waiting = false;
   if (lane.record.kind != RecordKind::page) {
     lane.write.record = lane.record;
     lane.write.data = nullptr;
@@ -276,11 +298,17 @@ void Collector::locked(Lane& lane) {
 }
 
 // A copy is made only of what is whole: a damaged page is dropped and counted, so that it is never
-// served and does not wedge its zone.
+// served and does not wedge its zone. One that cannot be read may be readable again: a store keeps
+// its zone as it is.
 void Collector::page_read(Lane& lane) {
   const PageRecord& record = lane.record;
-  const bool whole = lane.io.status.ok() && page_checksum({lane.page.data(), record.length},
-                                                          lane.hash) == lane.entry.checksum;
+  const Status& read = lane.io.status;
+  if (!read.ok() && !log_.options_.cache) {
+    if (read.code() != Code::io_error) give_up(read);  // nor is anything else
+    return release(lane, true);
+  }
+  const bool whole = read.ok() && page_checksum({lane.page.data(), record.length}, lane.hash) ==
+                                      lane.entry.checksum;
   if (!whole) {
     log_.count_corrupt();
     log_.unpublish(lane.hash, lane.entry);
@@ -307,9 +335,7 @@ void Collector::bury(Lane& lane) {
 
 void Collector::moved(Lane& lane) {
   if (!lane.write.status.ok()) {
-    // The original stays; the zone is looked at again when collection is next wanted.
-    copy_error_ = lane.write.status;
-    pool_.allocator.set_use(victim_, ZoneUse::sealed);
+    give_up(lane.write.status);
     return release(lane, true);
   }
   const PageRecord& record = lane.write.record;
@@ -325,6 +351,12 @@ void Collector::moved(Lane& lane) {
   entry.lba = lane.write.lba;
   log_.publish(lane.hash, &lane.entry, entry, record.expires_s, record.sequence);
   release(lane, true);
+}
+
+// The originals stay; the zone is looked at again when collection is next wanted.
+void Collector::give_up(const Status& status) {
+  copy_error_ = status;
+  pool_.allocator.set_use(victim_, ZoneUse::sealed);
 }
 
 void Collector::release(Lane& lane, bool locked) {
@@ -362,6 +394,7 @@ void Collector::purge() {
   purge_from_ = log_.unpublish_some(purge_from_, [this](const IndexEntry& entry) {
     if (pool_.geometry.zone_of(Lba{entry.lba}) != victim_) return false;
     ++log_.stats_.evicted_pages;
+    evicted_ = true;
     return true;
   });
   if (purge_from_ != 0) return post_turn();

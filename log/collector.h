@@ -43,6 +43,10 @@ class Collector {
     kick();
   }
   bool idle() const { return step_ == Step::idle && !turn_.posted; }
+  // Pages have been evicted since the pool was opened.
+  bool evicted() const { return evicted_; }
+  // The last look for a zone to free found none.
+  bool found_nothing() const { return found_nothing_; }
 
  private:
   enum class Step : std::uint8_t { idle, scan, move, drain, purge, flush, grace, reset };
@@ -53,6 +57,7 @@ class Collector {
   struct Lane {
     Collector* collector = nullptr;
     bool busy = false;
+    bool waiting = false;  // for its lock
     PageRecord record;
     KeyHash hash;
     IndexEntry entry;
@@ -93,10 +98,13 @@ class Collector {
   bool tombstone_needed(const PageRecord& record) const;
   void drop(const PageRecord& record, const KeyHash& hash, const IndexEntry& entry);
   void move(Lane& lane);
+  void overtake_waiting();
+  bool held_up() const;
   void locked(Lane& lane);
   void page_read(Lane& lane);
   void moved(Lane& lane);
   void bury(Lane& lane);
+  void give_up(const Status& status);
   void release(Lane& lane, bool locked);
   void drained();
   void purge();
@@ -114,7 +122,9 @@ class Collector {
   std::uint64_t segment_ = 0;
   std::uint64_t readmitted_lbas_ = 0;  // of the victim's: written again because they were read
   std::uint64_t purge_from_ = 0;       // the hash up to which the index was purged
-  Status copy_error_;                  // of the victim's: it could not be emptied
+  bool found_nothing_ = false;
+  bool evicted_ = false;
+  Status copy_error_;  // of the victim's: it could not be emptied
   std::optional<SegmentScan> scan_;
   std::size_t next_record_ = 0;
   AlignedBuffer scan_buffer_;

@@ -12,6 +12,7 @@ namespace furrow {
 
 struct KeyLockHolder {
   KeyHash hash;
+  bool writing = false;  // the holder's append has been given to the user's stream
   void (*on_locked)(KeyLockHolder&) = nullptr;
   KeyLockHolder* next_in_slot = nullptr;
   KeyLockHolder* first_waiter = nullptr;  // a queue, kept by the present holder
@@ -24,6 +25,7 @@ class KeyLocks {
   // Calls on_locked, now or when those before have unlocked.
   void lock(KeyLockHolder& holder) {
     holder.first_waiter = holder.last_waiter = holder.next_waiter = nullptr;
+    holder.writing = false;
     for (KeyLockHolder* other = slot(holder); other != nullptr; other = other->next_in_slot) {
       if (other->hash != holder.hash) continue;
       (other->first_waiter == nullptr ? other->first_waiter : other->last_waiter->next_waiter) =
@@ -52,6 +54,33 @@ class KeyLocks {
     next->last_waiter = next->first_waiter == nullptr ? nullptr : holder.last_waiter;
     *link = next;
     tell(*next);
+  }
+
+  KeyLockHolder* holder(const KeyHash& hash) {
+    KeyLockHolder* at = slots_[hash.order % kSlots];
+    while (at != nullptr && at->hash != hash) at = at->next_in_slot;
+    return at;
+  }
+
+  // `waiter`, one of those that wait for `holder`, gets the lock in its place. `holder` is told
+  // once more, after `waiter` and before the others.
+  void overtake(KeyLockHolder& holder, KeyLockHolder& waiter) {
+    KeyLockHolder** link = &holder.first_waiter;
+    KeyLockHolder* before = nullptr;
+    for (; *link != &waiter; link = &before->next_waiter) {
+      before = *link;
+      FURROW_CHECK(before != nullptr);
+    }
+    *link = waiter.next_waiter;
+    if (holder.last_waiter == &waiter) holder.last_waiter = before;
+    waiter.first_waiter = &holder;
+    waiter.last_waiter = holder.first_waiter == nullptr ? &holder : holder.last_waiter;
+    holder.next_waiter = holder.first_waiter;
+    holder.first_waiter = holder.last_waiter = nullptr;
+    for (link = &slot(holder); *link != &holder;) link = &(*link)->next_in_slot;
+    waiter.next_in_slot = holder.next_in_slot;
+    *link = &waiter;
+    tell(waiter);
   }
 
  private:

@@ -8,9 +8,6 @@ namespace furrow {
 
 namespace {
 
-constexpr std::uint8_t kUserStream = 0;
-constexpr std::uint8_t kCollectionStream = 1;
-
 KeyOp& op_of(Io& io) { return *static_cast<KeyOp*>(io.context); }
 
 }  // namespace
@@ -76,7 +73,7 @@ void PageLog::load(const Recovered& recovered) {
 void PageLog::submit(KeyOp& op) {
   ++running_;
   op.status = Status();
-  op.found = op.expired = op.in_epoch = false;
+  op.in_epoch = false;
   op.lock.op = op.header.op = op.write.op = op.flush.op = &op;
   op.io.context = &op;
   op.lock.hash = hash(op.key);
@@ -91,6 +88,7 @@ void PageLog::submit(KeyOp& op) {
 void PageLog::locked(KeyOp& op) {
   op.epoch_side = epoch_.enter();  // until all that is read of the medium has been
   op.in_epoch = true;
+  op.found = op.expired = false;
   op.candidate = 0;
   op.candidate_count =
       std::min(index_.find(op.lock.hash.order, 0, op.candidates), KeyOp::kCandidatesMax);
@@ -162,7 +160,8 @@ void PageLog::confirmed(KeyOp& op) {
       return confirmed_put(op);
     case KeyOp::Kind::remove:
       // An expired page needs a tombstone as well: its clock may be set back.
-      if (!op.found) return finish(op, {Code::not_found, Origin::log});
+      // So does one that may have been evicted: a power cut may undo the reset of its zone.
+      if (!op.found && !collector_->evicted()) return finish(op, {Code::not_found, Origin::log});
       return append(op, RecordKind::tombstone);
     case KeyOp::Kind::exist:
       op.value_length = present ? op.old.length : 0;
@@ -266,16 +265,27 @@ void PageLog::append(KeyOp& op, RecordKind kind) {
     KeyOp& its_op = *static_cast<KeyOp::Write&>(append).op;
     its_op.log->written(its_op);
   };
-  if (page) pending_cost_bytes_ += cost_bytes(pool_, record.length);
-  if (record.pinned) pending_pinned_lbas_ += pool_.page_lbas(record.length);
+  count_pending(op, true);
+  op.lock.writing = true;
   stream_->append(op.write);
+}
+
+void PageLog::overtake(KeyLockHolder& waiter) {
+  if (!stuck(*stream_)) return;
+  KeyLockHolder* holder = locks_.holder(waiter.hash);
+  if (holder == nullptr || !holder->writing) return;
+  KeyOp& op = *static_cast<KeyOp::Lock&>(*holder).op;
+  if (!stream_->withdraw(op.write)) return;
+  op.lock.writing = false;
+  count_pending(op, false);
+  locks_.overtake(*holder, waiter);
 }
 
 void PageLog::written(KeyOp& op) {
   const PageRecord& record = op.write.record;
   const bool page = record.kind == RecordKind::page;
-  if (page) pending_cost_bytes_ -= cost_bytes(pool_, record.length);
-  if (record.pinned) pending_pinned_lbas_ -= pool_.page_lbas(record.length);
+  op.lock.writing = false;
+  count_pending(op, false);
   if (!op.write.status.ok()) return finish(op, op.write.status);
   if (page) {
     publish(op.lock.hash, op.found ? &op.old : nullptr,
@@ -284,10 +294,12 @@ void PageLog::written(KeyOp& op) {
   } else if (op.found) {
     unpublish(op.lock.hash, op.old);
   }
-  if (!op.flushed) return finish(op, Status());
+  const bool removed_nothing = !page && !op.found;
+  op.status = removed_nothing ? Status(Code::not_found, Origin::log) : Status();
+  if (!op.flushed) return finish(op, op.status);
   op.flush.on_flushed = [](FlushWaiter& waiter) {
     KeyOp& its_op = *static_cast<KeyOp::Flush&>(waiter).op;
-    its_op.log->finish(its_op, waiter.status);
+    its_op.log->finish(its_op, waiter.status.ok() ? its_op.status : waiter.status);
   };
   stream_->note_flush();
   pool_.flusher.request(op.flush);

@@ -135,7 +135,11 @@ class PageLog final : public StreamOwner {
   void append(KeyOp& op, RecordKind kind);
   void written(KeyOp& op);
   void leave_epoch(KeyOp& op);
+  void count_pending(const KeyOp& op, bool begins);
   void finish(KeyOp& op, Status status);
+  // Lets `waiter` have its lock if the operation that holds it waits for a zone; that operation
+  // begins anew afterwards.
+  void overtake(KeyLockHolder& waiter);
 
   // The index and all that is counted with it.
   void publish(const KeyHash& hash, const IndexEntry* old, const IndexEntry& entry,
@@ -149,6 +153,9 @@ class PageLog final : public StreamOwner {
                                const std::function<bool(const IndexEntry&)>& goes);
   Status admit(std::uint32_t length, const IndexEntry* replaced, bool pinned) const;
   Stream& relocation_stream();
+  // Copies wait in a stream that will get no zone.
+  bool relocations_stranded() const;
+  void reroute_relocations();
   // LBAs for the copies of a zone's pages; ~0: whatever one zone may hold.
   std::uint64_t relocation_room() const;
   // Zone-relative: what lies behind is still on its way to the medium.
@@ -157,6 +164,11 @@ class PageLog final : public StreamOwner {
   bool removing(const PageRecord& record) const;
   // Do tombstones take so much of the quota that zones are to be collected in turn?
   bool many_tombstones() const;
+  bool at_quota() const;
+  // The quota is reached and collection has no zone of its own to write to.
+  bool without_reserve() const;
+  bool kept_for_copies() const;
+  bool stuck(const Stream& stream) const;
   void kick();
   void zones_changed();
   void fail_waiting(Status status);

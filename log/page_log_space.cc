@@ -20,6 +20,18 @@ std::uint64_t PageLog::cost_bytes(const PoolContext& pool, std::uint32_t length)
   return pool.page_lbas(length) * pool.geometry.lba_bytes + kRecordCostBytes;
 }
 
+// When a put that is on its way is published, the version that it replaces makes room.
+void PageLog::count_pending(const KeyOp& op, bool begins) {
+  const PageRecord& record = op.write.record;
+  if (record.kind != RecordKind::page) return;
+  const std::uint64_t cost = cost_bytes(pool_, record.length);
+  const std::uint64_t added =
+      cost - std::min(cost, op.found ? cost_bytes(pool_, op.old.length) : 0);
+  const std::uint64_t pinned = record.pinned ? pool_.page_lbas(record.length) : 0;
+  pending_cost_bytes_ = begins ? pending_cost_bytes_ + added : pending_cost_bytes_ - added;
+  pending_pinned_lbas_ = begins ? pending_pinned_lbas_ + pinned : pending_pinned_lbas_ - pinned;
+}
+
 void PageLog::publish(const KeyHash& hash, const IndexEntry* old, const IndexEntry& entry,
                       std::uint32_t expires_s, std::uint64_t sequence) {
   if (entry.expires) load_expiry(entry.lba, expires_s);
@@ -90,6 +102,10 @@ Status PageLog::admit(std::uint32_t length, const IndexEntry* replaced, bool pin
     return {Code::no_space, Origin::log,
             "too many zones have gone bad for this volume; see `furrowctl zone report`"};
   }
+  if (without_reserve() && collector_->found_nothing() && !options_.cache) {
+    return {Code::no_space, Origin::log,
+            "no zone of the volume can be freed; delete pages or raise its quota"};
+  }
   if (options_.cache) {
     // Pinned pages are never evicted: half of the quota stays for the rest.
     const std::uint64_t limit = quota * pool_.geometry.zone_capacity_lbas / 2;
@@ -137,28 +153,53 @@ bool PageLog::may_open_zone(bool relocation) {
   return held + (relocation ? 0 : 1) < pool_.allocator.quota(options_.volume);
 }
 
+bool PageLog::at_quota() const {
+  return pool_.allocator.held(options_.volume) >= pool_.allocator.quota(options_.volume);
+}
+
 // A zone that collection wrote to when the power was cut cannot be gone on with. With no zone left
 // to take instead, what the user's zone has left must do.
 Stream& PageLog::relocation_stream() {
-  if (!collection_stream_) return *stream_;
-  const bool can_open =
-      pool_.allocator.held(options_.volume) < pool_.allocator.quota(options_.volume);
-  return can_open || collection_stream_->room_lbas() != 0 ? *collection_stream_ : *stream_;
+  return collection_stream_ && !without_reserve() ? *collection_stream_ : *stream_;
+}
+
+bool PageLog::relocations_stranded() const {
+  if (!at_quota()) return false;
+  return stream_->relocations_wait_for_zone() ||
+         (collection_stream_ && collection_stream_->relocations_wait_for_zone());
+}
+
+void PageLog::reroute_relocations() {
+  if (!relocations_stranded()) return;
+  if (collection_stream_ && collection_stream_->relocations_wait_for_zone()) {
+    collection_stream_->hand_relocations_to(*stream_);
+  }
+  if (!stream_->relocations_wait_for_zone()) return;
+  stream_->fail_relocations({Code::no_space, Origin::log, "no zone is left to move pages to"});
 }
 
 std::uint64_t PageLog::relocation_room() const {
   constexpr std::uint64_t kAZone = ~std::uint64_t{0};
-  if (pool_.allocator.held(options_.volume) < pool_.allocator.quota(options_.volume)) return kAZone;
-  if (!collection_stream_) return stream_->room_lbas() != 0 ? kAZone : 0;
-  return collection_stream_->room_lbas() != 0 ? kAZone : stream_->room_lbas();
+  if (!at_quota()) return kAZone;
+  return stream_->room_lbas() + (collection_stream_ ? collection_stream_->room_lbas() : 0);
 }
 
-// Not while relocation has had to open that last zone: it needs what is left of it.
+bool PageLog::without_reserve() const {
+  return at_quota() && !(collection_stream_ && collection_stream_->room_lbas() != 0);
+}
+
+// What is left of the user's zone, for as long as copies into it can free another one. When they
+// cannot, deletes may use it: they are what helps then.
+bool PageLog::kept_for_copies() const { return without_reserve() && !collector_->found_nothing(); }
+
 bool PageLog::may_write_user() {
-  if (collection_stream_) return true;
-  if (pool_.allocator.held(options_.volume) < pool_.allocator.quota(options_.volume)) return true;
-  collector_->kick();  // it may have given up: a flush or a copy failed
-  return false;
+  if (without_reserve()) collector_->kick();  // deletes may have made copying possible
+  return !kept_for_copies();
+}
+
+// Something waits that only a zone set free can let go on.
+bool PageLog::stuck(const Stream& stream) const {
+  return stream.waits_for_zone() || (stream.has_waiting_user() && kept_for_copies());
 }
 
 void PageLog::on_zone_opened() {
@@ -186,8 +227,8 @@ void PageLog::kick() {
 }
 
 void PageLog::fail_waiting(Status status) {
-  if (stream_->stuck()) stream_->fail_waiting(status);
-  if (collection_stream_ && collection_stream_->stuck()) {
+  if (stuck(*stream_)) stream_->fail_waiting(status);
+  if (collection_stream_ && stuck(*collection_stream_)) {
     collection_stream_->fail_waiting(status);
   }
 }

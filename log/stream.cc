@@ -108,17 +108,47 @@ void Stream::schedule() {
 }
 
 void Stream::fail_waiting(Status status) {
-  AppendQueue failed = queue_;
-  queue_ = AppendQueue();
-  AppendQueue moved = relocations_;
-  relocations_ = AppendQueue();
+  AppendQueue all[] = {relocations_, queue_};
+  queue_ = relocations_ = AppendQueue();
   queued_bytes_ = 0;
-  for (AppendQueue* queue : {&moved, &failed}) {
-    while (Append* append = queue->pop()) {
-      append->status = status;
-      append->on_done(*append);
+  AppendQueue failed;
+  for (AppendQueue& queue : all) {
+    while (Append* append = queue.pop()) {
+      // What makes room may use what is left of the zone.
+      const bool keep = zone_ && (append->marker || append->record.kind != RecordKind::page);
+      (!keep ? failed : &queue == &all[0] ? relocations_ : queue_).push(*append);
     }
   }
+  while (Append* append = failed.pop()) {
+    append->status = status;
+    append->on_done(*append);
+  }
+  schedule();
+}
+
+void Stream::hand_relocations_to(Stream& other) {
+  while (Append* append = relocations_.pop()) {
+    queued_bytes_ -= append->record.length;
+    other.queued_bytes_ += append->record.length;
+    other.relocations_.push(*append);
+  }
+  other.schedule();
+}
+
+void Stream::fail_relocations(Status status) {
+  AppendQueue failed = relocations_;
+  relocations_ = AppendQueue();
+  while (Append* append = failed.pop()) {
+    queued_bytes_ -= append->record.length;
+    append->status = status;
+    append->on_done(*append);
+  }
+}
+
+bool Stream::withdraw(Append& append) {
+  if (!queue_.remove(append)) return false;
+  queued_bytes_ -= append.record.length;
+  return true;
 }
 
 AppendQueue* Stream::next_queue() {

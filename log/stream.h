@@ -22,6 +22,9 @@
 
 namespace furrow {
 
+// A volume's streams, by the numbers in zone headers.
+constexpr std::uint8_t kUserStream = 0, kCollectionStream = 1;
+
 // One record to write. Intrusive; the caller's again at on_done.
 struct Append {
   enum class Priority : std::uint8_t { user, relocation };
@@ -54,6 +57,17 @@ class AppendQueue {
     Append* first = head_;
     if (first != nullptr) head_ = first->next;
     return first;
+  }
+  // False: it is not in here.
+  bool remove(Append& append) {
+    Append* before = nullptr;
+    for (Append* at = head_; at != &append; at = at->next) {
+      if (at == nullptr) return false;
+      before = at;
+    }
+    (before == nullptr ? head_ : before->next) = append.next;
+    if (tail_ == &append) tail_ = before;
+    return true;
   }
   void push_front_all(AppendQueue& other) {
     if (other.empty()) return;
@@ -106,18 +120,22 @@ class Stream {
   // For an orderly close, when idle(): makes all durable and notes that in the zone, so that the
   // next recovery has nothing to verify. Call it until it is true.
   bool close();
-  void kick();                       // tries again to write what waits
-  void fail_waiting(Status status);  // answers what waits for a zone
+  void kick();  // tries again to write what waits
+  // Answers what waits for a zone; or, while there is a zone, the pages that wait for room in it.
+  void fail_waiting(Status status);
+  // Gives what collection wants written to another stream, or fails it.
+  void hand_relocations_to(Stream& other);
+  void fail_relocations(Status status);
+  // Takes a user's append back, as if it had never been given. False: it is on its way.
+  bool withdraw(Append& append);
   // Nothing waits and nothing is in flight, flushes and the finish of a failed zone included.
   bool idle() const {
     return in_flight_ == 0 && queue_.empty() && relocations_.empty() && failure_.ok() &&
            !flush_point_.busy && !seal_flush_.busy && !issue_task_.posted;
   }
-  // Something waits that only a zone set free can let go on.
-  bool stuck() const {
-    return (!zone_ && !(queue_.empty() && relocations_.empty())) ||
-           (!queue_.empty() && !owner_.may_write_user());
-  }
+  bool waits_for_zone() const { return !zone_ && !(queue_.empty() && relocations_.empty()); }
+  bool has_waiting_user() const { return !queue_.empty(); }
+  bool relocations_wait_for_zone() const { return !zone_ && !relocations_.empty(); }
   // What is left of the zone that it writes to; 0: there is none.
   std::uint64_t room_lbas() const {
     return zone_ && failure_.ok() ? pool_.geometry.zone_capacity_lbas - zone_->next_lba : 0;

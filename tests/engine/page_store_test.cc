@@ -397,6 +397,40 @@ TEST(StoreTest, AnExpiredVersionDoesNotUncoverAnOlderOne) {
   }
 }
 
+// Puts that wait for a zone hold their keys, and the zone that is to be freed has those keys' older
+// versions: collection must not wait for them.
+TEST(StoreTest, ConcurrentOverwritesOfAFullStoreGoOn) {
+  Rig rig("mem:16MiB?zone_size=1MiB");
+  ASSERT_NO_FATAL_FAILURE(rig.make(volume(VolumeMode::store)));
+  std::uint64_t stored = 0;
+  while (rig.put(stored, 1, 20000).ok()) ++stored;
+  ASSERT_GT(stored, 300u);
+  constexpr std::size_t kDepth = 48;
+  std::array<PageOp, kDepth> ops;
+  std::vector<std::vector<std::byte>> pages(kDepth);
+  std::map<std::uint64_t, std::uint64_t> versions;
+  std::mt19937_64 random(7);
+  for (std::uint64_t round = 2; round < 200; ++round) {
+    for (std::size_t i = 0; i < kDepth; ++i) {
+      const std::uint64_t key = (random() % (stored / kDepth)) * kDepth + i;
+      PageOp& op = ops[i];
+      op = PageOp();
+      op.kind = PageOp::Kind::put;
+      op.key = key_of(key);
+      pages[i] = content(key, round, 20000);
+      op.data = pages[i].data();
+      op.length = 20000;
+      rig.submit(op);
+      versions[key] = round;
+    }
+    for (std::uint64_t turns = 0; !rig.idle() && turns < 2'000'000; ++turns) rig.loop.run_once();
+    ASSERT_TRUE(rig.idle()) << "round " << round << " does not end";
+    for (const PageOp& op : ops) ASSERT_TRUE(op.status.ok()) << op.status.describe();
+  }
+  for (const auto& [key, version] : versions)
+    EXPECT_EQ(*rig.get(key), content(key, version, 20000));
+}
+
 // Tombstones are needed for as long as a zone is older than they are, and cold zones never get
 // collected for what is dead in them. Without zones going in turn they fill the volume.
 TEST(StoreTest, TombstonesDoNotFillTheVolume) {

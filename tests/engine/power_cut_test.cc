@@ -31,8 +31,9 @@ struct History {
 
 class PowerCut {
  public:
-  PowerCut(std::uint64_t seed, CrashModel model, VolumeMode mode)
-      : random_(seed), model_(model), cache_(mode == VolumeMode::cache) {
+  // `keys`: 120 leave room; 1000 do not fit, a store says no_space to every other put.
+  PowerCut(std::uint64_t seed, CrashModel model, VolumeMode mode, std::uint64_t keys = 120)
+      : random_(seed), model_(model), cache_(mode == VolumeMode::cache), keys_max_(keys) {
     VolumeOptions options;
     options.name = "pages";
     options.mode = mode;
@@ -46,7 +47,9 @@ class PowerCut {
 
   void round(std::uint64_t seed) {
     fault_->cut_after(1 + random_() % 1500, model_);
-    for (unsigned step = 0; step < 2000 && !fault_->dead(); ++step) act();
+    for (unsigned step = 0; step < 2000 && !fault_->dead(); ++step) {
+      ASSERT_NO_FATAL_FAILURE(act());
+    }
     if (!fault_->dead()) {
       ASSERT_TRUE(fault_->power_cut(model_).ok());
     }
@@ -58,12 +61,43 @@ class PowerCut {
     ASSERT_NE(rig_.store, nullptr);
     for (auto& [key, history] : keys_) ASSERT_NO_FATAL_FAILURE(check(key, history));
   }
+  // Deleting works, and makes room. A store that cuts in the middle of collection have left without
+  // any zone to write to is the exception (ARCHITECTURE.md, At a crash): it is counted.
+  void make_room() {
+    for (std::uint64_t key = 0; key < keys_max_; key += 3) {
+      PageOp op;
+      op.kind = PageOp::Kind::remove;
+      op.key = key_of(key);
+      rig_.submit(op);
+      ASSERT_NO_FATAL_FAILURE(wait());
+      if (op.status.code() == Code::no_space && !cache_) {
+        ++blocked_;
+        return;
+      }
+      ASSERT_TRUE(op.status.ok() || op.status.code() == Code::not_found) << op.status.describe();
+      keys_[key].states.push_back({0, 0, true});
+    }
+    flush();
+    for (std::uint64_t key = 0; key < 30; key += 3) {
+      const Status status = rig_.put(key, ++version_, 5000);
+      ASSERT_TRUE(status.ok()) << status.describe();
+      keys_[key].states.push_back({version_, 5000, true});
+    }
+  }
+  std::uint64_t blocked() const { return blocked_; }
   std::uint64_t flushed_puts() const { return flushed_puts_; }
   std::uint64_t found() const { return found_; }
   Rig& rig() { return rig_; }
 
  private:
-  static constexpr std::uint64_t kKeys = 120;
+  static constexpr std::uint64_t kTurnsMax = 3'000'000;  // an operation that needs more is stuck
+
+  void wait() {
+    for (std::uint64_t turns = 0; !rig_.idle(); ++turns) {
+      ASSERT_LT(turns, kTurnsMax) << "operations do not end";
+      rig_.loop.run_once();
+    }
+  }
 
   void wrap(std::unique_ptr<ZonedDevice> inner, std::uint64_t seed) {
     FaultOptions options;
@@ -86,7 +120,7 @@ class PowerCut {
     std::map<std::uint64_t, bool> used;
     for (std::uint64_t n = 1 + random_() % 12; n != 0; --n) {
       auto one = std::make_unique<Running>();
-      one->key = random_() % kKeys;
+      one->key = random_() % keys_max_;
       if (used[one->key]) continue;
       used[one->key] = true;
       History& history = keys_[one->key];
@@ -111,7 +145,7 @@ class PowerCut {
       running.push_back(std::move(one));
     }
     for (const auto& one : running) rig_.submit(one->op);
-    rig_.wait();
+    ASSERT_NO_FATAL_FAILURE(wait());
     for (const auto& one : running) {
       History& history = keys_[one->key];
       const Code code = one->op.status.code();
@@ -123,7 +157,7 @@ class PowerCut {
           history.durable(one->state);
           ++flushed_puts_;
         }
-      } else if (code == Code::no_space) {
+      } else if (code == Code::no_space && !fault_->dead()) {  // else it may have been tried before
         history.states.pop_back();
       }
     }
@@ -148,6 +182,8 @@ class PowerCut {
     if (!page.ok()) {
       ASSERT_EQ(page.status().code(), Code::not_found) << page.status().describe();
     }
+    // Evicted or deleted. Until its zone is reset a cut may bring it back, but nothing older.
+    if (cache_ && !page.ok()) return;
     for (std::size_t i = 0; i < history.states.size(); ++i) {
       const History::State& state = history.states[i];
       const bool same = state.version == 0
@@ -160,10 +196,6 @@ class PowerCut {
       history.states = {now};  // recovery flushed what it found
       return;
     }
-    if (cache_ && !page.ok()) {  // evicted
-      history.states = {History::State{0, 0, true}};
-      return;
-    }
     FAIL() << "key " << key << " is " << (page.ok() ? "something else" : "lost")
            << "; its durable version is " << history.states[0].version << ", "
            << history.states.size() - 1 << " later attempts";
@@ -172,11 +204,12 @@ class PowerCut {
   std::mt19937_64 random_;
   const CrashModel model_;
   const bool cache_;
+  const std::uint64_t keys_max_;
   Rig rig_{""};
   FaultDevice* fault_ = nullptr;
   std::map<std::uint64_t, History> keys_;
   std::uint64_t version_ = 0;
-  std::uint64_t flushed_puts_ = 0, found_ = 0;
+  std::uint64_t flushed_puts_ = 0, found_ = 0, blocked_ = 0;
 };
 
 struct Case {
@@ -199,6 +232,27 @@ TEST_P(PowerCutTest, KeepsWhatWasFlushed) {
     EXPECT_GT(cut.flushed_puts(), 50u);
     EXPECT_GT(cut.found(), 100u);
   }
+}
+
+// Cuts fall into collection, and leave it little room to go on.
+TEST_P(PowerCutTest, AFullVolumeGoesOn) {
+  const char* env = std::getenv("FURROW_SEED");
+  const std::uint64_t first = env != nullptr ? std::strtoull(env, nullptr, 0) : 1;
+  const std::uint64_t seeds = env != nullptr ? 1 : 12;
+  std::uint64_t rounds = 0, blocked = 0;
+  for (std::uint64_t seed = first; seed < first + seeds; ++seed) {
+    SCOPED_TRACE("FURROW_SEED=" + std::to_string(seed));
+    PowerCut cut(seed, GetParam().model, GetParam().mode, 1000);
+    rounds += 3;
+    for (std::uint64_t round = 1; round <= 6; ++round) {
+      ASSERT_NO_FATAL_FAILURE(cut.round(seed * 1000 + round));
+      if (round % 2 == 0) {
+        ASSERT_NO_FATAL_FAILURE(cut.make_room());
+      }
+    }
+    blocked += cut.blocked();
+  }
+  EXPECT_LE(blocked * 3, rounds);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, PowerCutTest,

@@ -1,5 +1,6 @@
 // Establishes that holders of one key's lock come one after the other, in the order in which they
-// asked, other keys' beside them; and that however many wait, the stack stays small.
+// asked, other keys' beside them; that however many wait, the stack stays small; and that a waiter
+// may take the holder's place, whichever it is, with the others behind both.
 #include "log/key_lock.h"
 
 #include <gtest/gtest.h>
@@ -52,6 +53,30 @@ TEST_F(KeyLocksTest, InOrderAndByKey) {
   locks_.unlock(holders[3]);
   EXPECT_EQ(order_.back(), 0);
   locks_.unlock(holders[0]);
+}
+
+TEST_F(KeyLocksTest, AWaiterOvertakesTheHolder) {
+  for (int waiter = 1; waiter < 4; ++waiter) {
+    order_.clear();
+    Holder holders[5];
+    for (int i = 0; i < 4; ++i) set_up(holders[i], 7, i, true);
+    set_up(holders[4], 7 + 4096, 4, true);  // another key of the same slot
+    for (Holder& holder : holders) locks_.lock(holder);
+    locks_.overtake(holders[0], holders[waiter]);
+    std::vector<int> expected{0, 4, waiter, 0};  // told anew, and then those that waited
+    for (int i = 1; i < 4; ++i) {
+      if (i != waiter) expected.push_back(i);
+    }
+    EXPECT_EQ(locks_.holder(holders[0].hash), &holders[waiter]);
+    for (std::size_t turn = 2; turn < 6; ++turn) {
+      const auto so_far = expected.begin() + static_cast<std::ptrdiff_t>(turn) + 1;
+      ASSERT_EQ(order_, std::vector(expected.begin(), so_far)) << waiter;
+      locks_.unlock(holders[expected[turn]]);
+    }
+    EXPECT_EQ(order_, expected);
+    EXPECT_EQ(locks_.holder(holders[0].hash), nullptr);
+    locks_.unlock(holders[4]);
+  }
 }
 
 // Each unlocks from within its own on_locked, as an operation does that needs nothing of the
