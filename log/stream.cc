@@ -81,7 +81,7 @@ void Stream::resume(Resume&& zone) {
   open.records = std::move(zone.segment_records);
   open.batches = std::move(zone.segment_batches);
   open.header_written = true;
-  flush_asked_ = !zone.flush_noted;  // recovery's flush is not noted yet
+  note_wanted_ = !zone.flush_noted;  // recovery's flush is not noted yet
   for (const PageRecord& record : open.records) {
     open.groups |= record.group != 0;
     open.expiries |= record.expires_s != 0;
@@ -444,15 +444,20 @@ void Stream::note_flush() {
 
 bool Stream::close() {
   if (!idle()) return false;
+  if (!previous_flushed_ && !seal_asked_) {  // the zone that was filled last
+    seal_asked_ = seal_flush_.busy = true;
+    pool_.flusher.request(seal_flush_);
+    return false;
+  }
   if (!zone_ || noted_ || zone_->next_lba == pool_.geometry.zone_capacity_lbas) return true;
   if (zone_->flushed_lba != zone_->next_lba) {
     if (flush_asked_) return true;  // it failed: the next recovery verifies instead
-    flush_asked_ = true;
+    flush_asked_ = note_wanted_ = true;
     request_flush_point();
     return false;
   }
   noted_ = true;
-  if (!flush_asked_ || !fits(0, 0, PageRecord())) return true;  // nothing new, or no room
+  if (!note_wanted_ || !fits(0, 0, PageRecord())) return true;  // nothing new, or no room
   write_flush_note();
   return false;
 }

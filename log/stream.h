@@ -229,7 +229,8 @@ class Stream {
     bool posted = false;
   } issue_task_;
   bool issuing_ = false;
-  bool flush_asked_ = false, noted_ = false;  // by close()
+  bool note_wanted_ = false;  // something is durable that the zone does not say is
+  bool seal_asked_ = false, flush_asked_ = false, noted_ = false;  // by close()
   Io finish_io_;
 };
 
