@@ -59,7 +59,8 @@ void GroupRemoval::read_next() {
   while (next_ != batches_.size()) {
     const Batch& batch = batches_[next_];
     const ZoneAllocator::Zone& zone = log_.pool_.allocator.zone(batch.zone);
-    if (zone.generation == batch.generation && zone.use != ZoneUse::resetting) {
+    const bool emptied = log_.pool_.tables[batch.zone.value].batch_lbas.empty();  // gone bad since
+    if (zone.generation == batch.generation && zone.use != ZoneUse::resetting && !emptied) {
       epoch_side_ = log_.epoch_.enter();  // no reset until it has been read
       read_.page_lba = batch.page_lba;
       return log_.headers_.read(read_);
