@@ -86,15 +86,11 @@ void Collector::turn() {
 
 std::optional<ZoneId> Collector::choose() const {
   const std::uint64_t volume = log_.options_.volume;
-  if (!log_.options_.cache) {
-    // What needs no copies comes first: there may be no room for any.
-    for (std::uint32_t i = 0; i < pool_.geometry.zone_count; ++i) {
-      const ZoneAllocator::Zone& zone = pool_.allocator.zones()[i];
-      const ZoneDirectory& table = pool_.tables[i];
-      if (zone.owner == volume && zone.use == ZoneUse::sealed && zone.live_lbas == 0 &&
-          table.tombstones + table.group_tombstones == 0) {
-        return ZoneId{i};
-      }
+  // What needs no copies comes first: there may be no room for any.
+  for (std::uint32_t i = 0; i < pool_.geometry.zone_count; ++i) {
+    const ZoneAllocator::Zone& zone = pool_.allocator.zones()[i];
+    if (zone.owner == volume && zone.use == ZoneUse::sealed && holds_nothing(ZoneId{i})) {
+      return ZoneId{i};
     }
   }
   const bool in_turn = log_.options_.cache || log_.many_tombstones();
@@ -109,6 +105,15 @@ std::optional<ZoneId> Collector::choose() const {
                                2 * pool_.page_lbas(log_.options_.value_bytes_max);
   if (!log_.options_.cache && needed > log_.relocation_room()) return std::nullopt;
   return victim;
+}
+
+// No page that is live, and no record that says that an older one is not. In a cache any record may
+// do so; a zone that a power cut left without any is common.
+bool Collector::holds_nothing(ZoneId id) const {
+  const ZoneAllocator::Zone& zone = pool_.allocator.zone(id);
+  if (log_.options_.cache) return zone.min_sequence == ~std::uint64_t{0};
+  const ZoneDirectory& table = pool_.tables[id.value];
+  return zone.live_lbas == 0 && table.tombstones + table.group_tombstones == 0;
 }
 
 void Collector::start() {
@@ -213,6 +218,12 @@ bool Collector::look_at(const PageRecord& record) {
   }
   Lane* lane = free_lane();
   if (lane == nullptr) return false;
+  if (log_.options_.cache && !has_room(moving)) {  // it is pinned
+    copy_error_ = {Code::no_space, Origin::log,
+                   "pinned pages leave no room to free a zone; unpin or delete some"};
+    pool_.allocator.set_use(victim_, ZoneUse::sealed);
+    return true;
+  }
   if (log_.options_.cache && !entry.pinned) readmitted_lbas_ += pool_.page_lbas(moving.length);
   lane->record = moving;
   lane->hash = hash;
@@ -236,7 +247,7 @@ bool Collector::must_move(const PageRecord& record, const IndexEntry& entry) con
   if (log_.expired(entry, pool_.home.wall_s())) return false;
   if (!log_.options_.cache || entry.pinned) return true;
   const std::uint64_t lbas = pool_.page_lbas(record.length);
-  if (!pool_.hits.test(entry.lba)) return false;
+  if (!pool_.hits.test(entry.lba) || !has_room(record)) return false;
   return (readmitted_lbas_ + lbas) * kReadmittedShare <= pool_.geometry.zone_capacity_lbas;
 }
 
@@ -251,6 +262,19 @@ bool Collector::tombstone_needed(const PageRecord& record) const {
     return pool_.allocator.min_opened(volume, victim_) < record.sequence;
   }
   return pool_.allocator.min_sequence(volume, victim_) < record.sequence;
+}
+
+// A cache's zones go in their order, whether or not there is room for copies: power cuts may have
+// sealed all that it has. (Which zone a store collects is chosen with an eye on that.)
+bool Collector::has_room(const PageRecord& record) const {
+  constexpr std::uint64_t kHeadersLbas = 2;  // at worst a batch header and some of the summary
+  const std::uint64_t volume = log_.options_.volume;
+  if (pool_.allocator.held(volume) < pool_.allocator.quota(volume)) return true;
+  std::uint64_t needed = pool_.page_lbas(record.length) + kHeadersLbas;
+  for (const Lane& lane : lanes_) {
+    if (lane.busy) needed += pool_.page_lbas(lane.record.length) + kHeadersLbas;
+  }
+  return needed <= log_.relocation_stream().room_for_pages_lbas();
 }
 
 void Collector::drop(const PageRecord& record, const KeyHash& hash, const IndexEntry& entry) {

@@ -94,6 +94,8 @@ class Collector {
   Lane* free_lane();
   bool look_at(const PageRecord& record);
   bool must_move(const PageRecord& record, const IndexEntry& entry) const;
+  bool has_room(const PageRecord& record) const;
+  bool holds_nothing(ZoneId zone) const;
   static PageRecord tombstone_of(const PageRecord& page);
   bool tombstone_needed(const PageRecord& record) const;
   void drop(const PageRecord& record, const KeyHash& hash, const IndexEntry& entry);

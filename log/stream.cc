@@ -22,6 +22,7 @@ Stream::Stream(PoolContext& pool, std::uint64_t volume, std::uint8_t number,
       volume_(volume),
       number_(number),
       owner_(owner),
+      value_bytes_max_(value_bytes_max),
       header_bytes_max_((1 + pool.geometry.lbas(batch_header_bytes(kRecordsMax))) *
                         pool.geometry.lba_bytes),
       zeroes_(kZeroBytes) {
@@ -225,6 +226,19 @@ bool Stream::open_zone() {
 
 std::uint64_t Stream::segment_end() const {
   return std::min((zone_->segment + 1) * pool_.segment_lbas, pool_.geometry.zone_capacity_lbas);
+}
+
+std::uint64_t Stream::room_for_pages_lbas() const {
+  const std::uint64_t room = room_lbas();
+  if (room == 0) return 0;
+  constexpr std::uint64_t kEmptySummaryLbas = 4;
+  const std::uint64_t segments_behind =
+      (pool_.geometry.zone_capacity_lbas - segment_end() + pool_.segment_lbas - 1) /
+      pool_.segment_lbas;
+  const std::uint64_t lost =
+      summary_lbas(0, nullptr) + kEmptySummaryLbas +
+      segments_behind * (pool_.page_lbas(value_bytes_max_) + kEmptySummaryLbas);
+  return room > lost ? room - lost : 0;
 }
 
 // LBAs of the segment's summary if so many records and one more batch joined it.

@@ -140,6 +140,9 @@ class Stream {
   std::uint64_t room_lbas() const {
     return zone_ && failure_.ok() ? pool_.geometry.zone_capacity_lbas - zone_->next_lba : 0;
   }
+  // Of that, what pages and their batch headers may take: not the summaries, nor what a page of the
+  // largest size leaves at a segment's end.
+  std::uint64_t room_for_pages_lbas() const;
   // Zone-relative, of a zone that this stream writes to; of any other: ~0.
   std::uint64_t written_lba(ZoneId zone) const {
     return zone_ && zone_->id == zone ? zone_->written_lba : ~std::uint64_t{0};
@@ -209,6 +212,7 @@ class Stream {
   const std::uint64_t volume_;
   const std::uint8_t number_;
   StreamOwner& owner_;
+  const std::uint32_t value_bytes_max_;
   const std::size_t header_bytes_max_;
   std::optional<OpenZone> zone_;
   // A zone's memory goes on to the next: in steady state nothing is allocated.
