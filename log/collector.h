@@ -8,7 +8,8 @@
 // gone, it is not needed any more.
 //
 // One zone at a time: scan its summaries, move or drop its records, flush (which covers the copies
-// and everything that made its pages dead), wait until no reader can be in it, reset.
+// and everything that made its pages dead), wait until no reader can be in it, reset, flush (so
+// that the zone's old life does not come back over what its next one has overwritten).
 //
 // Threads: the home executor.
 #pragma once

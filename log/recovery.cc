@@ -97,6 +97,12 @@ Status Recovery::find_zones() {
       continue;
     }
     if (info.written_lbas == 0) continue;
+    if (info.written_lbas == 1 && info.state != ZoneState::read_only) {
+      // A header and nothing else: its own or, when that was not made durable, an earlier life's.
+      const Status status = reset(info.zone);
+      if (!status.ok()) set_aside(info.zone, "cannot be reset");
+      continue;
+    }
     const Status read = read_lba(info.zone, 0, lba);
     Result<ZoneHeader> header = read.ok() ? decode_zone_header(lba.span(), pool_.pool, info.zone)
                                           : Result<ZoneHeader>(read);

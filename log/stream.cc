@@ -41,7 +41,7 @@ Stream::Stream(PoolContext& pool, std::uint64_t volume, std::uint8_t number,
       done.stream->completed(done);
     };
   }
-  flush_point_.stream = seal_flush_.stream = issue_task_.stream = this;
+  flush_point_.stream = seal_flush_.stream = header_flush_.stream = issue_task_.stream = this;
   flush_point_.on_flushed = [](FlushWaiter& waiter) {
     auto& point = static_cast<FlushPoint&>(waiter);
     point.busy = false;
@@ -60,6 +60,17 @@ Stream::Stream(PoolContext& pool, std::uint64_t volume, std::uint8_t number,
     } else {
       seal.stream->fail_waiting(seal.status);
     }
+  };
+  header_flush_.on_flushed = [](FlushWaiter& waiter) {
+    auto& flush = static_cast<FlushPoint&>(waiter);
+    flush.busy = false;
+    auto& zone = flush.stream->zone_;
+    if (!flush.status.ok()) return flush.stream->fail_waiting(flush.status);
+    if (zone && zone->header == OpenZone::Header::written) {
+      zone->header = OpenZone::Header::durable;
+      zone->flushed_lba = std::max<std::uint64_t>(zone->flushed_lba, 1);
+    }
+    flush.stream->kick();
   };
   issue_task_.run = [](Task& task) {
     auto& issue_task = static_cast<IssueTask&>(task);
@@ -81,7 +92,7 @@ void Stream::resume(Resume&& zone) {
   open.segment = zone.next_lba / pool_.segment_lbas;
   open.records = std::move(zone.segment_records);
   open.batches = std::move(zone.segment_batches);
-  open.header_written = true;
+  open.header = OpenZone::Header::durable;
   note_wanted_ = !zone.flush_noted;  // recovery's flush is not noted yet
   for (const PageRecord& record : open.records) {
     open.groups |= record.group != 0;
@@ -189,6 +200,7 @@ bool Stream::issue_one() {
   if (in_flight_ == std::min(kBatchesMax, pool_.geometry.zone_writes_max)) return false;
   if (in_flight_ != 0 && queued_bytes_ < kEagerBytes) return false;
   if (!zone_ && !open_zone()) return false;
+  if (zone_->header != OpenZone::Header::durable) return begin_zone();
   // The zone is full to the end; its last writes are in flight.
   if (zone_->next_lba == pool_.geometry.zone_capacity_lbas) return false;
   const PageRecord& next = next_queue()->front()->record;
@@ -224,6 +236,26 @@ bool Stream::open_zone() {
   return true;
 }
 
+// Writes the zone's header, then makes it durable. True: something was submitted.
+bool Stream::begin_zone() {
+  if (zone_->header == OpenZone::Header::none) {
+    Batch& batch = new_batch();
+    const ZoneAllocator::Zone& zone = pool_.allocator.zone(zone_->id);
+    const std::uint32_t lba_bytes = pool_.geometry.lba_bytes;
+    encode(ZoneHeader{pool_.stamp(zone_->id), volume_, zone.opened_sequence, number_},
+           {batch.header.data(), lba_bytes});
+    batch.iov.push_back({batch.header.data(), lba_bytes});
+    zone_->header = OpenZone::Header::written;
+    submit_batch(batch, 1);
+    return true;
+  }
+  if (in_flight_ == 0 && !header_flush_.busy) {
+    header_flush_.busy = true;
+    pool_.flusher.request(header_flush_);
+  }
+  return false;
+}
+
 std::uint64_t Stream::segment_end() const {
   return std::min((zone_->segment + 1) * pool_.segment_lbas, pool_.geometry.zone_capacity_lbas);
 }
@@ -252,8 +284,7 @@ std::uint64_t Stream::summary_lbas(std::size_t more_records, const PageRecord* n
 
 bool Stream::fits(std::uint32_t records, std::uint64_t page_lbas, const PageRecord& next) const {
   const std::uint64_t header = pool_.geometry.lbas(batch_header_bytes(records + 1));
-  const std::uint64_t zone_header = zone_->header_written ? 0 : 1;
-  return zone_->next_lba + zone_header + header + page_lbas + pool_.page_lbas(next.length) +
+  return zone_->next_lba + header + page_lbas + pool_.page_lbas(next.length) +
              summary_lbas(records + 1, &next) <=
          segment_end();
 }
@@ -293,8 +324,7 @@ void Stream::fill(Batch& batch) {
   }
   const std::uint64_t header_lbas = pool_.geometry.lbas(batch_header_bytes(batch.records.size()));
   place(batch, header_lbas);
-  submit_batch(batch, (zone_->header_written ? 0 : 1) + header_lbas + page_lbas);
-  zone_->header_written = true;
+  submit_batch(batch, header_lbas + page_lbas);
 }
 
 void Stream::add_page(Batch& batch, Append& append, std::uint64_t& bounce_used) {
@@ -327,14 +357,7 @@ void Stream::add_page(Batch& batch, Append& append, std::uint64_t& bounce_used) 
 void Stream::place(Batch& batch, std::uint64_t header_lbas) {
   const std::uint32_t lba_bytes = pool_.geometry.lba_bytes;
   const ZoneStamp stamp = pool_.stamp(zone_->id);
-  std::byte* header = batch.header.data();
-  std::uint64_t header_lba = zone_->next_lba;
-  if (!zone_->header_written) {
-    const ZoneAllocator::Zone& zone = pool_.allocator.zone(zone_->id);
-    encode(ZoneHeader{stamp, volume_, zone.opened_sequence, number_}, {header, lba_bytes});
-    header += lba_bytes;
-    header_lba += 1;
-  }
+  const std::uint64_t header_lba = zone_->next_lba;
   ZoneDirectory& table = pool_.tables[zone_->id.value];
   std::uint64_t end = header_lba + header_lbas;
   std::size_t i = 0;
@@ -363,9 +386,8 @@ void Stream::place(Batch& batch, std::uint64_t header_lbas) {
                           static_cast<std::uint32_t>(zone_->flushed_lba),
                           static_cast<std::uint32_t>(batch.records.size()),
                           pool_.allocator.zone(zone_->id).stream};
-  encode(fixed, batch.records, {header, header_lbas * lba_bytes});
-  batch.iov.front() = {batch.header.data(), static_cast<std::size_t>(header - batch.header.data()) +
-                                                header_lbas * lba_bytes};
+  encode(fixed, batch.records, {batch.header.data(), header_lbas * lba_bytes});
+  batch.iov.front() = {batch.header.data(), header_lbas * lba_bytes};
 }
 
 void Stream::submit_batch(Batch& batch, std::uint64_t lbas) {

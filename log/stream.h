@@ -6,7 +6,9 @@
 //
 // Durability of a zone's beginning is known from `flushed_lba` in batch headers; a zone is started
 // only after a flush has covered the stream's zone before it. So recovery has pages to verify in
-// the newest zone of a stream only, behind the last flush point.
+// the newest zone of a stream only, behind the last flush point. A zone's header is durable before
+// anything follows it: with an older header in its place, what an earlier life of the zone left
+// behind would count again.
 //
 // Threads: the pool's home executor.
 #pragma once
@@ -131,7 +133,7 @@ class Stream {
   // Nothing waits and nothing is in flight, flushes and the finish of a failed zone included.
   bool idle() const {
     return in_flight_ == 0 && queue_.empty() && relocations_.empty() && failure_.ok() &&
-           !flush_point_.busy && !seal_flush_.busy && !issue_task_.posted;
+           !flush_point_.busy && !seal_flush_.busy && !header_flush_.busy && !issue_task_.posted;
   }
   bool waits_for_zone() const { return !zone_ && !(queue_.empty() && relocations_.empty()); }
   bool has_waiting_user() const { return !queue_.empty(); }
@@ -157,7 +159,7 @@ class Stream {
   struct Batch {
     Io io;
     Stream* stream = nullptr;
-    AlignedBuffer header;  // zone header, batch header; of a summary: all of it
+    AlignedBuffer header;  // batch header; zone header; of a summary: all of it
     AlignedBuffer bounce;  // pages whose memory could not be written as it is
     std::vector<PageRecord> records;
     std::vector<iovec> iov;
@@ -175,7 +177,7 @@ class Stream {
     std::vector<PageRecord> records;     // of the segment
     std::vector<std::uint32_t> batches;  // of the segment
     bool groups = false, expiries = false, wide = false;
-    bool header_written = false;
+    enum class Header : std::uint8_t { none, written, durable } header = Header::none;
   };
   struct FlushPoint : FlushWaiter {
     Stream* stream = nullptr;
@@ -188,6 +190,7 @@ class Stream {
   AppendQueue* next_queue();
   bool answer_markers();
   bool open_zone();
+  bool begin_zone();
   void issue();
   bool issue_one();
   void schedule();
@@ -227,7 +230,7 @@ class Stream {
   AppendQueue to_retry_;                // what a failed zone did not take
   unsigned failed_zones_ = 0;           // one after another
   AlignedBuffer zeroes_;
-  FlushPoint flush_point_, seal_flush_;
+  FlushPoint flush_point_, seal_flush_, header_flush_;
   struct IssueTask : Task {
     Stream* stream = nullptr;
     bool posted = false;
