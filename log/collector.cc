@@ -41,7 +41,10 @@ Collector::Collector(PageLog& log) : log_(log), pool_(log.pool_) {
   grace_timer_.fire = [](Timer& timer) {
     static_cast<GraceTimer&>(timer).collector->wait_for_grace();
   };
-  flush_.on_flushed = [](FlushWaiter& waiter) { static_cast<Flush&>(waiter).collector->flushed(); };
+  flush_.on_flushed = [](FlushWaiter& waiter) {
+    Collector& collector = *static_cast<Flush&>(waiter).collector;
+    collector.step_ == Step::settle ? collector.settled() : collector.flushed();
+  };
   io_.context = this;
 }
 
@@ -462,15 +465,28 @@ void Collector::wait_for_grace() {
 }
 
 void Collector::reset_done() {
+  pool_.tables[victim_.value] = ZoneDirectory();
   if (io_.status.ok()) {
-    pool_.allocator.release(victim_);
     ++log_.stats_.zones_reset;
     if (log_.options_.cache) ++log_.stats_.evicted_zones;
-  } else {
-    pool_.allocator.retire(victim_);
-    if (pool_.on_zone_retired) pool_.on_zone_retired(victim_);
+    step_ = Step::settle;
+    return pool_.flusher.request(flush_);
   }
-  pool_.tables[victim_.value] = ZoneDirectory();
+  pool_.allocator.retire(victim_);
+  if (pool_.on_zone_retired) pool_.on_zone_retired(victim_);
+  step_ = Step::idle;
+  log_.kick();
+  kick();
+}
+
+// Until its reset is durable a zone is not written again: a power cut could leave the zone with its
+// old write pointer, and records that are whole, over pages that are not.
+void Collector::settled() {
+  if (flush_.status.ok()) {
+    pool_.allocator.release(victim_);
+  } else {
+    pool_.allocator.retire(victim_);  // until the pool is opened again
+  }
   step_ = Step::idle;
   log_.kick();
   kick();

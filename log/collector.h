@@ -50,7 +50,7 @@ class Collector {
   bool found_nothing() const { return found_nothing_; }
 
  private:
-  enum class Step : std::uint8_t { idle, scan, move, drain, purge, flush, grace, reset };
+  enum class Step : std::uint8_t { idle, scan, move, drain, purge, flush, grace, reset, settle };
   static constexpr unsigned kLanes = 16;            // pages moved at a time
   static constexpr unsigned kRecordsPerTurn = 256;  // looked at before others have a turn
 
@@ -115,6 +115,7 @@ class Collector {
   void flushed();
   void wait_for_grace();
   void reset_done();
+  void settled();
 
   PageLog& log_;
   PoolContext& pool_;
