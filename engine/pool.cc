@@ -167,6 +167,10 @@ Status PoolImpl::open_volumes() {
   options.threads = options_.recovery_threads != 0
                         ? options_.recovery_threads
                         : std::max(1u, std::thread::hardware_concurrency());
+  if (options_.recovery_threads == OpenOptions::kCallingThread) {
+    options.threads = 1;
+    options.scanners_per_thread = 1;
+  }
   for (const VolumeRecord& record : ring_.state().volumes) {
     const Status status = context_.allocator.admit(record.id, record.quota_zones, 1);
     if (!status.ok()) return status;

@@ -114,6 +114,8 @@ class Pool {
   struct OpenOptions {
     bool read_only = false;         // inspection: nothing is written, stores answer reads only
     unsigned recovery_threads = 0;  // 0: one a core
+    // As recovery_threads: no threads at all, everything in a fixed order (simulation).
+    static constexpr unsigned kCallingThread = ~0u;
   };
   static Result<std::unique_ptr<Pool>> open(ZonedDevice& device, Executor& home,
                                             const OpenOptions& options);

@@ -214,9 +214,10 @@ void Recovery::mark_newest() {
 
 Status Recovery::scan_zones() {
   // A scanner waits for the device most of its time; beyond a dozen the device would only queue.
-  constexpr unsigned kScannersPerThread = 3, kScannersMax = 12;
+  constexpr unsigned kScannersMax = 12;
   const unsigned threads = std::max(1u, options_.threads);
-  const unsigned wanted = std::max(threads, std::min(threads * kScannersPerThread, kScannersMax));
+  const unsigned wanted =
+      std::max(threads, std::min(threads * options_.scanners_per_thread, kScannersMax));
   const auto scanners = std::max(1u, std::min(wanted, static_cast<unsigned>(zones_.size())));
   for (unsigned i = 0; i < scanners; ++i) {
     Result<std::unique_ptr<IoQueue>> queue = device_.create_queue(kQueueDepth);

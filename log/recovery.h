@@ -41,7 +41,8 @@ struct ZoneTrim {
 };
 
 struct RecoveryOptions {
-  unsigned threads = 1;
+  unsigned threads = 1;                // 1, with one scanner: the calling thread alone
+  unsigned scanners_per_thread = 3;    // that read zones: they wait for the device most of the time
   bool read_only = false;              // nothing is finished or reset
   std::vector<std::uint64_t> volumes;  // ids that exist; zones of others are reset
   std::vector<ZoneTrim> trims;         // from the journal
