@@ -31,6 +31,7 @@ class Recovery {
   Status find_zones();
   Status reset(ZoneId zone);
   void set_aside(ZoneId zone, const char* why);
+  void finish_aside(const ZoneInfo& info);
   Status read_lba(ZoneId zone, std::uint64_t at, AlignedBuffer& into);
   Result<ZoneHeader> rebuild_header(const ZoneInfo& info);
   Result<std::uint64_t> owner_of(const ZoneInfo& info, const ZoneStamp& stamp, AlignedBuffer& lba);
@@ -113,6 +114,7 @@ Status Recovery::find_zones() {
             "zone {}: its header is damaged; it was rebuilt from what follows", info.zone.value));
       } else if (header.status().code() != Code::not_found) {
         set_aside(info.zone, "has data but a damaged header; it is kept and not used");
+        finish_aside(info);
         continue;
       }
     }
@@ -145,6 +147,21 @@ void Recovery::set_aside(ZoneId zone, const char* why) {
   bad.use = ZoneUse::bad;
   pool_.allocator.adopt(zone, bad);
   result_.damage.push_back(fmt::format("zone {} {}", zone.value, why));
+}
+
+// What it holds stays readable, and it must not hold one of the device's active zones.
+void Recovery::finish_aside(const ZoneInfo& info) {
+  if (options_.read_only || info.state == ZoneState::full || info.state == ZoneState::read_only) {
+    return;
+  }
+  Io io;
+  io.op = Io::Op::finish;
+  io.zone = info.zone;
+  io.lba = pool_.geometry.zone_start(info.zone);
+  const Status status = run_blocking(*queue_, io);
+  if (status.ok()) return;
+  result_.damage.push_back(
+      fmt::format("zone {} cannot be finished: {}", info.zone.value, status.describe()));
 }
 
 Status Recovery::read_lba(ZoneId zone, std::uint64_t at, AlignedBuffer& into) {
