@@ -176,6 +176,7 @@ void Collector::scan_fed() {
 
 // A bounded number of records a turn. Goes on when a lane comes free, or on the next turn.
 void Collector::look_at_records() {
+  groups_deleted_ = any_group_deleted();
   for (unsigned looked = 0; looked < kRecordsPerTurn; ++looked) {
     if (next_record_ == scan_->records().size()) {
       if (busy_lanes_ != 0) return;  // the scan's records are done with when the last lane is
@@ -215,7 +216,13 @@ bool Collector::look_at(const PageRecord& record) {
       if (present) drop(record, hash, entry);
       // Or it was overwritten, deleted, expired and swept, or never published.
       moving = tombstone_of(record);
-      if (record.expires_s == 0 || record.expires_s > pool_.home.wall_s()) return true;
+      const bool expired = record.expires_s != 0 && record.expires_s <= pool_.home.wall_s();
+      // A live copy has its sequence: an earlier attempt to empty the zone made it.
+      const bool copied = std::any_of(found.begin(), found.begin() + count, [&](const auto& each) {
+        return each.checksum == record.checksum && each.length == record.length;
+      });
+      const bool group_may_be_gone = !present && !copied && record.group != 0 && groups_deleted_;
+      if (!expired && !group_may_be_gone) return true;
       if (!tombstone_needed(moving)) return true;
     }
   }
@@ -236,8 +243,16 @@ bool Collector::look_at(const PageRecord& record) {
   return true;
 }
 
-// What is left of an expired page while an older version of its key may be on the medium: that one
-// would be the newest otherwise.
+bool Collector::any_group_deleted() const {
+  for (std::uint32_t i = 0; i < pool_.geometry.zone_count; ++i) {
+    if (pool_.allocator.zones()[i].owner != log_.options_.volume) continue;
+    if (pool_.tables[i].group_tombstones != 0) return true;
+  }
+  return false;
+}
+
+// What is left of a page that has expired, or was deleted with its group, while an older version of
+// its key may be on the medium: that one would be the newest otherwise.
 PageRecord Collector::tombstone_of(const PageRecord& page) {
   PageRecord tombstone;
   tombstone.kind = RecordKind::tombstone;

@@ -95,6 +95,7 @@ class Collector {
   Lane* free_lane();
   bool look_at(const PageRecord& record);
   bool must_move(const PageRecord& record, const IndexEntry& entry) const;
+  bool any_group_deleted() const;
   bool has_room(const PageRecord& record) const;
   bool holds_nothing(ZoneId zone) const;
   static PageRecord tombstone_of(const PageRecord& page);
@@ -125,6 +126,7 @@ class Collector {
   std::uint64_t written_lba_ = 0;
   std::uint64_t segment_ = 0;
   std::uint64_t readmitted_lbas_ = 0;  // of the victim's: written again because they were read
+  bool groups_deleted_ = false;        // as of this turn: group tombstones are on the medium
   std::uint64_t purge_from_ = 0;       // the hash up to which the index was purged
   bool found_nothing_ = false;
   bool evicted_ = false;
