@@ -65,7 +65,7 @@ Stream::Stream(PoolContext& pool, std::uint64_t volume, std::uint8_t number,
     auto& flush = static_cast<FlushPoint&>(waiter);
     flush.busy = false;
     auto& zone = flush.stream->zone_;
-    if (!flush.status.ok()) return flush.stream->fail_waiting(flush.status);
+    if (!flush.status.ok()) return flush.stream->fail_waiting(flush.status);  // none can be written
     if (zone && zone->header == OpenZone::Header::written) {
       zone->header = OpenZone::Header::durable;
       zone->flushed_lba = std::max<std::uint64_t>(zone->flushed_lba, 1);
@@ -127,7 +127,8 @@ void Stream::fail_waiting(Status status) {
   for (AppendQueue& queue : all) {
     while (Append* append = queue.pop()) {
       // What makes room may use what is left of the zone.
-      const bool keep = zone_ && (append->marker || append->record.kind != RecordKind::page);
+      const bool begun = zone_ && zone_->header == OpenZone::Header::durable;
+      const bool keep = begun && (append->marker || append->record.kind != RecordKind::page);
       (!keep ? failed : &queue == &all[0] ? relocations_ : queue_).push(*append);
     }
   }
