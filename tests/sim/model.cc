@@ -1,0 +1,156 @@
+#include "tests/sim/model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "zone/check.h"
+
+namespace furrow::sim {
+
+namespace {
+
+std::uint64_t first_word(std::uint64_t key, std::uint64_t version, std::size_t bytes) {
+  return key * 0x9E3779B97F4A7C15u + version * 0xC2B2AE3D27D4EB4Fu + bytes;
+}
+std::uint64_t next_word(std::uint64_t word) {
+  return word * 6364136223846793005u + 1442695040888963407u;
+}
+
+bool expired(const State& state, std::uint64_t wall_s) {
+  return state.expires_s != 0 && state.expires_s <= wall_s;
+}
+
+}  // namespace
+
+void fill_content(std::uint64_t key, std::uint64_t version, std::span<std::byte> page) {
+  std::uint64_t word = first_word(key, version, page.size());
+  for (std::size_t at = 0; at < page.size(); at += 8) {
+    word = next_word(word);
+    std::memcpy(page.data() + at, &word, std::min<std::size_t>(8, page.size() - at));
+  }
+}
+
+bool has_content(std::uint64_t key, std::uint64_t version, std::span<const std::byte> page) {
+  std::uint64_t word = first_word(key, version, page.size());
+  for (std::size_t at = 0; at < page.size(); at += 8) {
+    word = next_word(word);
+    if (std::memcmp(page.data() + at, &word, std::min<std::size_t>(8, page.size() - at)) != 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
+State& History::add(const State& state) {
+  states_.push_back(state);
+  return states_.back();
+}
+
+State* History::find(std::uint64_t serial) {
+  const auto found = std::ranges::find(states_, serial, &State::serial);
+  return found == states_.end() ? nullptr : &*found;
+}
+
+void History::drop(std::uint64_t serial) {
+  const auto found = std::ranges::find(states_, serial, &State::serial);
+  FURROW_CHECK(found != states_.end() && found != states_.begin());
+  const auto at = static_cast<std::size_t>(found - states_.begin());
+  FURROW_CHECK(at != durable_);
+  if (at < durable_) --durable_;
+  states_.erase(found);
+}
+
+void History::acknowledge(std::uint64_t serial, std::uint64_t tick) {
+  for (State& state : states_) {
+    if (state.serial == serial) {
+      state.acked = tick;
+      return;
+    }
+    state.dead = std::min(state.dead, tick);
+  }
+}
+
+void History::flushed(std::uint64_t tick) {
+  for (std::size_t i = states_.size(); i-- > durable_;) {
+    if (states_[i].acked == 0 || states_[i].acked > tick) continue;
+    durable_ = i;
+    return;
+  }
+}
+
+void History::durable(std::uint64_t serial) {
+  for (std::size_t i = durable_; i < states_.size(); ++i) {
+    if (states_[i].serial == serial) durable_ = i;
+  }
+}
+
+void History::cut(bool process_only) {
+  if (process_only) flushed(State::kAlive);
+  states_.erase(states_.begin(), states_.begin() + static_cast<std::ptrdiff_t>(durable_));
+  durable_ = 0;
+  for (State& state : states_) state.dead = State::kAlive;
+  // What was acknowledged may be gone: only the first is certain.
+  for (std::size_t i = 1; i < states_.size(); ++i) states_[i].acked = 0;
+  states_[0].acked = 1;
+  running = 0;
+}
+
+void History::seen(std::uint64_t serial, std::uint64_t era, std::uint64_t tick) {
+  State* const state = find(serial);
+  if (state == nullptr) return;
+  acknowledge(serial, tick);
+  if (state->era < era) {
+    // Recovery has made it durable, and whatever else there was before the cut is void.
+    const State kept = *state;
+    std::erase_if(states_, [&](const State& each) { return each.era < era; });
+    states_.insert(states_.begin(), kept);
+    durable_ = 0;
+    return;
+  }
+  // Visible now, so nothing that was submitted later has come about.
+  for (std::size_t i = states_.size(); i-- > 0 && states_[i].serial != serial;) {
+    states_[i].dead = std::min(states_[i].dead, tick);
+  }
+}
+
+void History::forget_invisible() {
+  if (running != 0 || durable_ == 0) return;
+  states_.erase(states_.begin(), states_.begin() + static_cast<std::ptrdiff_t>(durable_));
+  durable_ = 0;
+}
+
+bool History::may_be_absent(const Window& window) const {
+  return std::ranges::any_of(states_, [&](const State& state) {
+    return visible(state, window) && (state.version == 0 || expired(state, window.to_s));
+  });
+}
+
+bool History::may_be_present(const Window& window) const {
+  return std::ranges::any_of(states_, [&](const State& state) {
+    return visible(state, window) && state.version != 0 && !expired(state, window.from_s);
+  });
+}
+
+const State* History::present(std::uint64_t key, const Window& window,
+                              std::span<const std::byte> page) const {
+  for (const State& state : states_) {
+    if (state.version == 0 || state.bytes != page.size() || !visible(state, window)) continue;
+    if (!expired(state, window.from_s) && has_content(key, state.version, page)) return &state;
+  }
+  return nullptr;
+}
+
+std::string describe(const History& history) {
+  std::string text;
+  for (const State& state : history.states()) {
+    text += fmt::format("{}v{} {}B era {}{}{}{}", text.empty() ? "" : ", ", state.version,
+                        state.bytes, state.era, state.acked != 0 ? " acked" : "",
+                        state.dead != State::kAlive ? " dead" : "",
+                        state.expires_s != 0 ? fmt::format(" until {}", state.expires_s) : "");
+  }
+  return text;
+}
+
+}  // namespace furrow::sim

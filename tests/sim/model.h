@@ -1,0 +1,83 @@
+// Model: what a volume must hold, as a plain map from keys to the states that each may be in.
+//
+// A state is a version of a key's page, or its absence. Operations on one key are decided in the
+// order in which they were submitted; so a key's states stand in that order. Each state is
+// - visible, as long as a get may return it: from its submission until a later one is acknowledged;
+// - durable, when it was acknowledged at that level, or before a flush that was acknowledged: then
+//   no earlier state may come back after a power cut.
+// Where the outcome is not known (an operation failed or was cut off, a group was deleted while a
+// put ran) the model allows each of the possible ones until a get tells.
+//
+// Time is counted in ticks, one an event. Not thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "zone/status.h"
+
+namespace furrow::sim {
+
+struct State {
+  static constexpr std::uint64_t kAlive = ~std::uint64_t{0};
+
+  std::uint64_t version = 0;  // 0: absent
+  std::uint32_t bytes = 0;
+  std::uint64_t group = 0;
+  std::uint64_t expires_s = 0;  // 0: never
+  bool pinned = false;
+  std::uint64_t serial = 0;     // names it
+  std::uint64_t era = 0;        // the number of power cuts before it was submitted
+  std::uint64_t acked = 0;      // tick; 0: not, or its outcome is not certain
+  std::uint64_t dead = kAlive;  // tick from which it was not visible any more
+};
+
+// When something was seen: between two ticks and two seconds of the wall clock.
+struct Window {
+  std::uint64_t from = 0;
+  std::uint64_t from_s = 0, to_s = 0;
+};
+
+// Fills `page` with the bytes of a version of a key.
+void fill_content(std::uint64_t key, std::uint64_t version, std::span<std::byte> page);
+bool has_content(std::uint64_t key, std::uint64_t version, std::span<const std::byte> page);
+
+class History {
+ public:
+  History() : states_(1) { states_[0].acked = 1; }
+
+  State& add(const State& state);
+  State* find(std::uint64_t serial);
+  void drop(std::uint64_t serial);  // it had no effect
+  // Its operation was acknowledged: nothing earlier is visible from here on.
+  void acknowledge(std::uint64_t serial, std::uint64_t tick);
+  // Nothing earlier than the last state acknowledged until then comes back after a power cut.
+  void flushed(std::uint64_t tick);
+  void durable(std::uint64_t serial);
+  // After a power cut: anything from the durable state on.
+  void cut(bool process_only);
+  // A get saw this state while nothing else ran on the key. `era`: the present one.
+  void seen(std::uint64_t serial, std::uint64_t era, std::uint64_t tick);
+  void forget_invisible();  // when no operation runs on the key
+
+  bool may_be_absent(const Window& window) const;
+  bool may_be_present(const Window& window) const;
+  const State* present(std::uint64_t key, const Window& window,
+                       std::span<const std::byte> page) const;
+  const State& last() const { return states_.back(); }
+  std::span<const State> states() const { return states_; }
+  unsigned running = 0;  // operations on the key
+
+ private:
+  static bool visible(const State& state, const Window& window) { return state.dead > window.from; }
+  std::vector<State> states_;  // the first is the durable one
+  std::size_t durable_ = 0;
+};
+
+std::string describe(const History& history);
+
+}  // namespace furrow::sim

@@ -1,0 +1,218 @@
+#include "tests/sim/sim_device.h"
+
+#include <algorithm>
+
+#include "zone/zone_state_machine.h"
+
+namespace furrow::sim {
+
+namespace {
+
+constexpr Status kPowerCut(Code::aborted, Origin::zone, "the power was cut");
+
+bool is_write(const Io& io) { return io.op == Io::Op::write || io.op == Io::Op::append; }
+
+}  // namespace
+
+SimDevice::SimDevice(SimMedium& medium, SimClock& clock, Trace& trace, const SimLatency& latency,
+                     SimRandom random)
+    : ZonedDevice(medium.geometry(), "sim:"),
+      medium_(medium),
+      clock_(clock),
+      trace_(trace),
+      latency_(latency),
+      random_(random),
+      table_(geometry_, this) {
+  for (std::uint32_t i = 0; i < geometry_.zone_count; ++i) {
+    table_.load(ZoneId{i}, medium.record(ZoneId{i}));
+  }
+}
+
+Result<std::unique_ptr<IoQueue>> SimDevice::create_queue(unsigned) {
+  if (dead_) return kPowerCut;
+  return std::unique_ptr<IoQueue>(std::make_unique<SimQueue>(*this));
+}
+
+Result<std::vector<ZoneInfo>> SimDevice::report() {
+  if (!event(1)) return kPowerCut;
+  return table_.report();
+}
+
+std::uint64_t SimDevice::due() const {
+  std::uint64_t due = SimExecutor::kNever;
+  for (const SimQueue* queue : queues_) due = std::min(due, queue->due());
+  return due;
+}
+
+bool SimDevice::event(std::uint64_t what) {
+  if (dead_) return false;
+  trace_.add(what);
+  if (events_left_ != 0 && --events_left_ == 0) dead_ = true;
+  return !dead_;
+}
+
+bool SimDevice::fails(std::uint64_t one_in) {
+  if (one_in == 0 || !random_.one_in(one_in)) return false;
+  ++faults_injected_;
+  return true;
+}
+
+std::uint64_t SimDevice::latency_ns() {
+  const std::uint64_t ns = random_.between(latency_.ns_min, latency_.ns_max);
+  return latency_.slow_one_in != 0 && random_.one_in(latency_.slow_one_in) ? ns * 20 : ns;
+}
+
+// What the device has just decided about an operation that it was given.
+void SimDevice::watch_submission(const Io& io) {
+  if (!violation_.empty()) return;
+  const std::string zone = std::to_string(io.zone.value);
+  switch (io.status.nvme()) {
+    case nvme_status::kTooManyActive:
+      violation_ = "more active zones than MAR, with zone " + zone;
+      break;
+    case nvme_status::kTooManyOpen:
+      violation_ = "more open zones than MOR, with zone " + zone;
+      break;
+    case nvme_status::kZoneInvalidWrite:
+      violation_ = "a write that is not at the write pointer of zone " + zone;
+      break;
+    case nvme_status::kZoneBoundary:
+    case nvme_status::kLbaOutOfRange:
+      violation_ = "an operation that leaves zone " + zone;
+      break;
+    default:
+      break;
+  }
+  if (io.op == Io::Op::reset && io.status.ok()) {
+    for (const SimQueue* queue : queues_) {
+      if (queue->reads(io.zone)) violation_ = "a reset of zone " + zone + " under a read";
+    }
+  }
+  if (io.status.code() == Code::busy) violation_ = "a reset or finish under a write, zone " + zone;
+}
+
+SimQueue::SimQueue(SimDevice& device)
+    : TableQueue(device.geometry(), device.table_, false), device_(device) {
+  device.queues_.push_back(this);
+}
+
+SimQueue::~SimQueue() { std::erase(device_.queues_, this); }
+
+Status SimQueue::register_buffers(std::span<const iovec> buffers) {
+  set_registered(buffers.size());
+  return {};
+}
+
+std::uint64_t SimQueue::due() const {
+  if (!settled() || (device_.dead_ && busy())) return device_.clock_.now_ns;
+  std::uint64_t due = SimExecutor::kNever;
+  for (const Pending& each : pending_) due = std::min(due, each.due_ns);
+  return due;
+}
+
+bool SimQueue::reads(ZoneId zone) const {
+  return std::ranges::any_of(pending_, [&](const Pending& each) {
+    return each.io->op == Io::Op::read && geometry().zone_of(each.io->lba) == zone;
+  });
+}
+
+void SimQueue::do_submit(Io& io) {
+  if (!device_.event(static_cast<std::uint64_t>(io.op) + 16 + io.lba.value * 64 +
+                     std::uint64_t{io.zone.value} * 64)) {
+    return decide(io, kPowerCut);
+  }
+  if (io.op == Io::Op::reset && device_.fails(device_.faults_.reset_errors)) {
+    return decide(io, {Code::io_error, Origin::zone, "the reset failed"});
+  }
+  TableQueue::do_submit(io);
+  device_.watch_submission(io);
+}
+
+// The device has a write's data from here on; it may survive a power cut before its completion.
+void SimQueue::start_transfer(Io& io) {
+  if (is_write(io)) {
+    const std::uint64_t at = first_lba(io).value - geometry().zone_start(io.zone).value;
+    std::uint64_t byte = 0;
+    for (std::uint32_t i = 0; i < io.iov_count; ++i) {
+      const std::span data(static_cast<const std::byte*>(io.iov[i].iov_base), io.iov[i].iov_len);
+      device_.medium_.hand_over(io.zone, at, byte, data);
+      byte += data.size();
+    }
+  }
+  pending_.push_back({&io, device_.clock_.now_ns + device_.latency_ns(), {}});
+}
+
+void SimQueue::start_flush(Io& io) {
+  pending_.push_back({&io, device_.clock_.now_ns + device_.latency_ns(), device_.medium_.mark()});
+}
+
+unsigned SimQueue::abort_everything() {
+  unsigned count = abort_lists(kPowerCut);
+  std::vector<Pending> pending;
+  pending.swap(pending_);
+  for (const Pending& each : pending) {
+    complete(*each.io, kPowerCut);
+    ++count;
+  }
+  return count;
+}
+
+unsigned SimQueue::do_poll() {
+  if (device_.dead_) return abort_everything();
+  unsigned count = settle();
+  std::vector<Pending> due;
+  std::erase_if(pending_, [&](Pending& each) {
+    if (each.due_ns > device_.clock_.now_ns) return false;
+    due.push_back(std::move(each));
+    return true;
+  });
+  std::ranges::stable_sort(due, {}, &Pending::due_ns);
+  for (Pending& each : due) {
+    if (device_.event(static_cast<std::uint64_t>(each.io->op) + 32)) {
+      count += end_transfer(*each.io, perform(each));
+    } else {
+      complete(*each.io, kPowerCut);
+      ++count;
+    }
+  }
+  return count;
+}
+
+Status SimQueue::perform(Pending& done) {
+  Io& io = *done.io;
+  if (io.op == Io::Op::flush) {
+    if (device_.fails(device_.faults_.flush_errors)) {
+      return {Code::io_error, Origin::zone, "the flush failed"};
+    }
+    device_.medium_.commit(done.marks);
+  } else if (io.op == Io::Op::read) {
+    if (device_.fails(device_.faults_.read_errors)) {
+      return {Code::io_error, Origin::zone, "the medium cannot be read here"};
+    }
+    read(io, transfer_bytes(io));
+  } else if (device_.fails(device_.faults_.write_errors)) {
+    return {Code::io_error, Origin::zone, "the medium cannot be written here"};
+  }
+  return {};
+}
+
+void SimQueue::read(const Io& io, std::uint64_t bytes) {
+  const ZoneId zone = geometry().zone_of(io.lba);
+  std::uint64_t at = io.lba.value - geometry().zone_start(zone).value;
+  for (std::uint32_t i = 0; i < io.iov_count && bytes != 0; ++i) {
+    const std::uint64_t length = std::min<std::uint64_t>(bytes, io.iov[i].iov_len);
+    device_.medium_.read(zone, at, {static_cast<std::byte*>(io.iov[i].iov_base), length});
+    at += length / geometry().lba_bytes;
+    bytes -= length;
+  }
+}
+
+unsigned SimQueue::do_wait(std::uint64_t) {
+  for (;;) {
+    const unsigned count = do_poll();
+    if (count != 0 || in_flight() == 0) return count;
+    device_.clock_.now_ns = std::max(device_.clock_.now_ns, due());
+  }
+}
+
+}  // namespace furrow::sim

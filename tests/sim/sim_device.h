@@ -1,0 +1,107 @@
+// SimDevice: a zoned device in simulated time, from power-on to power-off. Its zone states follow
+// ZoneTable, as those of the emulated devices do; what it stores outlives it in a SimMedium.
+//
+// Every operation is an event when it is given and when it completes; the power may fail at any of
+// them, before or after. Completions come in random order. From the cut on every operation, those
+// in flight included, fails with `aborted`.
+//
+// It also watches its user: what no correct user does is a violation, see violation().
+// Not thread-safe.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/sim/sim_executor.h"
+#include "tests/sim/sim_medium.h"
+#include "tests/sim/sim_random.h"
+#include "zone/table_queue.h"
+
+namespace furrow::sim {
+
+struct SimLatency {
+  std::uint64_t ns_min = 1000;
+  std::uint64_t ns_max = 20'000;
+  std::uint64_t slow_one_in = 0;  // 0: none; a slow operation takes 20 times as long
+};
+
+struct SimFaults {  // one in so many; 0: none
+  std::uint64_t write_errors = 0, flush_errors = 0, read_errors = 0, reset_errors = 0;
+};
+
+class SimQueue;
+
+class SimDevice final : public ZonedDevice, private ZoneStore {
+ public:
+  SimDevice(SimMedium& medium, SimClock& clock, Trace& trace, const SimLatency& latency,
+            SimRandom random);
+
+  Result<std::unique_ptr<IoQueue>> create_queue(unsigned depth) override;
+  Result<std::vector<ZoneInfo>> report() override;
+
+  // After so many more events (at least one) the power fails; 0: it does not.
+  void cut_after(std::uint64_t events) { events_left_ = events; }
+  void cut_now() { dead_ = true; }
+  bool dead() const { return dead_; }
+  void set_faults(const SimFaults& faults) { faults_ = faults; }
+  std::uint64_t faults_injected() const { return faults_injected_; }
+
+  std::uint64_t due() const;  // when something completes next; SimExecutor::kNever: nothing will
+  // The first thing that its user did wrong; empty: nothing.
+  const std::string& violation() const { return violation_; }
+
+ private:
+  friend class SimQueue;
+
+  void save(ZoneId zone, const ZoneRecord& record) override { medium_.set_record(zone, record); }
+  bool event(std::uint64_t what);  // false: the power is gone
+  void watch_submission(const Io& io);
+  bool fails(std::uint64_t one_in);
+  std::uint64_t latency_ns();
+
+  SimMedium& medium_;
+  SimClock& clock_;
+  Trace& trace_;
+  const SimLatency latency_;
+  SimFaults faults_;
+  SimRandom random_;
+  ZoneTable table_;
+  std::vector<SimQueue*> queues_;
+  std::uint64_t events_left_ = 0;
+  std::uint64_t faults_injected_ = 0;
+  bool dead_ = false;
+  std::string violation_;
+};
+
+class SimQueue final : public TableQueue {
+ public:
+  explicit SimQueue(SimDevice& device);
+  ~SimQueue() override;
+  Status register_buffers(std::span<const iovec> buffers) override;
+  std::uint64_t system_calls() const override { return 0; }
+  int wake_fd() const override { return -1; }
+  std::uint64_t due() const;
+  bool reads(ZoneId zone) const;
+
+ private:
+  struct Pending {
+    Io* io = nullptr;
+    std::uint64_t due_ns = 0;
+    std::vector<SimMedium::Mark> marks;  // of a flush
+  };
+  void do_submit(Io& io) override;
+  void start_transfer(Io& io) override;
+  void start_flush(Io& io) override;
+  void zone_was_reset(ZoneId) override {}
+  unsigned do_poll() override;
+  unsigned do_wait(std::uint64_t timeout_us) override;
+  unsigned abort_everything();
+  Status perform(Pending& done);
+  void read(const Io& io, std::uint64_t bytes);
+
+  SimDevice& device_;
+  std::vector<Pending> pending_;
+};
+
+}  // namespace furrow::sim

@@ -1,0 +1,493 @@
+#include "tests/sim/sim_volume.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+namespace furrow::sim {
+
+namespace {
+
+// Keys of all lengths from 2 on; the first two bytes are the number.
+Key key_of(std::uint64_t number) {
+  std::array<std::byte, Key::kBytesMax> bytes;
+  bytes.fill(std::byte{0xA5});
+  bytes[0] = static_cast<std::byte>(number);
+  bytes[1] = static_cast<std::byte>(number >> 8);
+  return Key::from(std::span<const std::byte>(bytes).first(2 + number % 15));
+}
+
+std::uint64_t number_of(const Key& key) {
+  return static_cast<std::uint64_t>(key.bytes[0]) | static_cast<std::uint64_t>(key.bytes[1]) << 8;
+}
+
+const char* name_of(PageOp::Kind kind) {
+  constexpr const char* kNames[] = {"get",   "put",          "remove", "exist", "list",
+                                    "flush", "remove_group", "pin",    "unpin"};
+  return kNames[static_cast<unsigned>(kind)];
+}
+
+}  // namespace
+
+SimVolume::SimVolume(World& world, const VolumeShape& shape, const Geometry& geometry)
+    : world_(world), shape_(shape), geometry_(geometry), entries_(shape.keys) {
+  for (std::uint64_t i = 0; i < shape.keys; ++i) entries_[i].key = key_of(i);
+}
+
+SimVolume::Client& SimVolume::free_client() {
+  const auto found = std::ranges::find_if(clients_, [](const auto& each) { return !each->busy; });
+  if (found != clients_.end()) return **found;
+  clients_.push_back(std::make_unique<Client>());
+  Client& client = *clients_.back();
+  client.volume = this;
+  client.page = AlignedBuffer(geometry_.lbas(shape_.options.value_bytes_max) * geometry_.lba_bytes +
+                              geometry_.lba_bytes);
+  return client;
+}
+
+// --- submission ---
+
+void SimVolume::start_any() {
+  const Mix& mix = shape_.mix;
+  const std::pair<unsigned, PageOp::Kind> choices[] = {
+      {mix.put, PageOp::Kind::put},
+      {mix.get, PageOp::Kind::get},
+      {mix.remove, PageOp::Kind::remove},
+      {mix.exist, PageOp::Kind::exist},
+      {mix.list, PageOp::Kind::list},
+      {mix.flush, PageOp::Kind::flush},
+      {mix.pin, PageOp::Kind::pin},
+      {mix.unpin, PageOp::Kind::unpin},
+      {mix.remove_group, PageOp::Kind::remove_group}};
+  unsigned sum = 0;
+  for (const auto& [weight, kind] : choices) sum += weight;
+  std::uint64_t drawn = world_.random.below(sum);
+  PageOp::Kind kind = PageOp::Kind::put;
+  for (const auto& [weight, choice] : choices) {
+    if (drawn < weight) {
+      kind = choice;
+      break;
+    }
+    drawn -= weight;
+  }
+  if (kind == PageOp::Kind::flush) return start_flush();
+  if (kind == PageOp::Kind::list) return start_list();
+  if (kind == PageOp::Kind::remove_group) return start_remove_group();
+  // Some keys are asked for more often.
+  const std::uint64_t keys = world_.random.one_in(3) ? 1 + shape_.keys / 8 : shape_.keys;
+  start_keyed(kind, world_.random.below(keys));
+}
+
+bool SimVolume::start_verification() {
+  start_keyed(PageOp::Kind::get, next_verified_);
+  next_verified_ = (next_verified_ + 1) % shape_.keys;
+  return next_verified_ != 0;
+}
+
+void SimVolume::start_keyed(PageOp::Kind kind, std::uint64_t key) {
+  Client& client = free_client();
+  client.op = PageOp();
+  client.op.kind = kind;
+  client.key = key;
+  Entry& entry = entries_[key];
+  client.op.key = entry.key;
+  client.alone = entry.history.running == 0 && groups_running_ == 0;
+  if (lists_running_ == 0) entry.history.forget_invisible();
+  entry.started = ++started_;
+  ++entry.history.running;
+  client.started = started_;
+  if (kind == PageOp::Kind::put || kind == PageOp::Kind::remove) {
+    State state;
+    state.serial = client.serial = next_serial_++;
+    state.era = world_.era;
+    if (world_.random.percent(shape_.flushed_percent)) client.op.durability = Durability::flushed;
+    if (kind == PageOp::Kind::put) draw_put(client, state);
+    entry.history.add(state);
+  }
+  if (kind == PageOp::Kind::get) {
+    client.op.data = client.page.data();
+    client.op.capacity = static_cast<std::uint32_t>(client.page.size());
+    if (world_.random.one_in(8)) {  // memory that the device cannot fill itself
+      client.op.data += 1 + world_.random.below(63);
+      client.op.capacity -= 64;
+    }
+  }
+  submit(client);
+}
+
+void SimVolume::draw_put(Client& client, State& state) {
+  SimRandom& random = world_.random;
+  PageOp& op = client.op;
+  state.version = next_version_++;
+  state.bytes =
+      static_cast<std::uint32_t>(random.between(shape_.value_bytes_min, shape_.value_bytes_max));
+  if (random.percent(shape_.condition_percent)) {
+    op.condition = random.one_in(2) ? PageOp::Condition::if_absent : PageOp::Condition::if_exists;
+  }
+  if (random.percent(shape_.ttl_percent)) {
+    op.ttl_s = static_cast<std::uint32_t>(random.log_between(1, 30));
+    state.expires_s = world_.wall_s() + op.ttl_s;
+  }
+  if (random.percent(shape_.group_percent))
+    op.group = state.group = random.between(1, shape_.groups);
+  op.pinned = state.pinned = random.percent(shape_.pinned_percent);
+  client.offset = random.one_in(4) ? static_cast<std::uint32_t>(1 + random.below(255)) : 0;
+  op.data = client.page.data() + client.offset;
+  op.length = state.bytes;
+  const bool roomy = random.one_in(2);
+  const auto whole = static_cast<std::uint32_t>(geometry_.lbas(op.length) * geometry_.lba_bytes);
+  op.capacity = roomy ? whole : op.length;
+  fill_content(client.key, state.version, {op.data, op.length});
+}
+
+void SimVolume::start_flush() {
+  Client& client = free_client();
+  client.op = PageOp();
+  client.op.kind = PageOp::Kind::flush;
+  submit(client);
+}
+
+void SimVolume::start_list() {
+  Client& client = free_client();
+  client.op = PageOp();
+  client.op.kind = PageOp::Kind::list;
+  client.keys.resize(world_.random.one_in(2) ? shape_.keys + 1 : 1 + world_.random.below(20));
+  client.op.keys = client.keys.data();
+  client.op.keys_max = static_cast<std::uint32_t>(client.keys.size());
+  if (world_.random.one_in(3)) client.op.key = entries_[world_.random.below(shape_.keys)].key;
+  ++lists_running_;
+  submit(client);
+}
+
+// Each key that is in the group, or may come to be while others run on it, may be absent from now
+// on. What is put later is newer than the deletion.
+void SimVolume::start_remove_group() {
+  Client& client = free_client();
+  client.op = PageOp();
+  client.op.kind = PageOp::Kind::remove_group;
+  client.op.group = world_.random.between(1, shape_.groups);
+  if (world_.random.percent(shape_.flushed_percent)) client.op.durability = Durability::flushed;
+  client.serial = next_serial_++;
+  for (Entry& entry : entries_) {
+    const bool touched = std::ranges::any_of(entry.history.states(), [&](const State& state) {
+      return state.dead == State::kAlive && state.version != 0 && state.group == client.op.group;
+    });
+    if (!touched) continue;
+    // It may hold a page of another group, too, which stays: then nothing is certain.
+    const bool certain = std::ranges::all_of(entry.history.states(), [&](const State& state) {
+      return state.dead != State::kAlive || state.version == 0 || state.group == client.op.group;
+    });
+    if (!certain) entry.started = started_ + 2;
+    State state;
+    state.serial = client.serial;
+    state.era = world_.era;
+    entry.history.add(state);
+  }
+  ++groups_running_;
+  last_group_removal_ = client.started = ++started_;
+  ++started_;
+  submit(client);
+}
+
+void SimVolume::submit(Client& client) {
+  client.busy = true;
+  client.window = {++world_.tick, world_.wall_s(), 0};
+  client.op.context = &client;
+  client.op.on_released = [](PageOp& op) {
+    auto& its_client = *static_cast<Client*>(op.context);
+    its_client.volume->answered(its_client);
+  };
+  ++running_;
+  world_.trace.add(static_cast<std::uint64_t>(client.op.kind) * 1000003 + client.key);
+  session_->submit(*store_, client.op);
+}
+
+// --- answers ---
+
+void SimVolume::answered(Client& client) {
+  client.window.to_s = world_.wall_s();
+  ++world_.tick;
+  ++world_.answered;
+  const Code code = client.op.status.code();
+  world_.trace.add(static_cast<std::uint64_t>(code) + 77);
+  const PageOp::Kind kind = client.op.kind;
+  if (!expected(client, code)) fail(client, client.op.status.describe());
+  if (world_.watch(client.key) ||
+      (kind == PageOp::Kind::remove_group && world_.watched_key != ~0ul)) {
+    fmt::print(stderr, "  tick {}-{}, {}-{} s: {} of key {} (serial {}, group {}): {}\n",
+               client.window.from, world_.tick, client.window.from_s, client.window.to_s,
+               name_of(kind), client.key, client.serial, client.op.group, to_string(code));
+  }
+  switch (kind) {
+    case PageOp::Kind::put:
+      put_answered(client, code);
+      break;
+    case PageOp::Kind::remove:
+      remove_answered(client, code);
+      break;
+    case PageOp::Kind::get:
+      get_answered(client, code);
+      break;
+    case PageOp::Kind::exist:
+    case PageOp::Kind::pin:
+    case PageOp::Kind::unpin:
+      presence_answered(client, code);
+      break;
+    case PageOp::Kind::list:
+      --lists_running_;
+      if (code == Code::ok) list_answered(client);
+      break;
+    case PageOp::Kind::flush:
+      if (code == Code::ok) flush_answered(client);
+      break;
+    case PageOp::Kind::remove_group:
+      group_answered(client, code);
+      break;
+  }
+  const bool keyed = kind != PageOp::Kind::list && kind != PageOp::Kind::flush &&
+                     kind != PageOp::Kind::remove_group;
+  if (keyed) {
+    --entries_[client.key].history.running;
+    entries_[client.key].started = ++started_;  // so that a group's removal meanwhile sees it
+  }
+  client.busy = false;
+  --running_;
+}
+
+bool SimVolume::expected(const Client& client, Code code) {
+  if (code == Code::ok || world_.device_dead || world_.faults) return true;
+  switch (client.op.kind) {
+    case PageOp::Kind::put:
+      if (code == Code::no_space) return true;  // looked at by refused()
+      return client.op.condition == PageOp::Condition::if_absent   ? code == Code::exists
+             : client.op.condition == PageOp::Condition::if_exists ? code == Code::not_found
+                                                                   : false;
+    case PageOp::Kind::pin:
+      return code == Code::not_found || code == Code::no_space;
+    case PageOp::Kind::unpin:
+      return code == Code::not_found || code == Code::no_space;
+    case PageOp::Kind::get:
+    case PageOp::Kind::exist:
+      return code == Code::not_found;
+    case PageOp::Kind::remove:
+      return code == Code::not_found || code == Code::no_space;
+    case PageOp::Kind::remove_group:
+    case PageOp::Kind::flush:
+      return code == Code::no_space;
+    default:
+      return false;
+  }
+}
+
+void SimVolume::put_answered(Client& client, Code code) {
+  History& history = entries_[client.key].history;
+  const bool flushed = client.op.durability == Durability::flushed ||
+                       shape_.options.durability == Durability::flushed;
+  if (code == Code::ok) {
+    using enum PageOp::Condition;
+    if (client.op.condition == if_absent && !cache() && !history.may_be_absent(client.window)) {
+      fail(client, "stored although the key was there");
+    }
+    if (client.op.condition == if_exists && !history.may_be_present(client.window)) {
+      fail(client, "stored although the key was not there");
+    }
+    history.acknowledge(client.serial, world_.tick);
+    if (flushed) history.durable(client.serial);
+    return;
+  }
+  if (code != Code::exists && code != Code::not_found && code != Code::no_space) return;
+  // Without its device the engine may say anything. What a failed zone did not take may be refused
+  // for want of another; it was attempted, though.
+  if (world_.device_dead || (code == Code::no_space && world_.faults)) return;
+  history.drop(client.serial);
+  if (code == Code::exists && !history.may_be_present(client.window)) {
+    fail(client, "says that the key exists");
+  }
+  if (code == Code::not_found && !cache() && !history.may_be_absent(client.window)) {
+    fail(client, "says that the key does not exist");
+  }
+  if (code == Code::no_space) refused(client);
+}
+
+void SimVolume::remove_answered(Client& client, Code code) {
+  History& history = entries_[client.key].history;
+  if (code == Code::ok) {
+    history.acknowledge(client.serial, world_.tick);
+    if (client.op.durability == Durability::flushed ||
+        shape_.options.durability == Durability::flushed) {
+      history.durable(client.serial);
+    }
+    return;
+  }
+  if (code == Code::no_space) ++world_.removes_refused;
+  if (code != Code::not_found && code != Code::no_space) return;
+  if (world_.device_dead || (code == Code::no_space && world_.faults)) return;
+  history.drop(client.serial);
+  if (code == Code::not_found && !cache() && !history.may_be_absent(client.window)) {
+    fail(client, "says that the key does not exist");
+  }
+}
+
+void SimVolume::presence_answered(Client& client, Code code) {
+  const History& history = entries_[client.key].history;
+  if (world_.device_dead) return;
+  if (code == Code::not_found && !cache() && !history.may_be_absent(client.window)) {
+    fail(client, "says that the key does not exist");
+  }
+  if (code == Code::ok && !history.may_be_present(client.window)) {
+    fail(client, "says that the key exists");
+  }
+}
+
+void SimVolume::get_answered(Client& client, Code code) {
+  Entry& entry = entries_[client.key];
+  const bool alone = client.alone && entry.started == client.started &&
+                     last_group_removal_ <= client.started && lists_running_ == 0;
+  if (code == Code::not_found) return get_missed(client, alone);
+  if (code != Code::ok) return;
+  if (client.op.length > client.op.capacity) return fail(client, "a page longer than any stored");
+  const State* found =
+      entry.history.present(client.key, client.window, {client.op.data, client.op.length});
+  if (found == nullptr) return fail(client, fmt::format("{} wrong bytes", client.op.length));
+  world_.trace.add(found->version);
+  if (alone) entry.history.seen(found->serial, world_.era, world_.tick);
+}
+
+void SimVolume::get_missed(Client& client, bool alone) {
+  History& history = entries_[client.key].history;
+  if (cache() || world_.device_dead) return;  // evicted, perhaps
+  if (!history.may_be_absent(client.window)) return fail(client, "the page is lost");
+  if (!alone) return;
+  const State* absent = nullptr;
+  for (const State& state : history.states()) {
+    if (state.dead <= client.window.from) continue;
+    if (state.version != 0 && state.expires_s != 0) return;  // or has it expired?
+    if (state.version != 0) continue;
+    if (absent != nullptr && state.era == world_.era) return;  // which of them?
+    absent = &state;
+  }
+  if (absent != nullptr) history.seen(absent->serial, world_.era, world_.tick);
+}
+
+void SimVolume::list_answered(Client& client) {
+  std::vector<bool> listed(entries_.size());
+  for (std::uint32_t i = 0; i < client.op.keys_count; ++i) {
+    const std::uint64_t number = number_of(client.keys[i]);
+    if (number >= entries_.size() || entries_[number].key != client.keys[i]) {
+      return fail(client, "lists a key that never was");
+    }
+    if (listed[number]) return fail(client, fmt::format("lists key {} twice", number));
+    listed[number] = true;
+    if (!entries_[number].history.may_be_present(client.window)) {
+      client.key = number;
+      return fail(client, "lists a key that is not there");
+    }
+  }
+  const bool all = client.op.key.length == 0 && client.op.keys_count < client.op.keys_max;
+  if (!all || cache()) return;
+  for (std::uint64_t number = 0; number < entries_.size(); ++number) {
+    if (listed[number] || entries_[number].history.may_be_absent(client.window)) continue;
+    client.key = number;
+    return fail(client, "does not list a key that is there");
+  }
+}
+
+void SimVolume::flush_answered(Client& client) {
+  for (Entry& entry : entries_) entry.history.flushed(client.window.from);
+}
+
+void SimVolume::group_answered(Client& client, Code code) {
+  --groups_running_;
+  for (Entry& entry : entries_) {
+    if (entry.history.find(client.serial) == nullptr) continue;
+    if (code == Code::no_space) {
+      // It may have been written before its pages could not be found; nothing is certain.
+      continue;
+    }
+    // With others on the key meanwhile, it may have come before them.
+    const bool alone = entry.history.running == 0 && entry.started < client.started;
+    if (code != Code::ok || !alone) continue;
+    entry.history.acknowledge(client.serial, world_.tick);
+    if (client.op.durability == Durability::flushed ||
+        shape_.options.durability == Durability::flushed) {
+      entry.history.durable(client.serial);
+    }
+  }
+}
+
+// A store may refuse what does not fit, and nothing that does.
+void SimVolume::refused(const Client& client) {
+  ++world_.puts_refused;
+  if (world_.faults || world_.device_dead || client.op.pinned) return;
+  if (cache()) {
+    if (shape_.pinned_percent == 0 && shape_.mix.pin == 0) fail(client, "a cache says no_space");
+    return;
+  }
+  const std::uint64_t quota =
+      shape_.options.quota_bytes / geometry_.zone_capacity_bytes() * geometry_.zone_capacity_lbas;
+  if (most_used_lbas() * 4 < quota - 3 * geometry_.zone_capacity_lbas) {
+    fail(client, fmt::format("no_space with {} of {} LBAs used", most_used_lbas(), quota));
+  }
+}
+
+std::uint64_t SimVolume::most_used_lbas() const {
+  std::uint64_t lbas = 0;
+  for (const Entry& entry : entries_) {
+    std::uint64_t most = 0;
+    for (const State& state : entry.history.states()) {
+      if (state.version != 0) most = std::max(most, geometry_.lbas(state.bytes) + 1);
+    }
+    lbas += most;
+  }
+  return lbas;
+}
+
+void SimVolume::check_usage() {
+  if (cache() || world_.faults) return;
+  std::uint64_t least_pages = 0, most_pages = 0, least_bytes = 0, most_bytes = 0;
+  const Window now{world_.tick, world_.wall_s(), world_.wall_s()};
+  for (const Entry& entry : entries_) {
+    const bool may_be_absent = entry.history.may_be_absent(now);
+    std::uint64_t least = ~std::uint64_t{0}, most = 0;
+    for (const State& state : entry.history.states()) {
+      if (state.dead <= now.from || state.version == 0) continue;
+      least = std::min<std::uint64_t>(least, state.bytes);
+      most = std::max<std::uint64_t>(most, state.bytes);
+    }
+    most_pages += most != 0 ? 1 : 0;
+    most_bytes += most;
+    if (most == 0 || may_be_absent) continue;
+    least_pages += 1;
+    least_bytes += least;
+  }
+  const VolumeUsage usage = store_->usage();
+  if (usage.pages < least_pages || usage.pages > most_pages || usage.live_bytes < least_bytes ||
+      usage.live_bytes > most_bytes) {
+    world_.fail(fmt::format("volume {}: usage says {} pages, {} bytes; they are {} to {}, {} to {}",
+                            name(), usage.pages, usage.live_bytes, least_pages, most_pages,
+                            least_bytes, most_bytes));
+  }
+}
+
+bool SimVolume::is_out_of_zones() const {
+  if (cache() || !attached()) return false;
+  const VolumeUsage usage = store_->usage();
+  return usage.zones + 1 >= usage.quota_zones;
+}
+
+void SimVolume::cut(bool process_only) {
+  for (Entry& entry : entries_) entry.history.cut(process_only);
+  attach(nullptr, nullptr);
+  groups_running_ = lists_running_ = 0;
+  next_verified_ = 0;
+}
+
+void SimVolume::fail(const Client& client, const std::string& what) {
+  world_.fail(fmt::format("volume {} era {} tick {}: {} of key {}: {}; it may be [{}]", name(),
+                          world_.era, world_.tick, name_of(client.op.kind), client.key, what,
+                          describe(entries_[client.key].history)));
+}
+
+}  // namespace furrow::sim

@@ -1,0 +1,125 @@
+// SimVolume: one volume of a simulated pool: its clients, which draw operations at random and keep
+// some in flight, and its Model, against which every answer is checked. It outlives power cuts.
+// Not thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/sim/model.h"
+#include "tests/sim/sim_executor.h"
+#include "tests/sim/swarm.h"
+#include "zone/aligned_buffer.h"
+
+namespace furrow::sim {
+
+// What all parts of one simulation share.
+struct World {
+  explicit World(std::uint64_t seed) : random(seed) {}
+
+  void fail(std::string text) {
+    if (failure.empty()) failure = std::move(text);
+  }
+  bool failed() const { return !failure.empty(); }
+
+  SimClock clock;
+  SimRandom random;
+  Trace trace;
+  std::uint64_t tick = 2;
+  std::uint64_t era = 0;  // power cuts and kills so far
+  bool faults = false;    // the device may fail operations: more errors are allowed
+  bool device_dead = false;
+  std::uint64_t answered = 0;                           // operations
+  std::uint64_t puts_refused = 0, removes_refused = 0;  // no_space
+  std::string failure;
+
+  std::uint64_t watched_key = ~std::uint64_t{0};  // its answers are printed
+  bool watch(std::uint64_t key) const { return key == watched_key; }
+  std::uint64_t wall_s() const { return SimClock::kStartWallS + clock.now_ns / 1'000'000'000; }
+};
+
+class SimVolume {
+ public:
+  SimVolume(World& world, const VolumeShape& shape, const Geometry& geometry);
+
+  const std::string& name() const { return shape_.options.name; }
+  const VolumeShape& shape() const { return shape_; }
+  void attach(PageStore* store, PageSession* session) { store_ = store, session_ = session; }
+  bool attached() const { return store_ != nullptr; }
+
+  unsigned running() const { return running_; }
+  bool may_start() const { return running_ < shape_.depth; }
+  void start_any();
+  // Reads the next key of all; false: that was the last.
+  bool start_verification();
+  void restart_verification() { next_verified_ = 0; }
+  void start_list();
+  // Counts that the volume gives, against the model's. Nothing may run.
+  void check_usage();
+  void cut(bool process_only);
+  bool is_out_of_zones() const;  // a store that writes nothing before a zone is collected
+
+  enum class Exists : std::uint8_t { yes, no, maybe };  // maybe: its creation or deletion was cut
+  Exists exists = Exists::no;
+
+ private:
+  struct Client {
+    SimVolume* volume = nullptr;
+    PageOp op;
+    AlignedBuffer page;
+    std::uint32_t offset = 0;  // of the page in it
+    std::vector<Key> keys;
+    std::uint64_t key = 0;
+    std::uint64_t serial = 0;
+    Window window;
+    bool alone = false;         // nothing else ran on the key when it was submitted
+    std::uint64_t started = 0;  // its number
+    bool busy = false;
+  };
+  struct Entry {
+    History history;
+    std::uint64_t started = 0;  // the number of the start or end of an operation that came last
+    Key key;
+  };
+
+  Client& free_client();
+  void start_keyed(PageOp::Kind kind, std::uint64_t key);
+  void start_flush();
+  void start_remove_group();
+  void draw_put(Client& client, State& state);
+  void submit(Client& client);
+  void answered(Client& client);
+  void put_answered(Client& client, Code code);
+  void remove_answered(Client& client, Code code);
+  void presence_answered(Client& client, Code code);
+  void get_answered(Client& client, Code code);
+  void get_missed(Client& client, bool alone);
+  void list_answered(Client& client);
+  void flush_answered(Client& client);
+  void group_answered(Client& client, Code code);
+  bool expected(const Client& client, Code code);
+  void refused(const Client& client);
+  std::uint64_t most_used_lbas() const;
+  void fail(const Client& client, const std::string& what);
+  bool cache() const { return shape_.options.mode == VolumeMode::cache; }
+
+  World& world_;
+  const VolumeShape shape_;
+  const Geometry geometry_;
+  PageStore* store_ = nullptr;
+  PageSession* session_ = nullptr;
+  std::vector<std::unique_ptr<Client>> clients_;
+  std::vector<Entry> entries_;  // by number
+  std::uint64_t next_serial_ = 1;
+  std::uint64_t next_version_ = 1;
+  std::uint64_t started_ = 0;
+  std::uint64_t last_group_removal_ = 0;  // the number of the operation
+  unsigned groups_running_ = 0;
+  unsigned lists_running_ = 0;
+  unsigned running_ = 0;
+  std::uint64_t next_verified_ = 0;
+};
+
+}  // namespace furrow::sim

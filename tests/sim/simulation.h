@@ -1,0 +1,86 @@
+// Simulation: a pool on a simulated device, its clients, and the power that fails, all from one
+// seed. The engine is the production code, unmodified, on one thread.
+//
+//   Simulation simulation({.seed = 7, .steps = 2000, .scenario = "mixed"});
+//   simulation.run();  // failure() is empty when all went well
+//
+// A step is one operation started, or one turn of the executor; stops (power cuts, kills, orderly
+// closes) come in between. Not thread-safe; one at a time in a process, as libsodium's source of
+// randomness is set.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/pool.h"
+#include "tests/sim/sim_device.h"
+#include "tests/sim/sim_volume.h"
+#include "tests/sim/swarm.h"
+
+namespace furrow::sim {
+
+struct SimulationOptions {
+  std::uint64_t seed = 1;
+  std::uint64_t steps = 2000;
+  std::string scenario = "mixed";
+  bool verbose = false;                           // says on standard error what happens
+  std::uint64_t watched_key = ~std::uint64_t{0};  // of all volumes: each answer on it
+};
+
+class Simulation {
+ public:
+  explicit Simulation(const SimulationOptions& options);
+  ~Simulation();
+
+  bool run();
+  const std::string& failure() const { return world_.failure; }
+  std::string describe() const { return sim::describe(swarm_); }
+
+  struct Summary {
+    std::uint64_t trace = 0, events = 0, answered = 0, stops = 0, recoveries = 0, closes = 0;
+    std::uint64_t puts_refused = 0, removes_refused = 0;
+    bool gave_up = false;  // at a known bug: see collection_is_stuck()
+  };
+  Summary summary() const;
+
+ private:
+  void power_on();
+  bool make_pool();
+  bool open_pool();
+  void step();
+  void change_volumes();
+  void create(SimVolume& volume);
+  void remove(SimVolume& volume);
+  bool attach_volumes();
+  void stop();
+  void end_pool(bool orderly);
+  void recover();
+  void verify();
+  // Turns until nothing runs any more.
+  bool pump(const char* why);
+  void turn();
+  unsigned running() const;
+  bool collection_is_stuck() const;
+  void give_up();
+  void abandon();
+  void say(const std::string& text) const;
+
+  const SimulationOptions options_;
+  World world_;
+  Swarm swarm_;
+  SimMedium medium_;
+  std::unique_ptr<SimExecutor> executor_;
+  std::unique_ptr<SimDevice> device_;
+  std::unique_ptr<Pool> pool_;
+  std::unique_ptr<PageSession> session_;
+  std::vector<std::unique_ptr<SimVolume>> volumes_;
+  std::uint64_t steps_ = 0;
+  std::uint64_t quiet_turns_ = 0;  // without an answer while operations run
+  std::uint64_t answered_seen_ = 0;
+  std::uint64_t names_ = 0;
+  Summary summary_;
+};
+
+}  // namespace furrow::sim

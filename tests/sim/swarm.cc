@@ -1,0 +1,172 @@
+#include "tests/sim/swarm.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace furrow::sim {
+
+namespace {
+
+Geometry draw_geometry(SimRandom& random) {
+  Geometry geometry;
+  geometry.lba_bytes = random.one_in(2) ? 4096 : 512;
+  const std::uint64_t lbas_min = geometry.lba_bytes == 512 ? 64 : 32;
+  geometry.zone_capacity_lbas =
+      random.log_between(lbas_min, geometry.lba_bytes == 512 ? 1024 : 256);
+  geometry.zone_size_lbas = geometry.zone_capacity_lbas + (random.one_in(2) ? random.below(64) : 0);
+  geometry.zone_count = static_cast<std::uint32_t>(random.log_between(5, 48));
+  geometry.active_zones_max =
+      random.one_in(4) ? 0 : static_cast<std::uint32_t>(random.log_between(2, 14));
+  geometry.open_zones_max = geometry.active_zones_max;
+  if (geometry.active_zones_max > 2 && random.one_in(3)) {
+    geometry.open_zones_max =
+        static_cast<std::uint32_t>(random.between(2, geometry.active_zones_max));
+  }
+  geometry.zone_writes_max = random.one_in(3) ? 1 : 8;
+  return geometry;
+}
+
+// `zones`: the quota, about.
+VolumeShape draw_volume(const Geometry& geometry, std::uint64_t zones, SimRandom& random) {
+  VolumeShape shape;
+  shape.options.mode = random.one_in(2) ? VolumeMode::store : VolumeMode::cache;
+  shape.options.durability = random.one_in(6) ? Durability::flushed : Durability::none;
+  const std::uint64_t zone_bytes = geometry.zone_capacity_bytes();
+  const std::uint64_t largest =
+      std::min<std::uint64_t>(zone_bytes / (random.one_in(3) ? 2 : 4), 96 << 10);
+  shape.options.value_bytes_max = static_cast<std::uint32_t>(std::max<std::uint64_t>(largest, 512));
+  shape.value_bytes_max =
+      static_cast<std::uint32_t>(random.log_between(1, shape.options.value_bytes_max));
+  shape.value_bytes_min = random.one_in(2) ? 1 : shape.value_bytes_max;
+  // All keys together fill from a tenth of the quota to a half more than it has.
+  const std::uint64_t page =
+      geometry.lbas((shape.value_bytes_min + shape.value_bytes_max) / 2 + 1) * geometry.lba_bytes;
+  const std::uint64_t room = zones * zone_bytes / page;
+  shape.keys = std::clamp<std::uint64_t>(room * random.between(1, 15) / 10, 4, 600);
+  shape.depth = static_cast<unsigned>(random.log_between(1, 32));
+  const auto maybe = [&](unsigned most) {
+    return random.one_in(2) ? 0u : static_cast<unsigned>(random.between(1, most));
+  };
+  shape.mix.put = static_cast<unsigned>(random.between(5, 20));
+  shape.mix.get = maybe(15);
+  shape.mix.remove = maybe(8);
+  shape.mix.exist = maybe(4);
+  shape.mix.list = random.one_in(3) ? 1 : 0;
+  shape.mix.flush = maybe(4);
+  shape.flushed_percent = random.one_in(3) ? 0 : static_cast<unsigned>(random.below(60));
+  shape.condition_percent = maybe(50);
+  shape.ttl_percent = maybe(40);
+  if (random.one_in(2)) {
+    shape.group_percent = static_cast<unsigned>(random.between(10, 100));
+    shape.groups = static_cast<unsigned>(random.between(1, 12));
+    shape.mix.remove_group = 1;
+  }
+  if (random.one_in(2)) {
+    shape.pinned_percent = static_cast<unsigned>(random.below(30));
+    shape.mix.pin = shape.mix.unpin = 1;
+  }
+  return shape;
+}
+
+void draw_volumes(Swarm& swarm, SimRandom& random) {
+  std::uint64_t zones = swarm.geometry.zone_count - 2;
+  const std::uint64_t slots =
+      swarm.geometry.active_zones_max == 0
+          ? 8
+          : std::min(swarm.geometry.open_zones_max, swarm.geometry.active_zones_max) - 1;
+  const std::uint64_t most = std::min<std::uint64_t>({zones / 3, slots, 4});
+  const std::uint64_t count = random.one_in(2) ? 1 : random.between(1, most);
+  for (std::uint64_t i = 0; i < count; ++i) {
+    const std::uint64_t left = zones - 3 * (count - 1 - i);
+    const std::uint64_t quota =
+        i + 1 == count && random.one_in(2) ? zones : random.between(3, left);
+    VolumeShape shape = draw_volume(swarm.geometry, quota, random);
+    shape.options.name = fmt::format("v{}", i);
+    shape.options.quota_bytes = quota * swarm.geometry.zone_capacity_bytes();
+    swarm.volumes.push_back(shape);
+    zones -= quota;
+    if (zones < 3) break;
+  }
+}
+
+void specialise(std::string_view scenario, Swarm& swarm, SimRandom& random) {
+  for (VolumeShape& shape : swarm.volumes) {
+    if (scenario == "store" || scenario == "full") shape.options.mode = VolumeMode::store;
+    if (scenario == "cache") shape.options.mode = VolumeMode::cache;
+    if (scenario == "full") {
+      shape.keys = std::min<std::uint64_t>(shape.keys * 4, 800);
+      shape.mix.remove = std::max(shape.mix.remove, 1u);
+    }
+  }
+  if (scenario == "volumes") {
+    swarm.volume_change_one_in = static_cast<unsigned>(random.between(20, 200));
+  }
+  if (scenario == "metadata") {
+    swarm.cut_events_max = 60;
+    swarm.recovery_cut_percent = 60;
+    swarm.volume_change_one_in = 10;
+  }
+  if (scenario == "faults") {
+    const auto rate = [&] { return random.one_in(2) ? 0 : random.log_between(20, 2000); };
+    swarm.faults = {rate(), rate(), rate(), rate()};
+  }
+  if (scenario == "calm") {
+    swarm.cut_events_max = 0;
+    swarm.close_percent = 100;
+  }
+}
+
+}  // namespace
+
+bool is_scenario(std::string_view name) {
+  return std::ranges::find(kScenarios, name) != std::end(kScenarios);
+}
+
+Swarm draw_swarm(std::string_view scenario, SimRandom& random) {
+  Swarm swarm;
+  swarm.geometry = draw_geometry(random);
+  draw_volumes(swarm, random);
+  swarm.emu = random.one_in(2);
+  swarm.kill_percent = random.one_in(3) ? static_cast<unsigned>(random.below(100)) : 0;
+  swarm.cut_events_max = random.log_between(20, 4000);
+  swarm.recovery_cut_percent = static_cast<unsigned>(random.below(50));
+  swarm.verify_percent = static_cast<unsigned>(random.between(10, 100));
+  swarm.close_percent = random.one_in(3) ? static_cast<unsigned>(random.below(30)) : 0;
+  if (scenario == "mixed" && random.one_in(4)) {
+    swarm.volume_change_one_in = static_cast<unsigned>(random.between(50, 500));
+  }
+  if (random.one_in(2)) swarm.clock_jump_one_in = static_cast<unsigned>(random.between(20, 500));
+  swarm.latency.ns_min = 1000;
+  swarm.latency.ns_max = random.log_between(1000, 100'000);
+  if (random.one_in(3)) swarm.latency.slow_one_in = random.log_between(5, 100);
+  specialise(scenario, swarm, random);
+  return swarm;
+}
+
+std::string describe(const Swarm& swarm) {
+  const Geometry& geometry = swarm.geometry;
+  std::string text = fmt::format(
+      "{} zones of {} LBAs of {} B, MOR {} MAR {}, {} writes a zone, {}, cuts within {} events, "
+      "kills {}%, recovery cuts {}%",
+      geometry.zone_count, geometry.zone_capacity_lbas, geometry.lba_bytes, geometry.open_zones_max,
+      geometry.active_zones_max, geometry.zone_writes_max, swarm.emu ? "emu" : "drive",
+      swarm.cut_events_max, swarm.kill_percent, swarm.recovery_cut_percent);
+  for (const VolumeShape& shape : swarm.volumes) {
+    const Mix& mix = shape.mix;
+    text += fmt::format(
+        "\n  {} {}{} quota {} zones, {} keys of {}-{} B, depth {}, put {} get {} remove {} exist "
+        "{} list {} flush {} group {} pin {}, flushed {}% if {}% ttl {}% grouped {}% of {} pinned "
+        "{}%",
+        shape.options.name, shape.options.mode == VolumeMode::cache ? "cache" : "store",
+        shape.options.durability == Durability::flushed ? " flushed" : "",
+        shape.options.quota_bytes / geometry.zone_capacity_bytes(), shape.keys,
+        shape.value_bytes_min, shape.value_bytes_max, shape.depth, mix.put, mix.get, mix.remove,
+        mix.exist, mix.list, mix.flush, mix.remove_group, mix.pin, shape.flushed_percent,
+        shape.condition_percent, shape.ttl_percent, shape.group_percent, shape.groups,
+        shape.pinned_percent);
+  }
+  return text;
+}
+
+}  // namespace furrow::sim

@@ -1,0 +1,58 @@
+// Swarm: what one seed's simulation is like. Each feature, fault and shape is switched on or off at
+// random, since a run that does everything at once reaches less than many that each do a few things
+// often.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/pool.h"
+#include "tests/sim/sim_device.h"
+
+namespace furrow::sim {
+
+// How often each operation is drawn, relative to the others; 0: never.
+struct Mix {
+  unsigned put = 10, get = 4, remove = 2, exist = 1, list = 0, flush = 1, remove_group = 0, pin = 0,
+           unpin = 0;
+};
+
+struct VolumeShape {
+  VolumeOptions options;
+  Mix mix;
+  std::uint64_t keys = 100;
+  unsigned depth = 8;              // operations in flight
+  unsigned flushed_percent = 20;   // of puts and removes
+  unsigned condition_percent = 0;  // of puts
+  unsigned ttl_percent = 0;
+  unsigned group_percent = 0;
+  unsigned pinned_percent = 0;
+  unsigned groups = 4;
+  std::uint32_t value_bytes_min = 1, value_bytes_max = 1;  // drawn
+};
+
+struct Swarm {
+  Geometry geometry;
+  std::vector<VolumeShape> volumes;
+  bool emu = false;           // the crash model
+  unsigned kill_percent = 0;  // of stops: the process alone
+  std::uint64_t cut_events_max = 1000;
+  unsigned recovery_cut_percent = 20;
+  unsigned verify_percent = 50;       // of recoveries: every key is read at once
+  unsigned close_percent = 0;         // of stops: an orderly close
+  unsigned volume_change_one_in = 0;  // steps
+  unsigned clock_jump_one_in = 0;     // steps
+  SimLatency latency;
+  SimFaults faults;
+};
+
+// Scenarios: see kScenarios. Empty: no such scenario.
+inline constexpr std::string_view kScenarios[] = {"mixed",   "store",    "cache",  "full",
+                                                  "volumes", "metadata", "faults", "calm"};
+bool is_scenario(std::string_view name);
+Swarm draw_swarm(std::string_view scenario, SimRandom& random);
+std::string describe(const Swarm& swarm);
+
+}  // namespace furrow::sim
