@@ -178,7 +178,7 @@ Status Recovery::read_lba(ZoneId zone, std::uint64_t at, AlignedBuffer& into) {
 Result<ZoneHeader> Recovery::rebuild_header(const ZoneInfo& info) {
   AlignedBuffer lba(pool_.geometry.lba_bytes);
   const Status lost(Code::corrupt, Origin::log);
-  // The first batch, whose write the zone's began with, is shorter than this.
+  // The first batch begins before this, if there is one.
   const std::uint64_t end = std::min(info.written_lbas, kFirstBatchBytes / lba.size());
   bool unreadable = end < info.written_lbas;
   for (std::uint64_t at = 1; at < end; ++at) {
