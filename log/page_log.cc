@@ -153,7 +153,9 @@ void PageLog::page_read_for_confirm(KeyOp& op) {
 }
 
 void PageLog::confirmed(KeyOp& op) {
-  op.expired = op.found && expired(op.old, pool_.home.wall_s());
+  // One that has left the index meanwhile, and its expiry with it, was swept, evicted or deleted.
+  op.expired = op.found && op.old.expires &&
+               (!in_index(op.lock.hash, op.old.lba) || expired(op.old, pool_.home.wall_s()));
   const bool present = op.found && !op.expired;
   switch (op.kind) {
     case KeyOp::Kind::put:

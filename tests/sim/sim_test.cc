@@ -45,6 +45,7 @@ TEST(SimTest, SeedsThatFailed) {
   for (const std::uint64_t seed : {14, 28, 38, 49, 109, 170, 179, 404, 509, 578, 604, 730}) {
     run_seed("mixed", seed);
   }
+  run_seed("faults", 422);
 }
 
 Simulation::Summary summary_of(std::uint64_t seed) {
