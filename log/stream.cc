@@ -540,6 +540,8 @@ void Stream::zone_failed(Status status) {
   }
   queue_.push_front_all(users);
   relocations_.push_front_all(moves);
+  // A zone's header carries no append that could be told.
+  if (hopeless && zone_->header != OpenZone::Header::durable) fail_waiting(status);
 }
 
 // The finish of a failed zone is answered. Whether it worked or not, the zone takes no more writes;
