@@ -1,5 +1,6 @@
 #include "bench/driver.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "zone/check.h"
@@ -11,12 +12,17 @@ constexpr std::size_t aligned(std::size_t bytes) {
   constexpr std::size_t kAlignment = AlignedBuffer::kAlignment;
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
+std::uint32_t buffers_each(const Driver::Options& options) {
+  const std::uint64_t once = options.depth * aligned(options.page_bytes);
+  return static_cast<std::uint32_t>(std::max<std::uint64_t>(1, options.memory_bytes / once));
+}
 }  // namespace
 
 Driver::Driver(EventLoop& loop, Backend& backend, Options options)
     : loop_(loop),
       backend_(backend),
-      memory_(options.depth * aligned(options.page_bytes)),
+      buffers_each_(buffers_each(options)),
+      memory_(buffers_each_ * options.depth * aligned(options.page_bytes)),
       slots_(options.depth) {
   const bool registered = backend_.register_buffer(memory_.span()).ok();
   const std::size_t stride = aligned(options.page_bytes);
@@ -47,6 +53,13 @@ void Driver::start(Job& job, std::function<void()> finished) {
   loop_.post(start_task_);
 }
 
+void Driver::next_buffer(Slot& slot) {
+  if (buffers_each_ == 1) return;
+  slot.buffer = (slot.buffer + 1) % buffers_each_;
+  const auto index = static_cast<std::size_t>(&slot - slots_.data());
+  slot.op.data = memory_.data() + (slot.buffer * slots_.size() + index) * slot.op.capacity;
+}
+
 void Driver::submit(Slot& slot, std::uint64_t now_ns) {
   slot.started_ns = now_ns;
   backend_.submit(slot.op);
@@ -55,6 +68,7 @@ void Driver::submit(Slot& slot, std::uint64_t now_ns) {
 void Driver::pump(std::uint64_t now_ns) {
   while (!ended_ && !idle_.empty()) {
     Slot& slot = *idle_.back();
+    next_buffer(slot);
     const Job::Next next = job_->next(slot, now_ns);
     if (next == Job::Next::run) {
       idle_.pop_back();

@@ -13,12 +13,14 @@ namespace furrow::bench {
 
 class Driver;
 
-// One of the operations that may be in flight, with its buffer (op.data, op.capacity).
+// One of the operations that may be in flight, with its buffer (op.data, op.capacity), another of
+// its own for each operation in turn where there is memory for more than one.
 struct Slot {
   PageOp op;
   std::uint64_t page = 0;   // the job's
   std::uint32_t state = 0;  // the job's
   std::uint64_t started_ns = 0, latency_ns = 0;
+  std::uint32_t buffer = 0;  // which of its buffers
   Driver* driver = nullptr;
 };
 
@@ -40,6 +42,7 @@ class Driver {
   struct Options {
     unsigned depth = 1;
     std::uint32_t page_bytes = 4096;  // of each slot's buffer
+    std::uint64_t memory_bytes = 0;   // for the buffers of all slots, at least one each
   };
   Driver(EventLoop& loop, Backend& backend, Options options);
 
@@ -48,6 +51,7 @@ class Driver {
   void start(Job& job, std::function<void()> finished);
 
  private:
+  void next_buffer(Slot& slot);
   void pump(std::uint64_t now_ns);
   void submit(Slot& slot, std::uint64_t now_ns);
   void released(Slot& slot);
@@ -60,7 +64,8 @@ class Driver {
 
   EventLoop& loop_;
   Backend& backend_;
-  AlignedBuffer memory_;
+  const std::uint32_t buffers_each_;
+  AlignedBuffer memory_;  // the slots' buffers, side by side, buffers_each_ times
   std::vector<Slot> slots_;
   std::vector<Slot*> idle_;
   Job* job_ = nullptr;

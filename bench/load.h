@@ -17,6 +17,7 @@ struct LoadOptions {
   bool verify = false;   // derive all content and check every byte of every get
   std::uint64_t salt = 1;
   std::uint64_t duration_ns = 0;
+  std::uint64_t memory_bytes = 0;  // of a thread's buffers, see Driver::Options
 };
 
 struct LoadResult {

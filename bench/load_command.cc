@@ -11,6 +11,7 @@
 #include "bench/load.h"
 #include "bench/report.h"
 #include "tools/progress.h"
+#include "zone/device_uri.h"
 
 DEFINE_uint64(pages, 100'000, "pages that gets and puts pick from");
 DEFINE_bool(warm, true, "store these pages first; --nowarm: they are there already");
@@ -18,6 +19,9 @@ DEFINE_uint32(get_percent, 100, "share of gets; the rest are puts");
 DEFINE_bool(put_new, false, "puts store new pages, else they replace");
 DEFINE_bool(verify, false, "derive all content and check every byte of every get");
 DEFINE_uint32(threads, 1, "threads");
+DEFINE_string(memory, "0",
+              "memory of each thread that pages come from and go to, used in turn; at least a page "
+              "for each operation in flight");
 DEFINE_double(seconds, 10, "how long to measure");
 DEFINE_string(histogram, "", "file for the latency histogram of the gets (or puts, without gets)");
 DEFINE_uint64(salt, 1, "keeps the pages of different runs apart");
@@ -34,6 +38,7 @@ using tools::report;
 using tools::report_usage;
 
 constexpr unsigned kThreadsMax = 256, kDepthMax = 65536;
+constexpr std::uint64_t kMemoryMax = std::uint64_t{1} << 40;
 
 // What a member makes its backend with; called on each member's thread.
 using MakeBackend = std::function<Result<std::unique_ptr<Backend>>(EventLoop&)>;
@@ -89,7 +94,7 @@ void LoadRun::member(unsigned index) {
 }
 
 void LoadRun::measure(unsigned index, EventLoop& loop, Backend& backend) {
-  Driver driver(loop, backend, {FLAGS_depth, options_.page_bytes});
+  Driver driver(loop, backend, {FLAGS_depth, options_.page_bytes, options_.memory_bytes});
   FillJob fill(options_, index, FLAGS_threads);
   if (FLAGS_warm) crew_.run(loop, driver, fill);
 
@@ -119,6 +124,10 @@ int take_options(LoadOptions& options) {
   if (FLAGS_pages == 0 && (FLAGS_get_percent != 0 || !FLAGS_put_new)) {
     return report_usage("--pages: 0 is for --get_percent=0 --put_new only");
   }
+  const Result<std::uint64_t> memory = parse_size(FLAGS_memory);
+  if (!memory) return report_usage("--memory: " + memory.status().describe());
+  if (*memory > kMemoryMax) return report_usage("--memory: at most 1TiB");
+  options.memory_bytes = *memory;
   options.pages = FLAGS_pages;
   options.get_percent = FLAGS_get_percent;
   options.put_new = FLAGS_put_new;
@@ -212,11 +221,12 @@ constexpr const char* kLocalFlags[] = {"pool",        "volume",
                                        "verify",      "threads",
                                        "depth",       "seconds",
                                        "histogram",   "salt",
-                                       "sleep"};
-constexpr const char* kRemoteFlags[] = {
-    "target",     "nqn",   "nsid",    "connections", "header_digest", "data_digest",
-    "page_bytes", "pages", "warm",    "get_percent", "put_new",       "verify",
-    "threads",    "depth", "seconds", "histogram",   "salt",          "sleep"};
+                                       "sleep",       "memory"};
+constexpr const char* kRemoteFlags[] = {"target",        "nqn",         "nsid",       "connections",
+                                        "header_digest", "data_digest", "page_bytes", "pages",
+                                        "warm",          "get_percent", "put_new",    "verify",
+                                        "threads",       "depth",       "seconds",    "histogram",
+                                        "salt",          "sleep",       "memory"};
 
 }  // namespace
 

@@ -24,9 +24,11 @@ void tell_sanitizer([[maybe_unused]] const io_uring& ring) {
 
 constexpr unsigned kDepthMax = 4096;
 constexpr std::uint32_t kPiecesMax = 1024;  // IOV_MAX
-// How many completions are taken before what they led to is submitted. A disk that completes by the
-// queueful would else wait, idle, until the whole queueful has been seen to.
+// How many completions are taken before what they led to is submitted: one, as long as the disk is
+// what bounds, which would else wait for the next request until all of them have been seen to;
+// more, so that they share a system call, where many wait, as then this thread is what bounds.
 constexpr unsigned kReapMax = 8;
+unsigned reap_count(unsigned ready) { return std::clamp(ready / 4, 1u, kReapMax); }
 constexpr std::uint64_t kTimerTag = 1;         // user_data of the timer: no Io's address
 constexpr std::uint64_t kRecheckNs = 200'000;  // while something waits for another thread
 
@@ -217,7 +219,8 @@ unsigned EmuQueue::do_wait(std::uint64_t timeout_us) {
 // Each completion of the kernel counts as an event, also one that only leads to the next step.
 unsigned EmuQueue::reap() {
   io_uring_cqe* cqes[kReapMax];
-  const unsigned ready = io_uring_peek_batch_cqe(&ring_, cqes, kReapMax);
+  const unsigned ready =
+      io_uring_peek_batch_cqe(&ring_, cqes, reap_count(io_uring_cq_ready(&ring_)));
   for (unsigned i = 0; i < ready; ++i) {
     const std::uint64_t tag = cqes[i]->user_data;
     if (tag == kTimerTag) {
