@@ -175,6 +175,9 @@ Status PoolImpl::open_volumes() {
     const Status status = context_.allocator.admit(record.id, record.quota_zones, 1);
     if (!status.ok()) return status;
     options.volumes.push_back(record.id);
+    if (record.mode == static_cast<std::uint8_t>(VolumeMode::store)) {
+      options.stores.push_back(record.id);
+    }
   }
   for (const ZoneTrimRecord& trim : ring_.state().trims) {
     options.trims.push_back({ZoneId{trim.zone}, trim.generation, trim.end_lba});

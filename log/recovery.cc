@@ -36,18 +36,29 @@ class Recovery {
   Result<ZoneHeader> rebuild_header(const ZoneInfo& info);
   Result<std::uint64_t> owner_of(const ZoneInfo& info, const ZoneStamp& stamp, AlignedBuffer& lba);
   void mark_newest();
+  void mark_spares();
   Status scan_zones();
   Status finish_zones();
   void merge();
   void merge_volume(std::uint64_t volume, RecoveredVolume& into);
+  Status give_back_spares();
   // What one thread has counted of a volume's pages.
   struct Merged {
     std::uint64_t live_bytes = 0, cost_bytes = 0, pinned_lbas = 0;
     std::vector<std::uint64_t> live_lbas;  // by zone
     std::vector<RecoveredVolume::Expiry> expiries;
+    bool spare_needed = false;  // something stands in the volume's spare zone only
+  };
+  // A store's zone that may be given back.
+  struct Spare {
+    ZoneId zone;
+    bool needed = false;
   };
   void winners(std::uint64_t volume, std::span<const RecoveredRecord> sorted, RecordPile& into,
                Merged& sums);
+  bool present(std::uint64_t volume, const RecoveredRecord& record) const;
+  const RecoveredRecord* same_without(std::uint64_t volume, ZoneId spare,
+                                      std::span<const RecoveredRecord> versions) const;
   bool group_deleted(std::uint64_t volume, const RecoveredRecord& record) const;
   bool known(std::uint64_t volume) const {
     return std::ranges::find(options_.volumes, volume) != options_.volumes.end();
@@ -58,6 +69,7 @@ class Recovery {
   const RecoveryOptions& options_;
   std::unique_ptr<IoQueue> queue_;
   std::vector<FoundZone> zones_;
+  std::map<std::uint64_t, Spare> spares_;  // by volume
   std::vector<std::unique_ptr<Scanner>> scanners_;
   std::map<std::uint64_t, std::map<std::uint64_t, std::uint64_t>> group_tombstones_;
   std::map<std::uint64_t, std::vector<RecoveredGroup>> groups_;
@@ -74,6 +86,8 @@ Result<RecoveryResult> Recovery::run() {
     if (!status.ok()) return status;
   }
   merge();
+  const Status status = give_back_spares();
+  if (!status.ok()) return status;
   return std::move(result_);
 }
 
@@ -139,6 +153,7 @@ Status Recovery::find_zones() {
     }
   }
   mark_newest();
+  mark_spares();
   return {};
 }
 
@@ -229,6 +244,25 @@ void Recovery::mark_newest() {
   for (auto& [stream, zone] : newest) zone->newest = true;
 }
 
+// The last zone of a quota is taken by relocation alone, and given back when the zone that it
+// empties has been reset. Was it not, then all that the last zone holds is still there as well.
+void Recovery::mark_spares() {
+  if (options_.read_only) return;
+  for (const std::uint64_t volume : options_.stores) {
+    if (pool_.allocator.held(volume) < pool_.allocator.quota(volume)) continue;
+    FoundZone* last = nullptr;
+    for (FoundZone& zone : zones_) {
+      if (zone.header.volume != volume || zone.info.state == ZoneState::read_only) continue;
+      if (last == nullptr || last->header.opened_sequence < zone.header.opened_sequence) {
+        last = &zone;
+      }
+    }
+    if (last == nullptr) continue;
+    last->spare = true;
+    spares_[volume] = {last->info.zone};
+  }
+}
+
 Status Recovery::scan_zones() {
   // A scanner waits for the device most of its time; beyond a dozen the device would only queue.
   constexpr unsigned kScannersMax = 12;
@@ -302,6 +336,15 @@ void Recovery::merge() {
       }
     }
   }
+  for (const auto& scanner : scanners_) {
+    for (auto& [volume, gathered] : scanner->gathered) {
+      for (const auto& [group, sequence] : gathered.spare_group_tombstones) {
+        std::uint64_t& highest = group_tombstones_[volume][group];
+        if (sequence > highest) spares_.at(volume).needed = true;
+        highest = std::max(highest, sequence);
+      }
+    }
+  }
   for (auto& [volume, groups] : groups_) std::ranges::sort(groups, {}, &RecoveredGroup::lba);
   for (const std::uint64_t volume : options_.volumes) {
     merge_volume(volume, result_.volumes[volume]);
@@ -343,6 +386,7 @@ void Recovery::merge_volume(std::uint64_t volume, RecoveredVolume& into) {
     into.live_bytes += one.live_bytes;
     into.cost_bytes += one.cost_bytes;
     into.pinned_lbas += one.pinned_lbas;
+    if (one.spare_needed) spares_.at(volume).needed = true;
     into.expiries.insert(into.expiries.end(), one.expiries.begin(), one.expiries.end());
     for (std::uint32_t zone = 0; zone < one.live_lbas.size(); ++zone) {
       // The zone's lowest sequence was noted when it was scanned.
@@ -353,22 +397,87 @@ void Recovery::merge_volume(std::uint64_t volume, RecoveredVolume& into) {
   }
 }
 
-// Of each key in a partition the newest record, if that is a page that nothing has deleted.
+// Of each key in a partition the newest record, if that is a page that nothing has deleted. Of
+// copies, the one that is not in a zone that may be given back.
 void Recovery::winners(std::uint64_t volume, std::span<const RecoveredRecord> sorted,
                        RecordPile& into, Merged& sums) {
+  const auto spare = spares_.find(volume);
   for (std::size_t i = 0; i < sorted.size(); ++i) {
-    const RecoveredRecord& record = sorted[i];
-    if (i != 0 && record.same_key(sorted[i - 1])) continue;
-    if (record.kind != RecoveredRecord::Kind::page || group_deleted(volume, record)) continue;
-    into.add_in_place(record);
-    const IndexEntry entry = record.entry();
+    if (i != 0 && sorted[i].same_key(sorted[i - 1])) continue;
+    const RecoveredRecord* winner = &sorted[i];
+    if (spare != spares_.end() &&
+        pool_.geometry.zone_of(Lba{winner->lba()}) == spare->second.zone) {
+      winner = same_without(volume, spare->second.zone, sorted.subspan(i));
+      if (winner == nullptr) {
+        sums.spare_needed = true;
+        winner = &sorted[i];
+      }
+    }
+    if (!present(volume, *winner)) continue;
+    into.add_in_place(*winner);
+    const IndexEntry entry = winner->entry();
     const std::uint64_t lbas = pool_.page_lbas(entry.length);
     sums.live_bytes += entry.length;
     sums.cost_bytes += PageLog::cost_bytes(pool_, entry.length);
     if (entry.pinned) sums.pinned_lbas += lbas;
-    if (entry.expires) sums.expiries.push_back({entry.lba, sorted[i + 1].checksum});
+    if (entry.expires) sums.expiries.push_back({entry.lba, winner[1].checksum});
     sums.live_lbas[pool_.geometry.zone_of(Lba{entry.lba}).value] += lbas;
   }
+}
+
+bool Recovery::present(std::uint64_t volume, const RecoveredRecord& record) const {
+  return record.kind == RecoveredRecord::Kind::page && !group_deleted(volume, record);
+}
+
+// `versions` begin with a key's newest record, which is in `spare`. The record that says the same
+// without that zone; the newest itself where it says that the key is absent, and so would nothing;
+// null: the zone is needed.
+const RecoveredRecord* Recovery::same_without(std::uint64_t volume, ZoneId spare,
+                                              std::span<const RecoveredRecord> versions) const {
+  const RecoveredRecord& newest = versions.front();
+  const RecoveredRecord* rest = nullptr;
+  for (const RecoveredRecord& version : versions) {
+    if (!version.same_key(newest)) break;
+    if (version.kind == RecoveredRecord::Kind::expiry) continue;
+    if (pool_.geometry.zone_of(Lba{version.lba()}) == spare) continue;
+    rest = &version;
+    break;
+  }
+  const bool rest_present = rest != nullptr && present(volume, *rest);
+  if (!present(volume, newest)) {
+    if (!rest_present) return &newest;
+    // A tombstone that stands for an expired page has that page's sequence.
+    const bool expired = rest->entry().expires && rest[1].checksum <= pool_.home.wall_s();
+    return rest->sequence == newest.sequence && expired ? rest : nullptr;
+  }
+  return rest_present && rest->sequence == newest.sequence ? rest : nullptr;
+}
+
+// Zones that turned out to hold copies alone are free again.
+Status Recovery::give_back_spares() {
+  bool any = false;
+  for (const auto& [volume, spare] : spares_) {
+    if (spare.needed) continue;
+    const ZoneId zone = spare.zone;
+    FURROW_CHECK(pool_.allocator.zone(zone).live_lbas == 0);
+    const Status status = reset(zone);
+    if (!status.ok()) {
+      result_.damage.push_back(
+          fmt::format("zone {} cannot be reset: {}", zone.value, status.describe()));
+      continue;
+    }
+    any = true;
+    pool_.allocator.release(zone);
+    pool_.tables[zone.value] = ZoneDirectory();
+    std::erase_if(result_.volumes[volume].resumes,
+                  [&](const auto& resume) { return resume.second.zone == zone; });
+    std::erase_if(result_.new_trims, [&](const ZoneTrim& trim) { return trim.zone == zone; });
+  }
+  if (!any) return {};
+  // Before the zone is written again: a power cut could leave its old write pointer.
+  Io flush;
+  flush.op = Io::Op::flush;
+  return run_blocking(*queue_, flush);
 }
 
 bool Recovery::group_deleted(std::uint64_t volume, const RecoveredRecord& record) const {

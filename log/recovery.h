@@ -6,6 +6,10 @@
 // ever (it is noted in the metadata journal). Of each key the record with the highest sequence
 // wins.
 //
+// A store that was cut off while it emptied a zone into the last one of its quota gets that one
+// back: what it holds are copies, whose originals are still there. So collection always begins with
+// a zone to write to, however often the power fails.
+//
 // Blocking; the threads that it starts are its own.
 #pragma once
 
@@ -45,6 +49,7 @@ struct RecoveryOptions {
   unsigned scanners_per_thread = 3;    // that read zones: they wait for the device most of the time
   bool read_only = false;              // nothing is finished or reset
   std::vector<std::uint64_t> volumes;  // ids that exist; zones of others are reset
+  std::vector<std::uint64_t> stores;   // of these, those that collect by relocation
   std::vector<ZoneTrim> trims;         // from the journal
 };
 

@@ -206,7 +206,8 @@ void Scanner::keep(const FoundZone& zone, const PageRecord& record, const KeyHas
   const std::uint64_t lba = pool_.device_lba(id, record.lba);
   pool_.allocator.note_sequence(id, record.sequence);  // one thread has this zone
   if (record.kind == RecordKind::group_tombstone) {
-    std::uint64_t& highest = into.group_tombstones[record.group];
+    std::uint64_t& highest =
+        (zone.spare ? into.spare_group_tombstones : into.group_tombstones)[record.group];
     highest = std::max(highest, record.sequence);
     ++table.group_tombstones;
     return;

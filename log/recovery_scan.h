@@ -26,13 +26,16 @@ struct RecoveredGroup {
 struct Gathered {
   RecordPartitions partitions;
   std::vector<RecoveredGroup> groups;
-  std::map<std::uint64_t, std::uint64_t> group_tombstones;  // group to highest sequence
+  using GroupTombstones = std::map<std::uint64_t, std::uint64_t>;  // group to highest sequence
+  GroupTombstones group_tombstones;
+  GroupTombstones spare_group_tombstones;  // of FoundZone::spare
 };
 
 struct FoundZone {
   ZoneInfo info;
   ZoneHeader header;
   bool newest = false;  // of its stream
+  bool spare = false;   // took the last zone of a store's quota: it may hold nothing but copies
 };
 
 class Scanner {

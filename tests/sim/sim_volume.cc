@@ -272,10 +272,9 @@ bool SimVolume::expected(const Client& client, Code code) {
     case PageOp::Kind::exist:
       return code == Code::not_found;
     case PageOp::Kind::remove:
-      return code == Code::not_found || code == Code::no_space;
+      return code == Code::not_found || (cache() && code == Code::no_space);
     case PageOp::Kind::remove_group:
-    case PageOp::Kind::flush:
-      return code == Code::no_space;
+      return cache() && code == Code::no_space;
     default:
       return false;
   }
@@ -321,7 +320,7 @@ void SimVolume::remove_answered(Client& client, Code code) {
     }
     return;
   }
-  if (code == Code::no_space) ++world_.removes_refused;
+  if (code == Code::no_space && !world_.device_dead) ++world_.removes_refused;
   if (code != Code::not_found && code != Code::no_space) return;
   if (world_.device_dead || (code == Code::no_space && world_.faults)) return;
   history.drop(client.serial);
