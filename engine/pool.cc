@@ -216,7 +216,8 @@ Status PoolImpl::load(const RecoveryResult& recovered) {
   // Volumes that have a collection zone open keep it; what is left goes to the others.
   std::set<std::uint64_t> collecting;
   for (const auto& [id, volume] : recovered.volumes) {
-    if (volume.resumes.contains(kCollectionStream) && context_.allocator.try_add_stream(id)) collecting.insert(id);
+    if (volume.resumes.contains(kCollectionStream) && context_.allocator.try_add_stream(id))
+      collecting.insert(id);
   }
   for (const VolumeRecord& record : ring_.state().volumes) {
     const Status status = add_store(record, collecting.contains(record.id));
@@ -231,7 +232,8 @@ Status PoolImpl::load(const RecoveryResult& recovered) {
     for (const auto& [stream, resume] : volume.resumes) {
       log.resume(stream, Stream::Resume(resume));
     }
-    log.load({volume.pages, volume.live_bytes, volume.pinned_lbas, volume.cost_bytes});
+    log.load({volume.pages, volume.live_bytes, volume.pinned_lbas, volume.cost_bytes,
+              volume.largest_bytes});
     recovered_pages_ += volume.pages.size();
   }
   if (!options_.read_only) {

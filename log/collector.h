@@ -1,11 +1,11 @@
 // Collector: makes free zones out of full ones.
 //
 // cache: the zone that was opened first; pages that were read since they were written, and pinned
-// ones, are written again (bounded), the others are evicted. store: the zone with the fewest live
-// pages; every live page is written again, and so is a tombstone that an older version somewhere
-// may still need (an expired page leaves one, too). When tombstones take a good part of the quota
-// the zone opened first goes instead, one after another: once all zones older than a tombstone are
-// gone, it is not needed any more.
+// ones, are written again (bounded), the others are evicted. store: the zone whose copies take the
+// least room, and less than a zone; every live page is written again, and so is a tombstone that an
+// older version somewhere may still need (an expired page leaves one, too). When tombstones take a
+// good part of the quota the zone opened first goes instead, one after another: once all zones
+// older than a tombstone are gone, it is not needed any more.
 //
 // One zone at a time: scan its summaries, move or drop its records, flush (which covers the copies
 // and everything that made its pages dead), wait until no reader can be in it, reset, flush (so
@@ -14,6 +14,7 @@
 // Threads: the home executor.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -49,28 +50,47 @@ class Collector {
   // The last look for a zone to free found none.
   bool found_nothing() const { return found_nothing_; }
 
+  // Copies are written in groups, each of them one batch or nearly so: a page that had a batch to
+  // itself would take more room than in the zone that is to be emptied. While one group is
+  // written the next is read.
+  static constexpr unsigned kGroups = 2;
+  static constexpr unsigned kGroupRecords = 64;
+  static constexpr std::uint64_t kGroupBytes = 1 << 20;  // unless one page is larger
+
  private:
   enum class Step : std::uint8_t { idle, scan, move, drain, purge, flush, grace, reset, settle };
-  static constexpr unsigned kLanes = 16;            // pages moved at a time
   static constexpr unsigned kRecordsPerTurn = 256;  // looked at before others have a turn
 
   // A page (or tombstone) on its way to another zone.
+  struct Group;
   struct Lane {
     Collector* collector = nullptr;
+    Group* group = nullptr;
     bool busy = false;
     bool waiting = false;  // for its lock
+    bool to_read = false;  // its group waits for it
+    bool ready = false;    // to be written with its group
     PageRecord record;
     KeyHash hash;
     IndexEntry entry;
     bool burying = false;  // the write is a tombstone for a copy that came too late
     Io io;
-    AlignedBuffer page;
+    std::byte* page = nullptr;  // in the group's memory
     struct Lock : KeyLockHolder {
       Lane* lane = nullptr;
     } lock;
     struct Write : Append {
       Lane* lane = nullptr;
     } write;
+  };
+  struct Group {
+    std::array<Lane, kGroupRecords> lanes;
+    AlignedBuffer pages;
+    std::uint64_t used_bytes = 0;
+    unsigned taken = 0;    // lanes, since it was empty
+    unsigned busy = 0;     // of these
+    unsigned to_read = 0;  // of these
+    bool closed = false;   // takes no more; written when all is read
   };
   struct Turn : Task {
     Collector* collector = nullptr;
@@ -85,6 +105,7 @@ class Collector {
 
   bool wanted() const;
   std::optional<ZoneId> choose() const;
+  std::optional<ZoneId> choose_from_store() const;
   void start();
   void post_turn();
   void turn();
@@ -92,7 +113,10 @@ class Collector {
   void read_on();
   void scan_fed();
   void look_at_records();
-  Lane* free_lane();
+  Lane* free_lane(std::uint64_t bytes);
+  void close(Group& group);
+  void lane_read(Lane& lane);
+  void write_if_complete(Group& group);
   bool look_at(const PageRecord& record);
   bool must_move(const PageRecord& record, const IndexEntry& entry) const;
   bool any_group_deleted() const;
@@ -135,7 +159,15 @@ class Collector {
   std::size_t next_record_ = 0;
   AlignedBuffer scan_buffer_;
   Io io_;
-  std::array<Lane, kLanes> lanes_;
+  template <class Test>
+  bool any_lane(Test test) const {
+    return std::ranges::any_of(groups_, [&](const Group& group) {
+      return group.busy != 0 && std::ranges::any_of(group.lanes, test);
+    });
+  }
+
+  std::array<Group, kGroups> groups_;
+  unsigned filling_ = 0;  // of groups_
   unsigned busy_lanes_ = 0;
   Turn turn_;
   GraceTimer grace_timer_;

@@ -63,6 +63,7 @@ void PageLog::load(const Recovered& recovered) {
   recovered.pages.load_into(index_);
   cost_bytes_ = recovered.cost_bytes;
   pinned_lbas_ = recovered.pinned_lbas;
+  largest_bytes_ = recovered.largest_bytes;
   stats_.pages = recovered.pages.size();
   stats_.live_bytes = recovered.live_bytes;
   zones_changed();

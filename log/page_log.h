@@ -96,6 +96,7 @@ class PageLog final : public StreamOwner {
   struct Recovered {
     const RecoveredPages& pages;
     std::uint64_t live_bytes = 0, pinned_lbas = 0, cost_bytes = 0;
+    std::uint32_t largest_bytes = 0;
   };
   void load(const Recovered& recovered);
   void load_expiry(std::uint64_t lba, std::uint32_t expires_s);
@@ -121,6 +122,9 @@ class PageLog final : public StreamOwner {
   friend class ExpirySweep;
   friend class GroupRemoval;
   friend class Listing;
+
+  // Of a record, in its batch header and in the summary (wide, with group and expiry).
+  static constexpr std::uint64_t kRecordBytes = kBatchRecordBytes + 48;
 
   // Steps of a KeyOp.
   void locked(KeyOp& op);
@@ -152,6 +156,14 @@ class PageLog final : public StreamOwner {
   std::uint64_t unpublish_some(std::uint64_t from,
                                const std::function<bool(const IndexEntry&)>& goes);
   Status admit(std::uint32_t length, const IndexEntry* replaced, bool pinned) const;
+  // At most: what a store's zone takes of others when its records are copied there.
+  std::uint64_t copied_lbas(ZoneId zone) const;
+  // Of which a zone holds this much for certain, and a little more, so that copying gains room;
+  // with pages of up to `largest_bytes`, as one may not fit into what is left of a segment.
+  std::uint64_t copied_lbas_max(std::uint32_t largest_bytes) const;
+  static std::uint64_t record_cost_bytes(const PoolContext& pool);
+  // What the pages of a store may cost altogether, so that a zone can always be emptied with gain.
+  std::uint64_t usable_bytes(std::uint32_t largest_bytes) const;
   Stream& relocation_stream();
   // Copies wait in a stream that will get no zone.
   bool relocations_stranded() const;
@@ -186,6 +198,7 @@ class PageLog final : public StreamOwner {
   std::unique_ptr<ExpirySweep> sweep_;
   std::uint64_t tombstones_ = 0, group_tombstones_ = 0;  // as of the zone opened last
   std::uint64_t cost_bytes_ = 0;                         // of the pages present
+  std::uint32_t largest_bytes_ = 0;                      // page since the pool was opened
   std::uint64_t pinned_lbas_ = 0;
   std::uint64_t pending_pinned_lbas_ = 0;
   std::uint64_t pending_cost_bytes_ = 0;  // of puts admitted and not yet published

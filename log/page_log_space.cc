@@ -7,17 +7,54 @@ namespace furrow {
 
 namespace {
 
-// A record in the batch header, one in the summary (wide, with group and expiry), and the batch's
-// own header over few records.
-constexpr std::uint64_t kRecordCostBytes = kBatchRecordBytes + 48 + 16;
 constexpr unsigned kBucketsPerTurn = 1024;
+
+std::uint64_t segments(const PoolContext& pool) {  // of a zone
+  return (pool.geometry.zone_capacity_lbas - 1) / pool.segment_lbas + 1;
+}
 
 std::uint64_t mix(std::uint64_t lba) { return lba * 0x9E3779B97F4A7C15u; }
 
 }  // namespace
 
 std::uint64_t PageLog::cost_bytes(const PoolContext& pool, std::uint32_t length) {
-  return pool.page_lbas(length) * pool.geometry.lba_bytes + kRecordCostBytes;
+  return pool.page_lbas(length) * pool.geometry.lba_bytes + record_cost_bytes(pool);
+}
+
+// With its share of what a batch has beside its records: collection makes batches of so many.
+std::uint64_t PageLog::record_cost_bytes(const PoolContext& pool) {
+  return kRecordBytes + (kBatchHeaderBytes + pool.geometry.lba_bytes) / Collector::kGroupRecords;
+}
+
+std::uint64_t PageLog::copied_lbas(ZoneId id) const {
+  const Geometry& geometry = pool_.geometry;
+  const std::uint64_t live = pool_.allocator.zone(id).live_lbas;
+  const std::uint64_t records = pool_.tables[id.value].records;
+  // Two groups, one behind the other, have more than the bytes of one, or are full of records.
+  const std::uint64_t groups = records / Collector::kGroupRecords +
+                               2 * live * geometry.lba_bytes / Collector::kGroupBytes + 1;
+  const std::uint64_t batches = std::min(groups + segments(pool_), records);
+  return live + batches + geometry.lbas(records * kRecordBytes + batches * kBatchHeaderBytes);
+}
+
+std::uint64_t PageLog::copied_lbas_max(std::uint32_t largest_bytes) const {
+  // Of a segment: a batch header, and what the summary is beside its records.
+  constexpr std::uint64_t kRestLbas = 3;
+  const std::uint64_t capacity = pool_.geometry.zone_capacity_lbas;
+  const std::uint64_t room = capacity - std::min(capacity, 1 + segments(pool_) * kRestLbas);
+  // Whatever the sizes, any two segments take more than one holds.
+  const std::uint64_t lost = std::min(segments(pool_) * pool_.page_lbas(largest_bytes), room / 2);
+  return (room - lost) * 63 / 64;
+}
+
+// One zone is the collection's, one may be partly written. Were the pages of the others copied,
+// each zone's copies would begin and end batches.
+std::uint64_t PageLog::usable_bytes(std::uint32_t largest_bytes) const {
+  const std::uint64_t most = copied_lbas_max(largest_bytes);
+  const std::uint64_t lbas = most - std::min(most, segments(pool_) + 2);
+  const std::uint64_t bytes =
+      (pool_.allocator.quota(options_.volume) - 2) * lbas * pool_.geometry.lba_bytes / 100 * 97;
+  return std::max(bytes, cost_bytes(pool_, largest_bytes));  // of any size, one
 }
 
 // When a put that is on its way is published, the version that it replaces makes room.
@@ -28,6 +65,7 @@ void PageLog::count_pending(const KeyOp& op, bool begins) {
   const std::uint64_t added =
       cost - std::min(cost, op.found ? cost_bytes(pool_, op.old.length) : 0);
   const std::uint64_t pinned = record.pinned ? pool_.page_lbas(record.length) : 0;
+  largest_bytes_ = std::max(largest_bytes_, record.length);
   pending_cost_bytes_ = begins ? pending_cost_bytes_ + added : pending_cost_bytes_ - added;
   pending_pinned_lbas_ = begins ? pending_pinned_lbas_ + pinned : pending_pinned_lbas_ - pinned;
 }
@@ -82,7 +120,7 @@ bool PageLog::many_tombstones() const {
   const std::uint64_t zone_bytes = pool_.geometry.zone_capacity_bytes();
   const std::uint64_t many =
       std::max(zone_bytes / 2, pool_.allocator.quota(options_.volume) * zone_bytes / 16);
-  return tombstones_ * kRecordCostBytes > many;
+  return tombstones_ * record_cost_bytes(pool_) > many;
 }
 
 std::uint64_t PageLog::written_lba(ZoneId zone) const {
@@ -115,12 +153,12 @@ Status PageLog::admit(std::uint32_t length, const IndexEntry* replaced, bool pin
     }
     return {};
   }
-  // One zone is the collection's, one may be partly written; segments lose up to a page each.
-  const std::uint64_t usable = (quota - 2) * pool_.geometry.zone_capacity_bytes() / 100 * 94;
+  const std::uint64_t usable = usable_bytes(std::max(largest_bytes_, length));
   const std::uint64_t freed = replaced != nullptr ? cost_bytes(pool_, replaced->length) : 0;
-  const std::uint64_t used =
-      cost_bytes_ + pending_cost_bytes_ + (tombstones_ + group_tombstones_) * kRecordCostBytes;
-  if (used + cost_bytes(pool_, length) > usable + freed) {
+  const std::uint64_t used = cost_bytes_ + pending_cost_bytes_ +
+                             (tombstones_ + group_tombstones_) * record_cost_bytes(pool_);
+  const std::uint64_t cost = cost_bytes(pool_, length);
+  if (cost > freed && used + cost > usable + freed) {  // an overwrite adds nothing
     return {Code::no_space, Origin::log, "the volume is full; delete pages or raise its quota"};
   }
   return {};
@@ -181,7 +219,8 @@ void PageLog::reroute_relocations() {
 std::uint64_t PageLog::relocation_room() const {
   constexpr std::uint64_t kAZone = ~std::uint64_t{0};
   if (!at_quota()) return kAZone;
-  return stream_->room_lbas() + (collection_stream_ ? collection_stream_->room_lbas() : 0);
+  return stream_->room_for_pages_lbas() +
+         (collection_stream_ ? collection_stream_->room_for_pages_lbas() : 0);
 }
 
 bool PageLog::without_reserve() const {

@@ -45,6 +45,7 @@ class Recovery {
   // What one thread has counted of a volume's pages.
   struct Merged {
     std::uint64_t live_bytes = 0, cost_bytes = 0, pinned_lbas = 0;
+    std::uint32_t largest_bytes = 0;
     std::vector<std::uint64_t> live_lbas;  // by zone
     std::vector<RecoveredVolume::Expiry> expiries;
     bool spare_needed = false;  // something stands in the volume's spare zone only
@@ -386,6 +387,7 @@ void Recovery::merge_volume(std::uint64_t volume, RecoveredVolume& into) {
     into.live_bytes += one.live_bytes;
     into.cost_bytes += one.cost_bytes;
     into.pinned_lbas += one.pinned_lbas;
+    into.largest_bytes = std::max(into.largest_bytes, one.largest_bytes);
     if (one.spare_needed) spares_.at(volume).needed = true;
     into.expiries.insert(into.expiries.end(), one.expiries.begin(), one.expiries.end());
     for (std::uint32_t zone = 0; zone < one.live_lbas.size(); ++zone) {
@@ -418,6 +420,7 @@ void Recovery::winners(std::uint64_t volume, std::span<const RecoveredRecord> so
     const IndexEntry entry = winner->entry();
     const std::uint64_t lbas = pool_.page_lbas(entry.length);
     sums.live_bytes += entry.length;
+    sums.largest_bytes = std::max(sums.largest_bytes, entry.length);
     sums.cost_bytes += PageLog::cost_bytes(pool_, entry.length);
     if (entry.pinned) sums.pinned_lbas += lbas;
     if (entry.expires) sums.expiries.push_back({entry.lba, winner[1].checksum});

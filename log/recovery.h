@@ -35,6 +35,7 @@ struct RecoveredVolume {
   };
   std::vector<Expiry> expiries;
   std::uint64_t live_bytes = 0, pinned_lbas = 0, cost_bytes = 0;
+  std::uint32_t largest_bytes = 0;             // page
   std::map<unsigned, Stream::Resume> resumes;  // by stream
 };
 

@@ -205,6 +205,7 @@ void Scanner::keep(const FoundZone& zone, const PageRecord& record, const KeyHas
   if (record.lba >= table.end_lba) return;
   const std::uint64_t lba = pool_.device_lba(id, record.lba);
   pool_.allocator.note_sequence(id, record.sequence);  // one thread has this zone
+  ++table.records;
   if (record.kind == RecordKind::group_tombstone) {
     std::uint64_t& highest =
         (zone.spare ? into.spare_group_tombstones : into.group_tombstones)[record.group];

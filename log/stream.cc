@@ -378,6 +378,7 @@ void Stream::place(Batch& batch, std::uint64_t header_lbas) {
     pool_.allocator.note_sequence(zone_->id, record.sequence);
     zone_->records.push_back(record);
   }
+  table.records += batch.records.size();
   zone_->batches.push_back(static_cast<std::uint32_t>(header_lba));
   table.batch_lbas.push_back(static_cast<std::uint32_t>(header_lba));
   const BatchHeader fixed{stamp,

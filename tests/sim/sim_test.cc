@@ -46,6 +46,10 @@ TEST(SimTest, SeedsThatFailed) {
     run_seed("mixed", seed);
   }
   run_seed("faults", 422);
+  // A store that cuts in the middle of collection had left without a zone to write to.
+  for (const std::uint64_t seed : {176, 207, 261, 285, 286, 287, 304, 334, 351, 357, 408, 484}) {
+    run_seed("full", seed);
+  }
 }
 
 Simulation::Summary summary_of(std::uint64_t seed) {

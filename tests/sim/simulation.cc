@@ -166,7 +166,7 @@ void Simulation::turn() {
   quiet_turns_ = world_.answered == answered_seen_ && running() != 0 ? quiet_turns_ + 1 : 0;
   answered_seen_ = world_.answered;
   if (running() != 0 && (!more || quiet_turns_ > kQuietTurnsMax)) {
-    if (collection_is_stuck() || (more && device_->dead())) return give_up();
+    if (more && device_->dead()) return give_up();
     world_.fail(fmt::format("{} operations get no answer{}", running(),
                             more ? "" : ", and nothing is left that could give one"));
   }
@@ -271,7 +271,7 @@ void Simulation::end_pool(bool orderly) {
   while (pool_ != nullptr && !pool_->quiesce()) {
     executor_->run_once();
     if (++turns <= kQuietTurnsMax) continue;
-    if (collection_is_stuck()) return give_up();
+    if (device_->dead()) return give_up();
     return world_.fail("the pool does not come to rest");
   }
   pool_.reset();

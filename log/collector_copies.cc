@@ -1,0 +1,310 @@
+// What collection does with each record of its victim: the copies that are made, together.
+#include <algorithm>
+#include <utility>
+
+#include "log/collector.h"
+#include "log/page_log.h"
+#include "zone/check.h"
+
+namespace furrow {
+
+namespace {
+constexpr std::uint64_t kReadmittedShare = 2;  // at most 1/this of a zone is written again on hits
+}  // namespace
+
+// A bounded number of records a turn. Goes on when a lane comes free, or on the next turn.
+void Collector::look_at_records() {
+  groups_deleted_ = any_group_deleted();
+  for (unsigned looked = 0; looked < kRecordsPerTurn; ++looked) {
+    if (next_record_ == scan_->records().size()) {
+      close(groups_[filling_]);
+      if (busy_lanes_ != 0) return;  // the scan's records are done with when the last lane is
+      ++segment_;
+      return next_segment();
+    }
+    if (!look_at(scan_->records()[next_record_])) return;  // no lane: its release posts a turn
+    ++next_record_;
+  }
+  post_turn();
+}
+
+// Null: none before a group has been written. `bytes`: what its page takes.
+Collector::Lane* Collector::free_lane(std::uint64_t bytes) {
+  for (unsigned tried = 0; tried < kGroups; ++tried) {
+    Group& group = groups_[filling_];
+    const bool fits = group.taken == 0 || (group.taken != kGroupRecords &&
+                                           group.used_bytes + bytes <= group.pages.size() &&
+                                           group.used_bytes + bytes <= kGroupBytes);
+    if (!group.closed && fits) {
+      const std::uint64_t whole =
+          std::max(bytes, std::min(kGroupBytes, pool_.geometry.zone_capacity_bytes()));
+      if (group.taken == 0 && group.pages.size() < whole) group.pages = AlignedBuffer(whole);
+      Lane& lane = group.lanes[group.taken++];
+      lane.page = group.pages.data() + group.used_bytes;
+      group.used_bytes += bytes;
+      return &lane;
+    }
+    close(group);
+    filling_ = (filling_ + 1) % kGroups;
+  }
+  return nullptr;
+}
+
+void Collector::close(Group& group) {
+  if (group.taken == 0) return;
+  group.closed = true;
+  write_if_complete(group);
+}
+
+void Collector::lane_read(Lane& lane) {
+  lane.ready = true;
+  if (std::exchange(lane.to_read, false)) --lane.group->to_read;
+  write_if_complete(*lane.group);
+}
+
+// In one turn, so that the stream makes one batch of them, in the order of the victim. A lane that
+// waits for its lock comes later: who holds it may be in this group.
+void Collector::write_if_complete(Group& group) {
+  if (!group.closed || group.to_read != 0) return;
+  for (Lane& lane : group.lanes) {
+    if (!lane.ready) continue;
+    lane.ready = false;
+    log_.relocation_stream().append(lane.write);
+  }
+}
+
+// False: the record must move and every lane is taken.
+bool Collector::look_at(const PageRecord& record) {
+  if (record.lba >= pool_.tables[victim_.value].end_lba) return true;
+  const KeyHash hash = log_.hash(record.key);
+  IndexEntry entry;
+  PageRecord moving = record;
+  if (record.kind != RecordKind::page) {
+    if (!tombstone_needed(record)) return true;
+  } else {
+    std::array<IndexEntry, KeyOp::kCandidatesMax> found;
+    const unsigned count = std::min(log_.index_.find(hash.order, 0, found), KeyOp::kCandidatesMax);
+    const std::uint64_t lba = pool_.device_lba(victim_, record.lba);
+    const auto live =
+        std::ranges::find(found.begin(), found.begin() + count, lba, &IndexEntry::lba);
+    const bool present = live != found.begin() + count;
+    if (present) entry = *live;
+    if (!present || !must_move(record, entry)) {
+      if (present) drop(record, hash, entry);
+      // Or it was overwritten, deleted, expired and swept, or never published.
+      moving = tombstone_of(record);
+      const bool expired = record.expires_s != 0 && record.expires_s <= pool_.home.wall_s();
+      // A live copy has its sequence: an earlier attempt to empty the zone made it.
+      const bool copied = std::any_of(found.begin(), found.begin() + count, [&](const auto& each) {
+        return each.checksum == record.checksum && each.length == record.length;
+      });
+      const bool group_may_be_gone = !present && !copied && record.group != 0 && groups_deleted_;
+      if (!expired && !group_may_be_gone) return true;
+      if (!tombstone_needed(moving)) return true;
+    }
+  }
+  if (log_.options_.cache && !has_room(moving)) {  // it is pinned
+    copy_error_ = {Code::no_space, Origin::log,
+                   "pinned pages leave no room to free a zone; unpin or delete some"};
+    pool_.allocator.set_use(victim_, ZoneUse::sealed);
+    return true;
+  }
+  Lane* lane = free_lane(pool_.page_lbas(moving.length) * pool_.geometry.lba_bytes);
+  if (lane == nullptr) return false;
+  if (log_.options_.cache && !entry.pinned) readmitted_lbas_ += pool_.page_lbas(moving.length);
+  lane->record = moving;
+  lane->hash = hash;
+  lane->entry = entry;
+  lane->burying = false;
+  move(*lane);
+  return true;
+}
+
+bool Collector::any_group_deleted() const {
+  for (std::uint32_t i = 0; i < pool_.geometry.zone_count; ++i) {
+    if (pool_.allocator.zones()[i].owner != log_.options_.volume) continue;
+    if (pool_.tables[i].group_tombstones != 0) return true;
+  }
+  return false;
+}
+
+// What is left of a page that has expired, or was deleted with its group, while an older version of
+// its key may be on the medium: that one would be the newest otherwise.
+PageRecord Collector::tombstone_of(const PageRecord& page) {
+  PageRecord tombstone;
+  tombstone.kind = RecordKind::tombstone;
+  tombstone.key = page.key;
+  tombstone.sequence = page.sequence;
+  return tombstone;
+}
+
+bool Collector::must_move(const PageRecord& record, const IndexEntry& entry) const {
+  if (log_.expired(entry, pool_.home.wall_s())) return false;
+  if (!log_.options_.cache || entry.pinned) return true;
+  const std::uint64_t lbas = pool_.page_lbas(record.length);
+  if (!pool_.hits.test(entry.lba) || !has_room(record)) return false;
+  return (readmitted_lbas_ + lbas) * kReadmittedShare <= pool_.geometry.zone_capacity_lbas;
+}
+
+// In cache mode zones go in the order in which they were written, so nothing older is left. In
+// store mode a record of a lower sequence in another zone may be an older version.
+bool Collector::tombstone_needed(const PageRecord& record) const {
+  if (log_.options_.cache) return false;
+  const std::uint64_t volume = log_.options_.volume;
+  // A key's older versions were all placed, under its lock, before the tombstone's sequence was
+  // drawn: only zones that were opened before it can have them.
+  if (record.kind == RecordKind::tombstone) {
+    return pool_.allocator.min_opened(volume, victim_) < record.sequence;
+  }
+  const auto copied_now = [&](const Lane& lane) {  // and not in a zone yet
+    return lane.busy && lane.record.sequence < record.sequence;
+  };
+  return pool_.allocator.min_sequence(volume, victim_) < record.sequence || any_lane(copied_now);
+}
+
+// A cache's zones go in their order, whether or not there is room for copies: power cuts may have
+// sealed all that it has. (Which zone a store collects is chosen with an eye on that.)
+bool Collector::has_room(const PageRecord& record) const {
+  const std::uint64_t volume = log_.options_.volume;
+  if (pool_.allocator.held(volume) < pool_.allocator.quota(volume)) return true;
+  std::uint64_t lbas = pool_.page_lbas(record.length);
+  for (const Group& group : groups_) {
+    for (const Lane& lane : group.lanes) {
+      if (lane.busy) lbas += pool_.page_lbas(lane.record.length);
+    }
+  }
+  constexpr std::uint64_t kRoundedLbas = 2 * kGroups;  // of batch headers and the summary
+  const std::uint64_t needed =
+      lbas + pool_.geometry.lbas((busy_lanes_ + 1) * PageLog::kRecordBytes) + kRoundedLbas;
+  return needed <= log_.relocation_stream().room_for_pages_lbas();
+}
+
+void Collector::drop(const PageRecord& record, const KeyHash& hash, const IndexEntry& entry) {
+  if (!log_.unpublish(hash, entry)) return;
+  evicted_ = true;
+  if (record.expires_s == 0 || !log_.expired(entry, pool_.home.wall_s())) {
+    ++log_.stats_.evicted_pages;
+  }
+}
+
+void Collector::move(Lane& lane) {
+  lane.busy = true;
+  ++lane.group->busy;
+  ++busy_lanes_;
+  lane.waiting = true;
+  lane.lock.hash = lane.hash;
+  log_.locks_.lock(lane.lock);
+  overtake_waiting();
+}
+
+// A put that waits for a zone must not keep the zone that is to be freed from being emptied.
+void Collector::overtake_waiting() {
+  for (Group& group : groups_) {
+    for (Lane& lane : group.lanes) {
+      if (lane.waiting) log_.overtake(lane.lock);
+    }
+  }
+}
+
+void Collector::locked(Lane& lane) {
+  lane.waiting = false;
+  if (lane.record.kind != RecordKind::page) {
+    lane.write.record = lane.record;
+    lane.write.data = nullptr;
+    lane.write.capacity = 0;
+    return lane_read(lane);
+  }
+  // While this waited for the lock the key may have been overwritten or deleted. A copy of the old
+  // version now would lie behind the new one, and outlive it in a cache.
+  if (!log_.in_index(lane.hash, lane.entry.lba)) return release(lane, true);
+  lane.to_read = true;
+  ++lane.group->to_read;
+  lane.io.lba = Lba{lane.entry.lba};
+  lane.io.set_data(lane.page, static_cast<std::uint32_t>(pool_.page_lbas(lane.record.length)),
+                   pool_.geometry.lba_bytes);
+  pool_.queue.submit(lane.io);
+}
+
+// A copy is made only of what is whole: a damaged page is dropped and counted, so that it is never
+// served and does not wedge its zone. One that cannot be read may be readable again: a store keeps
+// its zone as it is.
+void Collector::page_read(Lane& lane) {
+  const PageRecord& record = lane.record;
+  const Status& read = lane.io.status;
+  if (!read.ok() && !log_.options_.cache) {
+    if (read.code() != Code::io_error) give_up(read);  // nor is anything else
+    return release(lane, true);
+  }
+  const bool whole =
+      read.ok() && page_checksum({lane.page, record.length}, lane.hash) == lane.entry.checksum;
+  if (!whole) {
+    log_.count_corrupt();
+    log_.unpublish(lane.hash, lane.entry);
+    return release(lane, true);
+  }
+  lane.write.record = record;  // with its sequence: relocation does not make it newer
+  lane.write.data = lane.page;
+  lane.write.capacity =
+      static_cast<std::uint32_t>(pool_.page_lbas(record.length) * pool_.geometry.lba_bytes);
+  lane_read(lane);
+}
+
+// The page's group was deleted while its copy was on its way. In a cache the copy may outlive the
+// group's tombstone, which goes with its zone: it gets one of its own. (In a store the copy keeps
+// the group's tombstone from going.)
+void Collector::bury(Lane& lane) {
+  if (!log_.options_.cache) return release(lane, true);
+  PageRecord tombstone;
+  tombstone.kind = RecordKind::tombstone;
+  tombstone.key = lane.record.key;
+  lane.burying = true;
+  lane.write.record = tombstone;
+  lane.write.data = nullptr;
+  lane.write.capacity = 0;
+  log_.relocation_stream().append(lane.write);
+}
+
+void Collector::moved(Lane& lane) {
+  if (!lane.write.status.ok()) {
+    give_up(lane.write.status);
+    return release(lane, true);
+  }
+  const PageRecord& record = lane.write.record;
+  if (lane.burying || record.kind != RecordKind::page) return release(lane, true);
+  log_.stats_.relocated_bytes += record.length;
+  // Nothing else changed the key: it was locked. Only its group's deletion passes by the lock.
+  if (!log_.in_index(lane.hash, lane.entry.lba)) return bury(lane);
+  if (log_.removing(record)) {  // which has looked for the page where it was before
+    log_.unpublish(lane.hash, lane.entry);
+    return bury(lane);
+  }
+  IndexEntry entry = lane.entry;
+  entry.lba = lane.write.lba;
+  log_.publish(lane.hash, &lane.entry, entry, record.expires_s, record.sequence);
+  release(lane, true);
+}
+
+// The originals stay; the zone is looked at again when collection is next wanted.
+void Collector::give_up(const Status& status) {
+  copy_error_ = status;
+  pool_.allocator.set_use(victim_, ZoneUse::sealed);
+}
+
+void Collector::release(Lane& lane, bool locked) {
+  if (locked) log_.locks_.unlock(lane.lock);
+  Group& group = *lane.group;
+  lane.busy = false;
+  --busy_lanes_;
+  if (std::exchange(lane.to_read, false)) --group.to_read;
+  if (--group.busy == 0) {
+    FURROW_CHECK(group.to_read == 0);
+    group.taken = 0;
+    group.used_bytes = 0;
+    group.closed = false;
+  } else {
+    write_if_complete(group);
+  }
+  post_turn();
+}
+
+}  // namespace furrow
