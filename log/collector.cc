@@ -9,6 +9,8 @@ namespace furrow {
 
 namespace {
 constexpr std::uint64_t kGracePollNs = 20'000;
+constexpr std::uint64_t kRetryNsMin = 10'000'000, kRetryNsMax = 1'000'000'000;
+constexpr unsigned kFailuresMax = 10;  // that are counted
 }  // namespace
 
 Collector::Collector(PageLog& log) : log_(log), pool_(log.pool_) {
@@ -137,6 +139,8 @@ bool Collector::holds_nothing(ZoneId id) const {
 
 void Collector::start() {
   if (stopping_ || !wanted()) return;
+  // Nobody waits for that: who needs a zone before then is told what went wrong.
+  if (pool_.home.now_ns() < retry_ns_) return log_.fail_waiting(failure_);
   const std::optional<ZoneId> victim = choose();
   if (!victim) {  // open zones are all there is (the next one sealed kicks), or zones have gone bad
     log_.fail_waiting({Code::no_space, Origin::log,
@@ -183,7 +187,10 @@ void Collector::read_on() {
   pool_.queue.submit(io_);
 }
 
+// A sector that cannot be read costs what it tells. That the device answers nothing is no reason to
+// look at what follows.
 void Collector::scan_fed() {
+  if (!io_.status.ok() && io_.status.code() != Code::io_error) return failed(io_.status);
   const std::span<const std::byte> bytes(scan_buffer_.data(), io_.one.iov_len);
   scan_->feed(io_.status.ok() ? Result<std::span<const std::byte>>(bytes)
                               : Result<std::span<const std::byte>>(io_.status));
@@ -193,8 +200,7 @@ void Collector::scan_fed() {
 void Collector::drained() {
   if (busy_lanes_ != 0) return;
   if (pool_.allocator.zone(victim_).use != ZoneUse::draining) {  // a copy failed
-    step_ = Step::idle;
-    return log_.fail_waiting(copy_error_);
+    return failed(copy_error_);
   }
   if (pool_.allocator.zone(victim_).live_lbas != 0) {
     // Pages that the zone's own records do not name, because those are damaged. A cache lets go of
@@ -226,6 +232,20 @@ void Collector::purge() {
   flush();
 }
 
+// The victim stays as it is, and another attempt is made when a zone is next wanted: at once where
+// room was lacking, which a delete may have made; else the device is left alone for a while.
+void Collector::failed(const Status& status) {
+  pool_.allocator.set_use(victim_, ZoneUse::sealed);
+  step_ = Step::idle;
+  if (status.code() != Code::no_space) {
+    failure_ = status;
+    retry_ns_ = pool_.home.now_ns() + std::min(kRetryNsMin << failures_, kRetryNsMax);
+    failures_ = std::min(failures_ + 1, kFailuresMax);
+  }
+  log_.fail_waiting(status);
+  found_nothing_ = true;
+}
+
 void Collector::flush() {
   step_ = Step::flush;
   pool_.flusher.request(flush_);
@@ -233,10 +253,9 @@ void Collector::flush() {
 
 void Collector::flushed() {
   if (!flush_.status.ok()) {  // without it the reset could lose what is not durable elsewhere
-    pool_.allocator.set_use(victim_, ZoneUse::sealed);
-    step_ = Step::idle;
-    return log_.fail_waiting(flush_.status);
+    return failed(flush_.status);
   }
+  failures_ = 0;
   pool_.allocator.set_use(victim_, ZoneUse::resetting);
   step_ = Step::grace;
   wait_for_grace();

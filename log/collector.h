@@ -136,6 +136,7 @@ class Collector {
   void release(Lane& lane, bool locked);
   void drained();
   void purge();
+  void failed(const Status& status);
   void flush();
   void flushed();
   void wait_for_grace();
@@ -154,7 +155,10 @@ class Collector {
   std::uint64_t purge_from_ = 0;       // the hash up to which the index was purged
   bool found_nothing_ = false;
   bool evicted_ = false;
-  Status copy_error_;  // of the victim's: it could not be emptied
+  Status copy_error_;           // of the victim's: it could not be emptied
+  Status failure_;              // the device's, last
+  unsigned failures_ = 0;       // one after another
+  std::uint64_t retry_ns_ = 0;  // no attempt before
   std::optional<SegmentScan> scan_;
   std::size_t next_record_ = 0;
   AlignedBuffer scan_buffer_;

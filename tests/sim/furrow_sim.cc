@@ -44,8 +44,7 @@ void aborted(int) {
 }
 
 struct Totals {
-  std::uint64_t seeds = 0, failed = 0, stops = 0, recoveries = 0, answered = 0, refused = 0,
-                gave_up = 0;
+  std::uint64_t seeds = 0, failed = 0, stops = 0, recoveries = 0, answered = 0, refused = 0;
 };
 
 void run_seed(std::uint64_t seed, const std::string& scenario, Totals& totals) {
@@ -59,7 +58,6 @@ void run_seed(std::uint64_t seed, const std::string& scenario, Totals& totals) {
   totals.recoveries += summary.recoveries;
   totals.answered += summary.answered;
   totals.refused += summary.removes_refused;
-  totals.gave_up += summary.gave_up ? 1 : 0;
   if (FLAGS_verbose) {
     fmt::print(
         stderr,
@@ -97,10 +95,10 @@ int main(int argc, char** argv) {
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
   fmt::print(
-      "{} seeds, {} failed, {} given up, {} stops, {} recoveries, {} answers, {} deletes refused, "
+      "{} seeds, {} failed, {} stops, {} recoveries, {} answers, {} deletes refused, "
       "{:.1f} s: "
       "{:.0f} recoveries/s\n",
-      totals.seeds, totals.failed, totals.gave_up, totals.stops, totals.recoveries, totals.answered,
-      totals.refused, seconds, static_cast<double>(totals.recoveries) / seconds);
+      totals.seeds, totals.failed, totals.stops, totals.recoveries, totals.answered, totals.refused,
+      seconds, static_cast<double>(totals.recoveries) / seconds);
   return totals.failed == 0 ? 0 : 1;
 }

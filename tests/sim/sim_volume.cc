@@ -470,12 +470,6 @@ void SimVolume::check_usage() {
   }
 }
 
-bool SimVolume::is_out_of_zones() const {
-  if (cache() || !attached()) return false;
-  const VolumeUsage usage = store_->usage();
-  return usage.zones + 1 >= usage.quota_zones;
-}
-
 void SimVolume::cut(bool process_only) {
   for (Entry& entry : entries_) entry.history.cut(process_only);
   attach(nullptr, nullptr);

@@ -59,7 +59,6 @@ class SimVolume {
   // Counts that the volume gives, against the model's. Nothing may run.
   void check_usage();
   void cut(bool process_only);
-  bool is_out_of_zones() const;  // a store that writes nothing before a zone is collected
 
   enum class Exists : std::uint8_t { yes, no, maybe };  // maybe: its creation or deletion was cut
   Exists exists = Exists::no;

@@ -58,18 +58,6 @@ Simulation::~Simulation() {
   if (world_.failed()) abandon();
 }
 
-// Three known bugs, to be mended: a store whose zones power cuts have sealed has no zone left to
-// copy to; a nearly full one copies in circles, when the copies' batch headers take what it gains;
-// and on a device that answers nothing any more collection may begin again and again.
-bool Simulation::collection_is_stuck() const {
-  return std::ranges::any_of(volumes_, [](const auto& each) { return each->is_out_of_zones(); });
-}
-
-void Simulation::give_up() {
-  summary_.gave_up = true;
-  world_.fail("gave up");
-}
-
 // A pool that does not come to rest cannot be destroyed. The process reports and ends.
 void Simulation::abandon() {
   (void)session_.release();
@@ -92,7 +80,7 @@ bool Simulation::run() {
   }
   if (!world_.failed()) verify();
   if (!world_.failed()) end_pool(true);
-  return !world_.failed() || summary_.gave_up;
+  return !world_.failed();
 }
 
 void Simulation::power_on() {
@@ -166,7 +154,6 @@ void Simulation::turn() {
   quiet_turns_ = world_.answered == answered_seen_ && running() != 0 ? quiet_turns_ + 1 : 0;
   answered_seen_ = world_.answered;
   if (running() != 0 && (!more || quiet_turns_ > kQuietTurnsMax)) {
-    if (more && device_->dead()) return give_up();
     world_.fail(fmt::format("{} operations get no answer{}", running(),
                             more ? "" : ", and nothing is left that could give one"));
   }
@@ -271,7 +258,6 @@ void Simulation::end_pool(bool orderly) {
   while (pool_ != nullptr && !pool_->quiesce()) {
     executor_->run_once();
     if (++turns <= kQuietTurnsMax) continue;
-    if (device_->dead()) return give_up();
     return world_.fail("the pool does not come to rest");
   }
   pool_.reset();

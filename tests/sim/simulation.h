@@ -41,7 +41,6 @@ class Simulation {
   struct Summary {
     std::uint64_t trace = 0, events = 0, answered = 0, stops = 0, recoveries = 0, closes = 0;
     std::uint64_t puts_refused = 0, removes_refused = 0;
-    bool gave_up = false;  // at a known bug: see collection_is_stuck()
   };
   Summary summary() const;
 
@@ -62,8 +61,6 @@ class Simulation {
   bool pump(const char* why);
   void turn();
   unsigned running() const;
-  bool collection_is_stuck() const;
-  void give_up();
   void abandon();
   void say(const std::string& text) const;
 
