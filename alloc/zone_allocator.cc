@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "zone/canary.h"
 #include "zone/check.h"
 
 namespace furrow {
@@ -14,7 +15,7 @@ unsigned open_slots(const Geometry& geometry) {
   unsigned slots = kNoLimit;
   if (geometry.open_zones_max != 0) slots = std::min(slots, geometry.open_zones_max);
   if (geometry.active_zones_max != 0) slots = std::min(slots, geometry.active_zones_max);
-  if (slots == kNoLimit) return slots;
+  if (slots == kNoLimit || canary(Canary::zone_limits_ignored)) return kNoLimit;
   return slots == 0 ? 0 : slots - 1;  // one is the metadata ring's
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "log/page_log.h"
+#include "zone/canary.h"
 #include "zone/check.h"
 
 namespace furrow {
@@ -248,6 +249,7 @@ void Collector::failed(const Status& status) {
 
 void Collector::flush() {
   step_ = Step::flush;
+  if (canary(Canary::copies_not_durable)) return flushed();
   pool_.flusher.request(flush_);
 }
 
@@ -266,7 +268,7 @@ void Collector::wait_for_grace() {
     pool_.epoch.begin_grace();
     own_grace_ = true;
   }
-  if (!own_grace_ || !pool_.epoch.grace_over()) {
+  if (!canary(Canary::reset_under_read) && (!own_grace_ || !pool_.epoch.grace_over())) {
     return pool_.home.start(grace_timer_, kGracePollNs);
   }
   own_grace_ = false;
@@ -286,6 +288,7 @@ void Collector::reset_done() {
     ++log_.stats_.zones_reset;
     if (log_.options_.cache) ++log_.stats_.evicted_zones;
     step_ = Step::settle;
+    if (canary(Canary::reset_not_durable)) return settled();
     return pool_.flusher.request(flush_);
   }
   pool_.allocator.retire(victim_);

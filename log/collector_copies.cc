@@ -4,6 +4,7 @@
 
 #include "log/collector.h"
 #include "log/page_log.h"
+#include "zone/canary.h"
 #include "zone/check.h"
 
 namespace furrow {
@@ -149,7 +150,7 @@ bool Collector::must_move(const PageRecord& record, const IndexEntry& entry) con
 // In cache mode zones go in the order in which they were written, so nothing older is left. In
 // store mode a record of a lower sequence in another zone may be an older version.
 bool Collector::tombstone_needed(const PageRecord& record) const {
-  if (log_.options_.cache) return false;
+  if (log_.options_.cache || canary(Canary::tombstone_dropped)) return false;
   const std::uint64_t volume = log_.options_.volume;
   // A key's older versions were all placed, under its lock, before the tombstone's sequence was
   // drawn: only zones that were opened before it can have them.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "zone/canary.h"
 #include "zone/check.h"
 
 namespace furrow {
@@ -250,6 +251,10 @@ bool Stream::begin_zone() {
     submit_batch(batch, 1);
     return true;
   }
+  if (canary(Canary::header_not_durable)) {
+    zone_->header = OpenZone::Header::durable;
+    return true;
+  }
   if (in_flight_ == 0 && !header_flush_.busy) {
     header_flush_.busy = true;
     pool_.flusher.request(header_flush_);
@@ -326,6 +331,9 @@ void Stream::fill(Batch& batch) {
   const std::uint64_t header_lbas = pool_.geometry.lbas(batch_header_bytes(batch.records.size()));
   place(batch, header_lbas);
   submit_batch(batch, header_lbas + page_lbas);
+  if (canary(Canary::acknowledged_early)) {
+    while (Append* append = batch.appends.pop()) append->on_done(*append);
+  }
 }
 
 void Stream::add_page(Batch& batch, Append& append, std::uint64_t& bounce_used) {
@@ -438,7 +446,7 @@ void Stream::close_segment() {
 
 // Nothing more goes to this zone. Its last batches may still be in flight.
 void Stream::seal_zone() {
-  previous_flushed_ = false;
+  previous_flushed_ = canary(Canary::zone_before_unflushed);
   ZoneDirectory& table = pool_.tables[zone_->id.value];
   table.batch_lbas.shrink_to_fit();
   table.groups.shrink_to_fit();

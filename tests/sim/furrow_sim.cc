@@ -16,6 +16,7 @@
 #include <cstring>
 
 #include "tests/sim/simulation.h"
+#include "zone/canary.h"
 
 DEFINE_uint64(seed, 1, "first seed");
 DEFINE_uint64(seeds, 1, "how many seeds, one after another");
@@ -23,6 +24,7 @@ DEFINE_uint64(steps, 1000, "steps of each seed: operations started and turns of 
 DEFINE_string(scenario, "mixed", "what the seeds are drawn for; \"all\": each in turn");
 DEFINE_bool(verbose, false, "say what happens");
 DEFINE_uint64(key, ~0ull, "print each answer on this key (by its number)");
+DEFINE_string(canary, "none", "a bug to plant (of builds with FURROW_CANARIES)");
 DEFINE_bool(keep_going, false, "go on after a failure");
 
 namespace {
@@ -44,7 +46,8 @@ void aborted(int) {
 }
 
 struct Totals {
-  std::uint64_t seeds = 0, failed = 0, stops = 0, recoveries = 0, answered = 0, refused = 0;
+  std::uint64_t seeds = 0, failed = 0, stops = 0, recoveries = 0, answered = 0, refused = 0,
+                rotted = 0;
 };
 
 void run_seed(std::uint64_t seed, const std::string& scenario, Totals& totals) {
@@ -58,6 +61,7 @@ void run_seed(std::uint64_t seed, const std::string& scenario, Totals& totals) {
   totals.recoveries += summary.recoveries;
   totals.answered += summary.answered;
   totals.refused += summary.removes_refused;
+  totals.rotted += summary.summaries_rotted + summary.pages_rotted;
   if (FLAGS_verbose) {
     fmt::print(
         stderr,
@@ -71,6 +75,17 @@ void run_seed(std::uint64_t seed, const std::string& scenario, Totals& totals) {
   std::fflush(stdout);
 }
 
+// False: there is no such bug in this build.
+bool plant(const std::string& name) {
+#ifdef FURROW_CANARIES
+  for (std::size_t i = 0; i < std::size(furrow::kCanaryNames); ++i) {
+    furrow::planted_canary = static_cast<furrow::Canary>(i);
+    if (furrow::kCanaryNames[i] == name) return true;
+  }
+#endif
+  return name == "none";
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -80,6 +95,11 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "furrow-sim: no such scenario; there are: all");
     for (const auto name : furrow::sim::kScenarios) fmt::print(stderr, " {}", name);
     fmt::print(stderr, "\n");
+    return 2;
+  }
+  if (!plant(FLAGS_canary)) {
+    fmt::print(stderr, "furrow-sim: --canary={}: not in this build (cmake --preset canary)\n",
+               FLAGS_canary);
     return 2;
   }
   std::signal(SIGABRT, aborted);
@@ -96,9 +116,8 @@ int main(int argc, char** argv) {
       std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
   fmt::print(
       "{} seeds, {} failed, {} stops, {} recoveries, {} answers, {} deletes refused, "
-      "{:.1f} s: "
-      "{:.0f} recoveries/s\n",
+      "{} bits rotted, {:.1f} s: {:.0f} recoveries/s\n",
       totals.seeds, totals.failed, totals.stops, totals.recoveries, totals.answered, totals.refused,
-      seconds, static_cast<double>(totals.recoveries) / seconds);
+      totals.rotted, seconds, static_cast<double>(totals.recoveries) / seconds);
   return totals.failed == 0 ? 0 : 1;
 }

@@ -62,6 +62,16 @@ void SimMedium::read(ZoneId zone, std::uint64_t at, std::span<std::byte> to) con
   std::memset(to.data() + copied, 0, to.size() - copied);
 }
 
+std::span<std::byte> SimMedium::durable_data(ZoneId zone) {
+  Zone& of = zones_[zone.value];
+  if (dirty(of)) return {};
+  return of.lives.back().data;
+}
+
+std::span<const std::byte> SimMedium::durable_data(ZoneId zone) const {
+  return const_cast<SimMedium*>(this)->durable_data(zone);
+}
+
 std::vector<SimMedium::Mark> SimMedium::mark() const {
   std::vector<Mark> marks;
   for (std::uint32_t i = 0; i < zones_.size(); ++i) {

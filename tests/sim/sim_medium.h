@@ -36,6 +36,10 @@ class SimMedium {
   // As of the last crash(), or anew.
   ZoneRecord record(ZoneId zone) const;
 
+  // What a zone holds, to be tampered with; empty unless all of it is durable.
+  std::span<std::byte> durable_data(ZoneId zone);
+  std::span<const std::byte> durable_data(ZoneId zone) const;
+
   // What the device does while the power is on.
   void hand_over(ZoneId zone, std::uint64_t at, std::uint64_t from_byte,
                  std::span<const std::byte> bytes);

@@ -256,6 +256,21 @@ void SimVolume::answered(Client& client) {
   --running_;
 }
 
+// Whether that a key's page is not there, or damaged, can come from rot. If so it may be absent
+// from now on.
+bool SimVolume::may_be_rotten(std::uint64_t key) {
+  Entry& entry = entries_[key];
+  if (entry.rotten) return true;
+  if (world_.rotten_pages == 0) return false;
+  --world_.rotten_pages;
+  entry.rotten = true;
+  State state;
+  state.serial = next_serial_++;
+  state.era = world_.era;
+  entry.history.add(state);
+  return true;
+}
+
 bool SimVolume::expected(const Client& client, Code code) {
   if (code == Code::ok || world_.device_dead || world_.faults) return true;
   switch (client.op.kind) {
@@ -265,10 +280,12 @@ bool SimVolume::expected(const Client& client, Code code) {
              : client.op.condition == PageOp::Condition::if_exists ? code == Code::not_found
                                                                    : false;
     case PageOp::Kind::pin:
-      return code == Code::not_found || code == Code::no_space;
     case PageOp::Kind::unpin:
+      if (code == Code::corrupt) return may_be_rotten(client.key);
       return code == Code::not_found || code == Code::no_space;
     case PageOp::Kind::get:
+      if (code == Code::corrupt) return may_be_rotten(client.key);
+      return code == Code::not_found;
     case PageOp::Kind::exist:
       return code == Code::not_found;
     case PageOp::Kind::remove:
@@ -286,7 +303,8 @@ void SimVolume::put_answered(Client& client, Code code) {
                        shape_.options.durability == Durability::flushed;
   if (code == Code::ok) {
     using enum PageOp::Condition;
-    if (client.op.condition == if_absent && !cache() && !history.may_be_absent(client.window)) {
+    if (client.op.condition == if_absent && !cache() && !history.may_be_absent(client.window) &&
+        !may_be_rotten(client.key)) {
       fail(client, "stored although the key was there");
     }
     if (client.op.condition == if_exists && !history.may_be_present(client.window)) {
@@ -304,7 +322,8 @@ void SimVolume::put_answered(Client& client, Code code) {
   if (code == Code::exists && !history.may_be_present(client.window)) {
     fail(client, "says that the key exists");
   }
-  if (code == Code::not_found && !cache() && !history.may_be_absent(client.window)) {
+  if (code == Code::not_found && !cache() && !history.may_be_absent(client.window) &&
+      !may_be_rotten(client.key)) {
     fail(client, "says that the key does not exist");
   }
   if (code == Code::no_space) refused(client);
@@ -324,18 +343,20 @@ void SimVolume::remove_answered(Client& client, Code code) {
   if (code != Code::not_found && code != Code::no_space) return;
   if (world_.device_dead || (code == Code::no_space && world_.faults)) return;
   history.drop(client.serial);
-  if (code == Code::not_found && !cache() && !history.may_be_absent(client.window)) {
+  if (code == Code::not_found && !cache() && !history.may_be_absent(client.window) &&
+      !may_be_rotten(client.key)) {
     fail(client, "says that the key does not exist");
   }
 }
 
 void SimVolume::presence_answered(Client& client, Code code) {
-  const History& history = entries_[client.key].history;
+  History& history = entries_[client.key].history;
   if (world_.device_dead) return;
-  if (code == Code::not_found && !cache() && !history.may_be_absent(client.window)) {
+  if (code == Code::not_found && !cache() && !history.may_be_absent(client.window) &&
+      !may_be_rotten(client.key)) {
     fail(client, "says that the key does not exist");
   }
-  if (code == Code::ok && !history.may_be_present(client.window)) {
+  if (code == Code::ok && !history.may_be_present(client.window) && !entries_[client.key].rotten) {
     fail(client, "says that the key exists");
   }
 }
@@ -357,7 +378,9 @@ void SimVolume::get_answered(Client& client, Code code) {
 void SimVolume::get_missed(Client& client, bool alone) {
   History& history = entries_[client.key].history;
   if (cache() || world_.device_dead) return;  // evicted, perhaps
-  if (!history.may_be_absent(client.window)) return fail(client, "the page is lost");
+  if (!history.may_be_absent(client.window) && !may_be_rotten(client.key)) {
+    return fail(client, "the page is lost");
+  }
   if (!alone) return;
   const State* absent = nullptr;
   for (const State& state : history.states()) {
@@ -379,7 +402,7 @@ void SimVolume::list_answered(Client& client) {
     }
     if (listed[number]) return fail(client, fmt::format("lists key {} twice", number));
     listed[number] = true;
-    if (!entries_[number].history.may_be_present(client.window)) {
+    if (!entries_[number].history.may_be_present(client.window) && !entries_[number].rotten) {
       client.key = number;
       return fail(client, "lists a key that is not there");
     }
@@ -388,6 +411,7 @@ void SimVolume::list_answered(Client& client) {
   if (!all || cache()) return;
   for (std::uint64_t number = 0; number < entries_.size(); ++number) {
     if (listed[number] || entries_[number].history.may_be_absent(client.window)) continue;
+    if (may_be_rotten(number)) continue;
     client.key = number;
     return fail(client, "does not list a key that is there");
   }
@@ -461,6 +485,7 @@ void SimVolume::check_usage() {
     least_pages += 1;
     least_bytes += least;
   }
+  if (world_.rotten_pages != 0) return;  // nobody knows yet whose they are
   const VolumeUsage usage = store_->usage();
   if (usage.pages < least_pages || usage.pages > most_pages || usage.live_bytes < least_bytes ||
       usage.live_bytes > most_bytes) {

@@ -31,7 +31,8 @@ struct World {
   std::uint64_t era = 0;  // power cuts and kills so far
   bool faults = false;    // the device may fail operations: more errors are allowed
   bool device_dead = false;
-  std::uint64_t answered = 0;                           // operations
+  std::uint64_t rotten_pages = 0;  // places where bits were flipped and whose keys did not show yet
+  std::uint64_t answered = 0;      // operations
   std::uint64_t puts_refused = 0, removes_refused = 0;  // no_space
   std::string failure;
 
@@ -81,6 +82,7 @@ class SimVolume {
     History history;
     std::uint64_t started = 0;  // the number of the start or end of an operation that came last
     Key key;
+    bool rotten = false;  // a bit of its page was flipped
   };
 
   Client& free_client();
@@ -99,6 +101,7 @@ class SimVolume {
   void flush_answered(Client& client);
   void group_answered(Client& client, Code code);
   bool expected(const Client& client, Code code);
+  bool may_be_rotten(std::uint64_t key);
   void refused(const Client& client);
   std::uint64_t most_used_lbas() const;
   void fail(const Client& client, const std::string& what);

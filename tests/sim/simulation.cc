@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "tests/sim/rot.h"
+
 namespace furrow::sim {
 
 namespace {
@@ -239,6 +241,7 @@ void Simulation::stop() {
   }
   end_pool(orderly);
   if (world_.failed()) return;
+  rot();
   const bool kill = random.percent(swarm_.kill_percent);
   medium_.crash(kill ? Crash::kill : swarm_.emu ? Crash::emu : Crash::drive, random);
   ++world_.era;
@@ -249,6 +252,18 @@ void Simulation::stop() {
                   : kill  ? "killed"
                           : "cut",
                   world_.era));
+}
+
+void Simulation::rot() {
+  SimRandom& random = world_.random;
+  const auto drawn = [&](unsigned percent) { return percent != 0 && random.percent(percent); };
+  if (drawn(swarm_.summary_rot_percent) && rot_summary(medium_, random)) {
+    ++summary_.summaries_rotted;
+  }
+  if (drawn(swarm_.page_rot_percent) && rot_page(medium_, random)) {
+    ++summary_.pages_rotted;
+    ++world_.rotten_pages;
+  }
 }
 
 void Simulation::end_pool(bool orderly) {

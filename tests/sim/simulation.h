@@ -41,6 +41,7 @@ class Simulation {
   struct Summary {
     std::uint64_t trace = 0, events = 0, answered = 0, stops = 0, recoveries = 0, closes = 0;
     std::uint64_t puts_refused = 0, removes_refused = 0;
+    std::uint64_t summaries_rotted = 0, pages_rotted = 0;
   };
   Summary summary() const;
 
@@ -54,6 +55,7 @@ class Simulation {
   void remove(SimVolume& volume);
   bool attach_volumes();
   void stop();
+  void rot();
   void end_pool(bool orderly);
   void recover();
   void verify();

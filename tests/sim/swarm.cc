@@ -111,6 +111,10 @@ void specialise(std::string_view scenario, Swarm& swarm, SimRandom& random) {
     const auto rate = [&] { return random.one_in(2) ? 0 : random.log_between(20, 2000); };
     swarm.faults = {rate(), rate(), rate(), rate()};
   }
+  if (scenario == "rot") {
+    swarm.summary_rot_percent = static_cast<unsigned>(random.between(10, 90));
+    swarm.page_rot_percent = random.one_in(2) ? static_cast<unsigned>(random.below(100)) : 0;
+  }
   if (scenario == "calm") {
     swarm.cut_events_max = 0;
     swarm.close_percent = 100;

@@ -1,0 +1,93 @@
+#include "tests/sim/rot.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "log/structure.h"
+
+namespace furrow::sim {
+
+namespace {
+
+constexpr unsigned kLooks = 20;
+constexpr std::size_t kFooterBytes = 96;
+
+bool ends_with_footer(std::span<const std::byte> lba) {
+  return has_magic(lba.last(kFooterBytes), Magic::summary);
+}
+
+void flip_bit(std::span<std::byte> bytes, SimRandom& random) {
+  bytes[random.below(bytes.size())] ^= static_cast<std::byte>(1u << random.below(8));
+}
+
+ZoneId any_zone(const SimMedium& medium, SimRandom& random) {
+  return ZoneId{static_cast<std::uint32_t>(random.below(medium.geometry().zone_count))};
+}
+
+std::optional<ZoneHeader> header_of(const SimMedium& medium, ZoneId zone) {
+  const std::uint32_t lba_bytes = medium.geometry().lba_bytes;
+  const std::span<const std::byte> data = medium.durable_data(zone);
+  if (data.size() < lba_bytes || !has_magic(data, Magic::zone_header)) return std::nullopt;
+  Uuid pool;
+  const auto stamp = data.subspan(kPrefixBytes);
+  std::ranges::transform(stamp.first(pool.size()), pool.begin(),
+                         [](std::byte each) { return static_cast<std::uint8_t>(each); });
+  const Result<ZoneHeader> header = decode_zone_header(data.first(lba_bytes), pool, zone);
+  return header.ok() ? std::optional(*header) : std::nullopt;
+}
+
+bool is_newest(const SimMedium& medium, const ZoneHeader& header) {
+  for (std::uint32_t i = 0; i < medium.geometry().zone_count; ++i) {
+    const std::optional<ZoneHeader> other = header_of(medium, ZoneId{i});
+    if (other && other->volume == header.volume && other->stream == header.stream &&
+        other->opened_sequence > header.opened_sequence) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Neither a header nor part of a summary, as far as the LBA itself shows, and something at all.
+bool looks_like_page(std::span<const std::byte> lba) {
+  if (has_magic(lba, Magic::batch_header) || has_magic(lba, Magic::zone_header)) return false;
+  if (ends_with_footer(lba)) return false;
+  return std::ranges::any_of(lba, [](std::byte each) { return each != std::byte{}; });
+}
+
+}  // namespace
+
+bool rot_summary(SimMedium& medium, SimRandom& random) {
+  const std::uint32_t lba_bytes = medium.geometry().lba_bytes;
+  for (unsigned look = 0; look < kLooks; ++look) {
+    const std::span<std::byte> data = medium.durable_data(any_zone(medium, random));
+    std::vector<std::size_t> summaries;
+    for (std::size_t at = 0; at + lba_bytes <= data.size(); at += lba_bytes) {
+      if (ends_with_footer(data.subspan(at, lba_bytes))) summaries.push_back(at);
+    }
+    if (summaries.empty()) continue;
+    const std::size_t at = summaries[random.below(summaries.size())];
+    const std::size_t bytes = random.one_in(2) ? 128 : lba_bytes;  // keys come first
+    flip_bit(data.subspan(at, bytes), random);
+    return true;
+  }
+  return false;
+}
+
+bool rot_page(SimMedium& medium, SimRandom& random) {
+  const std::uint32_t lba_bytes = medium.geometry().lba_bytes;
+  for (unsigned look = 0; look < kLooks; ++look) {
+    const ZoneId zone = any_zone(medium, random);
+    const std::span<std::byte> data = medium.durable_data(zone);
+    const std::optional<ZoneHeader> header = header_of(medium, zone);
+    if (!header || data.size() < medium.geometry().zone_capacity_bytes()) continue;
+    if (is_newest(medium, *header)) continue;
+    const std::size_t at = random.below(data.size() / lba_bytes) * lba_bytes;
+    const std::span<std::byte> lba = data.subspan(at, lba_bytes);
+    if (!looks_like_page(lba)) continue;
+    flip_bit(lba.first(std::min<std::size_t>(lba_bytes, random.one_in(2) ? 16 : 4096)), random);
+    return true;
+  }
+  return false;
+}
+
+}  // namespace furrow::sim

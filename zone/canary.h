@@ -1,0 +1,50 @@
+// Canaries: bugs planted on purpose, to see whether the simulation finds them. Each is a promise of
+// the crash design with one step left out. They exist in the `canary` build alone (CMake option
+// FURROW_CANARIES, for tests/sim); everywhere else canary() is false at compile time.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace furrow {
+
+enum class Canary : std::uint8_t {
+  none,
+  flush_skipped,           // a put or delete at `flushed` is answered without a flush
+  acknowledged_early,      // pages are published and answered before their batch is written
+  header_not_durable,      // pages follow a zone header that is not durable
+  zone_before_unflushed,   // a zone is begun before the one before it is durable
+  copies_not_durable,      // a victim is reset before its copies are durable
+  reset_not_durable,       // a zone is written again before its reset is durable
+  reset_under_read,        // a zone is reset while it may be read
+  tombstone_dropped,       // collection does not take tombstones along
+  checkpoint_not_durable,  // the older checkpoint goes before the newer is durable
+  summary_unchecked,       // a summary's records are trusted without their checksum
+  tail_unchecked,          // recovery trusts pages behind the last flush without looking at them
+  zone_limits_ignored,     // MOR and MAR are ignored
+};
+
+inline constexpr std::string_view kCanaryNames[] = {
+    "none",
+    "flush_skipped",
+    "acknowledged_early",
+    "header_not_durable",
+    "zone_before_unflushed",
+    "copies_not_durable",
+    "reset_not_durable",
+    "reset_under_read",
+    "tombstone_dropped",
+    "checkpoint_not_durable",
+    "summary_unchecked",
+    "tail_unchecked",
+    "zone_limits_ignored",
+};
+
+#ifdef FURROW_CANARIES
+inline Canary planted_canary = Canary::none;
+inline bool canary(Canary which) { return planted_canary == which; }
+#else
+constexpr bool canary(Canary) { return false; }
+#endif
+
+}  // namespace furrow
