@@ -130,6 +130,7 @@ class Collector {
   bool held_up() const;
   void locked(Lane& lane);
   void page_read(Lane& lane);
+  void write_tombstone(Lane& lane);
   void moved(Lane& lane);
   void bury(Lane& lane);
   void give_up(const Status& status);

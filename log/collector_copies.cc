@@ -209,12 +209,7 @@ void Collector::overtake_waiting() {
 
 void Collector::locked(Lane& lane) {
   lane.waiting = false;
-  if (lane.record.kind != RecordKind::page) {
-    lane.write.record = lane.record;
-    lane.write.data = nullptr;
-    lane.write.capacity = 0;
-    return lane_read(lane);
-  }
+  if (lane.record.kind != RecordKind::page) return write_tombstone(lane);
   // While this waited for the lock the key may have been overwritten or deleted. A copy of the old
   // version now would lie behind the new one, and outlive it in a cache.
   if (!log_.in_index(lane.hash, lane.entry.lba)) return release(lane, true);
@@ -226,9 +221,16 @@ void Collector::locked(Lane& lane) {
   pool_.queue.submit(lane.io);
 }
 
+void Collector::write_tombstone(Lane& lane) {
+  lane.write.record = lane.record;
+  lane.write.data = nullptr;
+  lane.write.capacity = 0;
+  lane_read(lane);
+}
+
 // A copy is made only of what is whole: a damaged page is dropped and counted, so that it is never
-// served and does not wedge its zone. One that cannot be read may be readable again: a store keeps
-// its zone as it is.
+// served and does not wedge its zone; an older version must not take its place. One that cannot be
+// read may be readable again: a store keeps its zone as it is.
 void Collector::page_read(Lane& lane) {
   const PageRecord& record = lane.record;
   const Status& read = lane.io.status;
@@ -241,7 +243,8 @@ void Collector::page_read(Lane& lane) {
   if (!whole) {
     log_.count_corrupt();
     log_.unpublish(lane.hash, lane.entry);
-    return release(lane, true);
+    lane.record = tombstone_of(record);
+    return tombstone_needed(lane.record) ? write_tombstone(lane) : release(lane, true);
   }
   lane.write.record = record;  // with its sequence: relocation does not make it newer
   lane.write.data = lane.page;

@@ -121,6 +121,26 @@ TEST_F(DamageTest, DamageBehindTheFlushPointIsCorruptAndTakesNothingElse) {
   EXPECT_TRUE(rig_->get(4).ok());
 }
 
+// Collection drops what is damaged. The version before it, in a zone that was not collected, stays
+// superseded.
+TEST_F(DamageTest, ADamagedPageDoesNotGiveWayToAnOlderVersion) {
+  for (std::uint64_t i = 0; i < 80; ++i) ASSERT_TRUE(rig_->put(i, 1, 60000).ok());
+  ASSERT_TRUE(rig_->put(4, 2, 60000).ok());
+  for (std::uint64_t i = 1000; i < 1100; ++i) ASSERT_TRUE(rig_->put(i, 1, 60000).ok());
+  close_device();
+  flip(offset_of(content(4, 2, 60000)) + 30000);
+  ASSERT_NO_FATAL_FAILURE(open_again());
+  for (std::uint64_t i = 1000; i < 1100; ++i) ASSERT_TRUE(rig_->put(i, 2, 60000).ok());
+  for (std::uint64_t i = 2000; rig_->store->stats().corrupt_pages == 0; ++i) {
+    ASSERT_TRUE(rig_->put(i, 1, 60000).ok())
+        << "full, and the damaged page's zone was not collected";
+  }
+  EXPECT_EQ(rig_->get(4).status().code(), Code::not_found);
+  ASSERT_NO_FATAL_FAILURE(rig_->reopen());
+  EXPECT_EQ(rig_->get(4).status().code(), Code::not_found);
+  EXPECT_EQ(*rig_->get(5), content(5, 1, 60000));
+}
+
 // With its batch header gone as well nobody can tell whose page it was: still an answer, and the
 // key can be stored anew.
 TEST_F(DamageTest, HeaderAndPageDamagedTogether) {
