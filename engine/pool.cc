@@ -68,8 +68,10 @@ bool value_fits(const Geometry& geometry, std::uint64_t segment_lbas, std::uint3
 
 Status Pool::suits(const Geometry& geometry) {
   if (geometry.zone_count < kMetadataZones + kVolumeZonesMin) {
-    return {Code::invalid_argument, Origin::engine,
-            "too few zones: a pool needs two metadata zones and three for a volume"};
+    return {
+        Code::invalid_argument, Origin::engine,
+        "too few zones: a pool needs two metadata zones and three for a volume; make the device "
+        "larger or its zones smaller"};
   }
   if (geometry.open_zones_max == 1 || geometry.active_zones_max == 1) {
     return {Code::too_many_zones, Origin::engine,
@@ -341,8 +343,14 @@ Result<PageStore*> PoolImpl::create_volume(const VolumeOptions& options) {
       options.quota_bytes != 0 ? options.quota_bytes / zone_bytes : context_.allocator.unpromised();
   record.value_bytes_max = options.value_bytes_max;
   if (record.quota_zones < kVolumeZonesMin) {
-    return Status(options.quota_bytes != 0 ? Code::invalid_argument : Code::no_space,
-                  Origin::engine, "a volume needs a quota of at least three zones' capacity");
+    if (options.quota_bytes != 0) {
+      return Status(Code::invalid_argument, Origin::engine,
+                    "a volume needs a quota of at least three zones' capacity");
+    }
+    return Status(
+        Code::no_space, Origin::engine,
+        "the other volumes' quotas leave less than three zones, the least a volume needs; "
+        "a volume made without a quota takes all that is left");
   }
   Status status = context_.allocator.admit(record.id, record.quota_zones, 1);
   if (!status.ok()) return status;

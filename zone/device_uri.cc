@@ -163,7 +163,8 @@ Result<Geometry> geometry_of(const DeviceShape& shape) {
   if (capacity % lba != 0) return bad("the zone capacity is no multiple of the LBA size");
   if (capacity > zone) return bad("the zone capacity is larger than the zone size");
   if (capacity / lba > kZoneCapacityMaxLbas) return bad("the zone capacity is over 2^24 LBAs");
-  if (shape.size_bytes < zone) return bad("the device is smaller than one zone (4 MiB at least)");
+  if (shape.size_bytes < zone)
+    return bad("the device is smaller than one zone; make it larger or its zones smaller");
   if (shape.size_bytes / zone > kZoneCountMax) return bad("too many zones: make them larger");
   if (shape.active_zones_max != 0 &&
       (shape.open_zones_max == 0 || shape.open_zones_max > shape.active_zones_max)) {

@@ -23,7 +23,11 @@ Status fail(Code code, const char* hint, int error = 0) {
 }
 
 Status write_error(int error) {
-  if (error == ENOSPC || error == EDQUOT || error == EFBIG) {
+  if (error == EFBIG) {
+    return fail(Code::no_space, "the file system does not take a file as large as this device",
+                error);
+  }
+  if (error == ENOSPC || error == EDQUOT) {
     return fail(Code::no_space, "no room for the emulated device's metadata", error);
   }
   return fail(Code::io_error, "cannot write the emulated device's metadata", error);

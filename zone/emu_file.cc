@@ -39,7 +39,7 @@ Status open_error(int error) {
     case EBUSY:
       return fail(Code::in_use, "the block device is mounted or in use", error);
     case EINVAL:
-      return fail(Code::unsupported, "no direct I/O on this file; use ?direct=0", error);
+      return fail(Code::unsupported, "no direct I/O here; with ?direct=0 a regular file will do", error);
     default:
       return fail(Code::io_error, "cannot open the file", error);
   }
