@@ -1,7 +1,9 @@
 // The steps that bring a controller up: what each sends, and what its answer leads to.
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
+#include "transport/discovery_log.h"
 #include "transport/host_controller.h"
 #include "transport/nvme.h"
 
@@ -103,6 +105,7 @@ void HostController::run(Step step) {
       return send_discovery_log();
     case Step::up:
       set_due(std::max(options_.keep_alive_ms / 2, 1u) * std::uint64_t{1'000'000});
+      if (options_.command_timeout_ms != 0) age_commands();
       return owner_.on_up();
     case Step::open_admin:
     case Step::down:
@@ -176,7 +179,10 @@ void HostController::on_answer(HostCommand& command, const Status& status) {
   if (step_ == Step::down || step_ == Step::up) return;
   if (!status.ok()) return fail(status);
   const std::uint16_t code = command.cqe.sct_sc();
-  if (code == nvme::sc::kSuccess) return after(step_, command.cqe);
+  if (code == nvme::sc::kSuccess) {
+    received_bytes_ = command.received_bytes;
+    return after(step_, command.cqe);
+  }
   if (step_ == Step::connect_admin || step_ == Step::connect_io) {
     return fail(connect_failure(code));
   }
@@ -228,6 +234,7 @@ void HostController::after(Step step, const nvme::Cqe& cqe) {
 
 void HostController::take_identify() {
   nvme::IdentifyController identify;
+  if (received_bytes_ < sizeof identify) return fail(protocol("the Identify data is too short"));
   std::memcpy(&identify, data_.data(), sizeof identify);
   if (identify.ioccsz < 4 || identify.iorcsz < 1 || identify.icdoff != 0) {
     return fail(protocol("the controller's capsule sizes are impossible (IOCCSZ, IORCSZ, ICDOFF)"));
@@ -243,6 +250,7 @@ void HostController::take_identify() {
 
 void HostController::take_namespace() {
   nvme::IdentifyNamespaceKv identify;
+  if (received_bytes_ < sizeof identify) return fail(protocol("the Identify data is too short"));
   std::memcpy(&identify, data_.data(), sizeof identify);
   if (identify.nsze == 0) {  // all zeroes: allocated to nobody
     return fail(Status(Code::not_found, Origin::transport,
@@ -255,19 +263,9 @@ void HostController::take_namespace() {
 }
 
 void HostController::take_discovery_log() {
-  nvme::DiscoveryLogHeader header;
-  std::memcpy(&header, data_.data(), sizeof header);
-  const std::uint64_t records = std::min<std::uint64_t>(header.numrec, kDiscoveryEntries);
-  for (std::uint64_t i = 0; i < records; ++i) {
-    nvme::DiscoveryLogEntry entry;
-    std::memcpy(&entry, data_.data() + (i + 1) * sizeof entry, sizeof entry);
-    if (entry.trtype != nvme::kTrtypeTcp || entry.subtype != nvme::kSubtypeNvm) continue;
-    const std::string nqn(entry.subnqn, strnlen(entry.subnqn, sizeof entry.subnqn - 1));
-    if (std::find(facts_.subsystems.begin(), facts_.subsystems.end(), nqn) ==
-        facts_.subsystems.end()) {
-      facts_.subsystems.push_back(nqn);
-    }
-  }
+  auto subsystems = decode_discovery_log(std::span(data_).first(received_bytes_));
+  if (!subsystems) return fail(subsystems.status());
+  facts_.subsystems = std::move(*subsystems);
   run(Step::up);
 }
 

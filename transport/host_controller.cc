@@ -16,18 +16,23 @@ namespace {
 constexpr std::uint64_t kNsPerMs = 1'000'000;
 constexpr std::uint64_t kFarewellNs = 100 * kNsPerMs;  // for a TermReq to get out
 constexpr std::uint32_t kAdminEntries = 32;
+// More ticks than this without an answer are a time-out: one late tick, of an executor that was
+// held up itself, does not blame the target.
+constexpr unsigned kAgeTicks = 4;
 }  // namespace
 
 HostController::HostController(SocketRing& ring, Executor& executor, Owner& owner,
                                const HostControllerOptions& options)
     : ring_(ring), executor_(executor), owner_(owner), options_(options), data_(4096) {
   timer_.self = this;
+  age_timer_.self = this;
   timer_.fire = [](Timer& timer) { static_cast<OwnTimer&>(timer).self->tick(); };
+  age_timer_.fire = [](Timer& timer) { static_cast<OwnTimer&>(timer).self->age_commands(); };
 }
 
 HostController::~HostController() {
   FURROW_CHECK(queues_gone_ == queues_.size());
-  executor_.stop(timer_);
+  stop_timers();
 }
 
 void HostController::start() {
@@ -103,6 +108,19 @@ void HostController::keep_alive() {
   set_due(std::max(options_.keep_alive_ms / 2, 1u) * kNsPerMs);
 }
 
+// Started when the controller is up.
+void HostController::age_commands() {
+  for (std::size_t i = 1; i < queues_.size(); ++i) queues_[i]->age(kAgeTicks);
+  if (step_ != Step::up) return;  // one of them went down
+  executor_.start(age_timer_,
+                  std::max(options_.command_timeout_ms * kNsPerMs / kAgeTicks, std::uint64_t{1}));
+}
+
+void HostController::stop_timers() {
+  executor_.stop(timer_);
+  executor_.stop(age_timer_);
+}
+
 void HostController::on_down(HostQueue& queue, Status why) {
   for (auto& other : queues_) {
     if (other.get() != &queue) other->end();
@@ -119,7 +137,7 @@ void HostController::on_room(HostQueue& queue) {
 
 void HostController::on_gone(HostQueue&) {
   if (++queues_gone_ != queues_.size()) return;
-  executor_.stop(timer_);
+  stop_timers();
   step_ = Step::down;
   owner_.on_gone();
 }
@@ -130,7 +148,7 @@ void HostController::fail(Status why) {
   const bool nothing_open = queues_.empty();
   if (!ended_) owner_.on_down(why);
   if (nothing_open) {
-    executor_.stop(timer_);
+    stop_timers();
     owner_.on_gone();
   } else {
     for (auto& queue : queues_) queue->end();
@@ -140,7 +158,7 @@ void HostController::fail(Status why) {
 void HostController::end() {
   ended_ = true;
   step_ = Step::down;
-  executor_.stop(timer_);
+  stop_timers();
   for (auto& queue : queues_) queue->end();
 }
 

@@ -33,6 +33,9 @@ struct HostControllerOptions {
   bool header_digest = false, data_digest = false;
   std::uint32_t keep_alive_ms = 5000;
   std::uint32_t timeout_ms = 10000;  // for all of the bring-up
+  // For the answer to an I/O command, give or take a quarter; a target that takes longer is given
+  // up, with all that is in flight. 0: for ever.
+  std::uint32_t command_timeout_ms = 30000;
   bool discovery = false;
 };
 
@@ -116,6 +119,8 @@ class HostController final : private HostQueue::Owner {
   void take_discovery_log();
   void set_due(std::uint64_t delay_ns);
   void keep_alive();
+  void age_commands();
+  void stop_timers();
   void fail(Status why);
   std::uint32_t io_entries() const;
 
@@ -127,9 +132,11 @@ class HostController final : private HostQueue::Owner {
   Step step_ = Step::open_admin;
   std::vector<std::unique_ptr<HostQueue>> queues_;  // the first is the admin queue
   std::size_t queues_gone_ = 0;
-  std::uint16_t io_queues_ = 1;  // that the controller grants
-  std::vector<std::byte> data_;  // of the step's command
-  OwnTimer timer_{};             // the next CSTS, the next keep-alive, or the end of patience
+  std::uint16_t io_queues_ = 1;       // that the controller grants
+  std::vector<std::byte> data_;       // of the step's command
+  std::uint32_t received_bytes_ = 0;  // of data_, by its answer
+  OwnTimer timer_{};                  // the next CSTS, the next keep-alive, or the end of patience
+  OwnTimer age_timer_{};              // four of its ticks are command_timeout_ms
   std::uint64_t due_ns_ = 0;
   std::uint64_t deadline_ns_ = 0;
   bool keep_alive_pending_ = false;

@@ -2,6 +2,7 @@
 #include "transport/host_queue.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 
 #include "zone/check.h"
@@ -71,6 +72,8 @@ HostCommand* HostQueue::take() {
   command->sent = false;
   command->received_bytes = 0;
   command->answered_ = command->digest_failed_ = command->last_received_ = false;
+  command->late_ = false;
+  command->ticks_ = 0;
   command->asked_from_ = command->asked_bytes_ = command->sent_bytes_ = 0;
   ++in_flight_;
   return command;
@@ -227,6 +230,24 @@ void HostQueue::end() {
   stream_.abort();
 }
 
+void HostQueue::age(unsigned ticks_max) {
+  if (state_ != State::ready) return;
+  bool any_late = false;
+  for (std::uint32_t i = 0; i < options_.entries; ++i) {
+    HostCommand& command = commands_[i];
+    if (command.state_ != HostCommand::State::unsent &&
+        command.state_ != HostCommand::State::sent) {
+      continue;
+    }
+    command.late_ = ++command.ticks_ > ticks_max;
+    any_late |= command.late_;
+  }
+  if (any_late) {
+    down(Status(Code::late, Origin::transport, "the target did not answer a command in time",
+                ETIMEDOUT));
+  }
+}
+
 void HostQueue::on_quiet() {
   quiet_ = true;
   try_gone();
@@ -246,8 +267,10 @@ void HostQueue::try_gone() {
       continue;
     }
     command.in_batch_ = command.queued_ = false;
-    finish(command, Status(Code::aborted, Origin::transport,
-                           "the connection ended before the target answered"));
+    finish(command, command.late_ ? Status(Code::late, Origin::transport,
+                                           "the target did not answer in time", ETIMEDOUT)
+                                  : Status(Code::aborted, Origin::transport,
+                                           "the connection ended before the target answered"));
   }
   owner_.on_gone(*this);
 }

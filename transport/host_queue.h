@@ -31,7 +31,8 @@ struct HostCommand {
   std::byte* data = nullptr;  // lent until done
   std::uint32_t data_bytes = 0;
   // `status` ok: the target has answered, `cqe` and `received_bytes` say what. Else there is no
-  // answer: the connection ended (aborted), or the data was damaged on the way (io_error).
+  // answer: the connection ended (aborted), it did not come in time (late, see age()), or the data
+  // was damaged on the way (io_error).
   void (*done)(HostCommand&, Status status) = nullptr;
   void* context = nullptr;
 
@@ -48,6 +49,8 @@ struct HostCommand {
   bool answered_ = false;  // done, but for the above
   bool digest_failed_ = false;
   bool last_received_ = false;  // no more data may come
+  bool late_ = false;           // why the connection was given up
+  std::uint8_t ticks_ = 0;      // of age(), since submit()
   std::uint16_t index_ = 0;
   std::uint16_t ttag_ = 0;
   std::uint32_t asked_from_ = 0, asked_bytes_ = 0;  // of the R2T being answered
@@ -84,6 +87,10 @@ class HostQueue final : private TcpStream::Owner {
   void submit(HostCommand& command);
   void give_back(HostCommand& command);  // one that was taken and not submitted
   void end();                            // idempotent; commands in flight are done with `aborted`
+  // One tick of time for every command in flight. One that sees more than `ticks_max` before it is
+  // done ends the queue: its target may still write to the command's memory, so nothing less than
+  // the connection's end gives that back. Such commands are done with `late`.
+  void age(unsigned ticks_max);
   bool ready() const { return state_ == State::ready; }
   std::uint32_t in_flight() const { return in_flight_; }
 

@@ -24,8 +24,11 @@ namespace {
 constexpr std::uint64_t kNsPerMs = 1'000'000;
 constexpr std::uint32_t kReconnectDelayMsMax = 2000;
 
-// Where an operation is, in PageOp::internal.state[0]. In state[1]: it was sent once without an
-// answer, so that it may have been done.
+// A target that takes connections and ends them with what they carry gets no operation for ever.
+constexpr std::uint64_t kLossesMax = 8;
+
+// Where an operation is, in PageOp::internal.state[0]. In state[1]: how often it was sent without
+// an answer, so that it may have been done.
 enum Phase : std::uint64_t { kOperate, kFlush };
 
 Status lost(const PageOp& op) {
@@ -195,6 +198,7 @@ Status InitiatorImpl::connect() {
   controller_options_.data_digest = options_.data_digest;
   controller_options_.keep_alive_ms = options_.keep_alive_ms;
   controller_options_.timeout_ms = options_.connect_timeout_ms;
+  controller_options_.command_timeout_ms = options_.command_timeout_ms;
   Status status;
   for (const Address& address : addresses_) {  // a name may have several: the first that answers
     controller_options_.address = address.address;
@@ -348,12 +352,18 @@ void InitiatorImpl::dispatch_waiting() {
 
 void InitiatorImpl::on_answer(HostCommand& command, const Status& status) {
   PageOp& op = *static_cast<PageOp*>(command.context);
+  if (status.code() == Code::late) {
+    return settle(
+        op, Status(Code::late, Origin::transport,
+                   "the target did not answer in time; it may have been done or not", ETIMEDOUT));
+  }
   // A target that ends a queue says so of the commands that it did not come to; it is no answer.
   const bool deleted = status.ok() && command.cqe.sct_sc() == nvme::sc::kAbortedSqDeletion;
   if (status.code() == Code::aborted || deleted) {
     const bool may_be_done = command.sent || op.internal.state[0] == kFlush;
-    if (may_be_done) op.internal.state[1] = 1;
-    if (closing_ || options_.reconnect_for_ms == 0 || (may_be_done && !is_idempotent(op))) {
+    if (may_be_done) ++op.internal.state[1];
+    if (closing_ || options_.reconnect_for_ms == 0 || (may_be_done && !is_idempotent(op)) ||
+        op.internal.state[1] >= kLossesMax) {
       return settle(op, lost(op));
     }
     op.internal.state[0] = kOperate;  // what a Store promised may be gone: from its beginning

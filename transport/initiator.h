@@ -18,14 +18,18 @@ namespace furrow::transport {
 struct InitiatorOptions {
   std::string host = "127.0.0.1";
   std::uint16_t port = 4420;
-  std::string subsystem_nqn;         // empty: the only KV subsystem that discovery finds there
-  std::string host_nqn;              // empty: made from a random UUID
+  std::string subsystem_nqn;  // empty: the only KV subsystem that discovery finds there
+  std::string host_nqn;       // empty: made from a random UUID
   std::uint32_t nsid = 1;
   std::uint16_t io_queues = 1;
-  std::uint16_t queue_entries = 128; // commands in flight on a queue; up to 1024
+  std::uint16_t queue_entries = 128;  // commands in flight on a queue; up to 1024
   bool header_digest = false, data_digest = false;
   std::uint32_t keep_alive_ms = 5000;
   std::uint32_t connect_timeout_ms = 10000;
+  // For the answer to one operation once it was sent, give or take a quarter (0: for ever). Then
+  // the connection is given up, as only that makes sure of the operation's memory: the operation
+  // fails with `late`, the others in flight as after any lost connection.
+  std::uint32_t command_timeout_ms = 30000;
   std::uint32_t reconnect_delay_ms = 200;  // doubled up to 2 s
   std::uint32_t reconnect_for_ms = 30000;  // then operations fail with `aborted`; 0: never
   std::uint64_t spin_us = 50;
@@ -36,15 +40,17 @@ class Initiator {
   virtual ~Initiator() = default;
   // Connects the admin queue and all I/O queues; blocks by running the executor's pollers itself
   // (call it before the executor runs). Errors: io_error (errno says), permission (host not
-  // allowed), not_found (NQN or namespace), protocol.
+  // allowed), not_found (NQN or namespace), busy (the target takes no more connections), protocol.
   static Result<std::unique_ptr<Initiator>> connect(Executor& executor,
                                                     const InitiatorOptions& options);
   // As PageSession::submit. More operations than the queues hold wait here, in order. On a lost
   // connection, what has no answer is sent again after the reconnect when it is idempotent (get,
-  // exist, list, unconditional put and remove) or cannot have reached the target, else it fails with
-  // `aborted`. Of such a failure sys_errno() is ENOTCONN when nothing was done, ECONNRESET when it
-  // may have been. A remove that was sent twice may say not_found of what itself deleted.
-  // kinds get, put, remove, exist, list, flush; others: unsupported.
+  // exist, list, unconditional put and remove) or cannot have reached the target, else it fails
+  // with `aborted`. Of such a failure sys_errno() is ENOTCONN when nothing was done, ECONNRESET
+  // when it may have been. A remove that was sent twice may say not_found of what itself deleted.
+  // What was lost eight times is not sent again. `late` (ETIMEDOUT): no answer in
+  // command_timeout_ms; it may have been done or not. `protocol`: the target's answer made no
+  // sense. kinds get, put, remove, exist, list, flush; others: unsupported.
   virtual void submit(PageOp& op) = 0;
   virtual std::uint32_t value_bytes_max() const = 0;
   virtual std::uint64_t reconnects() const = 0;
