@@ -163,17 +163,17 @@ class FuzzPeer {
     pending = {sqe, 0, sqe.sgl_length};
     if (!data_.empty()) check_stored(0);
     if (sqe.opc == nvme::opcode::kFabrics) return answer_fabrics(sqe);
-    if (sqe.opc == nvme::kv::kStore && data_.empty()) return ask(pending);
-    if (sqe.opc == nvme::kv::kRetrieve || sqe.opc == nvme::kv::kList ||
-        sqe.opc == nvme::admin::kIdentify) {
-      return answer_read(sqe);
-    }
+    if (io_ && sqe.opc == nvme::kv::kStore && data_.empty()) return ask(pending);
+    if ((sqe.opc & 3) == 2) return answer_read(sqe);
     // Set Features (number of queues) wants DW0, which is 0: one queue.
     complete(sqe.cid, 0, 0);
   }
   void answer_fabrics(const nvme::Sqe& sqe) {
     std::uint64_t value = 0;
-    if (sqe.fctype() == nvme::fabrics::kConnect) value = 7;
+    if (sqe.fctype() == nvme::fabrics::kConnect) {
+      io_ = sqe.cdw10 >> 16 != 0;
+      value = 7;
+    }
     if (sqe.fctype() == nvme::fabrics::kPropertyGet) {
       switch (sqe.cdw11) {
         case nvme::property::kCap:
@@ -204,8 +204,10 @@ class FuzzPeer {
     const auto copy = [&](const auto& from) {
       std::memcpy(payload.data(), &from, std::min(sizeof from, payload.size()));
     };
-    if (sqe.opc == nvme::kv::kRetrieve) return patterned(sqe.cdw2, 1 + sqe.sgl_length / 2);
-    if (sqe.opc == nvme::kv::kList) {
+    if (io_ && sqe.opc == nvme::kv::kRetrieve) {
+      return patterned(sqe.cdw2, 1 + sqe.sgl_length / 2);
+    }
+    if (io_) {  // List
       payload.assign(4 + 8 * 3, std::byte{0});
       payload[0] = std::byte{3};
       for (std::size_t i = 0; i < 3; ++i) {
@@ -213,13 +215,17 @@ class FuzzPeer {
         payload[6 + i * 8] = static_cast<std::byte>('a' + i);
       }
       payload.resize(std::min<std::size_t>(payload.size(), sqe.sgl_length));
+    } else if (sqe.opc == nvme::admin::kGetLogPage) {
+      nvme::DiscoveryLogHeader header;
+      header.numrec = script_.number();
+      copy(header);
     } else if (sqe.nsid == 0) {
       nvme::IdentifyController identify;
       identify.ioccsz = 4 + (script_.choice(3) << 8);
       identify.iorcsz = 1;
       identify.mdts = 4;
       copy(identify);
-    } else if (sqe.opc == nvme::admin::kIdentify) {
+    } else {
       nvme::IdentifyNamespaceKv identify;
       identify.nsze = 1;
       identify.kvf[0].vml = 65536;
@@ -249,7 +255,7 @@ class FuzzPeer {
                : 0);
       offset += static_cast<std::uint32_t>(count);
     }
-    if (!folded) complete(sqe.cid, sqe.opc == nvme::kv::kRetrieve ? length : 0, 0);
+    if (!folded) complete(sqe.cid, io_ && sqe.opc == nvme::kv::kRetrieve ? length : 0, 0);
   }
   void send_data(std::uint16_t cid, std::uint32_t offset, std::span<const std::byte> data,
                  unsigned flags) {
@@ -283,8 +289,7 @@ class FuzzPeer {
     answer(Bytes(out, out + length), sizeof(transport::R2t));
   }
   void check_stored(std::uint32_t offset) {
-    const auto& sqe = pending_[last_cid_].sqe;
-    if (sqe.opc != nvme::kv::kStore) return;
+    if (!io_ || pending_[last_cid_].sqe.opc != nvme::kv::kStore) return;
     for (std::size_t i = 0; i < data_.size(); ++i) {
       require(data_[i] == pattern(kPageSeed, offset + i), "the host sends the page's own bytes");
     }
@@ -309,6 +314,7 @@ class FuzzPeer {
   PduDecoder decoder_{PduDecoder::Role::target};
   PduEncoder encoder_;
   Bytes data_, out_;
+  bool io_ = false;  // an I/O queue: the opcodes of the two kinds overlap
   std::map<std::uint16_t, Pending> pending_;
   std::vector<Bytes> late_;
   std::uint32_t h2c_data_bytes_ = 0;

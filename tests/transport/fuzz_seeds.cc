@@ -100,7 +100,8 @@ bool target_seeds() {
   return ok;
 }
 
-// initiator_fuzz: the options, a bring-up that succeeds, then operations (kind, key, length).
+// initiator_fuzz: the options, a bring-up that succeeds, then operations (kind, key, length, keys)
+// that are answered as they should be.
 
 bool initiator_seeds() {
   bool ok = true;
@@ -109,13 +110,18 @@ bool initiator_seeds() {
     script.u8(options).u8(0);
     for (unsigned kind = 0; kind < 6; ++kind) {
       for (const std::uint32_t bytes : {100u, 65536u}) {
-        script.u8(0).u8(kind).u8(3).number(bytes).u8(7);
-        for (int honest = 0; honest < 24; ++honest) script.u8(0);
+        script.u8(0).u8(kind).u8(3).number(bytes).u8(7).u8(0);
       }
     }
     ok &= write(script);
   }
-  ScriptWriter wrong;  // the script speaks from the bring-up on
+  for (unsigned kind = 0; kind < 6; ++kind) {  // the script speaks while one is answered
+    ScriptWriter script;
+    script.u8(0x10).u8(0).u8(0).u8(kind).u8(3).number(32768).u8(7).u8(0xFF);
+    for (int honest = 0; honest < 40; ++honest) script.u8(0);
+    ok &= write(script);
+  }
+  ScriptWriter wrong;  // ... or from the bring-up on
   wrong.u8(0).u8(0xFF);
   for (int honest = 0; honest < 200; ++honest) wrong.u8(0);
   return ok && write(wrong);

@@ -67,7 +67,9 @@ class Association final : private HostController::Owner {
     script_.hold_back(false);
     for (int steps = 0; controller_ != nullptr && !script_.empty() && steps < 100; ++steps) {
       step(script_.choice(12));
+      script_.hold_back(!script_.wrong());  // answered as it should be
       settle();
+      script_.hold_back(false);
     }
     if (controller_ != nullptr) controller_->end();
     settle();
