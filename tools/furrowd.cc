@@ -17,6 +17,15 @@ DEFINE_string(nqn, "", "subsystem NQN; empty: nqn.2026-11.io.furrow:POOLNAME");
 DEFINE_string(allowed_hosts, "", "host NQNs that may connect, comma-separated; empty: every host");
 DEFINE_uint32(cores, 1, "reactors, a thread each");
 DEFINE_string(poll, "adaptive", "adaptive: poll 50 us, then sleep; always; sleep: at once");
+DEFINE_uint32(connections_max, 1024, "connections, all hosts together");
+DEFINE_uint32(connections_per_address_max, 256,
+              "connections of an IPv4 address or IPv6 /64 network");
+DEFINE_uint32(controllers_per_host_max, 64, "associations of one host NQN");
+DEFINE_uint32(queue_entries_total_max, 64 << 10, "entries of all queues together, 4 KiB each");
+DEFINE_uint32(setup_timeout_ms, 10000, "from accept to ICReq, and from there to Connect");
+DEFINE_uint32(data_timeout_ms, 15000, "for a host to send a command's data, or to read its answer");
+DEFINE_uint32(idle_ms, 120000,
+              "a controller without I/O queues and keep-alive ends after this; 0: never");
 DEFINE_uint32(drain_ms, 5000, "on SIGTERM: how long accepted commands may take");
 
 namespace furrow::tools {
@@ -24,11 +33,36 @@ namespace {
 
 constexpr unsigned kCoresMax = 256;
 
-constexpr const char* kFlags[] = {
-    "pool", "listen",  "admin", "create",          "volume",     "name",          "size",
-    "mode", "quota",   "nsid",  "value_bytes_max", "durability", "zone_size",     "zone_capacity",
-    "lba",  "mor",     "mar",   "force",           "nqn",        "allowed_hosts", "cores",
-    "poll", "drain_ms"};
+constexpr const char* kFlags[] = {"pool",
+                                  "listen",
+                                  "admin",
+                                  "create",
+                                  "volume",
+                                  "name",
+                                  "size",
+                                  "mode",
+                                  "quota",
+                                  "nsid",
+                                  "value_bytes_max",
+                                  "durability",
+                                  "zone_size",
+                                  "zone_capacity",
+                                  "lba",
+                                  "mor",
+                                  "mar",
+                                  "force",
+                                  "nqn",
+                                  "allowed_hosts",
+                                  "cores",
+                                  "poll",
+                                  "connections_max",
+                                  "connections_per_address_max",
+                                  "controllers_per_host_max",
+                                  "queue_entries_total_max",
+                                  "setup_timeout_ms",
+                                  "data_timeout_ms",
+                                  "idle_ms",
+                                  "drain_ms"};
 
 int usage() {
   fmt::print(
@@ -56,6 +90,23 @@ bool take_poll(std::uint64_t& spin_us) {
   return true;
 }
 
+// What hosts can cost. Zeroes that make no sense are the target's to refuse.
+int take_bounds(transport::TargetOptions& target) {
+  constexpr std::uint32_t kControllersMax = 4096;
+  if (FLAGS_controllers_per_host_max == 0 || FLAGS_controllers_per_host_max > kControllersMax) {
+    return report_usage(fmt::format("--controllers_per_host_max: 1 to {}", kControllersMax));
+  }
+  target.connections_max = FLAGS_connections_max;
+  target.connections_per_address_max = FLAGS_connections_per_address_max;
+  target.controllers_per_host_max = static_cast<std::uint16_t>(FLAGS_controllers_per_host_max);
+  target.queue_entries_total_max = FLAGS_queue_entries_total_max;
+  target.setup_timeout_ms = FLAGS_setup_timeout_ms;
+  target.data_timeout_ms = FLAGS_data_timeout_ms;
+  target.idle_ms = FLAGS_idle_ms;
+  target.log = [](const std::string& line) { fmt::print(stderr, "furrowd: {}\n", line); };
+  return kExitDone;
+}
+
 int take_target(transport::TargetOptions& target) {
   const Result<Endpoint> listen = parse_endpoint(FLAGS_listen);
   if (!listen) return wrong_flag("listen", listen.status());
@@ -68,7 +119,7 @@ int take_target(transport::TargetOptions& target) {
   }
   target.cores = FLAGS_cores;
   if (!take_poll(target.spin_us)) return report_usage("--poll: adaptive, always or sleep");
-  return kExitDone;
+  return take_bounds(target);
 }
 
 int take_pool(ServerOptions& options) {

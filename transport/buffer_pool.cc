@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "transport/fair_share.h"
 #include "zone/check.h"
 
 namespace furrow::transport {
@@ -38,10 +39,11 @@ unsigned BufferPool::class_of(std::uint32_t bytes) const {
   return wanted;
 }
 
-BufferPool::Buffer BufferPool::take(unsigned wanted) {
+BufferPool::Buffer BufferPool::take(unsigned wanted, Held& held) {
   for (unsigned i = wanted; i < kClasses; ++i) {
     Class& size = classes_[i];
-    if (size.free.empty()) continue;
+    if (!within_share({size.count, 1}, held[i], 1, size.free.size())) continue;
+    ++held[i];
     // Last in, first out: the most recently used memory is the one still in the caches.
     std::byte* data = size.free.back();
     size.free.pop_back();
@@ -50,15 +52,16 @@ BufferPool::Buffer BufferPool::take(unsigned wanted) {
   return {};
 }
 
-unsigned BufferPool::give(std::byte* data) {
+void BufferPool::give(std::byte* data, Held& held) {
   unsigned i = kClasses - 1;
   while (data < classes_[i].begin) {
     FURROW_CHECK(i > 0);
     --i;
   }
   FURROW_CHECK(classes_[i].free.size() < classes_[i].count);
+  FURROW_CHECK(held[i] > 0);
+  --held[i];
   classes_[i].free.push_back(data);
-  return i;
 }
 
 bool BufferPool::all_free() const {

@@ -1,5 +1,6 @@
 // BufferPool: the page buffers of one reactor, in one aligned slab that the device can be told of
-// (registered) once. Three sizes; a command takes the smallest that fits and is free.
+// (registered) once. Three sizes; a command takes the smallest that fits, is free, and is within
+// its connection's share (fair_share.h).
 //
 // Threads: one. Nothing is allocated after construction.
 #pragma once
@@ -27,6 +28,8 @@ class BufferPool {
     std::byte* data = nullptr;  // null: none is free
     std::uint32_t bytes = 0;
   };
+  // How many of each size somebody holds.
+  using Held = std::array<std::uint32_t, kClasses>;
 
   // `bytes_max`: of the slab (a quarter small, a quarter medium, the rest large; at least
   // kBuffersMin of each). `transfer_bytes_max`: the longest transfer of a command.
@@ -34,10 +37,9 @@ class BufferPool {
 
   std::uint32_t bytes_max() const { return classes_[kClasses - 1].buffer_bytes; }
   unsigned class_of(std::uint32_t bytes) const;  // bytes <= bytes_max()
-  // A buffer of class `wanted` or larger.
-  Buffer take(unsigned wanted);
-  // Returns the class that has one more free buffer.
-  unsigned give(std::byte* data);
+  // A buffer of class `wanted` or larger, of one that `held` has its share of left; counted there.
+  Buffer take(unsigned wanted, Held& held);
+  void give(std::byte* data, Held& held);
   bool all_free() const;
   iovec slab() { return {slab_.data(), slab_.size()}; }
 

@@ -107,12 +107,38 @@ Admission SubsystemImpl::admit(const std::shared_ptr<Queue>& queue, const nvme::
   if (!discovery && subnqn != options_.nqn) return invalid_parameter(kIpoSubnqn);
   if (!discovery && !host_allowed(hostnqn)) return {sc::kConnectInvalidHost, true, 0, nullptr};
   const std::uint32_t entries = entries_of(command);
-  if (entries < 2 || entries > options_.io_queue_entries_max) return invalid_parameter(kIpoSqsize);
+  const std::uint32_t entries_max =
+      qid_of(command) == 0 ? nvme::kAdminEntriesMax : options_.io_queue_entries_max;
+  if (entries < 2 || entries > entries_max) return invalid_parameter(kIpoSqsize);
   const std::lock_guard lock(mutex_);
   if (refuse_connects_) return {sc::kControllerBusy, false, 0, nullptr};
+  if (queue_entries_ + entries > options_.queue_entries_total_max) return refuse_full();
   if (qid_of(command) != 0) return admit_io(queue, command, data, hostnqn);
   return admit_admin(queue, command, data,
                      discovery ? Controller::Kind::discovery : Controller::Kind::nvm, hostnqn);
+}
+
+// What is used up comes back when other hosts leave: the host may try again.
+Admission SubsystemImpl::refuse_full() {
+  full_refused_.fetch_add(1, std::memory_order_relaxed);
+  return {sc::kControllerBusy, false, 0, nullptr};
+}
+
+bool SubsystemImpl::host_is_full(const std::string& hostnqn) const {
+  const auto its = std::count_if(controllers_.begin(), controllers_.end(), [&](const auto& known) {
+    return known.second->host().nqn == hostnqn;
+  });
+  return its >= options_.controllers_per_host_max;
+}
+
+void SubsystemImpl::register_queue(const std::shared_ptr<Queue>& queue, std::uint16_t qid,
+                                   std::uint32_t entries,
+                                   const std::shared_ptr<Controller>& controller) {
+  queue->id = qid;
+  queue->entries = entries;
+  queue->controller = controller;
+  queue_entries_ += entries;
+  controller->shared.queues.emplace(qid, queue);
 }
 
 Admission SubsystemImpl::admit_admin(const std::shared_ptr<Queue>& queue, const nvme::Sqe& command,
@@ -121,15 +147,17 @@ Admission SubsystemImpl::admit_admin(const std::shared_ptr<Queue>& queue, const 
   // Only the dynamic controller model: a host cannot ask for a certain controller.
   if (data.cntlid != nvme::kCntlidDynamic) return invalid_parameter(kIpoCntlid);
   if (command.cdw12 > Controller::kKatoMsMax) return invalid_parameter(kIpoKato);
+  if (host_is_full(hostnqn)) {
+    hosts_refused_.fetch_add(1, std::memory_order_relaxed);
+    return {sc::kControllerBusy, false, 0, nullptr};
+  }
   const std::uint16_t id = free_controller_id();
-  if (id == 0) return {sc::kControllerBusy, false, 0, nullptr};
+  if (id == 0) return refuse_full();
   Controller::Host host{hostnqn, {}};
   std::copy_n(data.hostid, host.id.size(), host.id.begin());
   auto controller = std::make_shared<Controller>(*this, *queue->reactor, kind, id, std::move(host),
                                                  command.cdw12);
-  queue->id = 0;
-  queue->controller = controller;
-  controller->shared.queues.emplace(std::uint16_t{0}, queue);
+  register_queue(queue, 0, entries_of(command), controller);
   controllers_.emplace(id, controller);
   return {sc::kSuccess, false, id, std::move(controller)};
 }
@@ -152,9 +180,7 @@ Admission SubsystemImpl::admit_io(const std::shared_ptr<Queue>& queue, const nvm
   if (!controller->shared.accepts_io) return {sc::kCommandSequenceError, false, 0, nullptr};
   // The queue of an earlier connection with this id may still be on its way out.
   if (controller->shared.queues.contains(qid)) return {sc::kControllerBusy, false, 0, nullptr};
-  queue->id = qid;
-  queue->controller = controller;
-  controller->shared.queues.emplace(qid, queue);
+  register_queue(queue, qid, entries_of(command), controller);
   return {sc::kSuccess, false, controller->id(), controller};
 }
 

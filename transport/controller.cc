@@ -165,7 +165,8 @@ void Controller::close_io_queues() {
 void Controller::arm_keep_alive() {
   const std::uint32_t unit = kKeepAliveGranularityMs;
   idle_limit_ms_ = (kato_ms_ + unit - 1) / unit * unit;
-  if (idle_limit_ms_ == 0 && kind_ == Kind::discovery) idle_limit_ms_ = kDiscoveryIdleMs;
+  only_without_queues_ = idle_limit_ms_ == 0;
+  if (only_without_queues_) idle_limit_ms_ = subsystem_.options().idle_ms;
   idle_ticks_ = 0;
   traffic_seen_ = traffic();
   Executor& executor = reactor_.executor();
@@ -182,15 +183,27 @@ std::uint32_t Controller::traffic() const {
   return sum;
 }
 
+// A host that switched the keep-alive off may be silent while it has I/O queues: it holds what it
+// asked for. One that connects and asks for nothing only holds a place.
+bool Controller::may_be_silent() const {
+  const std::lock_guard lock(subsystem_.mutex());
+  return only_without_queues_ && shared.queues.size() > 1;
+}
+
 void Controller::keep_alive_tick() {
   const std::uint32_t now = traffic();
-  idle_ticks_ = now == traffic_seen_ ? idle_ticks_ + 1 : 0;
+  idle_ticks_ = now == traffic_seen_ && !may_be_silent() ? idle_ticks_ + 1 : 0;
   traffic_seen_ = now;
-  if (idle_ticks_ < kKeepAliveTicks) {
-    return reactor_.executor().start(keep_alive_timer_,
-                                     idle_limit_ms_ * kNsPerMs / kKeepAliveTicks);
+  if (idle_ticks_ >= kKeepAliveTicks) return expire();
+  reactor_.executor().start(keep_alive_timer_, idle_limit_ms_ * kNsPerMs / kKeepAliveTicks);
+}
+
+void Controller::expire() {
+  if (only_without_queues_) {
+    subsystem_.count_idle_expired();
+  } else {
+    subsystem_.count_keep_alive_expired();
   }
-  subsystem_.count_keep_alive_expired();
   nvme::Cqe expired;
   expired.set_status(sc::kKeepAliveExpired);
   errors_.add(nvme::Sqe{}, 0, expired.status);

@@ -49,7 +49,6 @@ class Controller : public std::enable_shared_from_this<Controller> {
       12'000;  // below CAP.TO; above a transport's own
   static constexpr std::uint32_t kKeepAliveGranularityMs = 1000;
   static constexpr std::uint32_t kKatoMsMax = 24u * 3600 * 1000;
-  static constexpr std::uint32_t kDiscoveryIdleMs = 120'000;  // of a discovery host without KATO
 
   Controller(SubsystemImpl& subsystem, ReactorImpl& reactor, Kind kind, std::uint16_t id, Host host,
              std::uint32_t kato_ms);
@@ -177,6 +176,8 @@ class Controller : public std::enable_shared_from_this<Controller> {
 
   void arm_keep_alive();
   void keep_alive_tick();
+  bool may_be_silent() const;
+  void expire();
   std::uint32_t traffic() const;
 
   struct OwnTimer : Timer {
@@ -202,7 +203,8 @@ class Controller : public std::enable_shared_from_this<Controller> {
   // itself (one late tick) does not blame the host.
   static constexpr unsigned kKeepAliveTicks = 4;
   std::uint32_t kato_ms_;
-  std::uint32_t idle_limit_ms_ = 0;  // 0: not enforced
+  std::uint32_t idle_limit_ms_ = 0;   // 0: not enforced
+  bool only_without_queues_ = false;  // idle_limit_ms_ comes from no keep-alive time of the host's
   std::uint32_t traffic_seen_ = 0;
   unsigned idle_ticks_ = 0;
   OwnTimer keep_alive_timer_;

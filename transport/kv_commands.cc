@@ -208,21 +208,24 @@ void KvCommands::list(LocalNamespace& ns, Request& request) {
   with_buffer(request, KvListBuilder::buffer_bytes(command.cdw10));
 }
 
+// Waits when none is free, or when its connection has its share: it then holds nothing back from
+// other connections, whose commands go on.
 void KvCommands::with_buffer(Request& request, std::uint32_t bytes) {
   const unsigned wanted = buffers_.class_of(bytes);
-  WaitList& list = waiting_[wanted];
-  BufferPool::Buffer buffer;
-  if (list.first == nullptr) buffer = buffers_.take(wanted);
-  if (buffer.data == nullptr) {
+  Queue& queue = Queue::of(request);
+  if (queue.waiting[wanted].first != nullptr || !try_buffer(request, wanted)) {
     reactor_.counters().buffer_waits.add();
-    request.next = nullptr;
-    (list.first == nullptr ? list.first : list.last->next) = &request;
-    list.last = &request;
-    return;
+    return add_waiting(queue, request, wanted);
   }
+  start(request);
+}
+
+bool KvCommands::try_buffer(Request& request, unsigned wanted) {
+  const BufferPool::Buffer buffer = buffers_.take(wanted, Queue::of(request).buffers_held);
+  if (buffer.data == nullptr) return false;
   request.buffer = buffer.data;
   request.page_op.capacity = buffer.bytes;
-  start(request);
+  return true;
 }
 
 void KvCommands::start(Request& request) {
@@ -336,34 +339,78 @@ void KvCommands::end(Request& request) {
   auto* ns = static_cast<LocalNamespace*>(std::exchange(request.context, nullptr));
   std::byte* buffer = std::exchange(request.buffer, nullptr);
   if (ns != nullptr) leave(*ns);
-  if (buffer != nullptr) serve_waiting(buffers_.give(buffer));
+  if (buffer != nullptr) {
+    buffers_.give(buffer, queue.buffers_held);
+    serve_waiting();
+  }
   reactor_.request_done(queue);
 }
 
-void KvCommands::serve_waiting(unsigned freed_class) {
-  for (unsigned i = freed_class + 1; i-- > 0;) {
-    WaitList& list = waiting_[i];
-    while (list.first != nullptr) {
-      const BufferPool::Buffer buffer = buffers_.take(i);
-      if (buffer.data == nullptr) break;
-      Request& request = *list.first;
-      list.first = request.next;
-      request.buffer = buffer.data;
-      request.page_op.capacity = buffer.bytes;
-      start(request);
+void KvCommands::add_waiting(Queue& queue, Request& request, unsigned wanted) {
+  Queue::WaitList& list = queue.waiting[wanted];
+  request.next = nullptr;
+  (list.first == nullptr ? list.first : list.last->next) = &request;
+  list.last = &request;
+  if (!queue.in_waiting) append_waiting(queue);
+}
+
+void KvCommands::append_waiting(Queue& queue) {
+  queue.in_waiting = true;
+  queue.next_waiting = nullptr;
+  (first_waiting_ == nullptr ? first_waiting_ : last_waiting_->next_waiting) = &queue;
+  last_waiting_ = &queue;
+}
+
+void KvCommands::remove_waiting(Queue& queue) {
+  if (!std::exchange(queue.in_waiting, false)) return;
+  Queue* before = nullptr;
+  for (Queue** link = &first_waiting_; *link != &queue; link = &(*link)->next_waiting) {
+    before = *link;
+  }
+  (before == nullptr ? first_waiting_ : before->next_waiting) = queue.next_waiting;
+  if (last_waiting_ == &queue) last_waiting_ = before;
+}
+
+// One command of `queue`, the smallest size first; false: none can have a buffer.
+bool KvCommands::serve(Queue& queue) {
+  for (unsigned i = 0; i < BufferPool::kClasses; ++i) {
+    Queue::WaitList& list = queue.waiting[i];
+    if (list.first == nullptr || !try_buffer(*list.first, i)) continue;
+    Request& request = *list.first;
+    list.first = request.next;
+    start(request);
+    return true;
+  }
+  return false;
+}
+
+// A buffer came back: the queues that wait have one command served each, in turn, until a round of
+// them changes nothing.
+void KvCommands::serve_waiting() {
+  for (Queue* refused = nullptr; first_waiting_ != nullptr;) {
+    Queue& queue = *first_waiting_;
+    if (&queue == refused) return;  // the first that could not be served, and none after it could
+    remove_waiting(queue);
+    const bool served = serve(queue);
+    const bool more = std::any_of(queue.waiting.begin(), queue.waiting.end(),
+                                  [](const auto& list) { return list.first != nullptr; });
+    if (more) append_waiting(queue);
+    if (served) {
+      refused = nullptr;
+    } else if (refused == nullptr) {
+      refused = &queue;
     }
   }
 }
 
-unsigned KvCommands::cancel_waiting(const Connection& connection, std::int32_t cid,
-                                    std::uint16_t status) {
+unsigned KvCommands::cancel_waiting(Queue& queue, std::int32_t cid, std::uint16_t status) {
   Request* cancelled = nullptr;
-  for (WaitList& list : waiting_) {
+  bool left = false;
+  for (Queue::WaitList& list : queue.waiting) {
     Request* last = nullptr;
     for (Request** link = &list.first; *link != nullptr;) {
       Request* request = *link;
-      if (request->connection == &connection &&
-          (cid == kEveryCommand || request->command.cid == cid)) {
+      if (cid == kEveryCommand || request->command.cid == cid) {
         *link = request->next;
         request->next = std::exchange(cancelled, request);
       } else {
@@ -372,7 +419,9 @@ unsigned KvCommands::cancel_waiting(const Connection& connection, std::int32_t c
       }
     }
     list.last = last;
+    left |= last != nullptr;
   }
+  if (!left) remove_waiting(queue);
   unsigned count = 0;
   while (cancelled != nullptr) {
     Request* request = std::exchange(cancelled, cancelled->next);

@@ -29,10 +29,10 @@ class KvCommands {
   void execute(Request& request);
   // The new set of namespaces. `applied` is called when no command uses one that went.
   void apply(const NamespaceTable& table, std::function<void()> applied);
-  // Takes commands that wait for a buffer out again: those of `connection`, or the one with this
-  // command identifier. Returns how many; each was completed with `status`.
+  // Takes commands that wait for a buffer out again: those of `queue`, or the one with this command
+  // identifier. Returns how many; each was completed with `status`.
   static constexpr std::int32_t kEveryCommand = -1;
-  unsigned cancel_waiting(const Connection& connection, std::int32_t cid, std::uint16_t status);
+  unsigned cancel_waiting(Queue& queue, std::int32_t cid, std::uint16_t status);
   // Makes all that was stored durable; `done` gets the first failure. For the control plane.
   void flush_all(std::function<void(Status)> done);
   bool idle() const { return buffers_.all_free() && flushes_ == 0; }
@@ -65,7 +65,12 @@ class KvCommands {
   void complete(Request& request, std::uint16_t status);
   static void sent(Request& request);
   void end(Request& request);  // gives everything back
-  void serve_waiting(unsigned freed_class);
+  bool try_buffer(Request& request, unsigned wanted);
+  void add_waiting(Queue& queue, Request& request, unsigned wanted);
+  void append_waiting(Queue& queue);
+  void remove_waiting(Queue& queue);
+  bool serve(Queue& queue);
+  void serve_waiting();
   void retire(LocalNamespace& ns);
   void leave(LocalNamespace& ns);  // one command less uses it
   static void flush_released(PageOp& op);
@@ -73,10 +78,6 @@ class KvCommands {
     return nsid < by_nsid_.size() ? by_nsid_[nsid] : nullptr;
   }
 
-  struct WaitList {
-    Request* first = nullptr;
-    Request* last = nullptr;
-  };
   struct FlushAll;
   struct Retiring {
     std::vector<LocalNamespace*> waiting_for;
@@ -88,7 +89,8 @@ class KvCommands {
   BufferPool buffers_;
   const std::uint32_t transfer_bytes_max_;
   bool registered_ = false;
-  std::array<WaitList, BufferPool::kClasses> waiting_{};
+  Queue* first_waiting_ = nullptr;  // queues with commands that wait for a buffer, in turn
+  Queue* last_waiting_ = nullptr;
   std::vector<std::unique_ptr<LocalNamespace>> namespaces_;  // active and retiring
   std::vector<LocalNamespace*> by_nsid_;                     // active; null: none
   std::vector<Retiring> retiring_;

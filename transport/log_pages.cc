@@ -91,7 +91,7 @@ void discovery_log(const SubsystemImpl& subsystem, const std::string& host,
     entry.treq = 1u << 2;  // SQ flow control may be disabled; no secure channel is required
     entry.portid = port.id;
     entry.cntlid = nvme::kCntlidDynamic;
-    entry.asqsz = 32;
+    entry.asqsz = nvme::kAdminEntriesMax;
     put_text(entry.trsvcid, std::to_string(port.port));
     put_text(entry.traddr, port.address);
     std::memcpy(entry.subnqn, subsystem.nqn().data(), subsystem.nqn().size());

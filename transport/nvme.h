@@ -61,7 +61,8 @@ inline constexpr std::uint32_t kNsidAll = 0xFFFFFFFF;
 inline constexpr std::uint16_t kCntlidDynamic = 0xFFFF;
 inline constexpr std::uint16_t kSqhdNoFlowControl = 0xFFFF;
 inline constexpr std::string_view kDiscoveryNqn = "nqn.2014-08.org.nvmexpress.discovery";
-inline constexpr std::size_t kNqnBytesMax = 223;  // section 4.7
+inline constexpr std::size_t kNqnBytesMax = 223;        // section 4.7
+inline constexpr std::uint16_t kAdminEntriesMax = 128;  // ours; the discovery log says so (ASQSZ)
 
 namespace opcode {
 inline constexpr std::uint8_t kFabrics = 0x7F;

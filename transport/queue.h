@@ -5,10 +5,12 @@
 // controller.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
 
+#include "transport/buffer_pool.h"
 #include "transport/connection.h"
 
 namespace furrow::transport {
@@ -32,6 +34,18 @@ struct Queue {
   ReactorImpl* reactor = nullptr;
   Connection* connection = nullptr;
   std::shared_ptr<Controller> controller;  // null until Connect was accepted
+  std::uint32_t entries = 0;               // of a registered queue
+  // What it holds of its reactor's memory, and the commands that wait for a page buffer, by size
+  // (KvCommands).
+  struct WaitList {
+    Request* first = nullptr;
+    Request* last = nullptr;
+  };
+  BufferPool::Held buffers_held{};
+  std::uint64_t payload_bytes = 0;
+  std::array<WaitList, BufferPool::kClasses> waiting{};
+  Queue* next_waiting = nullptr;
+  bool in_waiting = false;
   // Commands received; one writer. Keep Alive counts any of them (TBKAS).
   std::atomic<std::uint32_t> traffic{0};
 

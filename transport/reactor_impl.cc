@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "transport/command_checks.h"
+#include "transport/fair_share.h"
 
 namespace furrow::transport {
 
@@ -59,7 +60,7 @@ void ReactorImpl::on_close(Connection& connection) {
   queue->open = false;
   queue->state = Queue::State::closing;
   ++queue->in_flight;  // keeps the queue while its requests are turned away
-  kv_.cancel_waiting(connection, KvCommands::kEveryCommand, nvme::sc::kAbortedSqDeletion);
+  kv_.cancel_waiting(*queue, KvCommands::kEveryCommand, nvme::sc::kAbortedSqDeletion);
   if (queue->controller != nullptr && queue->id == 0) queue->controller->end();
   request_done(*queue);
 }
@@ -83,7 +84,7 @@ void ReactorImpl::close(Queue& queue) {
 
 bool ReactorImpl::abort_waiting(Queue& queue, std::uint16_t cid) {
   if (!queue.open) return false;
-  return kv_.cancel_waiting(*queue.connection, cid, nvme::sc::kAbortRequested) != 0;
+  return kv_.cancel_waiting(queue, cid, nvme::sc::kAbortRequested) != 0;
 }
 
 void ReactorImpl::io_command(Queue& queue, Request& request) {
@@ -132,12 +133,26 @@ void ReactorImpl::plain_done(Request& request) {
   queue.reactor->request_done(queue);
 }
 
+bool ReactorImpl::take_payload(Queue& queue, std::uint64_t bytes) {
+  if (!within_share(kPayload, queue.payload_bytes, bytes, kPayload.total - payload_bytes_)) {
+    counters_.payloads_refused.add();
+    return false;
+  }
+  payload_bytes_ += bytes;
+  queue.payload_bytes += bytes;
+  return true;
+}
+
+void ReactorImpl::give_payload(Queue& queue, std::uint64_t bytes) {
+  payload_bytes_ -= bytes;
+  queue.payload_bytes -= bytes;
+}
+
 void ReactorImpl::reply(Request& request, std::vector<std::byte> data) {
   if (request.data_bytes < data.size()) return complete(request, nvme::sc::kDataSglLengthInvalid);
-  if (payload_bytes_ + data.size() > kPayloadBytesMax) {
+  if (!take_payload(Queue::of(request), data.size())) {
     return complete(request, nvme::sc::kCommandInterrupted);
   }
-  payload_bytes_ += data.size();
   set_result(request, nvme::sc::kSuccess);
   auto* payload = new Payload{std::move(data), nullptr};
   request.context = payload;
@@ -149,8 +164,8 @@ void ReactorImpl::reply(Request& request, std::vector<std::byte> data) {
 void ReactorImpl::payload_sent(Request& request) {
   const std::unique_ptr<Payload> payload(static_cast<Payload*>(request.context));
   request.context = nullptr;
-  ReactorImpl& self = *Queue::of(request).reactor;
-  self.payload_bytes_ -= payload->data.size();
+  Queue& queue = Queue::of(request);
+  queue.reactor->give_payload(queue, payload->data.size());
   plain_done(request);
 }
 
@@ -159,10 +174,9 @@ void ReactorImpl::pull(Request& request, std::uint32_t bytes,
   if (request.data_bytes < bytes) return complete(request, nvme::sc::kDataSglLengthInvalid);
   // More than the command needs is taken as long as it is no attempt to make us hold much.
   if (request.data_bytes > 8192) return complete(request, nvme::sc::kInvalidField);
-  if (payload_bytes_ + request.data_bytes > kPayloadBytesMax) {
+  if (!take_payload(Queue::of(request), request.data_bytes)) {
     return complete(request, nvme::sc::kCommandInterrupted);
   }
-  payload_bytes_ += request.data_bytes;
   auto* payload = new Payload{std::vector<std::byte>(request.data_bytes), std::move(next)};
   request.context = payload;
   request.on_pulled = &ReactorImpl::payload_pulled;
@@ -172,9 +186,9 @@ void ReactorImpl::pull(Request& request, std::uint32_t bytes,
 void ReactorImpl::payload_pulled(Request& request) {
   const std::unique_ptr<Payload> payload(static_cast<Payload*>(request.context));
   request.context = nullptr;
-  const Queue& queue = Queue::of(request);
+  Queue& queue = Queue::of(request);
   ReactorImpl& self = *queue.reactor;
-  self.payload_bytes_ -= payload->data.size();
+  self.give_payload(queue, payload->data.size());
   if (!request.pull_status.ok()) {
     return self.complete(request, nvme::sc::kTransientTransportError);
   }
@@ -194,6 +208,7 @@ SubsystemStats ReactorImpl::stats() const {
   stats.bytes_read = counters_.bytes_read.get();
   stats.bytes_written = counters_.bytes_written.get();
   stats.buffer_waits = counters_.buffer_waits.get();
+  stats.payloads_refused = counters_.payloads_refused.get();
   return stats;
 }
 

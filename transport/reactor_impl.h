@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "transport/fair_share.h"
 #include "transport/kv_commands.h"
 #include "transport/mailbox.h"
 #include "transport/queue.h"
@@ -57,7 +58,7 @@ class ReactorImpl final : public SubsystemReactor {
   };
   struct Counters {
     Counter admin_commands, io_commands, commands_failed, host_reads, host_writes, bytes_read,
-        bytes_written, buffer_waits;
+        bytes_written, buffer_waits, payloads_refused;
   };
   Counters& counters() { return counters_; }
 
@@ -72,7 +73,10 @@ class ReactorImpl final : public SubsystemReactor {
     std::vector<std::byte> data;
     std::function<void(Request&, std::vector<std::byte>)> next;
   };
-  static constexpr std::uint64_t kPayloadBytesMax = 16u << 20;  // in flight on one reactor
+  // In flight on one reactor; each connection within its share.
+  static constexpr Shared kPayload{16u << 20, 8192};
+  bool take_payload(Queue& queue, std::uint64_t bytes);
+  void give_payload(Queue& queue, std::uint64_t bytes);
 
   void connect(Request& request);
   void connect_data(Request& request, const std::vector<std::byte>& data);

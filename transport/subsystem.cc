@@ -44,6 +44,12 @@ Status check(const SubsystemOptions& options) {
   if (options.controllers_max == 0 || options.controllers_max > kControllersLimit) {
     return invalid("controllers_max must be from 1 to 4096");
   }
+  if (options.controllers_per_host_max == 0) {
+    return invalid("controllers_per_host_max must not be 0");
+  }
+  if (options.queue_entries_total_max < options.io_queue_entries_max) {
+    return invalid("queue_entries_total_max must be io_queue_entries_max or more");
+  }
   return Status();
 }
 
@@ -129,6 +135,7 @@ void SubsystemImpl::detach(ReactorImpl& reactor, const SubsystemStats& totals) {
   totals_.bytes_read += totals.bytes_read;
   totals_.bytes_written += totals.bytes_written;
   totals_.buffer_waits += totals.buffer_waits;
+  totals_.payloads_refused += totals.payloads_refused;
 }
 
 SubsystemStats SubsystemImpl::stats() const {
@@ -144,9 +151,13 @@ SubsystemStats SubsystemImpl::stats() const {
     sum.bytes_read += stats.bytes_read;
     sum.bytes_written += stats.bytes_written;
     sum.buffer_waits += stats.buffer_waits;
+    sum.payloads_refused += stats.payloads_refused;
   }
   sum.connects_refused = connects_refused_.load(std::memory_order_relaxed);
   sum.keep_alive_expired = keep_alive_expired_.load(std::memory_order_relaxed);
+  sum.hosts_refused = hosts_refused_.load(std::memory_order_relaxed);
+  sum.full_refused = full_refused_.load(std::memory_order_relaxed);
+  sum.idle_expired = idle_expired_.load(std::memory_order_relaxed);
   sum.controllers = controllers_.size();
   return sum;
 }
@@ -184,6 +195,7 @@ void SubsystemImpl::queue_gone(Queue& queue) {
   const std::shared_ptr<Controller>& controller = queue.controller;
   Controller::Shared& shared = controller->shared;
   shared.queues.erase(queue.id);
+  queue_entries_ -= queue.entries;
   if (queue.id == 0) shared.alive = false;
   if (shared.queues.empty()) {
     controllers_.erase(controller->id());

@@ -30,6 +30,12 @@ struct SubsystemOptions {
   std::uint32_t io_queue_entries_max = 1024;   // CAP.MQES + 1
   std::uint16_t io_queues_max = 64;            // of a controller
   std::uint16_t controllers_max = 256;
+  std::uint16_t controllers_per_host_max = 64;  // of one host NQN
+  // Of all queues together: commands in flight cost memory from Connect on (the bounds: target.h).
+  std::uint32_t queue_entries_total_max = 64u << 10;
+  // A controller without I/O queues and without a keep-alive time ends after so much silence; one
+  // that serves I/O queues may be silent for ever, TCP's keep-alive finds dead machines. 0: never.
+  std::uint32_t idle_ms = 120'000;
   std::uint64_t buffer_bytes_max = 64ull << 20;  // page buffers of one reactor
   unsigned device_depth = 256;                   // device reads in flight of one reactor
 };
@@ -40,8 +46,13 @@ struct SubsystemStats {
   std::uint64_t host_reads = 0, host_writes = 0;    // Retrieve, Store that succeeded
   std::uint64_t bytes_read = 0, bytes_written = 0;  // of values
   std::uint64_t connects_refused = 0, keep_alive_expired = 0;
-  std::uint64_t buffer_waits = 0;  // commands that waited for a page buffer
-  std::uint64_t controllers = 0;   // gauge
+  // Of connects_refused: the host has controllers_per_host_max; controllers_max or
+  // queue_entries_total_max is reached.
+  std::uint64_t hosts_refused = 0, full_refused = 0;
+  std::uint64_t idle_expired = 0;      // controllers ended by idle_ms
+  std::uint64_t buffer_waits = 0;      // commands that waited for a page buffer
+  std::uint64_t payloads_refused = 0;  // admin commands, for want of memory
+  std::uint64_t controllers = 0;       // gauge
 };
 
 // The handler of one reactor. Lives on its executor: made and destroyed when that executor does not

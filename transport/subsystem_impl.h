@@ -80,6 +80,7 @@ class SubsystemImpl final : public Subsystem {
   void detach(ReactorImpl& reactor, const SubsystemStats& totals);
   void count_refused_connect() { connects_refused_.fetch_add(1, std::memory_order_relaxed); }
   void count_keep_alive_expired() { keep_alive_expired_.fetch_add(1, std::memory_order_relaxed); }
+  void count_idle_expired() { idle_expired_.fetch_add(1, std::memory_order_relaxed); }
 
  private:
   Admission admit_admin(const std::shared_ptr<Queue>& queue, const nvme::Sqe& command,
@@ -88,6 +89,10 @@ class SubsystemImpl final : public Subsystem {
   Admission admit_io(const std::shared_ptr<Queue>& queue, const nvme::Sqe& command,
                      const nvme::ConnectData& data, const std::string& hostnqn);
   std::uint16_t free_controller_id();  // 0: none
+  Admission refuse_full();
+  bool host_is_full(const std::string& hostnqn) const;
+  void register_queue(const std::shared_ptr<Queue>& queue, std::uint16_t qid, std::uint32_t entries,
+                      const std::shared_ptr<Controller>& controller);
   void publish(std::shared_ptr<const NamespaceTable> table, std::function<void()> applied);
   void notify_namespaces(const NamespaceTable& before, const NamespaceTable& after);
   void notify_discovery();
@@ -108,6 +113,7 @@ class SubsystemImpl final : public Subsystem {
   mutable std::mutex mutex_;
   std::map<std::uint16_t, std::shared_ptr<Controller>> controllers_;
   std::uint16_t controller_id_last_ = 0;
+  std::uint64_t queue_entries_ = 0;  // of all registered queues
   std::vector<ReactorImpl*> reactors_;
   std::vector<Port> ports_;
   std::uint16_t port_id_last_ = 0;
@@ -117,7 +123,8 @@ class SubsystemImpl final : public Subsystem {
   SubsystemStats totals_;  // of reactors that are gone
   bool refuse_connects_ = false;
 
-  std::atomic<std::uint64_t> connects_refused_{0}, keep_alive_expired_{0};
+  std::atomic<std::uint64_t> connects_refused_{0}, keep_alive_expired_{0}, hosts_refused_{0},
+      full_refused_{0}, idle_expired_{0};
 };
 
 }  // namespace furrow::transport

@@ -2,7 +2,8 @@
 
 #include <unistd.h>
 
-#include <atomic>
+#include <algorithm>
+#include <array>
 #include <future>
 #include <thread>
 #include <utility>
@@ -18,6 +19,7 @@ namespace {
 
 constexpr std::uint64_t kNsPerMs = 1'000'000;
 constexpr std::uint64_t kIdleCheckNs = kNsPerMs;
+constexpr std::uint64_t kTellEveryNs = 1000 * kNsPerMs;
 constexpr unsigned kCoresMax = 256;
 
 // Control plane only: it allocates.
@@ -82,6 +84,7 @@ class TargetImpl final : public Target {
   Status make_parts(Reactor& reactor);
   Status start_thread(Reactor& reactor);
   void accepted(int fd, std::string peer);
+  void tell_refusal(ConnectionBudget::Verdict verdict, const std::string& peer);
   void part_stopped();
   void cut();
   void join();
@@ -94,22 +97,32 @@ class TargetImpl final : public Target {
   std::unique_ptr<Subsystem> subsystem_;
   std::vector<std::unique_ptr<Reactor>> reactors_;
   std::size_t next_reactor_ = 0;
-  std::atomic<std::uint64_t> accepted_{0}, refused_{0};
+  struct Told {
+    std::uint64_t at_ns = 0, count = 0;  // when last; refusals until then
+  };
+  std::array<Told, ConnectionBudget::kVerdicts> told_{};
   CutTimer cut_timer_{};
   std::size_t parts_running_ = 0;  // while stopping: the listener, the reactors, cuts
   std::function<void()> stopped_;
 };
 
+Status check(const TargetOptions& options) {
+  const auto invalid = [](const char* hint) {
+    return Status(Code::invalid_argument, Origin::transport, hint);
+  };
+  if (options.cores == 0 || options.cores > kCoresMax)
+    return invalid("cores must be from 1 to 256");
+  if (options.data_timeout_ms == 0) return invalid("data_timeout_ms must not be 0");
+  if (options.setup_timeout_ms == 0) return invalid("setup_timeout_ms must not be 0");
+  if (options.connections_max == 0) return invalid("connections_max must not be 0");
+  if (options.connections_per_address_max == 0) {
+    return invalid("connections_per_address_max must not be 0");
+  }
+  return Status();
+}
+
 Status TargetImpl::start(Pool& pool) {
-  if (options_.cores == 0 || options_.cores > kCoresMax) {
-    return Status(Code::invalid_argument, Origin::transport, "cores must be from 1 to 256");
-  }
-  if (options_.data_timeout_ms == 0) {
-    return Status(Code::invalid_argument, Origin::transport, "data_timeout_ms must not be 0");
-  }
-  if (options_.connections_max == 0) {
-    return Status(Code::invalid_argument, Origin::transport, "connections_max must not be 0");
-  }
+  if (const Status status = check(options_); !status.ok()) return status;
   // First of all: a port that is taken is the likeliest trouble.
   auto listener = TcpListener::open(options_.listen_host, options_.listen_port);
   if (!listener) return listener.status();
@@ -121,14 +134,20 @@ Status TargetImpl::start(Pool& pool) {
   subsystem.in_capsule_bytes = options_.in_capsule_bytes;
   subsystem.transfer_bytes_max = options_.transfer_bytes_max;
   subsystem.io_queue_entries_max = options_.io_queue_entries_max;
+  subsystem.controllers_per_host_max = options_.controllers_per_host_max;
+  subsystem.queue_entries_total_max = options_.queue_entries_total_max;
+  subsystem.idle_ms = options_.idle_ms;
+  subsystem.buffer_bytes_max = options_.buffer_bytes_max;
   auto made = Subsystem::create(pool, home_, subsystem);
   if (!made) return made.status();
   subsystem_ = std::move(*made);
   limits_.in_capsule_bytes = subsystem_->options().in_capsule_bytes;
   limits_.h2c_data_bytes = subsystem_->options().transfer_bytes_max;
+  limits_.setup_ms = options_.setup_timeout_ms;
   limits_.data_ms = options_.data_timeout_ms;
-  budget_.connections_max = options_.connections_max;
-  budget_.setting_up_max = std::max(options_.connections_max / 4, 16u);
+  limits_.stash_bytes_max = options_.buffer_bytes_max;
+  budget_.set_limits({options_.connections_max, options_.connections_per_address_max,
+                      std::max(options_.connections_max / 4, 16u)});
 
   if (const Status status = make_reactors(); !status.ok()) return status;
   listener_->start(reactors_[0]->tcp->ring(), home_,
@@ -190,16 +209,37 @@ TargetImpl::~TargetImpl() {
 
 // A host opens its queues one after the other: round-robin spreads them over the reactors.
 void TargetImpl::accepted(int fd, std::string peer) {
-  if (!budget_.take()) {
-    ++refused_;
+  const AddressKey address = address_key(fd);
+  const ConnectionBudget::Verdict verdict = budget_.take(address);
+  if (verdict != ConnectionBudget::Verdict::taken) {
+    tell_refusal(verdict, peer);
     close(fd);
     return;
   }
-  ++accepted_;
   Reactor& reactor = *reactors_[next_reactor_];
   next_reactor_ = (next_reactor_ + 1) % reactors_.size();
-  if (reactor.loop == &home_) return reactor.tcp->adopt(fd, std::move(peer));
-  post(*reactor.loop, [&reactor, fd, peer] { reactor.tcp->adopt(fd, peer); });
+  if (reactor.loop == &home_) return reactor.tcp->adopt(fd, std::move(peer), address);
+  post(*reactor.loop, [&reactor, fd, peer, address] { reactor.tcp->adopt(fd, peer, address); });
+}
+
+// Whoever floods a target shall not flood its log.
+void TargetImpl::tell_refusal(ConnectionBudget::Verdict verdict, const std::string& peer) {
+  static constexpr const char* kReasons[] = {
+      "", "the target has all the connections that it may have (connections_max)",
+      "its address has all the connections that it may have (connections_per_address_max)",
+      "too many connections have not got through Connect yet"};
+  if (!options_.log) return;
+  Told& told = told_[static_cast<unsigned>(verdict)];
+  const std::uint64_t now = home_.now_ns();
+  if (told.at_ns != 0 && now - told.at_ns < kTellEveryNs) return;
+  const std::uint64_t count = budget_.count(verdict);
+  std::string line = "refused a connection from " + peer + ": ";
+  line += kReasons[static_cast<unsigned>(verdict)];
+  if (count - told.count > 1) {
+    line += "; " + std::to_string(count - told.count - 1) + " more since the last such line";
+  }
+  told = {now, count};
+  options_.log(line);
 }
 
 void TargetImpl::stop(std::uint32_t drain_ms, std::function<void()> stopped) {
@@ -246,23 +286,49 @@ void TargetImpl::join() {
 }
 
 TargetStats TargetImpl::stats() const {
+  using Verdict = ConnectionBudget::Verdict;
   TargetStats stats;
-  stats.connections = budget_.connections;
-  stats.connections_accepted = accepted_;
-  stats.connections_refused = refused_;
+  stats.connections = budget_.connections();
+  stats.connections_accepted = budget_.count(Verdict::taken);
+  stats.refused_full = budget_.count(Verdict::target_full);
+  stats.refused_address = budget_.count(Verdict::address_full);
+  stats.refused_setting_up = budget_.count(Verdict::setting_up_full);
+  stats.connections_refused = stats.refused_full + stats.refused_address + stats.refused_setting_up;
   for (const auto& reactor : reactors_) {
     const TcpStats& tcp = reactor->tcp->stats();
     stats.commands += tcp.commands;
     stats.protocol_errors += tcp.protocol_errors;
     stats.digest_errors += tcp.digest_errors;
     stats.timeouts += tcp.timeouts;
+    stats.stashes_refused += tcp.stashes_refused;
     stats.system_calls += reactor->tcp->system_calls();
   }
-  stats.keep_alive_expired = subsystem_->stats().keep_alive_expired;
+  const SubsystemStats subsystem = subsystem_->stats();
+  stats.keep_alive_expired = subsystem.keep_alive_expired;
+  stats.connects_refused = subsystem.connects_refused;
+  stats.refused_host = subsystem.hosts_refused;
+  stats.refused_controllers = subsystem.full_refused;
+  stats.idle_expired = subsystem.idle_expired;
+  stats.buffer_waits = subsystem.buffer_waits;
+  stats.payloads_refused = subsystem.payloads_refused;
   return stats;
 }
 
 }  // namespace
+
+std::uint64_t memory_bytes_max(const TargetOptions& options) {
+  constexpr std::uint64_t kKiB = 1024, kMiB = kKiB * kKiB;
+  constexpr std::uint64_t kPayload = 16 * kMiB, kRings = 8 * kMiB;
+  constexpr std::uint64_t kConnection = 160 * kKiB, kController = 16 * kKiB, kControllers = 256;
+  constexpr std::uint64_t kSlot = 2048;
+  static_assert(sizeof(CommandSlot) <= kSlot);
+  static_assert(sizeof(TcpConnection) + SendBatch::kArenaBytes + 65536 / 8 +
+                    TcpConnection::kReceiveBytesMax + 16 * kKiB <=
+                kConnection);
+  return options.cores * (2 * options.buffer_bytes_max + kPayload + kRings) +
+         options.connections_max * kConnection + options.queue_entries_total_max * 2 * kSlot +
+         kControllers * kController;
+}
 
 Result<std::unique_ptr<Target>> Target::start(Pool& pool, EventLoop& home,
                                               const TargetOptions& options) {

@@ -14,6 +14,9 @@
 
 namespace furrow::transport {
 
+// Refusals, one line for people each, at most one a second for each reason.
+using RefusalLog = std::function<void(const std::string&)>;
+
 struct TargetOptions {
   std::string listen_host = "127.0.0.1";
   std::uint16_t listen_port = 4420;        // 0: any free one, see Target::port()
@@ -24,16 +27,41 @@ struct TargetOptions {
   std::uint32_t in_capsule_bytes = 16384;
   std::uint32_t transfer_bytes_max = 1 << 20;  // MDTS
   std::uint32_t io_queue_entries_max = 1024;
+  // The bounds of what hosts can cost: see memory_bytes_max() and ARCHITECTURE.md.
   std::uint32_t connections_max = 1024;
+  std::uint32_t connections_per_address_max = 256;  // of an IPv4 address or IPv6 /64 network
+  std::uint16_t controllers_per_host_max = 64;      // of a host NQN
+  std::uint32_t queue_entries_total_max = 64u << 10;
+  std::uint32_t setup_timeout_ms = 10000;  // from accept to ICReq, and from there to Connect
   // A host that takes longer to send a command's data, or to read what it is sent, is cut: it would
   // keep page buffers from the others.
   std::uint32_t data_timeout_ms = 15000;
+  std::uint32_t idle_ms =
+      120'000;  // of a controller without I/O queues and keep-alive; 0: for ever
+  std::uint64_t buffer_bytes_max = 64ull << 20;  // page buffers of a reactor
+  RefusalLog log;                                // on the home thread; may be null
 };
+
+// What all hosts together can make a target allocate, in bytes: for each reactor its page buffers,
+// as much again for in-capsule data that waits for one, 16 MiB for admin commands' data and 8 MiB
+// of rings; 160 KiB for each connection; two slots of 2 KiB for each entry of a queue (a
+// command that is worked on, one whose answer is on its way); 16 KiB for each of 256 controllers.
+std::uint64_t memory_bytes_max(const TargetOptions& options);
 
 struct TargetStats {
   std::uint64_t connections = 0, connections_accepted = 0, connections_refused = 0;
   std::uint64_t commands = 0, protocol_errors = 0, keep_alive_expired = 0, system_calls = 0;
   std::uint64_t digest_errors = 0, timeouts = 0;  // of data; of set-up, data and ends
+  // Of connections_refused, by reason: connections_max, connections_per_address_max, too many that
+  // are not through Connect yet.
+  std::uint64_t refused_full = 0, refused_address = 0, refused_setting_up = 0;
+  // Connect commands refused: all; for controllers_per_host_max; for controllers or queue entries
+  // that are used up.
+  std::uint64_t connects_refused = 0, refused_host = 0, refused_controllers = 0;
+  std::uint64_t idle_expired = 0;      // controllers ended by idle_ms
+  std::uint64_t buffer_waits = 0;      // commands that waited for a page buffer
+  std::uint64_t stashes_refused = 0;   // Stores failed (to be tried again) for want of memory
+  std::uint64_t payloads_refused = 0;  // admin commands, the same
 };
 
 class Target {

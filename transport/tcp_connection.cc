@@ -10,7 +10,6 @@ namespace furrow::transport {
 
 namespace {
 constexpr std::uint64_t kNsPerMs = 1'000'000;
-constexpr std::uint32_t kQueueReceiveBytes = 65536;  // of an I/O queue; 8 KiB before
 }  // namespace
 
 TcpConnection::TcpConnection(const Environment& environment, int fd, std::string peer)
@@ -47,7 +46,7 @@ void TcpConnection::set_queue(std::uint32_t entries, bool flow_control_disabled)
   if (queue_id_ != 0) {
     stream_.decoder().set_limits(
         {environment_.limits.in_capsule_bytes, environment_.limits.h2c_data_bytes});
-    stream_.set_receive_bytes(kQueueReceiveBytes);
+    stream_.set_receive_bytes(kReceiveBytesMax);
   }
   if (state_ != State::await_connect) return;  // it ended meanwhile
   state_ = State::live;

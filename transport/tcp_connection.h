@@ -35,14 +35,16 @@ struct TcpLimits {
   // For a host to send all of a command's data once it may, and to read one send of ours: whoever
   // takes longer would keep the page buffer from others.
   std::uint32_t data_ms = 15000;
-  std::uint64_t stash_bytes_max = 64ull
-                                  << 20;  // of a reactor: in-capsule data nobody asked for yet
+  // Of a reactor: in-capsule data that nobody has asked for yet; each connection within its share
+  // (fair_share.h).
+  std::uint64_t stash_bytes_max = 64ull << 20;
 };
 
 // Of one reactor. Written on its thread, read by any.
 struct TcpStats {
   std::atomic<std::uint64_t> commands{0}, protocol_errors{0}, digest_errors{0}, timeouts{0};
-  std::atomic<std::uint64_t> stash_bytes{0};  // gauge
+  std::atomic<std::uint64_t> stashes_refused{0};  // commands failed for want of that memory
+  std::atomic<std::uint64_t> stash_bytes{0};      // gauge
 };
 
 class TcpConnection final : public Connection, private TcpStream::Owner {
@@ -55,6 +57,8 @@ class TcpConnection final : public Connection, private TcpStream::Owner {
     lingering,  // all sent; the host has linger_ms to read it and close
     closing,    // the socket is dead; waits for what still refers to this
   };
+
+  static constexpr std::uint32_t kReceiveBytesMax = 65536;  // of an I/O queue; 8 KiB before
 
   struct Environment {
     SocketRing& ring;
@@ -165,6 +169,7 @@ class TcpConnection final : public Connection, private TcpStream::Owner {
   std::uint32_t unanswered_ = 0;  // commands whose response is not in a sendmsg yet
   std::uint32_t held_ = 0;        // slots that are not free
   std::uint32_t waiting_events_ = 0;
+  std::uint64_t stash_bytes_ = 0;
   std::uint16_t queue_id_ = 0;
   std::uint16_t sq_head_ = 0;
   bool queue_set_ = false;

@@ -28,19 +28,6 @@ void set_up_socket(int fd) {
 
 }  // namespace
 
-bool ConnectionBudget::take() {
-  if (connections.fetch_add(1) >= connections_max) {
-    --connections;
-    return false;
-  }
-  if (setting_up.fetch_add(1) >= setting_up_max) {
-    --setting_up;
-    --connections;
-    return false;
-  }
-  return true;
-}
-
 Result<std::unique_ptr<TcpReactor>> TcpReactor::create(Executor& executor,
                                                        ConnectionHandler& handler,
                                                        const TcpLimits& limits,
@@ -66,36 +53,47 @@ TcpReactor::~TcpReactor() {
   executor_.remove(*ring_);
 }
 
-void TcpReactor::adopt(int fd, std::string peer) {
+void TcpReactor::adopt(int fd, std::string peer, AddressKey address) {
   set_up_socket(fd);
   TcpConnection::Environment environment{*ring_, executor_, handler_, limits_, stats_};
   environment.context = this;
   environment.on_live = [](TcpConnection& connection) {
-    --static_cast<TcpReactor*>(connection.context())->budget_.setting_up;
+    TcpReactor& self = *static_cast<TcpReactor*>(connection.context());
+    self.budget_.live(self.find(connection).address);
   };
   environment.on_gone = [](TcpConnection& connection) {
     static_cast<TcpReactor*>(connection.context())->gone(connection);
   };
-  connections_.push_back(std::make_unique<TcpConnection>(environment, fd, std::move(peer)));
-  if (draining_) connections_.back()->cut();
+  connections_.push_back(
+      {std::make_unique<TcpConnection>(environment, fd, std::move(peer)), address});
+  if (draining_) connections_.back().connection->cut();
+}
+
+TcpReactor::Held& TcpReactor::find(const TcpConnection& connection) {
+  const auto found = std::find_if(connections_.begin(), connections_.end(), [&](const Held& held) {
+    return held.connection.get() == &connection;
+  });
+  FURROW_CHECK(found != connections_.end());
+  return *found;
 }
 
 void TcpReactor::gone(TcpConnection& connection) {
-  if (!connection.was_live()) --budget_.setting_up;
-  --budget_.connections;
-  std::erase_if(connections_, [&](const auto& held) { return held.get() == &connection; });
+  Held& held = find(connection);
+  budget_.give(held.address, connection.was_live());
+  std::swap(held, connections_.back());
+  connections_.pop_back();
   if (draining_ && connections_.empty() && empty_) std::exchange(empty_, nullptr)();
 }
 
 void TcpReactor::drain(std::function<void()> empty) {
   draining_ = true;
   empty_ = std::move(empty);
-  for (const auto& connection : connections_) connection->drain();
+  for (const Held& held : connections_) held.connection->drain();
   if (connections_.empty()) std::exchange(empty_, nullptr)();
 }
 
 void TcpReactor::cut() {
-  for (const auto& connection : connections_) connection->cut();
+  for (const Held& held : connections_) held.connection->cut();
 }
 
 }  // namespace furrow::transport

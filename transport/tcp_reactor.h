@@ -3,7 +3,6 @@
 // Threads: its executor's; made before that runs. The counters may be read by any.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -11,22 +10,13 @@
 #include <vector>
 
 #include "transport/connection.h"
+#include "transport/connection_budget.h"
 #include "transport/socket_ring.h"
 #include "transport/tcp_connection.h"
 #include "zone/executor.h"
 #include "zone/status.h"
 
 namespace furrow::transport {
-
-// What all reactors of a target share. A host that has not got through Connect may not keep others
-// out, so connections that are being set up have a budget of their own.
-struct ConnectionBudget {
-  std::uint32_t connections_max = 1024;
-  std::uint32_t setting_up_max = 256;
-  std::atomic<std::uint32_t> connections{0}, setting_up{0};
-
-  bool take();  // false: no room
-};
 
 class TcpReactor {
  public:
@@ -36,8 +26,8 @@ class TcpReactor {
                                                     ConnectionBudget& budget);
   ~TcpReactor();  // no connection is left
 
-  // Takes over a connected socket, for which the budget has been taken.
-  void adopt(int fd, std::string peer);
+  // Takes over a connected socket, for which the budget has been taken at `address`.
+  void adopt(int fd, std::string peer, AddressKey address);
   // Ends every connection, now or when its commands are answered; `empty` is called when the last
   // is gone (from here when there is none). Connections adopted later end at once.
   void drain(std::function<void()> empty);
@@ -51,6 +41,11 @@ class TcpReactor {
  private:
   TcpReactor(Executor& executor, ConnectionHandler& handler, const TcpLimits& limits,
              ConnectionBudget& budget, std::unique_ptr<SocketRing> ring);
+  struct Held {
+    std::unique_ptr<TcpConnection> connection;
+    AddressKey address = 0;
+  };
+  Held& find(const TcpConnection& connection);
   void gone(TcpConnection& connection);
 
   Executor& executor_;
@@ -58,7 +53,7 @@ class TcpReactor {
   const TcpLimits& limits_;
   ConnectionBudget& budget_;
   std::unique_ptr<SocketRing> ring_;
-  std::vector<std::unique_ptr<TcpConnection>> connections_;
+  std::vector<Held> connections_;
   std::function<void()> empty_;
   bool draining_ = false;
   TcpStats stats_;

@@ -2,6 +2,7 @@
 #include <cstddef>
 #include <cstring>
 
+#include "transport/fair_share.h"
 #include "transport/tcp_connection.h"
 #include "zone/check.h"
 
@@ -135,19 +136,26 @@ void TcpConnection::place_capsule_data(CommandSlot& slot) {
                                                                        : slot.pull_into);
 }
 
-// Many hosts with deep queues could make this any amount of memory: beyond the limit the bytes are
-// thrown away, and the pull fails with a status that lets the host try again.
+// Many hosts with deep queues could make this any amount of memory: beyond the connection's share
+// of the limit the bytes are thrown away, and the pull fails with a status that lets the host try
+// again.
 void TcpConnection::make_stash(CommandSlot& slot) {
   std::atomic<std::uint64_t>& held = environment_.stats.stash_bytes;
-  slot.shed = held + slot.data_bytes > environment_.limits.stash_bytes_max;
-  if (slot.shed) return;
+  const Shared shared{environment_.limits.stash_bytes_max, environment_.limits.in_capsule_bytes};
+  slot.shed = !within_share(shared, stash_bytes_, slot.data_bytes, shared.total - held);
+  if (slot.shed) {
+    ++environment_.stats.stashes_refused;
+    return;
+  }
   held += slot.data_bytes;
+  stash_bytes_ += slot.data_bytes;
   slot.stash = std::make_unique_for_overwrite<std::byte[]>(slot.data_bytes);
 }
 
 void TcpConnection::drop_stash(CommandSlot& slot) {
   if (slot.stash == nullptr) return;
   environment_.stats.stash_bytes -= slot.data_bytes;
+  stash_bytes_ -= slot.data_bytes;
   slot.stash.reset();
 }
 

@@ -361,7 +361,7 @@ TEST(Abort, ACommandThatWaitsForABuffer) {
   retrieve.cdw11 = 1;
   std::vector<CommandPtr> commands;
   for (int i = 0; i < 7; ++i) commands.push_back(world.call(io, retrieve, {}, 1u << 20));
-  EXPECT_EQ(world.subsystem->stats().buffer_waits, 3u);
+  EXPECT_EQ(world.subsystem->stats().buffer_waits, 5u) << "its share is half";
   EXPECT_EQ(world.call(admin, abort_of(1, commands[6]->sqe.cid))->cqe.dw0, 0u);
   EXPECT_EQ(commands[6]->status(), sc::kAbortRequested);
   EXPECT_FALSE(commands[6]->cqe.dnr());
@@ -369,6 +369,31 @@ TEST(Abort, ACommandThatWaitsForABuffer) {
   world.pool.store(1).hold = false;
   world.run();
   for (int i = 0; i < 6; ++i) EXPECT_EQ(commands[i]->status(), sc::kKeyNotFound) << i;
+}
+
+// Hosts that do not read their answers use the memory for them up, each its share, and another one
+// can still connect.
+TEST(AdminMemory, StuckHostsDoNotKeepAnotherOut) {
+  World world;
+  std::vector<FakeConnection*> stuck;
+  std::vector<CommandPtr> answers;
+  for (int host = 0; host < 4; ++host) {
+    FakeConnection& admin = world.admin();
+    admin.hold_answers = true;
+    for (int i = 0; i < 20; ++i) {
+      answers.push_back(world.log(admin, nv::lid::kSmart, 1u << 20));
+    }
+    stuck.push_back(&admin);
+  }
+  EXPECT_GE(world.subsystem->stats().payloads_refused, 80u - 16u);
+  FakeConnection& good = world.admin();
+  EXPECT_EQ(world.log(good, nv::lid::kSmart, 512)->status(), sc::kSuccess);
+  for (FakeConnection* admin : stuck) admin->release_answers();
+  world.run();
+  const auto interrupted = std::count_if(answers.begin(), answers.end(), [](const auto& answer) {
+    return answer->status() == sc::kCommandInterrupted;
+  });
+  EXPECT_EQ(interrupted, static_cast<long>(world.subsystem->stats().payloads_refused));
 }
 
 }  // namespace

@@ -486,5 +486,72 @@ TEST(SubsystemOptions, ImpossibleOnesAreRefusedWithAHint) {
   refused([](auto& options) { options.controllers_max = 0; });
 }
 
+// What hosts may have of the subsystem.
+
+TEST(Bounds, ControllersOfOneHost) {
+  transport::SubsystemOptions subsystem = World::small_buffers();
+  subsystem.controllers_per_host_max = 2;
+  World world(subsystem);
+  FakeConnection& first = world.admin();
+  world.admin();
+  const auto refused = world.connect(world.open(), {});
+  EXPECT_EQ(refused->status(), sc::kControllerBusy);
+  EXPECT_FALSE(refused->cqe.dnr()) << "it may try again";
+  EXPECT_EQ(world.subsystem->stats().hosts_refused, 1u);
+  ConnectOptions another;
+  another.hostnqn = "nqn.2026-11.test:another";
+  world.admin(another);
+  first.disconnect();
+  world.run();
+  world.admin();
+}
+
+TEST(Bounds, EntriesOfAllQueues) {
+  transport::SubsystemOptions subsystem = World::small_buffers();
+  subsystem.io_queue_entries_max = 128;
+  subsystem.queue_entries_total_max = 32 + 128 + 32;
+  World world(subsystem);
+  FakeConnection& admin = world.admin();              // 32
+  FakeConnection& io = world.io(world.last_cntlid);  // 128
+  ConnectOptions options;
+  options.cntlid = world.last_cntlid;
+  options.qid = 2;
+  options.sqsize = 32;  // 33 entries
+  const auto refused = world.connect(world.open(), options);
+  EXPECT_EQ(refused->status(), sc::kControllerBusy);
+  EXPECT_EQ(world.subsystem->stats().full_refused, 1u);
+  options.sqsize = 31;
+  EXPECT_EQ(world.connect(world.open(), options)->status(), sc::kSuccess);
+  io.disconnect();
+  world.run();
+  world.io(world.last_cntlid, 3);
+  EXPECT_TRUE(world.alive(admin));
+}
+
+TEST(Bounds, EntriesOfAnAdminQueue) {
+  World world;
+  ConnectOptions options;
+  options.sqsize = nv::kAdminEntriesMax;
+  const auto refused = world.connect(world.open(), options);
+  EXPECT_EQ(refused->status(), sc::kConnectInvalidParameters);
+  EXPECT_EQ(refused->cqe.dw0, 44u);
+  options.sqsize = nv::kAdminEntriesMax - 1;
+  EXPECT_EQ(world.connect(world.open(), options)->status(), sc::kSuccess);
+}
+
+TEST(Bounds, ImpossibleOnesAreRefused) {
+  FakePool pool;
+  std::uint64_t clock_ns = 0;
+  FakeExecutor executor(clock_ns);
+  transport::SubsystemOptions options = World::small_buffers();
+  options.controllers_per_host_max = 0;
+  EXPECT_EQ(transport::Subsystem::create(pool, executor, options).status().code(),
+            Code::invalid_argument);
+  options = World::small_buffers();
+  options.queue_entries_total_max = options.io_queue_entries_max - 1;
+  EXPECT_EQ(transport::Subsystem::create(pool, executor, options).status().code(),
+            Code::invalid_argument);
+}
+
 }  // namespace
 }  // namespace furrow::test

@@ -84,7 +84,7 @@ TEST(Discovery, LogHasAnEntryForEachPort) {
   EXPECT_EQ(read<std::uint8_t>(log, 1027), 4u) << "TREQ";
   EXPECT_EQ(read<std::uint16_t>(log, 1028), 1u) << "PORTID";
   EXPECT_EQ(read<std::uint16_t>(log, 1030), 0xFFFFu) << "CNTLID: dynamic";
-  EXPECT_EQ(read<std::uint16_t>(log, 1032), 32u) << "ASQSZ";
+  EXPECT_EQ(read<std::uint16_t>(log, 1032), std::uint32_t{nv::kAdminEntriesMax}) << "ASQSZ";
   EXPECT_EQ(field(1024 + 32, 32), padded("4420", 32));
   EXPECT_EQ(field(1024 + 256, 27), "nqn.2026-11.io.furrow:unit" + std::string(1, '\0'));
   EXPECT_EQ(field(1024 + 512, 256), padded("127.0.0.1", 256));

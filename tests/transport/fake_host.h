@@ -87,12 +87,18 @@ class FakeConnection final : public transport::Connection {
     if (closed_) return;
     closed_ = true;
     release_pulls();
+    release_answers();
     handler_.on_close(*this);
   }
   void release_pulls() {
     hold_pulls = false;
     for (auto& event : held_) events_.push_back(std::move(event));
     held_.clear();
+  }
+  void release_answers() {
+    hold_answers = false;
+    for (auto& event : held_answers_) events_.push_back(std::move(event));
+    held_answers_.clear();
   }
   bool run_once() {
     if (close_asked && !closed_ && events_.empty() && !stuck) {
@@ -110,7 +116,8 @@ class FakeConnection final : public transport::Connection {
   std::uint32_t entries = 0;
   bool flow_control_disabled = false;
   bool close_asked = false;
-  bool hold_pulls = false;  // the host does not send its data yet
+  bool hold_pulls = false;    // the host does not send its data yet
+  bool hold_answers = false;  // it does not read its answers yet
   bool stuck = false;       // the socket does not drain: close() takes for ever
   Status pull_status;       // of the next pull
 
@@ -141,7 +148,7 @@ class FakeConnection final : public transport::Connection {
     slot.answered = true;
     slot.command->cqe = slot.request.completion;
     if (!closed_) slot.command->done = true;
-    events_.push_back([this, &slot] {
+    (hold_answers ? held_answers_ : events_).push_back([this, &slot] {
       Request& request = slot.request;
       if (request.on_done != nullptr) request.on_done(request);
       std::erase_if(slots_, [&](const auto& known) { return known.get() == &slot; });
@@ -151,7 +158,7 @@ class FakeConnection final : public transport::Connection {
   transport::ConnectionHandler& handler_;
   Executor& executor_;
   std::vector<std::unique_ptr<Slot>> slots_;
-  std::deque<std::function<void()>> events_, held_;
+  std::deque<std::function<void()>> events_, held_, held_answers_;
   std::uint16_t next_cid_ = 0;
   bool closed_ = false;
 };
@@ -258,14 +265,17 @@ class World {
   }
   // Until nothing moves any more. Frees connections that are through.
   void run() {
-    for (bool any = true; any;) {
-      any = false;
-      for (auto& executor : executors) any |= executor.run_once();
-      for (std::size_t i = 0; i < connections_.size(); ++i) any |= connections_[i]->run_once();
-      std::erase_if(connections_, [](const auto& known) { return known->finished(); });
-      if (holding()) break;
+    while (run_turn() && !holding()) {
     }
     if (holding()) run_some();
+  }
+  // Says whether anything happened.
+  bool run_turn() {
+    bool any = false;
+    for (auto& executor : executors) any |= executor.run_once();
+    for (std::size_t i = 0; i < connections_.size(); ++i) any |= connections_[i]->run_once();
+    std::erase_if(connections_, [](const auto& known) { return known->finished(); });
+    return any;
   }
   void advance_ms(std::uint64_t ms) {
     clock_ns += ms * 1'000'000;
@@ -370,11 +380,7 @@ class World {
   }
   // Held operations repost themselves for ever: a bounded number of turns instead.
   void run_some() {
-    for (int turn = 0; turn < 20; ++turn) {
-      for (auto& executor : executors) executor.run_once();
-      for (std::size_t i = 0; i < connections_.size(); ++i) connections_[i]->run_once();
-      std::erase_if(connections_, [](const auto& known) { return known->finished(); });
-    }
+    for (int turn = 0; turn < 20; ++turn) run_turn();
   }
   std::vector<std::unique_ptr<FakeConnection>> connections_;
 };

@@ -159,10 +159,9 @@ class FakeHandler : public ConnectionHandler {
 class FakeTarget {
  public:
   explicit FakeTarget(TcpLimits tcp_limits = {}, std::uint32_t connections_max = 64,
-                      std::uint32_t setting_up_max = 32)
+                      std::uint32_t setting_up_max = 64, std::uint32_t per_address_max = 64)
       : limits(tcp_limits) {
-    budget.connections_max = connections_max;
-    budget.setting_up_max = setting_up_max;
+    budget.set_limits({connections_max, per_address_max, setting_up_max});
     auto made = TcpReactor::create(loop, handler, limits, budget);
     EXPECT_TRUE(made.ok()) << made.status().describe();
     reactor = std::move(*made);
@@ -170,8 +169,9 @@ class FakeTarget {
     EXPECT_TRUE(opened.ok()) << opened.status().describe();
     listener = std::move(*opened);
     listener->start(reactor->ring(), loop, [this](int fd, std::string peer) {
-      if (budget.take()) {
-        reactor->adopt(fd, std::move(peer));
+      const AddressKey address = address_key(fd);
+      if (budget.take(address) == ConnectionBudget::Verdict::taken) {
+        reactor->adopt(fd, std::move(peer), address);
       } else {
         ::close(fd);
         ++refused;
@@ -229,8 +229,8 @@ class FakeTarget {
     stopped_ = true;
     EXPECT_EQ(handler.outstanding, 0) << "a request was never given back";
     EXPECT_EQ(handler.opened, handler.closed);
-    EXPECT_EQ(budget.connections, 0u);
-    EXPECT_EQ(budget.setting_up, 0u);
+    EXPECT_EQ(budget.connections(), 0u);
+    EXPECT_EQ(budget.setting_up(), 0u);
     listener.reset();
     reactor.reset();
   }

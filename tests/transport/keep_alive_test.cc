@@ -54,8 +54,42 @@ TEST(KeepAlive, AReactorThatWasHeldUpDoesNotBlameTheHost) {
   EXPECT_EQ(world.call(admin, sqe(nv::admin::kKeepAlive))->status(), sc::kSuccess);
 }
 
-TEST(KeepAlive, ZeroTurnsItOff) {
+TEST(KeepAlive, ZeroTurnsItOffForAHostThatHasIoQueues) {
   World world;
+  ConnectOptions options;
+  options.kato_ms = 0;
+  FakeConnection& admin = world.admin(options);
+  FakeConnection& io = world.io(world.last_cntlid);
+  for (int i = 0; i < 100; ++i) world.advance_ms(10'000);
+  EXPECT_TRUE(world.alive(admin));
+  EXPECT_TRUE(world.alive(io));
+  io.disconnect();  // from now on it is idle
+  for (int i = 0; i < 20; ++i) world.advance_ms(10'000);
+  EXPECT_FALSE(world.alive(admin));
+}
+
+// Without I/O queues an association serves nothing but holds a controller.
+TEST(KeepAlive, ZeroWithoutIoQueuesEndsAfterTheIdleTime) {
+  World world;
+  ConnectOptions options;
+  options.kato_ms = 0;
+  FakeConnection& idle = world.admin(options);
+  FakeConnection& busy = world.admin(options);
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_TRUE(world.alive(idle)) << i;
+    world.advance_ms(30'000);
+    if (i < 4) world.call(busy, sqe(nv::admin::kKeepAlive));
+  }
+  EXPECT_FALSE(world.alive(idle));
+  EXPECT_TRUE(world.alive(busy));
+  EXPECT_EQ(world.subsystem->stats().idle_expired, 1u);
+  EXPECT_EQ(world.subsystem->stats().keep_alive_expired, 0u);
+}
+
+TEST(KeepAlive, TheIdleTimeCanBeSwitchedOff) {
+  transport::SubsystemOptions subsystem = World::small_buffers();
+  subsystem.idle_ms = 0;
+  World world(subsystem);
   ConnectOptions options;
   options.kato_ms = 0;
   FakeConnection& admin = world.admin(options);

@@ -370,7 +370,7 @@ TEST_F(MalformedTest, EndsAtAnyMomentOfSetUp) {
     if (i % 3 == 0) hosts.back()->reset();
   }
   hosts.clear();
-  target_.eventually([&] { return target_.budget.connections == 1; });
+  target_.eventually([&] { return target_.budget.connections() == 1; });
 }
 
 // CVE-2025-38035: the socket's state changes before, or while, anybody listens to it. A reset that
@@ -383,8 +383,8 @@ TEST_F(MalformedTest, EndsWhileItIsAccepted) {
     if (i % 2 == 0) host.send(std::span(icreq).first(64));
     host.reset();
   }
-  target_.eventually([&] { return target_.budget.connections == 1; });
-  EXPECT_EQ(target_.budget.setting_up, 0u);
+  target_.eventually([&] { return target_.budget.connections() == 1; });
+  EXPECT_EQ(target_.budget.setting_up(), 0u);
 }
 
 // Sessions with random damage: no particular answer is expected, only that the target survives.
@@ -423,7 +423,7 @@ TEST_F(MalformedTest, RandomDamage) {
   }
   target_.eventually([&] {
     target_.handler.go_on();
-    return target_.budget.connections == 1;
+    return target_.budget.connections() == 1;
   });
 }
 

@@ -123,7 +123,7 @@ TEST_F(SlowHostTest, DoesNotReadWhatItAskedFor) {
 
 TEST(Stash, BeyondTheLimitCommandsFailAloneAndMayBeTriedAgain) {
   TcpLimits limits;
-  limits.stash_bytes_max = 3 * 8192;
+  limits.stash_bytes_max = 5 * 8192;  // three of them are this connection's share
   FakeTarget target(limits);
   RawHost host(target.port());
   host.init();
@@ -134,7 +134,14 @@ TEST(Stash, BeyondTheLimitCommandsFailAloneAndMayBeTriedAgain) {
   host.send(host.capsule(command(fake::kWrite, 100, 9), patterned(9, 8192)));
   EXPECT_EQ(host.expect_response(100).sct_sc(), 0) << "what is asked for at once needs no stash";
   EXPECT_EQ(target.reactor->stats().stash_bytes, 3u * 8192);
+  EXPECT_EQ(target.reactor->stats().stashes_refused, 2u);
+  RawHost other(target.port());  // what the first may not have is left for it
+  other.init();
+  other.connect_queue(1, 32);
+  other.send(other.capsule(command(fake::kLateWrite, 1, 1), patterned(1, 8192)));
+  target.eventually([&] { return target.reactor->stats().stash_bytes == 4u * 8192; });
   target.on_reactor([&] { target.handler.go_on(); });
+  EXPECT_EQ(other.expect_response(1).sct_sc(), 0);
   for (std::uint16_t cid = 0; cid < 5; ++cid) {
     const nvme::Cqe cqe = host.expect_response(cid);
     EXPECT_EQ(cqe.sct_sc(), cid < 3 ? 0 : nvme::sc::kTransientTransportError) << cid;

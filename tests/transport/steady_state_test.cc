@@ -72,8 +72,9 @@ class SteadyState : public testing::TestWithParam<Shape>, private HostQueue::Own
     EXPECT_TRUE(listener.ok());
     listener_ = std::move(*listener);
     listener_->start(reactor_->ring(), loop_, [this](int fd, std::string peer) {
-      EXPECT_TRUE(budget_.take());
-      reactor_->adopt(fd, std::move(peer));
+      const AddressKey address = address_key(fd);
+      EXPECT_EQ(budget_.take(address), ConnectionBudget::Verdict::taken);
+      reactor_->adopt(fd, std::move(peer), address);
     });
     // Not run(): to sleep, a loop allocates.
     server_ = std::thread([this] {

@@ -322,8 +322,9 @@ TEST_F(TcpConnectionTest, VanishedMachinesAreFound) {
   }
   const int same = dup(ends[1]);
   target_.on_reactor([&] {
-    ASSERT_TRUE(target_.budget.take());
-    target_.reactor->adopt(ends[1], "test");
+    const AddressKey address = address_key(ends[1]);
+    ASSERT_EQ(target_.budget.take(address), ConnectionBudget::Verdict::taken);
+    target_.reactor->adopt(ends[1], "test", address);
   });
   int on = 0, idle_s = 0;
   socklen_t bytes = sizeof on;
@@ -338,7 +339,7 @@ TEST_F(TcpConnectionTest, VanishedMachinesAreFound) {
 TEST(TcpConnectionBudget, SilentHostsAreCutAndDoNotKeepOthersOut) {
   TcpLimits limits;
   limits.setup_ms = 1000;
-  FakeTarget target(limits, 6, 3);
+  FakeTarget target(limits, 6, 6);
   RawHost served(target.port());
   served.init();
   served.connect_queue(1, 8);
@@ -348,7 +349,7 @@ TEST(TcpConnectionBudget, SilentHostsAreCutAndDoNotKeepOthersOut) {
   std::byte icreq[128];
   PduEncoder::icreq(icreq, 0, false, false, 0);
   half.send(std::span(icreq).first(100));
-  RawHost fourth(target.port());  // over the budget of connections being set up
+  RawHost fourth(target.port());  // would be more than it leaves to other addresses
   fourth.expect_closed();
   target.eventually([&] { return target.refused == 1; });
   silent.expect_closed();
@@ -356,7 +357,7 @@ TEST(TcpConnectionBudget, SilentHostsAreCutAndDoNotKeepOthersOut) {
   half.expect_closed();
   EXPECT_EQ(target.reactor->stats().timeouts, 3u);
   // A host sees the end of its connection a moment before the target has forgotten it.
-  target.eventually([&] { return target.budget.setting_up == 0; });
+  target.eventually([&] { return target.budget.setting_up() == 0; });
   RawHost later(target.port());
   later.init();
   later.connect_queue(1, 8);
