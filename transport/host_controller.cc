@@ -86,6 +86,7 @@ void HostController::tick() {
     fail(Status(Code::io_error, Origin::transport,
                 "the server did not answer in time; is it an NVMe/TCP target?", ETIMEDOUT));
   } else if (step_ == Step::read_csts) {
+    set_due(deadline_ns_ - now);  // one question at a time, however often this is called
     run(step_);
   } else {
     set_due(deadline_ns_ - now);

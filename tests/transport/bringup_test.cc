@@ -511,7 +511,7 @@ TEST(Bounds, EntriesOfAllQueues) {
   subsystem.io_queue_entries_max = 128;
   subsystem.queue_entries_total_max = 32 + 128 + 32;
   World world(subsystem);
-  FakeConnection& admin = world.admin();              // 32
+  FakeConnection& admin = world.admin();             // 32
   FakeConnection& io = world.io(world.last_cntlid);  // 128
   ConnectOptions options;
   options.cntlid = world.last_cntlid;

@@ -118,8 +118,8 @@ class FakeConnection final : public transport::Connection {
   bool close_asked = false;
   bool hold_pulls = false;    // the host does not send its data yet
   bool hold_answers = false;  // it does not read its answers yet
-  bool stuck = false;       // the socket does not drain: close() takes for ever
-  Status pull_status;       // of the next pull
+  bool stuck = false;         // the socket does not drain: close() takes for ever
+  Status pull_status;         // of the next pull
 
  private:
   struct Slot {

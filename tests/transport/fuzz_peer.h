@@ -1,6 +1,6 @@
 // FuzzPeer: a target that answers a host's commands as a good one would, and goes wrong where the
-// script says so; for initiator_fuzz. It holds the host to the protocol: what comes must decode,
-// and be data that the host was asked for.
+// script, or a test, says so; for initiator_fuzz and hostile_target_test. It holds the host to the
+// protocol: what comes must decode, and be data that the host was asked for.
 //
 // Threads: one; nothing blocks.
 #pragma once
@@ -10,7 +10,7 @@
 
 #include <cerrno>
 #include <cstring>
-#include <deque>
+#include <functional>
 #include <map>
 #include <utility>
 
@@ -48,19 +48,51 @@ class FuzzPeer {
     return flush() || any;
   }
   // What the script makes a target say unasked.
-  void say(const Bytes& bytes) { out_.insert(out_.end(), bytes.begin(), bytes.end()); }
+  void say(const Bytes& bytes) {
+    if (!mute) out_.insert(out_.end(), bytes.begin(), bytes.end());
+  }
   // Answers that were held back.
   void go_on() {
     for (const Bytes& late : std::exchange(late_, {})) say(late);
   }
   std::uint16_t last_cid() const { return last_cid_; }
   const PduEncoder& encoder() const { return encoder_; }
+  bool io() const { return io_; }
 
- private:
+  bool mute = false;  // reads, and says nothing more
+  // A test's own answers: true when it took the command over.
+  std::function<bool(FuzzPeer&, const nvme::Sqe&)> take_over;
   void hang_up() {
     if (fd_ >= 0) close(fd_);
     fd_ = -1;
   }
+  void complete(std::uint16_t cid, std::uint32_t dw0, std::uint32_t dw1) {
+    nvme::Cqe cqe;
+    cqe.cid = cid;
+    cqe.dw0 = script_.wrong() ? script_.number() : dw0;
+    cqe.dw1 = dw1;
+    if (script_.wrong()) cqe.status = static_cast<std::uint16_t>(script_.number() << 1);
+    std::byte out[transport::kFrontBytesMax];
+    const auto bytes = encoder_.capsule_resp(out, cqe);
+    answer(Bytes(out, out + bytes), sizeof(transport::CapsuleResp));
+  }
+  void send_data(std::uint16_t cid, std::uint32_t offset, std::span<const std::byte> data,
+                 unsigned flags) {
+    std::byte out[transport::kFrontBytesMax];
+    const auto front =
+        encoder_.data(out, PduType::c2h_data, cid, 0, offset,
+                      static_cast<std::uint32_t>(data.size()), static_cast<std::uint8_t>(flags));
+    Bytes pdu(out, out + front);
+    pdu.insert(pdu.end(), data.begin(), data.end());
+    if (encoder_.format().data_digest) {
+      pdu.resize(pdu.size() + transport::kDigestBytes);
+      PduEncoder::put_digest(pdu.data() + pdu.size() - transport::kDigestBytes,
+                             transport::crc32c(data) ^ (script_.wrong() ? 1u : 0u));
+    }
+    answer(std::move(pdu), sizeof(transport::DataPdu));
+  }
+
+ private:
   bool flush() {
     if (fd_ < 0 || out_.empty()) return false;
     const ssize_t sent = ::send(fd_, out_.data(), out_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -162,6 +194,7 @@ class FuzzPeer {
     Pending& pending = pending_[sqe.cid];
     pending = {sqe, 0, sqe.sgl_length};
     if (!data_.empty()) check_stored(0);
+    if (take_over && take_over(*this, sqe)) return;
     if (sqe.opc == nvme::opcode::kFabrics) return answer_fabrics(sqe);
     if (io_ && sqe.opc == nvme::kv::kStore && data_.empty()) return ask(pending);
     if ((sqe.opc & 3) == 2) return answer_read(sqe);
@@ -187,16 +220,6 @@ class FuzzPeer {
       }
     }
     complete(sqe.cid, static_cast<std::uint32_t>(value), static_cast<std::uint32_t>(value >> 32));
-  }
-  void complete(std::uint16_t cid, std::uint32_t dw0, std::uint32_t dw1) {
-    nvme::Cqe cqe;
-    cqe.cid = cid;
-    cqe.dw0 = script_.wrong() ? script_.number() : dw0;
-    cqe.dw1 = dw1;
-    if (script_.wrong()) cqe.status = static_cast<std::uint16_t>(script_.number() << 1);
-    std::byte out[transport::kFrontBytesMax];
-    const auto bytes = encoder_.capsule_resp(out, cqe);
-    answer(Bytes(out, out + bytes), sizeof(transport::CapsuleResp));
   }
 
   Bytes payload_of(const nvme::Sqe& sqe) {
@@ -257,22 +280,6 @@ class FuzzPeer {
     }
     if (!folded) complete(sqe.cid, io_ && sqe.opc == nvme::kv::kRetrieve ? length : 0, 0);
   }
-  void send_data(std::uint16_t cid, std::uint32_t offset, std::span<const std::byte> data,
-                 unsigned flags) {
-    std::byte out[transport::kFrontBytesMax];
-    const auto front =
-        encoder_.data(out, PduType::c2h_data, cid, 0, offset,
-                      static_cast<std::uint32_t>(data.size()), static_cast<std::uint8_t>(flags));
-    Bytes pdu(out, out + front);
-    pdu.insert(pdu.end(), data.begin(), data.end());
-    if (encoder_.format().data_digest) {
-      pdu.resize(pdu.size() + transport::kDigestBytes);
-      PduEncoder::put_digest(pdu.data() + pdu.size() - transport::kDigestBytes,
-                             transport::crc32c(data) ^ (script_.wrong() ? 1u : 0u));
-    }
-    answer(std::move(pdu), sizeof(transport::DataPdu));
-  }
-
   struct Pending {
     nvme::Sqe sqe;
     std::uint32_t asked = 0, left = 0;  // of its data: asked for by R2T, not come yet

@@ -452,6 +452,50 @@ TEST_F(HostQueueTest, SeveralR2tsAtATime) {
   expect_aborted();
 }
 
+TEST_F(HostQueueTest, R2tForWhatWasSentAlready) {
+  bring_up();
+  const std::uint16_t cid = begin_write(8192);
+  target_->r2t(cid, 1, 0, 6000);
+  EXPECT_EQ(static_cast<int>(next_pdu().type), static_cast<int>(PduType::h2c_data));
+  target_->r2t(cid, 1, 4096, 4096);  // overlaps the first
+  expect_refusal(Fes::invalid_header_field);
+  expect_aborted();
+}
+
+TEST_F(HostQueueTest, ResponseToNoCommand) {
+  bring_up();
+  const std::uint16_t cid = begin_read(4096);
+  target_->response(static_cast<std::uint16_t>(cid + 1));  // of a command that was never sent
+  expect_refusal(Fes::invalid_header_field);
+  expect_aborted();
+}
+
+// The same index, used again: what comes for the command before it must not land in this one.
+TEST_F(HostQueueTest, DataForTheCommandBefore) {
+  bring_up();
+  const std::uint16_t before = begin_read(4096);
+  target_->response(before);
+  wait_done();
+  done_ = 0;
+  EXPECT_NE(begin_read(4096), before);
+  target_->data(before, 0, 64, kFlagLast, 1);
+  expect_refusal(Fes::invalid_header_field);
+  expect_aborted();
+}
+
+TEST_F(HostQueueTest, CommandsWithoutAnAnswerGrowOld) {
+  bring_up();
+  begin_read(4096);
+  for (int i = 0; i < 4; ++i) queue_->age(4);
+  EXPECT_FALSE(down_.has_value());
+  queue_->age(4);
+  turn_until([this] { return queue_ == nullptr; });
+  EXPECT_EQ(down_->code(), Code::late);
+  EXPECT_EQ(done_, 1);
+  EXPECT_EQ(status_.code(), Code::late);
+  EXPECT_EQ(status_.sys_errno(), ETIMEDOUT);
+}
+
 TEST_F(HostQueueTest, C2hTermReqAndAbruptEnd) {
   bring_up();
   begin_read(4096);
