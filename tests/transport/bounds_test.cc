@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstring>
 #include <future>
 #include <memory>
 #include <mutex>
@@ -15,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/transport/count_allocations.h"
 #include "tests/transport/fake_engine.h"
 #include "tests/transport/raw_host.h"
 #include "transport/connection_budget.h"
@@ -87,7 +89,6 @@ class Served {
  public:
   explicit Served(TargetOptions options) {
     options.listen_port = 0;
-    options.buffer_bytes_max = 4 << 20;
     options.log = [this](const std::string& line) {
       const std::lock_guard lock(mutex_);
       lines_.push_back(line);
@@ -141,6 +142,7 @@ class Served {
 
 TEST(TargetBounds, ConnectionsOfOneAddress) {
   TargetOptions options;
+  options.buffer_bytes_max = 4 << 20;
   options.connections_per_address_max = 3;
   Served served(options);
   std::vector<std::unique_ptr<RawHost>> hosts;
@@ -164,6 +166,7 @@ TEST(TargetBounds, ConnectionsOfOneAddress) {
 
 TEST(TargetBounds, ConnectionsInAll) {
   TargetOptions options;
+  options.buffer_bytes_max = 4 << 20;
   options.connections_max = 2;
   Served served(options);
   RawHost first(served.target->port()), second(served.target->port());
@@ -175,6 +178,7 @@ TEST(TargetBounds, ConnectionsInAll) {
 
 TEST(TargetBounds, TheTimeToConnect) {
   TargetOptions options;
+  options.buffer_bytes_max = 4 << 20;
   options.setup_timeout_ms = 300;
   Served served(options);
   RawHost silent(served.target->port()), initialized(served.target->port());
@@ -182,6 +186,78 @@ TEST(TargetBounds, TheTimeToConnect) {
   silent.expect_closed();
   initialized.expect_closed();
   served.eventually([](const TargetStats& stats) { return stats.timeouts == 2; });
+}
+
+std::vector<std::byte> connect_capsule(RawHost& host, const std::string& subnqn, std::uint16_t qid,
+                                       std::uint16_t cntlid, std::uint32_t entries) {
+  nvme::Sqe sqe;
+  sqe.opc = nvme::opcode::kFabrics;
+  sqe.nsid = nvme::fabrics::kConnect;
+  sqe.cdw10 = std::uint32_t{qid} << 16;
+  sqe.cdw11 = (entries - 1) | nvme::kCattrNoFlowControl << 16u;
+  nvme::ConnectData data;
+  data.cntlid = qid == 0 ? nvme::kCntlidDynamic : cntlid;
+  std::memcpy(data.subnqn, subnqn.data(), subnqn.size());
+  std::memcpy(data.hostnqn, "nqn.2026-11.test:host", 21);
+  return host.capsule(sqe, std::as_bytes(std::span(&data, 1)));
+}
+
+// Many queues, as deep as they may be, every one of them full of Stores that nobody sends data for.
+TEST(TargetBounds, TheMemoryOfConnectionsAndQueues) {
+  constexpr std::uint32_t kQueues = 32, kEntries = 128;
+  TargetOptions options;
+  options.connections_max = kQueues + 1;
+  options.io_queue_entries_max = kEntries;
+  options.queue_entries_total_max = 8 * kEntries;
+  options.buffer_bytes_max = 4 << 20;
+  TargetOptions no_hosts = options;
+  no_hosts.connections_max = no_hosts.queue_entries_total_max = 0;
+  const std::uint64_t bound = memory_bytes_max(options) - memory_bytes_max(no_hosts);
+  Served served(options);
+  const std::string nqn = served.target->subsystem_nqn();
+  std::vector<std::unique_ptr<RawHost>> hosts;
+  const auto another_host = [&]() -> RawHost& {
+    hosts.push_back(std::make_unique<RawHost>(served.target->port()));
+    hosts.back()->init();
+    return *hosts.back();
+  };
+  constexpr std::uint64_t kHostBytes = 80 << 10;  // of a RawHost, in the same process
+  const std::uint64_t before = allocated_bytes;
+  another_host();
+  hosts[0]->send(connect_capsule(*hosts[0], nqn, 0, 0, 32));
+  const auto cntlid = static_cast<std::uint16_t>(hosts[0]->expect_response(0).dw0);
+  nvme::Sqe enable;
+  enable.opc = nvme::opcode::kFabrics;
+  enable.nsid = nvme::fabrics::kPropertySet;
+  enable.cdw11 = nvme::property::kCc;
+  enable.cdw12 = nvme::kCcEnable | nvme::kCssAll << nvme::kCcCssShift;
+  hosts[0]->send(hosts[0]->capsule(enable));
+  ASSERT_EQ(hosts[0]->expect_response(0).sct_sc(), 0);
+  std::uint32_t connected = 0;
+  for (std::uint16_t qid = 1; qid <= kQueues; ++qid) {
+    RawHost& host = another_host();
+    host.send(connect_capsule(host, nqn, qid, cntlid, kEntries));
+    const std::uint16_t status = host.expect_response(0).sct_sc();
+    if (status == nvme::sc::kControllerBusy) {
+      hosts.pop_back();  // its place in set-up
+      continue;
+    }
+    ASSERT_EQ(status, 0);
+    ++connected;
+    nvme::Sqe store;
+    store.opc = nvme::kv::kStore;
+    store.nsid = 1;
+    store.cdw10 = 8192;
+    store.cdw11 = 1;
+    for (std::uint16_t cid = 0; cid < kEntries; ++cid) {
+      store.cid = cid;
+      host.send(host.capsule(store, {}, 8192));
+    }
+  }
+  EXPECT_EQ(connected, 7u) << "the admin queue has entries too";
+  served.eventually([](const TargetStats& stats) { return stats.commands >= 7 * (kEntries + 1); });
+  EXPECT_EQ(served.target->stats().refused_controllers, kQueues - 7);
+  EXPECT_LT(allocated_bytes - before, bound + hosts.size() * kHostBytes);
 }
 
 TEST(TargetBounds, ImpossibleOnesAreRefused) {

@@ -1,18 +1,26 @@
 // Apart from the test: the compiler would inline these and take them for a mismatch.
 #include "tests/transport/count_allocations.h"
 
+#include <malloc.h>
+
 #include <cstdlib>
 #include <new>
 
 namespace furrow::transport {
-std::atomic<std::uint64_t> allocations{0};
+std::atomic<std::uint64_t> allocations{0}, allocated_bytes{0};
 }
 
 void* operator new(std::size_t bytes) {
   furrow::transport::allocations.fetch_add(1, std::memory_order_relaxed);
   void* memory = std::malloc(bytes == 0 ? 1 : bytes);
   if (memory == nullptr) throw std::bad_alloc();
+  furrow::transport::allocated_bytes.fetch_add(malloc_usable_size(memory),
+                                               std::memory_order_relaxed);
   return memory;
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete(void* memory) noexcept {
+  furrow::transport::allocated_bytes.fetch_sub(malloc_usable_size(memory),
+                                               std::memory_order_relaxed);
+  std::free(memory);
+}
+void operator delete(void* memory, std::size_t) noexcept { operator delete(memory); }

@@ -1,4 +1,4 @@
-// How often operator new was called in this program, by any thread.
+// How often operator new was called in this program, by any thread, and the bytes that it has out.
 #pragma once
 
 #include <atomic>
@@ -6,4 +6,5 @@
 
 namespace furrow::transport {
 extern std::atomic<std::uint64_t> allocations;
+extern std::atomic<std::uint64_t> allocated_bytes;
 }
