@@ -267,10 +267,12 @@ void HostQueue::try_gone() {
       continue;
     }
     command.in_batch_ = command.queued_ = false;
-    finish(command, command.late_ ? Status(Code::late, Origin::transport,
-                                           "the target did not answer in time", ETIMEDOUT)
-                                  : Status(Code::aborted, Origin::transport,
-                                           "the connection ended before the target answered"));
+    finish(command, command.late_
+                        ? Status(Code::late, Origin::transport,
+                                 "the target did not answer in time; it may have been done or not",
+                                 ETIMEDOUT)
+                        : Status(Code::aborted, Origin::transport,
+                                 "the connection ended before the target answered"));
   }
   owner_.on_gone(*this);
 }

@@ -352,11 +352,6 @@ void InitiatorImpl::dispatch_waiting() {
 
 void InitiatorImpl::on_answer(HostCommand& command, const Status& status) {
   PageOp& op = *static_cast<PageOp*>(command.context);
-  if (status.code() == Code::late) {
-    return settle(
-        op, Status(Code::late, Origin::transport,
-                   "the target did not answer in time; it may have been done or not", ETIMEDOUT));
-  }
   // A target that ends a queue says so of the commands that it did not come to; it is no answer.
   const bool deleted = status.ok() && command.cqe.sct_sc() == nvme::sc::kAbortedSqDeletion;
   if (status.code() == Code::aborted || deleted) {
