@@ -139,8 +139,8 @@ class FakeConnection final : public transport::Connection {
         closed_ ? Status(Code::aborted, Origin::transport, "gone") : pull_status;
     pull_status = Status();
     std::memset(into, 0, slot.request.data_bytes);
-    std::memcpy(into, slot.command->out.data(),
-                std::min<std::size_t>(slot.command->out.size(), slot.request.data_bytes));
+    const Bytes& out = slot.command->out;
+    std::copy_n(out.begin(), std::min<std::size_t>(out.size(), slot.request.data_bytes), into);
     slot.request.on_pulled(slot.request);
   }
   void finish(Slot& slot) {
