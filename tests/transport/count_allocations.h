@@ -7,4 +7,4 @@
 namespace furrow::transport {
 extern std::atomic<std::uint64_t> allocations;
 extern std::atomic<std::uint64_t> allocated_bytes;
-}
+}  // namespace furrow::transport

@@ -1,0 +1,115 @@
+// Page buffers for KV commands: who gets one, and who waits in which order.
+#include <algorithm>
+#include <utility>
+
+#include "transport/kv_commands.h"
+#include "transport/reactor_impl.h"
+
+namespace furrow::transport {
+
+// Waits when none is free, or when its connection has its share: it then holds nothing back from
+// other connections, whose commands go on.
+void KvCommands::with_buffer(Request& request, std::uint32_t bytes) {
+  const unsigned wanted = buffers_.class_of(bytes);
+  Queue& queue = Queue::of(request);
+  if (queue.waiting[wanted].first != nullptr || !try_buffer(request, wanted)) {
+    reactor_.counters().buffer_waits.add();
+    return add_waiting(queue, request, wanted);
+  }
+  start(request);
+}
+
+bool KvCommands::try_buffer(Request& request, unsigned wanted) {
+  const BufferPool::Buffer buffer = buffers_.take(wanted, Queue::of(request).buffers_held);
+  if (buffer.data == nullptr) return false;
+  request.buffer = buffer.data;
+  request.page_op.capacity = buffer.bytes;
+  return true;
+}
+
+void KvCommands::add_waiting(Queue& queue, Request& request, unsigned wanted) {
+  Queue::WaitList& list = queue.waiting[wanted];
+  request.next = nullptr;
+  (list.first == nullptr ? list.first : list.last->next) = &request;
+  list.last = &request;
+  if (!queue.in_waiting) append_waiting(queue);
+}
+
+void KvCommands::append_waiting(Queue& queue) {
+  queue.in_waiting = true;
+  queue.next_waiting = nullptr;
+  (first_waiting_ == nullptr ? first_waiting_ : last_waiting_->next_waiting) = &queue;
+  last_waiting_ = &queue;
+}
+
+void KvCommands::remove_waiting(Queue& queue) {
+  if (!std::exchange(queue.in_waiting, false)) return;
+  Queue* before = nullptr;
+  for (Queue** link = &first_waiting_; *link != &queue; link = &(*link)->next_waiting) {
+    before = *link;
+  }
+  (before == nullptr ? first_waiting_ : before->next_waiting) = queue.next_waiting;
+  if (last_waiting_ == &queue) last_waiting_ = before;
+}
+
+// One command of `queue`, the smallest size first; false: none can have a buffer.
+bool KvCommands::serve(Queue& queue) {
+  for (unsigned i = 0; i < BufferPool::kClasses; ++i) {
+    Queue::WaitList& list = queue.waiting[i];
+    if (list.first == nullptr || !try_buffer(*list.first, i)) continue;
+    Request& request = *list.first;
+    list.first = request.next;
+    start(request);
+    return true;
+  }
+  return false;
+}
+
+// A buffer came back: the queues that wait have one command served each, in turn, until a round of
+// them changes nothing.
+void KvCommands::serve_waiting() {
+  for (Queue* refused = nullptr; first_waiting_ != nullptr;) {
+    Queue& queue = *first_waiting_;
+    if (&queue == refused) return;  // the first that could not be served, and none after it could
+    remove_waiting(queue);
+    const bool served = serve(queue);
+    const bool more = std::any_of(queue.waiting.begin(), queue.waiting.end(),
+                                  [](const auto& list) { return list.first != nullptr; });
+    if (more) append_waiting(queue);
+    if (served) {
+      refused = nullptr;
+    } else if (refused == nullptr) {
+      refused = &queue;
+    }
+  }
+}
+
+unsigned KvCommands::cancel_waiting(Queue& queue, std::int32_t cid, std::uint16_t status) {
+  Request* cancelled = nullptr;
+  bool left = false;
+  for (Queue::WaitList& list : queue.waiting) {
+    Request* last = nullptr;
+    for (Request** link = &list.first; *link != nullptr;) {
+      Request* request = *link;
+      if (cid == kEveryCommand || request->command.cid == cid) {
+        *link = request->next;
+        request->next = std::exchange(cancelled, request);
+      } else {
+        last = request;
+        link = &request->next;
+      }
+    }
+    list.last = last;
+    left |= last != nullptr;
+  }
+  if (!left) remove_waiting(queue);
+  unsigned count = 0;
+  while (cancelled != nullptr) {
+    Request* request = std::exchange(cancelled, cancelled->next);
+    complete(*request, status);
+    ++count;
+  }
+  return count;
+}
+
+}  // namespace furrow::transport
