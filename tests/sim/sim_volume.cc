@@ -467,6 +467,14 @@ std::uint64_t SimVolume::most_used_lbas() const {
   return lbas;
 }
 
+void SimVolume::check_quota() {
+  if (!attached()) return;
+  const VolumeUsage usage = store_->usage();
+  if (usage.zones <= usage.quota_zones) return;
+  world_.fail(
+      fmt::format("volume {}: {} zones of a quota of {}", name(), usage.zones, usage.quota_zones));
+}
+
 void SimVolume::check_usage() {
   if (cache() || world_.faults) return;
   std::uint64_t least_pages = 0, most_pages = 0, least_bytes = 0, most_bytes = 0;

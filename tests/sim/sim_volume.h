@@ -59,6 +59,7 @@ class SimVolume {
   void start_list();
   // Counts that the volume gives, against the model's. Nothing may run.
   void check_usage();
+  void check_quota();  // at any time
   void cut(bool process_only);
 
   enum class Exists : std::uint8_t { yes, no, maybe };  // maybe: its creation or deletion was cut

@@ -153,6 +153,7 @@ void Simulation::turn() {
   const bool more = executor_->run_once();
   world_.device_dead = device_->dead();
   if (!device_->violation().empty()) world_.fail("the device says: " + device_->violation());
+  for (const auto& volume : volumes_) volume->check_quota();
   quiet_turns_ = world_.answered == answered_seen_ && running() != 0 ? quiet_turns_ + 1 : 0;
   answered_seen_ = world_.answered;
   if (running() != 0 && (!more || quiet_turns_ > kQuietTurnsMax)) {
