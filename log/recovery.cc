@@ -58,6 +58,10 @@ class Recovery {
   void winners(std::uint64_t volume, std::span<const RecoveredRecord> sorted, RecordPile& into,
                Merged& sums);
   bool present(std::uint64_t volume, const RecoveredRecord& record) const;
+  // A page, among those that its expiry follows.
+  bool expired(const RecoveredRecord& page) const {
+    return page.entry().expires && (&page)[1].checksum <= pool_.home.wall_s();
+  }
   const RecoveredRecord* same_without(std::uint64_t volume, ZoneId spare,
                                       std::span<const RecoveredRecord> versions) const;
   bool group_deleted(std::uint64_t volume, const RecoveredRecord& record) const;
@@ -416,6 +420,8 @@ void Recovery::winners(std::uint64_t volume, std::span<const RecoveredRecord> so
       }
     }
     if (!present(volume, *winner)) continue;
+    // One that has expired may have been swept before, and what was stored since has its room.
+    if (expired(*winner)) continue;
     into.add_in_place(*winner);
     const IndexEntry entry = winner->entry();
     const std::uint64_t lbas = pool_.page_lbas(entry.length);
@@ -450,8 +456,7 @@ const RecoveredRecord* Recovery::same_without(std::uint64_t volume, ZoneId spare
   if (!present(volume, newest)) {
     if (!rest_present) return &newest;
     // A tombstone that stands for an expired page has that page's sequence.
-    const bool expired = rest->entry().expires && rest[1].checksum <= pool_.home.wall_s();
-    return rest->sequence == newest.sequence && expired ? rest : nullptr;
+    return rest->sequence == newest.sequence && expired(*rest) ? rest : nullptr;
   }
   return rest_present && rest->sequence == newest.sequence ? rest : nullptr;
 }
