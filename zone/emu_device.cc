@@ -1,8 +1,10 @@
 #include "zone/emu_device.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <bit>
 #include <cerrno>
 
@@ -54,6 +56,27 @@ Status check_openable(const EmuFile& file, const Superblock& superblock, const E
   return {};
 }
 
+Status zero(int fd, std::uint64_t begin, std::uint64_t end) {
+  constexpr std::uint64_t kPieceBytes = 1 << 20;
+  const int rc = fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                           static_cast<off_t>(begin), static_cast<off_t>(end - begin));
+  if (rc == 0) return {};
+  if (errno != EOPNOTSUPP && errno != ENOSYS) {
+    return fail(Code::io_error, "cannot void what a power cut left behind a write pointer", errno);
+  }
+  AlignedBuffer zeroes(kPieceBytes);
+  while (begin != end) {
+    const ssize_t written =
+        pwrite(fd, zeroes.data(), std::min(kPieceBytes, end - begin), static_cast<off_t>(begin));
+    if (written <= 0) {
+      return fail(Code::io_error, "cannot void what a power cut left behind a write pointer",
+                  errno);
+    }
+    begin += static_cast<std::uint64_t>(written);
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<std::unique_ptr<ZonedDevice>> EmuDevice::open(const EmuOptions& options, Access access,
@@ -72,6 +95,8 @@ Result<std::unique_ptr<ZonedDevice>> EmuDevice::open(const EmuOptions& options, 
   status = device->map_table();
   if (!status.ok()) return status;
   device->load_table();
+  if (access == Access::exclusive) status = device->void_tails();
+  if (!status.ok()) return status;
   return std::unique_ptr<ZonedDevice>(std::move(device));
 }
 
@@ -118,6 +143,27 @@ void EmuDevice::load_table() {
     table_.load(zone, use_a ? *a : *b);
     next_copy_[i] = use_a ? 1 : 0;
   }
+}
+
+// A power cut may keep what was written behind the write pointer that it left. The next one could
+// bring that to light: below a newer write pointer, where what was written since did not survive.
+Status EmuDevice::void_tails() {
+  bool some = false;
+  for (const ZoneInfo& zone : table_.report()) {
+    if (zone.state != ZoneState::closed || zone.written_lbas == 0) continue;
+    const std::uint64_t begin = superblock_.offset_of(zone.zone, zone.written_lbas);
+    const std::uint64_t end = superblock_.offset_of(zone.zone, geometry_.zone_capacity_lbas);
+    const off_t data = lseek(file_.fd.get(), static_cast<off_t>(begin), SEEK_DATA);
+    const bool hole = data < 0 ? errno == ENXIO : static_cast<std::uint64_t>(data) >= end;
+    if (hole || begin == end) continue;
+    const Status status = zero(file_.fd.get(), begin, end);
+    if (!status.ok()) return status;
+    some = true;
+  }
+  if (some && fdatasync(file_.fd.get()) != 0) {
+    return fail(Code::io_error, "cannot sync the device", errno);
+  }
+  return {};
 }
 
 void EmuDevice::save(ZoneId zone, const ZoneRecord& record) {

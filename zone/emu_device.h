@@ -47,6 +47,7 @@ class EmuDevice final : public ZonedDevice, private ZoneStore {
   void load_table();
   void save(ZoneId zone, const ZoneRecord& record) override;
   Status sync_table();
+  Status void_tails();
   std::uint64_t& slot(unsigned copy, ZoneId zone) {
     return slots_[copy * (superblock_.table_bytes / 8) + zone.value];
   }

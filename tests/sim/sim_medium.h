@@ -59,7 +59,8 @@ class SimMedium {
   void commit(std::span<const Mark> marks);
 
   // Unflushed data behind the write pointer that a crash left stays on the medium, where a later
-  // crash of the same kind may bring it to light. (Of interest for emu only.)
+  // crash of the same kind may bring it to light. (Of interest for emu only: and emu: voids it when
+  // it is opened, without which the engine fails.)
   void keep_stale_tails(bool keep) { stale_tails_ = keep; }
 
   // The device starts anew with what is left.
