@@ -146,13 +146,22 @@ PoolImpl::PoolImpl(ZonedDevice& device, Executor& home, MetadataRing ring,
       options_(options),
       ended_(std::make_unique<GetCounters[]>(kVolumesMax)) {
   context_.home.add(*queue_);
-  context_.on_zone_retired = [this](ZoneId zone) {
+  context_.on_zone_cut = [this](ZoneId zone, std::uint32_t end_lba) {
+    cuts_.push_back({zone.value, end_lba, context_.allocator.zone(zone).generation});
+    note_cuts();
+  };
+}
+
+// Where the file system is full, the journal may not take them either: until it does, the next
+// recovery finds out by itself, and calls it torn.
+void PoolImpl::note_cuts() {
+  while (!cuts_.empty()) {
     JournalRecord record;
     record.kind = JournalRecord::Kind::zone_trimmed;
-    record.trim = {zone.value, 0, context_.allocator.zone(zone).generation};
-    const Status status = ring_.append(record);
-    if (!status.ok()) damage_.push_back("a zone went bad and this could not be noted");
-  };
+    record.trim = cuts_.front();
+    if (!ring_.append(record).ok()) return;
+    cuts_.erase(cuts_.begin());
+  }
 }
 
 PoolImpl::~PoolImpl() {
@@ -264,6 +273,7 @@ bool PoolImpl::quiesce() {
     idle = idle && store->log().idle();
   }
   if (!idle || options_.read_only) return idle;
+  note_cuts();
   bool closed = true;
   for (const auto& store : stores_) closed = store->log().close() && closed;
   return closed;

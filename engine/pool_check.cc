@@ -29,7 +29,7 @@ class ZoneCheck {
       while (const std::optional<SegmentScan::Read> wanted = scan.next()) {
         scan.feed(read(context_.device_lba(zone, wanted->lba), wanted->lbas));
       }
-      if (scan.damaged()) {
+      if (scan.damaged() && end <= context_.tables[zone.value].end_lba) {
         found_.push_back(
             fmt::format("zone {}: the segment at LBA {} has a damaged summary", zone.value, begin));
       }
@@ -91,7 +91,8 @@ Result<std::vector<std::string>> PoolImpl::check(bool verify_pages) {
     }
   }
   std::ranges::sort(found);
-  found.erase(std::unique(found.begin(), found.end()), found.end());  // clang 14 lacks ranges::unique
+  found.erase(std::unique(found.begin(), found.end()),
+              found.end());  // clang 14 lacks ranges::unique
   return found;
 }
 

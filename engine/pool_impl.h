@@ -48,6 +48,7 @@ class PoolImpl final : public Pool {
  private:
   Status add_store(const VolumeRecord& record, bool has_collection_stream);
   Status load(const RecoveryResult& recovered);
+  void note_cuts();
   std::uint32_t free_nsid() const;
   Status check_new_volume(const VolumeOptions& options) const;
 
@@ -60,6 +61,7 @@ class PoolImpl final : public Pool {
   std::vector<std::unique_ptr<PageStoreImpl>> deleted_;  // sessions may still hold them
   std::size_t next_ordinal_ = 0;
   std::vector<std::string> damage_;
+  std::vector<ZoneTrimRecord> cuts_;  // to be noted in the journal
   std::uint64_t recovery_us_ = 0;
   std::uint64_t recovered_pages_ = 0;
   mutable std::mutex sessions_mutex_;  // of the list and of ended_, never on a page's path

@@ -292,7 +292,7 @@ void Collector::reset_done() {
     return pool_.flusher.request(flush_);
   }
   pool_.allocator.retire(victim_);
-  if (pool_.on_zone_retired) pool_.on_zone_retired(victim_);
+  if (pool_.on_zone_cut) pool_.on_zone_cut(victim_, 0);
   step_ = Step::idle;
   log_.kick();
   kick();

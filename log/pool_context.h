@@ -102,8 +102,9 @@ struct PoolContext {
   const std::array<std::uint8_t, 16> hash_key;
   const std::uint64_t segment_lbas;
   std::uint64_t next_sequence = 1;
-  // A zone went bad after it was drained: what it holds must not come back at the next recovery.
-  std::function<void(ZoneId)> on_zone_retired;
+  // Nothing from this LBA of the zone on counts, nor must it come back at the next recovery: a write
+  // failed there, or (0) the zone went bad after it was drained.
+  std::function<void(ZoneId, std::uint32_t)> on_zone_cut;
 
   ZoneStamp stamp(ZoneId zone) const { return {pool, zone, allocator.zone(zone).generation}; }
   std::uint64_t device_lba(ZoneId zone, std::uint64_t relative) const {

@@ -30,9 +30,8 @@ Result<std::span<const std::byte>> Scanner::read(ZoneId zone, std::uint64_t lba,
 }
 
 SegmentScan Scanner::scan_segment(const FoundZone& zone, std::uint64_t begin) {
-  const std::uint64_t end = std::min(begin + pool_.segment_lbas, pool_.geometry.zone_capacity_lbas);
-  SegmentScan scan({zone.header.stamp, begin, end, zone.info.written_lbas, pool_.geometry.lba_bytes,
-                    !zone.newest});
+  SegmentScan scan({zone.header.stamp, begin, segment_end(begin), zone.info.written_lbas,
+                    pool_.geometry.lba_bytes, !zone.newest});
   while (const std::optional<SegmentScan::Read> wanted = scan.next()) {
     scan.feed(read(zone.info.zone, wanted->lba, wanted->lbas));
   }
@@ -44,13 +43,14 @@ Status Scanner::scan(const FoundZone& zone) {
   std::vector<SegmentScan> scans;  // of the newest zone: it is looked at as a whole
   for (std::uint64_t begin = 0; begin < zone.info.written_lbas; begin += pool_.segment_lbas) {
     SegmentScan scan = scan_segment(zone, begin);
-    if (scan.damaged()) {
+    // What a cut made void need not be whole.
+    if (scan.damaged() && segment_end(begin) <= table.end_lba) {
       damage.push_back(
           fmt::format("zone {}: the summary of the segment at LBA {} is damaged; its "
                       "batch headers were read instead",
                       zone.info.zone.value, begin));
     }
-    if (!scan.gaps().empty()) {
+    if (!scan.gaps().empty() && scan.gaps().front() < table.end_lba) {
       damage.push_back(fmt::format("zone {}: no batch header where one should be, at LBA {}",
                                    zone.info.zone.value, scan.gaps().front()));
     }

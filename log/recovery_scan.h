@@ -2,6 +2,7 @@
 // log/recovery.cc. Blocking.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <map>
@@ -55,6 +56,9 @@ class Scanner {
  private:
   Result<std::span<const std::byte>> read(ZoneId zone, std::uint64_t lba, std::uint32_t lbas);
   SegmentScan scan_segment(const FoundZone& zone, std::uint64_t begin);
+  std::uint64_t segment_end(std::uint64_t begin) const {
+    return std::min(begin + pool_.segment_lbas, pool_.geometry.zone_capacity_lbas);
+  }
   void keep(const FoundZone& zone, std::span<const PageRecord> records);
   void keep(const FoundZone& zone, const PageRecord& record, const KeyHash& hash, Gathered& into);
   void end_newest(const FoundZone& zone, std::vector<SegmentScan>& scans);

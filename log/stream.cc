@@ -78,7 +78,6 @@ Stream::Stream(PoolContext& pool, std::uint64_t volume, std::uint8_t number,
     issue_task.posted = false;
     issue_task.stream->issue();
   };
-  finish_io_.op = Io::Op::finish;
   finish_io_.context = this;
   finish_io_.on_complete = [](Io& io) { static_cast<Stream*>(io.context)->abandon_zone(); };
 }
@@ -533,6 +532,13 @@ void Stream::zone_failed(Status status) {
   const bool hopeless = status.code() == Code::no_space || ++failed_zones_ >= kFailedZonesMax;
   AppendQueue again = to_retry_;
   to_retry_ = AppendQueue();
+  // A full zone does not say where its data ends, so that is noted first. One without a durable
+  // header holds nothing, and nobody could tell.
+  const bool begun = zone_->header == OpenZone::Header::durable;
+  if (begun && pool_.on_zone_cut) {
+    pool_.on_zone_cut(zone_->id, static_cast<std::uint32_t>(zone_->written_lba));
+  }
+  finish_io_.op = begun ? Io::Op::finish : Io::Op::reset;
   finish_io_.zone = zone_->id;
   finish_io_.lba = pool_.geometry.zone_start(zone_->id);
   pool_.queue.submit(finish_io_);
@@ -550,11 +556,11 @@ void Stream::zone_failed(Status status) {
   queue_.push_front_all(users);
   relocations_.push_front_all(moves);
   // A zone's header carries no append that could be told.
-  if (hopeless && zone_->header != OpenZone::Header::durable) fail_waiting(status);
+  if (hopeless && !begun) fail_waiting(status);
 }
 
-// The finish of a failed zone is answered. Whether it worked or not, the zone takes no more writes;
-// it is drained like any sealed one, and its reset tells whether it can be used again.
+// The finish (or reset) of a failed zone is answered. Whether it worked or not, the zone takes no
+// more writes; it is drained like any sealed one, and its reset tells whether it can be used again.
 void Stream::abandon_zone() {
   pool_.allocator.set_use(zone_->id, ZoneUse::sealed);
   pool_.tables[zone_->id.value].truncate(static_cast<std::uint32_t>(zone_->written_lba));
