@@ -267,6 +267,10 @@ void HostQueue::try_gone() {
       continue;
     }
     command.in_batch_ = command.queued_ = false;
+    if (command.answered_) {  // before the socket had told that it was sent
+      answered(command);
+      continue;
+    }
     finish(command, command.late_
                         ? Status(Code::late, Origin::transport,
                                  "the target did not answer in time; it may have been done or not",
