@@ -42,12 +42,12 @@ struct Reactor {
     Reactor* self;
   };
 
-  // Ends all connections; `done` is called on this reactor when its controller logic is idle too.
-  void drain(std::function<void()> done_call) {
+  // No connection is left: `done` is called on this reactor when its controller logic is idle too.
+  void wait_until_idle(std::function<void()> done_call) {
     done = std::move(done_call);
     idle_timer.self = this;
     idle_timer.fire = [](Timer& timer) { static_cast<IdleTimer&>(timer).self->check_idle(); };
-    tcp->drain([this] { check_idle(); });
+    check_idle();
   }
   void check_idle() {
     if (handler->idle()) return done();
@@ -85,6 +85,7 @@ class TargetImpl final : public Target {
   Status start_thread(Reactor& reactor);
   void accepted(int fd, std::string peer);
   void tell_refusal(ConnectionBudget::Verdict verdict, const std::string& peer);
+  void end_connections(std::size_t step);
   void part_stopped();
   void cut();
   void join();
@@ -102,7 +103,8 @@ class TargetImpl final : public Target {
   };
   std::array<Told, ConnectionBudget::kVerdicts> told_{};
   CutTimer cut_timer_{};
-  std::size_t parts_running_ = 0;  // while stopping: the listener, the reactors, cuts
+  std::size_t parts_running_ = 0;     // while stopping: the listener, the reactors, cuts
+  std::size_t reactors_in_step_ = 0;  // of the end, that have not done it yet
   std::function<void()> stopped_;
 };
 
@@ -252,10 +254,27 @@ void TargetImpl::stop(std::uint32_t drain_ms, std::function<void()> stopped) {
   cut_timer_.fire = [](Timer& timer) { static_cast<CutTimer&>(timer).self->cut(); };
   home_.start(cut_timer_, drain_ms * kNsPerMs);
   listener_->stop([this] { post(home_, [this] { part_stopped(); }); });
+  end_connections(0);
+}
+
+// One step after the other, each on all reactors; then what is left of their work.
+void TargetImpl::end_connections(std::size_t step) {
+  using Step = void (TcpReactor::*)(std::function<void()>);
+  static constexpr Step kSteps[] = {&TcpReactor::stop_accepting, &TcpReactor::end_queues,
+                                    &TcpReactor::drain};
+  reactors_in_step_ = reactors_.size();
   for (auto& held : reactors_) {
     Reactor& reactor = *held;
-    post(*reactor.loop,
-         [this, &reactor] { reactor.drain([this] { post(home_, [this] { part_stopped(); }); }); });
+    post(*reactor.loop, [this, &reactor, step] {
+      if (step == std::size(kSteps)) {
+        return reactor.wait_until_idle([this] { post(home_, [this] { part_stopped(); }); });
+      }
+      ((*reactor.tcp).*kSteps[step])([this, step] {
+        post(home_, [this, step] {
+          if (--reactors_in_step_ == 0) end_connections(step + 1);
+        });
+      });
+    });
   }
 }
 

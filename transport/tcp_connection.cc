@@ -89,17 +89,21 @@ void TcpConnection::close() { finish(); }
 
 void TcpConnection::cut() { teardown(); }
 
+void TcpConnection::stop_accepting() {
+  if (state_ != State::live) finish();
+  accepting_ = false;
+}
+
 void TcpConnection::drain() {
-  if (state_ != State::live) return finish();
+  stop_accepting();
   draining_ = true;
   finish_when_answered();
 }
 
 void TcpConnection::finish_when_answered() {
-  if (draining_ && state_ == State::live && unanswered_ <= waiting_events_ && out_.empty() &&
-      !stream_.sending()) {
-    finish();
-  }
+  if (accepting_ || !answered()) return;
+  if (draining_) finish();
+  if (environment_.on_answered != nullptr) environment_.on_answered(*this);
 }
 
 // Sends what is queued, then ends. Requests still with the handler are not waited for.

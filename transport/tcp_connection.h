@@ -70,14 +70,23 @@ class TcpConnection final : public Connection, private TcpStream::Owner {
     void (*on_live)(TcpConnection&) = nullptr;
     // Nothing refers to the connection any longer: destroy it. Called from the ring's poll.
     void (*on_gone)(TcpConnection&) = nullptr;
+    // After stop_accepting(): it is answered(). May be null.
+    void (*on_answered)(TcpConnection&) = nullptr;
     void* context = nullptr;
   };
 
   TcpConnection(const Environment& environment, int fd, std::string peer);
   ~TcpConnection() override;
 
-  void drain();  // accepts no more commands; ends when all that were accepted are answered
-  void cut();    // ends now
+  void stop_accepting();  // of commands; what was accepted is answered
+  void drain();           // the same, and ends then
+  void cut();             // ends now
+  // Nothing that was accepted waits for its answer, or for the socket to take that.
+  bool answered() const {
+    return state_ != State::live ||
+           (unanswered_ <= waiting_events_ && out_.empty() && !stream_.sending());
+  }
+  bool is_io_queue() const { return queue_id_ != 0; }
   State state() const { return state_; }
   bool was_live() const { return was_live_; }
   void* context() const { return environment_.context; }
@@ -177,7 +186,8 @@ class TcpConnection final : public Connection, private TcpStream::Owner {
   bool sent_ = false;        // something, since the last tick
   unsigned send_ticks_ = 0;  // that the send in flight has seen
   bool flow_control_ = true;
-  bool opened_ = false, detached_ = false, draining_ = false, quiet_ = false;
+  bool opened_ = false, detached_ = false, quiet_ = false;
+  bool accepting_ = true, draining_ = false;
   bool icresp_due_ = false, term_due_ = false;
   std::uint32_t control_bytes_ = 0;
   std::byte control_[kTermReqBytesMax]{};  // ICResp or C2HTermReq, while due

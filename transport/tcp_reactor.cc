@@ -64,6 +64,9 @@ void TcpReactor::adopt(int fd, std::string peer, AddressKey address) {
   environment.on_gone = [](TcpConnection& connection) {
     static_cast<TcpReactor*>(connection.context())->gone(connection);
   };
+  environment.on_answered = [](TcpConnection& connection) {
+    static_cast<TcpReactor*>(connection.context())->look_at_step();
+  };
   connections_.push_back(
       {std::make_unique<TcpConnection>(environment, fd, std::move(peer)), address});
   if (draining_) connections_.back().connection->cut();
@@ -82,14 +85,40 @@ void TcpReactor::gone(TcpConnection& connection) {
   budget_.give(held.address, connection.was_live());
   std::swap(held, connections_.back());
   connections_.pop_back();
-  if (draining_ && connections_.empty() && empty_) std::exchange(empty_, nullptr)();
+  look_at_step();
+}
+
+void TcpReactor::stop_accepting(std::function<void()> answered) {
+  draining_ = true;
+  for (const Held& held : connections_) held.connection->stop_accepting();
+  step(std::move(answered), [](const TcpConnection& connection) { return connection.answered(); });
+}
+
+void TcpReactor::end_queues(std::function<void()> ended) {
+  for (const Held& held : connections_) {
+    if (held.connection->is_io_queue()) held.connection->drain();
+  }
+  step(std::move(ended), [](const TcpConnection& connection) { return !connection.is_io_queue(); });
 }
 
 void TcpReactor::drain(std::function<void()> empty) {
   draining_ = true;
-  empty_ = std::move(empty);
   for (const Held& held : connections_) held.connection->drain();
-  if (connections_.empty()) std::exchange(empty_, nullptr)();
+  step(std::move(empty), [](const TcpConnection&) { return false; });
+}
+
+void TcpReactor::step(std::function<void()> done, bool (*is_done)(const TcpConnection&)) {
+  step_done_ = std::move(done);
+  is_done_ = is_done;
+  look_at_step();
+}
+
+void TcpReactor::look_at_step() {
+  if (!step_done_) return;
+  for (const Held& held : connections_) {
+    if (!is_done_(*held.connection)) return;
+  }
+  std::exchange(step_done_, nullptr)();
 }
 
 void TcpReactor::cut() {

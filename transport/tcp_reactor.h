@@ -28,6 +28,11 @@ class TcpReactor {
 
   // Takes over a connected socket, for which the budget has been taken at `address`.
   void adopt(int fd, std::string peer, AddressKey address);
+  // An end in order takes three steps, each once all reactors have done the one before, so that a
+  // host gets every answer before it sees that one of its connections has ended: no more commands
+  // are accepted and those that were are answered; then the I/O queues end; then all.
+  void stop_accepting(std::function<void()> answered);
+  void end_queues(std::function<void()> ended);
   // Ends every connection, now or when its commands are answered; `empty` is called when the last
   // is gone (from here when there is none). Connections adopted later end at once.
   void drain(std::function<void()> empty);
@@ -47,6 +52,8 @@ class TcpReactor {
   };
   Held& find(const TcpConnection& connection);
   void gone(TcpConnection& connection);
+  void step(std::function<void()> done, bool (*is_done)(const TcpConnection&));
+  void look_at_step();
 
   Executor& executor_;
   ConnectionHandler& handler_;
@@ -54,7 +61,8 @@ class TcpReactor {
   ConnectionBudget& budget_;
   std::unique_ptr<SocketRing> ring_;
   std::vector<Held> connections_;
-  std::function<void()> empty_;
+  std::function<void()> step_done_;
+  bool (*is_done_)(const TcpConnection&) = nullptr;  // as far as the step goes
   bool draining_ = false;
   TcpStats stats_;
 };

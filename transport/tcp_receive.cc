@@ -75,7 +75,7 @@ CommandSlot* TcpConnection::take_slot() {
 }
 
 void TcpConnection::on_capsule() {
-  if (draining_) return;  // not accepted: the host sees the connection end and sends it again
+  if (!accepting_) return;  // not accepted: the host sees the connection end and sends it again
   CommandSlot* slot = take_slot();
   if (slot == nullptr) return;
   slot->command = stream_.decoder().header<CapsuleCmd>().sqe;
