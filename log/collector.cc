@@ -238,6 +238,8 @@ void Collector::purge() {
 void Collector::failed(const Status& status) {
   pool_.allocator.set_use(victim_, ZoneUse::sealed);
   step_ = Step::idle;
+  ++attempts_failed_;
+  copy_error_ = status;
   if (status.code() != Code::no_space) {
     failure_ = status;
     retry_ns_ = pool_.home.now_ns() + std::min(kRetryNsMin << failures_, kRetryNsMax);

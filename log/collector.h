@@ -47,6 +47,9 @@ class Collector {
   bool idle() const { return step_ == Step::idle && !turn_.posted; }
   // Pages have been evicted since the pool was opened.
   bool evicted() const { return evicted_; }
+  // How often a zone could not be emptied, and why the last time.
+  std::uint64_t attempts_failed() const { return attempts_failed_; }
+  const Status& last_failure() const { return copy_error_; }
   // The last look for a zone to free found none.
   bool found_nothing() const { return found_nothing_; }
 
@@ -160,6 +163,7 @@ class Collector {
   Status failure_;              // the device's, last
   unsigned failures_ = 0;       // one after another
   std::uint64_t retry_ns_ = 0;  // no attempt before
+  std::uint64_t attempts_failed_ = 0;
   std::optional<SegmentScan> scan_;
   std::size_t next_record_ = 0;
   AlignedBuffer scan_buffer_;

@@ -62,6 +62,8 @@ struct KeyOp {
   unsigned candidate = 0, candidate_count = 0;
   bool in_epoch = false;
   unsigned epoch_side = 0;
+  bool overtaken = false;             // by collection, while it waited for a zone
+  std::uint64_t failures_before = 0;  // of collection
   bool found = false;
   bool expired = false;
   KeyOp* next = nullptr;           // waits for ExpirySweep

@@ -75,7 +75,7 @@ void PageLog::load(const Recovered& recovered) {
 void PageLog::submit(KeyOp& op) {
   ++running_;
   op.status = Status();
-  op.in_epoch = false;
+  op.in_epoch = op.overtaken = false;
   op.lock.op = op.header.op = op.write.op = op.flush.op = &op;
   op.io.context = &op;
   op.lock.hash = hash(op.key);
@@ -252,6 +252,10 @@ void PageLog::leave_epoch(KeyOp& op) {
 
 void PageLog::append(KeyOp& op, RecordKind kind) {
   leave_epoch(op);  // the append may wait for a zone, and a zone's reset must not wait for it
+  // It had waited for a zone that could not be freed then, and was not there to be told.
+  if (op.overtaken && op.failures_before != collector_->attempts_failed()) {
+    return finish(op, collector_->last_failure());
+  }
   const bool page = kind == RecordKind::page;
   PageRecord& record = op.write.record;
   const std::uint32_t checksum = page ? record.checksum : 0;
@@ -282,6 +286,8 @@ void PageLog::overtake(KeyLockHolder& waiter) {
   if (!stream_->withdraw(op.write)) return;
   op.lock.writing = false;
   count_pending(op, false);
+  if (!op.overtaken) op.failures_before = collector_->attempts_failed();
+  op.overtaken = true;
   locks_.overtake(*holder, waiter);
 }
 
