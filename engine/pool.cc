@@ -204,9 +204,13 @@ Status PoolImpl::open_volumes() {
   context_.next_sequence = (ring_.state().open_count << kSequenceShift) + 1;
   Result<RecoveryResult> recovered = recover(device_, context_, options);
   if (!recovered.ok()) return recovered.status();
-  std::ranges::copy(recovered->damage, std::back_inserter(damage_));
+  lost_ = std::move(recovered->lost);
   for (const ZoneTrim& trim : recovered->new_trims) {
-    if (options_.read_only) break;
+    notes_.push_back(
+        fmt::format("zone {}: nothing counts from LBA {} on: writing ended there, or "
+                    "was torn before it was flushed",
+                    trim.zone.value, trim.end_lba));
+    if (options_.read_only) continue;
     JournalRecord record;
     record.kind = JournalRecord::Kind::zone_trimmed;
     record.trim = {trim.zone.value, trim.end_lba, trim.generation};
@@ -221,7 +225,7 @@ Status PoolImpl::open_volumes() {
 Status PoolImpl::load(const RecoveryResult& recovered) {
   const std::uint64_t lost = context_.allocator.shrink_quotas();
   if (lost != 0) {
-    damage_.push_back(fmt::format(
+    notes_.push_back(fmt::format(
         "{} zones are lost: the largest quotas are smaller by as much until they are back", lost));
   }
   // Volumes that have a collection zone open keep it; what is left goes to the others.

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/check_report.h"
 #include "engine/page_op.h"
 #include "log/format.h"
 #include "zone/device.h"
@@ -120,6 +121,12 @@ class Pool {
   static Result<std::unique_ptr<Pool>> open(ZonedDevice& device, Executor& home,
                                             const OpenOptions& options);
 
+  // Writes what is damaged and still known (`repairable` in a CheckReport) again: a zone that it is
+  // in to an empty one, from what its headers and summaries say of each other, the metadata ring
+  // zone by zone. Nothing is reset before all that it held is durable elsewhere. Of a pool that is
+  // not open. Errors: those of open(); what could not be done is in the report.
+  static Result<RepairReport> repair(ZonedDevice& device, Executor& home);
+
   virtual PoolInfo info() const = 0;
   virtual Result<PageStore*> create_volume(const VolumeOptions& options) = 0;
   // busy: something that changes the volume runs; stop its clients, or try again. Gets may run, on
@@ -134,8 +141,9 @@ class Pool {
   // a time. Any number of threads may do so at once.
   virtual Result<std::unique_ptr<PageSession>> create_session(Executor& executor,
                                                               unsigned depth) = 0;
-  // Verifies everything reachable without writing; one line for each thing found wrong.
-  virtual Result<std::vector<std::string>> check(bool verify_pages) = 0;
+  // Verifies everything reachable without writing: metadata, zone headers, summaries, batch headers
+  // and, unless told not to, every page. io_error: the device cannot be asked.
+  virtual Result<CheckReport> check(const CheckOptions& options) = 0;
 };
 
 }  // namespace furrow

@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
+#include <thread>
 
 #include "engine/pool_impl.h"
-#include "log/segment_scan.h"
+#include "log/zone_rebuild.h"
 #include "zone/aligned_buffer.h"
 #include "zone/blocking.h"
 
@@ -13,87 +15,205 @@ namespace furrow {
 
 namespace {
 
-// Scans a zone's structures, and reads the pages that the index points to.
-class ZoneCheck {
+using Structure = Finding::Structure;
+
+// Reads for the check, no faster than it may.
+class CheckReader {
  public:
-  ZoneCheck(PoolContext& context, IoQueue& queue, PageLog& log, bool verify_pages,
-            std::vector<std::string>& found)
-      : context_(context), queue_(queue), log_(log), verify_pages_(verify_pages), found_(found) {}
+  CheckReader(IoQueue& queue, const Geometry& geometry, const CheckOptions& options,
+              CheckReport& report)
+      : queue_(queue), geometry_(geometry), options_(options), report_(report) {}
 
-  void run(ZoneId zone, std::uint64_t written_lbas) {
-    for (std::uint64_t begin = 0; begin < written_lbas; begin += context_.segment_lbas) {
-      const std::uint64_t end =
-          std::min(begin + context_.segment_lbas, context_.geometry.zone_capacity_lbas);
-      SegmentScan scan(
-          {context_.stamp(zone), begin, end, written_lbas, context_.geometry.lba_bytes});
-      while (const std::optional<SegmentScan::Read> wanted = scan.next()) {
-        scan.feed(read(context_.device_lba(zone, wanted->lba), wanted->lbas));
-      }
-      if (scan.damaged() && end <= context_.tables[zone.value].end_lba) {
-        found_.push_back(
-            fmt::format("zone {}: the segment at LBA {} has a damaged summary", zone.value, begin));
-      }
-      if (!verify_pages_) continue;
-      for (const PageRecord& record : scan.records()) check_page(zone, record);
-    }
-  }
-
- private:
-  Result<std::span<const std::byte>> read(std::uint64_t lba, std::uint32_t lbas) {
-    const std::size_t bytes = std::size_t{lbas} * context_.geometry.lba_bytes;
+  Result<std::span<const std::byte>> read(ZoneId zone, std::uint64_t lba, std::uint32_t lbas) {
+    const std::size_t bytes = std::size_t{lbas} * geometry_.lba_bytes;
     if (buffer_.size() < bytes) buffer_ = AlignedBuffer(bytes);
     Io io;
     io.op = Io::Op::read;
-    io.lba = Lba{lba};
-    io.set_data(buffer_.data(), lbas, context_.geometry.lba_bytes);
+    io.lba = Lba{geometry_.zone_start(zone).value + lba};
+    io.set_data(buffer_.data(), lbas, geometry_.lba_bytes);
     const Status status = run_blocking(queue_, io);
+    report_.bytes_read += bytes;
+    if (options_.on_read) options_.on_read(report_.bytes_read);
+    keep_rate();
     if (!status.ok()) return status;
     return std::span<const std::byte>(buffer_.data(), bytes);
   }
 
-  void check_page(ZoneId zone, const PageRecord& record) {
-    if (record.kind != RecordKind::page) return;
-    const KeyHash hash = log_.hash(record.key);
-    const std::uint64_t lba = context_.device_lba(zone, record.lba);
-    std::array<IndexEntry, KeyOp::kCandidatesMax> entries;
-    const unsigned count = std::min(log_.lookup(hash, entries), KeyOp::kCandidatesMax);
-    const auto live =
-        std::ranges::find(entries.begin(), entries.begin() + count, lba, &IndexEntry::lba);
-    if (live == entries.begin() + count) return;  // dead: nobody will read it
-    const auto page = read(lba, static_cast<std::uint32_t>(context_.page_lbas(record.length)));
-    if (page.ok() && page_checksum(page->first(record.length), hash) == live->checksum) return;
-    found_.push_back(fmt::format("zone {}: the page at LBA {} is {}", zone.value, record.lba,
-                                 page.ok() ? "damaged (checksum)" : "unreadable"));
+ private:
+  void keep_rate() const {
+    if (options_.bytes_per_s_max == 0) return;
+    const double due_s =
+        static_cast<double>(report_.bytes_read) / static_cast<double>(options_.bytes_per_s_max);
+    std::this_thread::sleep_until(started_ + std::chrono::duration_cast<Clock::duration>(
+                                                 std::chrono::duration<double>(due_s)));
   }
 
-  PoolContext& context_;
+  using Clock = std::chrono::steady_clock;
   IoQueue& queue_;
-  PageLog& log_;
-  const bool verify_pages_;
-  std::vector<std::string>& found_;
+  const Geometry& geometry_;
+  const CheckOptions& options_;
+  CheckReport& report_;
   AlignedBuffer buffer_;
+  const Clock::time_point started_ = Clock::now();
+};
+
+// What is wrong with the structures of a data zone, in words.
+class ZoneFindings {
+ public:
+  ZoneFindings(ZoneId zone, CheckReport& report) : zone_(zone), report_(report) {}
+
+  void add(Structure structure, std::optional<std::uint64_t> lba, const std::string& text,
+           bool repairable) {
+    report_.damage.push_back(
+        {structure, zone_.value, lba, repairable, fmt::format("zone {}: {}", zone_.value, text)});
+  }
+
+  void structures(const ZoneSurvey& survey, bool rebuildable) {
+    ++report_.zones;
+    if (!survey.header_intact) {
+      add(Structure::zone_header, 0,
+          "the zone header is damaged; what follows says what the zone is", rebuildable);
+    }
+    for (const SurveyedSegment& segment : survey.segments) this->segment(segment, rebuildable);
+  }
+
+ private:
+  void segment(const SurveyedSegment& segment, bool rebuildable) {
+    using Closing = SurveyedSegment::Closing;
+    if (segment.closing != Closing::open) ++report_.summaries;
+    if (segment.closing == Closing::damaged) {
+      add(Structure::summary, segment.end_lba - 1,
+          fmt::format(
+              "the summary of the segment from LBA {} on is damaged; its batch headers tell "
+              "what it holds",
+              segment.begin_lba),
+          rebuildable);
+    }
+    if (segment.contradicts) {
+      add(Structure::summary, segment.end_lba - 1,
+          fmt::format(
+              "the summary of the segment from LBA {} on names other records than its batch "
+              "headers",
+              segment.begin_lba),
+          false);
+    }
+    for (const SurveyedBatch& batch : segment.batches) {
+      ++report_.batch_headers;
+      if (batch.intact) continue;
+      add(Structure::batch_header, batch.header.lba,
+          fmt::format("the batch header at LBA {} is damaged; the segment's summary names its {} "
+                      "records",
+                      batch.header.lba, batch.records.size()),
+          rebuildable);
+    }
+    for (const std::uint64_t lba : segment.gaps) {
+      ++report_.batch_headers;
+      add(Structure::batch_header, lba,
+          fmt::format("there is no batch header at LBA {}, where one should be; the pages that it "
+                      "described are lost",
+                      lba),
+          false);
+    }
+  }
+
+  const ZoneId zone_;
+  CheckReport& report_;
 };
 
 }  // namespace
 
-Result<std::vector<std::string>> PoolImpl::check(bool verify_pages) {
-  std::vector<std::string> found = damage_;
-  Result<std::vector<ZoneInfo>> report = device_.report();
-  if (!report.ok()) return report.status();
-  Result<std::unique_ptr<IoQueue>> queue = device_.create_queue(32);
+const char* to_string(Finding::Structure structure) {
+  switch (structure) {
+    case Structure::metadata:
+      return "metadata";
+    case Structure::zone:
+      return "zone";
+    case Structure::zone_header:
+      return "zone header";
+    case Structure::batch_header:
+      return "batch header";
+    case Structure::summary:
+      return "summary";
+    case Structure::page:
+      return "page";
+  }
+  return "unknown";
+}
+
+SurveyedZone PoolImpl::surveyed(const ZoneInfo& info) const {
+  SurveyedZone zone;
+  zone.stamp = context_.stamp(info.zone);
+  zone.written_lbas = std::min(info.written_lbas, context_.geometry.zone_capacity_lbas);
+  zone.end_lba = context_.tables[info.zone.value].end_lba;
+  zone.capacity_lbas = context_.geometry.zone_capacity_lbas;
+  zone.segment_lbas = context_.segment_lbas;
+  zone.lba_bytes = context_.geometry.lba_bytes;
+  return zone;
+}
+
+void PoolImpl::check_page(ZoneId zone, const PageRecord& record, PageLog& log, const ZoneRead& read,
+                          CheckReport& report) const {
+  if (record.kind != RecordKind::page) return;
+  const KeyHash hash = log.hash(record.key);
+  const std::uint64_t lba = context_.device_lba(zone, record.lba);
+  std::array<IndexEntry, KeyOp::kCandidatesMax> entries;
+  const unsigned count = std::min(log.lookup(hash, entries), KeyOp::kCandidatesMax);
+  const auto live =
+      std::ranges::find(entries.begin(), entries.begin() + count, lba, &IndexEntry::lba);
+  if (live == entries.begin() + count) return;  // dead: nobody will read it
+  ++report.pages;
+  const auto page = read(record.lba, static_cast<std::uint32_t>(context_.page_lbas(record.length)));
+  if (page.ok() && page_checksum(page->first(record.length), hash) == live->checksum) return;
+  ZoneFindings(zone, report)
+      .add(Structure::page, record.lba,
+           fmt::format("the page at LBA {} is {}", record.lba,
+                       page.ok() ? "damaged (checksum)" : "unreadable"),
+           false);
+}
+
+// Errors of reading count as damage of what could not be read.
+ZoneSurvey PoolImpl::survey_zone(const ZoneInfo& info, const CheckOptions& options,
+                                 CheckReport& report) {
+  CheckReader reader(*queue_, context_.geometry, options, report);
+  return survey(surveyed(info), [&](std::uint64_t lba, std::uint32_t lbas) {
+    return reader.read(info.zone, lba, lbas);
+  });
+}
+
+Result<CheckReport> PoolImpl::check(const CheckOptions& options) {
+  CheckReport report;
+  report.notes = notes_;
+  for (const std::string& text : damage_) {
+    report.damage.push_back({Structure::metadata, {}, {}, ring_.repairable(), text});
+  }
+  for (const RecoveryResult::Lost& lost : lost_) {
+    ZoneFindings(lost.zone, report).add(Structure::zone, {}, lost.why, false);
+  }
+  const Result<std::vector<ZoneInfo>> zones = device_.report();
+  if (!zones.ok()) return zones.status();
+  const Result<std::unique_ptr<IoQueue>> queue = device_.create_queue(32);
   if (!queue.ok()) return queue.status();
-  for (const auto& store : stores_) {
-    ZoneCheck check(context_, **queue, store->log(), verify_pages, found);
-    for (const ZoneInfo& info : *report) {
-      const ZoneAllocator::Zone& zone = context_.allocator.zone(info.zone);
-      if (zone.owner != store->info().id) continue;
-      check.run(info.zone, info.written_lbas);
+  CheckReader reader(**queue, context_.geometry, options, report);
+  for (const ZoneInfo& info : *zones) {
+    const ZoneAllocator::Zone& zone = context_.allocator.zone(info.zone);
+    const auto store = std::ranges::find_if(
+        stores_, [&](const auto& each) { return each->info().id == zone.owner; });
+    if (zone.owner == 0 || store == stores_.end()) continue;
+    const ZoneRead read = [&](std::uint64_t lba, std::uint32_t lbas) {
+      return reader.read(info.zone, lba, lbas);
+    };
+    const ZoneSurvey found = survey(surveyed(info), read);
+    ZoneFindings(info.zone, report).structures(found, is_rebuildable(found));
+    if (!options.pages) continue;
+    for (const SurveyedSegment& segment : found.segments) {
+      for (const SurveyedBatch& batch : segment.batches) {
+        for (const PageRecord& record : batch.records) {
+          check_page(info.zone, record, (*store)->log(), read, report);
+        }
+      }
     }
   }
-  std::ranges::sort(found);
-  found.erase(std::unique(found.begin(), found.end()),
-              found.end());  // clang 14 lacks ranges::unique
-  return found;
+  return report;
 }
 
 }  // namespace furrow

@@ -11,10 +11,12 @@
 #include "log/metadata_ring.h"
 #include "log/pool_context.h"
 #include "log/recovery.h"
+#include "log/zone_survey.h"
 
 namespace furrow {
 
 class PageSessionImpl;
+struct ZoneWork;
 
 class PoolImpl final : public Pool {
  public:
@@ -32,7 +34,10 @@ class PoolImpl final : public Pool {
   PageStore* find(std::string_view name) const override;
   PageStore* find_nsid(std::uint32_t nsid) const override;
   Result<std::unique_ptr<PageSession>> create_session(Executor& executor, unsigned depth) override;
-  Result<std::vector<std::string>> check(bool verify_pages) override;
+  Result<CheckReport> check(const CheckOptions& options) override;
+
+  bool metadata_damaged() const { return !damage_.empty(); }
+  Result<std::vector<ZoneWork>> zones_to_rebuild();
 
   Executor& home() { return context_.home; }
   bool read_only() const { return options_.read_only; }
@@ -49,6 +54,10 @@ class PoolImpl final : public Pool {
   Status add_store(const VolumeRecord& record, bool has_collection_stream);
   Status load(const RecoveryResult& recovered);
   void note_cuts();
+  SurveyedZone surveyed(const ZoneInfo& info) const;
+  ZoneSurvey survey_zone(const ZoneInfo& info, const CheckOptions& options, CheckReport& report);
+  void check_page(ZoneId zone, const PageRecord& record, PageLog& log, const ZoneRead& read,
+                  CheckReport& report) const;
   std::uint32_t free_nsid() const;
   Status check_new_volume(const VolumeOptions& options) const;
 
@@ -60,7 +69,9 @@ class PoolImpl final : public Pool {
   std::vector<std::unique_ptr<PageStoreImpl>> stores_;
   std::vector<std::unique_ptr<PageStoreImpl>> deleted_;  // sessions may still hold them
   std::size_t next_ordinal_ = 0;
-  std::vector<std::string> damage_;
+  std::vector<std::string> damage_;  // of the metadata, and zones that are lost
+  std::vector<std::string> notes_;
+  std::vector<RecoveryResult::Lost> lost_;
   std::vector<ZoneTrimRecord> cuts_;  // to be noted in the journal
   std::uint64_t recovery_us_ = 0;
   std::uint64_t recovered_pages_ = 0;

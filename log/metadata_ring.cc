@@ -155,6 +155,7 @@ Result<MetadataRing> MetadataRing::open(ZonedDevice& device, bool read_only) {
   ring.state_ = std::move(contents->state);
   ring.damage_ = std::move(contents->damage);
   ring.read_only_ = read_only;
+  ring.incomplete_ = contents->incomplete;
   ring.must_roll_ = contents->must_roll;
   ring.active_zone_ = contents->active;
   ring.written_lbas_ = contents->written_lbas;
@@ -208,6 +209,20 @@ Status MetadataRing::write_record(const JournalRecord& record) {
 
 bool MetadataRing::is_needed(ZoneId zone) const {
   return std::ranges::find(needed_, zone) != needed_.end();
+}
+
+// The first section may have to go behind a damaged one in the active zone; that zone is then
+// written last.
+Status MetadataRing::repair() {
+  JournalRecord nothing;
+  nothing.kind = JournalRecord::Kind::formatted;
+  const PoolState state = state_;
+  Status status;
+  for (std::uint32_t i = 0; status.ok() && i <= superblock_.metadata_zones; ++i) {
+    status = roll(state, nothing);
+  }
+  if (status.ok()) damage_.clear();
+  return status;
 }
 
 // Tries the zones behind the active one in turn; one that is worn out is passed over.

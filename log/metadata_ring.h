@@ -41,6 +41,10 @@ class MetadataRing {
   const PoolState& state() const { return state_; }
   // Applies the record and makes it durable (write, flush). On an error the state is as before.
   Status append(const JournalRecord& record);
+  // Writes the state anew into one zone of the ring after the other, so that nothing damaged is
+  // left. At each moment the state can be read back.
+  Status repair();
+  bool repairable() const { return !incomplete_; }
   // What was found damaged and got around at open, one line each (for `pool check`).
   const std::vector<std::string>& damage() const { return damage_; }
 
@@ -61,7 +65,8 @@ class MetadataRing {
   PoolState state_;
   std::vector<std::string> damage_;
   bool read_only_ = false;
-  bool must_roll_ = false;  // nothing may be written behind the journal as it is
+  bool incomplete_ = false;  // records that were acknowledged are lost
+  bool must_roll_ = false;   // nothing may be written behind the journal as it is
   ZoneId active_zone_;
   std::uint64_t written_lbas_ = 0;  // in the active zone
   std::uint64_t last_index_ = 0;    // of the journal

@@ -128,11 +128,8 @@ Status Recovery::find_zones() {
                                           : Result<ZoneHeader>(read);
     if (!header.ok()) {
       header = rebuild_header(info);
-      if (header.ok()) {
-        result_.damage.push_back(fmt::format(
-            "zone {}: its header is damaged; it was rebuilt from what follows", info.zone.value));
-      } else if (header.status().code() != Code::not_found) {
-        set_aside(info.zone, "has data but a damaged header; it is kept and not used");
+      if (!header.ok() && header.status().code() != Code::not_found) {
+        set_aside(info.zone, "has data, and nothing that tells whose; it is kept and not used");
         finish_aside(info);
         continue;
       }
@@ -166,7 +163,7 @@ void Recovery::set_aside(ZoneId zone, const char* why) {
   ZoneAllocator::Zone bad;
   bad.use = ZoneUse::bad;
   pool_.allocator.adopt(zone, bad);
-  result_.damage.push_back(fmt::format("zone {} {}", zone.value, why));
+  result_.lost.push_back({zone, why});
 }
 
 // What it holds stays readable, and it must not hold one of the device's active zones.
@@ -180,8 +177,7 @@ void Recovery::finish_aside(const ZoneInfo& info) {
   io.lba = pool_.geometry.zone_start(info.zone);
   const Status status = run_blocking(*queue_, io);
   if (status.ok()) return;
-  result_.damage.push_back(
-      fmt::format("zone {} cannot be finished: {}", info.zone.value, status.describe()));
+  result_.lost.push_back({info.zone, "cannot be finished: " + status.describe()});
 }
 
 Status Recovery::read_lba(ZoneId zone, std::uint64_t at, AlignedBuffer& into) {
@@ -311,8 +307,7 @@ Status Recovery::finish_zones() {
       io.lba = pool_.geometry.zone_start(zone);
       const Status status = run_blocking(*queue_, io);
       if (!status.ok()) {
-        result_.damage.push_back(
-            fmt::format("zone {} cannot be finished: {}", zone.value, status.describe()));
+        result_.lost.push_back({zone, "cannot be finished: " + status.describe()});
       }
     }
     for (auto& [volume, resumes] : scanner->resumes) {
@@ -322,7 +317,6 @@ Status Recovery::finish_zones() {
       }
     }
     std::ranges::move(scanner->trims, std::back_inserter(result_.new_trims));
-    std::ranges::move(scanner->damage, std::back_inserter(result_.damage));
   }
   if (options_.read_only) return {};
   // What was found whole is durable from here on.
@@ -470,8 +464,7 @@ Status Recovery::give_back_spares() {
     FURROW_CHECK(pool_.allocator.zone(zone).live_lbas == 0);
     const Status status = reset(zone);
     if (!status.ok()) {
-      result_.damage.push_back(
-          fmt::format("zone {} cannot be reset: {}", zone.value, status.describe()));
+      result_.lost.push_back({zone, "cannot be reset: " + status.describe()});
       continue;
     }
     any = true;

@@ -58,7 +58,11 @@ struct RecoveryResult {
   std::vector<std::unique_ptr<PieceMemory>> memory;  // of the volumes' pages
   std::map<std::uint64_t, RecoveredVolume> volumes;
   std::vector<ZoneTrim> new_trims;  // to be journaled before anything is written
-  std::vector<std::string> damage;  // what was wrong and got around, one line each
+  struct Lost {
+    ZoneId zone;
+    std::string why;
+  };
+  std::vector<Lost> lost;  // zones that cannot be used as they should, and are gone around
 };
 
 // Fills pool.allocator (zones adopted; owners must be admitted) and pool.tables as well.

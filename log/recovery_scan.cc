@@ -43,17 +43,6 @@ Status Scanner::scan(const FoundZone& zone) {
   std::vector<SegmentScan> scans;  // of the newest zone: it is looked at as a whole
   for (std::uint64_t begin = 0; begin < zone.info.written_lbas; begin += pool_.segment_lbas) {
     SegmentScan scan = scan_segment(zone, begin);
-    // What a cut made void need not be whole.
-    if (scan.damaged() && segment_end(begin) <= table.end_lba) {
-      damage.push_back(
-          fmt::format("zone {}: the summary of the segment at LBA {} is damaged; its "
-                      "batch headers were read instead",
-                      zone.info.zone.value, begin));
-    }
-    if (!scan.gaps().empty() && scan.gaps().front() < table.end_lba) {
-      damage.push_back(fmt::format("zone {}: no batch header where one should be, at LBA {}",
-                                   zone.info.zone.value, scan.gaps().front()));
-    }
     table.batch_lbas.insert(table.batch_lbas.end(), scan.batch_lbas().begin(),
                             scan.batch_lbas().end());
     if (zone.newest) {
@@ -65,10 +54,20 @@ Status Scanner::scan(const FoundZone& zone) {
   if (zone.newest) {
     end_newest(zone, scans);
   } else if (zone.info.state != ZoneState::full) {
-    to_finish.push_back(zone.info.zone);
+    finish(zone);
   }
   table.batch_lbas.shrink_to_fit();
   return {};
+}
+
+// A full zone does not say where its data ends, so that is noted first.
+void Scanner::finish(const FoundZone& zone) {
+  std::uint32_t& end_lba = pool_.tables[zone.info.zone.value].end_lba;
+  if (end_lba > zone.info.written_lbas) {
+    end_lba = static_cast<std::uint32_t>(zone.info.written_lbas);
+    trims.push_back({zone.info.zone, zone.header.stamp.generation, end_lba});
+  }
+  to_finish.push_back(zone.info.zone);
 }
 
 Result<BatchHeader> Scanner::batch_header(const FoundZone& zone, std::uint32_t batch_lba) {
@@ -129,9 +128,6 @@ void Scanner::end_newest(const FoundZone& zone, std::vector<SegmentScan>& scans)
   if (cut < table.end_lba) {
     table.end_lba = static_cast<std::uint32_t>(cut);
     trims.push_back({zone.info.zone, zone.header.stamp.generation, table.end_lba});
-    damage.push_back(
-        fmt::format("zone {}: what was not flushed is torn from LBA {} on; it was cut off there",
-                    zone.info.zone.value, cut));
   }
   keep(zone, records);
   if (full) return;
@@ -141,7 +137,7 @@ void Scanner::end_newest(const FoundZone& zone, std::vector<SegmentScan>& scans)
       tail.summarized() || tail.gaps().empty() ||
       (!tail.batch_lbas().empty() && tail.batch_lbas().back() > tail.gaps().back());
   if (table.end_lba != ~std::uint32_t{0} || !reached) {
-    to_finish.push_back(zone.info.zone);
+    finish(zone);
     return;
   }
   Stream::Resume resume;

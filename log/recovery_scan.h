@@ -51,7 +51,6 @@ class Scanner {
   std::map<std::uint64_t, std::map<unsigned, Stream::Resume>> resumes;
   std::vector<ZoneTrim> trims;
   std::vector<ZoneId> to_finish;
-  std::vector<std::string> damage;
 
  private:
   Result<std::span<const std::byte>> read(ZoneId zone, std::uint64_t lba, std::uint32_t lbas);
@@ -61,6 +60,7 @@ class Scanner {
   }
   void keep(const FoundZone& zone, std::span<const PageRecord> records);
   void keep(const FoundZone& zone, const PageRecord& record, const KeyHash& hash, Gathered& into);
+  void finish(const FoundZone& zone);
   void end_newest(const FoundZone& zone, std::vector<SegmentScan>& scans);
   std::uint64_t first_bad(const FoundZone& zone, std::vector<PageRecord>& records,
                           std::uint64_t flushed_lba);

@@ -18,7 +18,6 @@ enum ExitStatus : int {
   kExitDone = 0,
   kExitFailed = 1,
   kExitUsage = 2,
-  kExitNotChecked = 3,  // `pool check` alone: could not check
 };
 
 // Lets gflags parse the flags (`--flagfile` too) and returns what is left behind the program's

@@ -14,6 +14,8 @@ std::span<const Command> volume_commands();
 std::span<const Command> zone_commands();
 std::span<const Command> kv_commands();
 
+int check(const Arguments& arguments);  // pool check
+
 nlohmann::ordered_json pool_json(const Pool& pool);
 nlohmann::ordered_json volume_json(const PageStore& store);
 

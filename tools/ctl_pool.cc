@@ -1,4 +1,4 @@
-// furrowctl pool create|info|check
+// furrowctl pool create|info, and the table of pool commands
 
 #include <fmt/format.h>
 #include <gflags/gflags.h>
@@ -8,10 +8,8 @@
 #include "tools/command_line.h"
 #include "tools/ctl_command.h"
 #include "tools/device_flags.h"
-#include "tools/progress.h"
 
 DEFINE_string(name, "furrow", "the pool's name, 1 to 63 bytes");
-DEFINE_bool(pages, true, "read every page, too; --nopages checks structures only");
 
 namespace furrow::tools {
 
@@ -37,34 +35,9 @@ int info(const Arguments& arguments) {
   return print(pool_json(**opened));
 }
 
-// Damage that already stops the pool from opening is damage, anything else is "could not check".
-int not_checked(const std::string& uri, const Status& status) {
-  const int reported = report_device("cannot check", uri, status);
-  if (status.code() == Code::corrupt) return kExitFailed;
-  return reported == kExitUsage ? kExitUsage : kExitNotChecked;
-}
-
-int check(const Arguments& arguments) {
-  EventLoop home;
-  const Progress progress("checking " + arguments[0]);
-  const auto opened = open_pool(arguments[0], home, Opening::check);
-  if (!opened) return not_checked(arguments[0], opened.status());
-  const auto damage = (*opened)->check(FLAGS_pages);
-  if (!damage) return not_checked(arguments[0], damage.status());
-  Json result = *damage;
-  if (json_asked()) {
-    result = {{"clean", damage->empty()}, {"damage", *damage}};
-  } else if (damage->empty()) {
-    result = "clean";
-  }
-  const int printed = print(result);
-  if (printed != kExitDone) return printed;
-  return damage->empty() ? kExitDone : kExitFailed;
-}
-
 constexpr const char* kCreateFlags[] = {"name", "size", "zone_size", "zone_capacity",
                                         "lba",  "mor",  "mar",       "force"};
-constexpr const char* kCheckFlags[] = {"pages"};
+constexpr const char* kCheckFlags[] = {"pages", "rate", "repair", "yes", "dry_run"};
 
 }  // namespace
 
@@ -94,7 +67,7 @@ std::span<const Command> pool_commands() {
       {"pool create", "DEVICE-URI", 1, "make an empty pool, and an emulated device for it",
        kCreateFlags, create},
       {"pool info", "DEVICE-URI", 1, "print a pool's geometry and zones (in use or not)", {}, info},
-      {"pool check", "DEVICE-URI", 1, "verify a closed pool without changing it", kCheckFlags,
+      {"pool check", "DEVICE-URI", 1, "verify a closed pool; --repair mends it", kCheckFlags,
        check},
   };
   return kCommands;

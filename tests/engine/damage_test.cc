@@ -76,9 +76,9 @@ TEST_F(DamageTest, ADamagedPageOfAClosedPoolTakesNothingElse) {
   for (std::uint64_t i = 0; i < 10; ++i) {
     EXPECT_EQ(rig_->get(i).status().code(), i == 4 ? Code::corrupt : Code::ok) << i;
   }
-  const auto found = rig_->pool->check(true);
+  const auto found = rig_->pool->check({});
   ASSERT_TRUE(found.ok());
-  EXPECT_EQ(found->size(), 1u);
+  EXPECT_EQ(found->damage.size(), 1u);
   EXPECT_TRUE(rig_->put(20, 1, 9000).ok());
   ASSERT_NO_FATAL_FAILURE(rig_->reopen());
   EXPECT_TRUE(rig_->get(20).ok());
@@ -113,10 +113,11 @@ TEST_F(DamageTest, DamageBehindTheFlushPointIsCorruptAndTakesNothingElse) {
       ASSERT_TRUE(rig_->get(i).ok()) << i;
     }
   }
-  const auto found = rig_->pool->check(true);
+  const auto found = rig_->pool->check({});
   ASSERT_TRUE(found.ok());
-  ASSERT_EQ(found->size(), 1u);
-  EXPECT_NE(found->front().find("damaged"), std::string::npos) << found->front();
+  ASSERT_EQ(found->damage.size(), 1u);
+  EXPECT_NE(found->damage.front().text.find("damaged"), std::string::npos)
+      << found->damage.front().text;
   EXPECT_TRUE(rig_->put(4, 2, 100).ok()) << "it can be stored anew";
   EXPECT_TRUE(rig_->get(4).ok());
 }
@@ -170,10 +171,11 @@ TEST_F(DamageTest, ADamagedBatchHeaderTakesItsOwnBatchOnly) {
     for (std::uint64_t i = 0; i < 20; ++i) {
       EXPECT_EQ(rig_->get(i).status().code(), i == 4 ? Code::not_found : Code::ok) << i;
     }
-    const auto found = rig_->pool->check(true);
+    const auto found = rig_->pool->check({});
     ASSERT_TRUE(found.ok());
-    ASSERT_EQ(found->size(), 1u);
-    EXPECT_NE(found->front().find("no batch header"), std::string::npos) << found->front();
+    ASSERT_EQ(found->damage.size(), 1u);
+    EXPECT_NE(found->damage.front().text.find("no batch header"), std::string::npos)
+        << found->damage.front().text;
     ASSERT_TRUE(rig_->put(100, 1, 9000).ok());
     ASSERT_NO_FATAL_FAILURE(rig_->reopen());
     EXPECT_TRUE(rig_->get(100).ok());
@@ -260,9 +262,9 @@ TEST_F(DamageTest, ACacheKeepsNothingThatItCannotName) {
   for (std::uint64_t i = 0; i < 70; ++i) {
     EXPECT_EQ(rig_->get(i).status().code(), Code::not_found) << i;
   }
-  const auto found = rig_->pool->check(true);
+  const auto found = rig_->pool->check({});
   ASSERT_TRUE(found.ok());
-  EXPECT_TRUE(found->empty()) << found->front();
+  EXPECT_TRUE(found->clean()) << found->damage.front().text;
   const std::uint64_t pages = rig_->store->usage().pages;
   ASSERT_NO_FATAL_FAILURE(rig_->reopen());
   EXPECT_EQ(rig_->store->usage().pages, pages);
@@ -322,9 +324,9 @@ TEST(LostZonesTest, ACacheOfEverythingGoesOnSmaller) {
   rig.close();
   for (const std::uint32_t zone : {5u, 6u, 7u}) device->degrade(ZoneId{zone}, ZoneState::offline);
   ASSERT_NO_FATAL_FAILURE(rig.open());
-  const auto found = rig.pool->check(false);
+  const auto found = rig.pool->check({.pages = false});
   ASSERT_TRUE(found.ok());
-  EXPECT_EQ(found->size(), 4u) << "three zones, and what that means";
+  EXPECT_EQ(found->damage.size(), 4u) << "three zones, and what that means";
   for (std::uint64_t i = 0; i < 1500; ++i) {
     ASSERT_TRUE(rig.put(i, 1, 30000).ok()) << i;
     if (i % 3 == 0) {

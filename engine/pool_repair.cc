@@ -1,0 +1,177 @@
+// Pool::repair(): what is damaged and still known is written again, beside what there is.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "engine/pool_impl.h"
+#include "log/zone_rebuild.h"
+#include "zone/blocking.h"
+
+namespace furrow {
+
+namespace {
+
+constexpr unsigned kSequenceShift = 40;  // as in engine/pool.cc: records of one opening
+
+Status manage(IoQueue& queue, const Geometry& geometry, Io::Op op, ZoneId zone) {
+  Io io;
+  io.op = op;
+  io.zone = zone;
+  io.lba = geometry.zone_start(zone);
+  return run_blocking(queue, io);
+}
+
+}  // namespace
+
+// A zone that is to be written again, and what is known of it.
+struct ZoneWork {
+  SurveyedZone zone;
+  ZoneSurvey found;
+  ZoneHeader header;  // its stamp is the old zone's
+  bool full = false;
+};
+
+namespace {
+
+// Works on the closed pool's device.
+class PoolRepair {
+ public:
+  PoolRepair(ZonedDevice& device, MetadataRing& ring, IoQueue& queue)
+      : device_(device), ring_(ring), queue_(queue) {}
+
+  Status begin() {
+    JournalRecord opened;
+    opened.kind = JournalRecord::Kind::opened;
+    opened.open_count = ring_.state().open_count + 1;
+    const Status status = ring_.append(opened);
+    next_generation_ = (ring_.state().open_count << kSequenceShift) + 1;
+    return status;
+  }
+
+  // The old zone is reset when all that it held is durable in the new one, and not before.
+  Status rebuild(ZoneWork& work) {
+    const Result<ZoneId> to = empty_zone();
+    if (!to.ok()) return to.status();
+    const Geometry& geometry = device_.geometry();
+    ZoneHeader header = work.header;
+    header.stamp.zone = *to;
+    header.stamp.generation = next_generation_++;
+    const Result<std::uint64_t> end = rebuild_zone(queue_, geometry, work.zone, work.found, header);
+    if (!end.ok()) return end.status();
+    Status status;
+    if (work.full && *end < geometry.zone_capacity_lbas) {
+      JournalRecord ends;
+      ends.kind = JournalRecord::Kind::zone_trimmed;
+      ends.trim = {to->value, static_cast<std::uint32_t>(*end), header.stamp.generation};
+      status = ring_.append(ends);
+      if (status.ok()) status = manage(queue_, geometry, Io::Op::finish, *to);
+      if (status.ok()) status = manage(queue_, geometry, Io::Op::flush, *to);
+    }
+    const ZoneId from = work.zone.stamp.zone;
+    if (status.ok()) status = manage(queue_, geometry, Io::Op::reset, from);
+    if (status.ok()) status = manage(queue_, geometry, Io::Op::flush, from);
+    return status;
+  }
+
+ private:
+  Result<ZoneId> empty_zone() const {
+    const Result<std::vector<ZoneInfo>> zones = device_.report();
+    if (!zones.ok()) return zones.status();
+    for (const ZoneInfo& info : *zones) {
+      const bool metadata = info.zone.value < ring_.superblock().metadata_zones;
+      if (!metadata && info.state == ZoneState::empty) return info.zone;
+    }
+    return Status(Code::no_space, Origin::engine,
+                  "no zone of the device is empty; delete a volume, or pages, and try again");
+  }
+
+  ZonedDevice& device_;
+  MetadataRing& ring_;
+  IoQueue& queue_;
+  std::uint64_t next_generation_ = 0;
+};
+
+}  // namespace
+
+Result<std::vector<ZoneWork>> PoolImpl::zones_to_rebuild() {
+  std::vector<ZoneWork> all;
+  const Result<std::vector<ZoneInfo>> zones = device_.report();
+  if (!zones.ok()) return zones.status();
+  CheckOptions structures;
+  structures.pages = false;
+  const Result<CheckReport> report = check(structures);
+  if (!report.ok()) return report.status();
+  std::vector<std::uint32_t> wanted;
+  for (const Finding& finding : report->damage) {
+    if (finding.repairable && finding.zone) wanted.push_back(*finding.zone);
+  }
+  for (const ZoneInfo& info : *zones) {
+    if (std::ranges::find(wanted, info.zone.value) == wanted.end()) continue;
+    const ZoneAllocator::Zone& zone = context_.allocator.zone(info.zone);
+    ZoneWork work;
+    work.zone = surveyed(info);
+    CheckReport unused;
+    work.found = survey_zone(info, structures, unused);
+    work.header = {work.zone.stamp, zone.owner, zone.opened_sequence, zone.stream};
+    work.full = info.state == ZoneState::full;
+    all.push_back(std::move(work));
+  }
+  return all;
+}
+
+Result<RepairReport> Pool::repair(ZonedDevice& device, Executor& home) {
+  std::vector<ZoneWork> works;
+  bool metadata = false;
+  {
+    OpenOptions inspect;
+    inspect.read_only = true;
+    Result<std::unique_ptr<Pool>> opened = Pool::open(device, home, inspect);
+    if (!opened.ok()) return opened.status();
+    auto& pool = static_cast<PoolImpl&>(**opened);
+    Result<std::vector<ZoneWork>> found = pool.zones_to_rebuild();
+    if (!found.ok()) return found.status();
+    works = std::move(*found);
+    metadata = pool.metadata_damaged();
+  }
+  Result<MetadataRing> ring = MetadataRing::open(device, false);
+  if (!ring.ok()) return ring.status();
+  Result<std::unique_ptr<IoQueue>> queue = device.create_queue(32);
+  if (!queue.ok()) return queue.status();
+  RepairReport report;
+  PoolRepair repair(device, *ring, **queue);
+  const auto tell = [&](const std::string& what, const Status& status) {
+    (status.ok() ? report.done : report.failed)
+        .push_back(status.ok() ? what : what + ": " + status.describe());
+  };
+  Status status = repair.begin();
+  if (!status.ok()) return status;
+  if (metadata) tell("the metadata zones were written anew", ring->repair());
+  for (ZoneWork& work : works) {
+    tell(fmt::format("zone {} was written anew to another zone", work.zone.stamp.zone.value),
+         repair.rebuild(work));
+  }
+  return report;
+}
+
+std::vector<std::string> repair_plan(const CheckReport& report) {
+  std::vector<std::string> plan;
+  std::optional<std::uint32_t> last;
+  for (const Finding& finding : report.damage) {
+    if (!finding.repairable) continue;
+    std::string step;
+    if (!finding.zone) {
+      step = "write the metadata zones anew: superblocks, checkpoints and journal";
+    } else if (finding.zone != last) {
+      step = fmt::format(
+          "zone {}: write its headers, pages and summaries anew to an empty zone, then reset it",
+          *finding.zone);
+    }
+    last = finding.zone;
+    if (!step.empty() && std::ranges::find(plan, step) == plan.end()) {
+      plan.push_back(std::move(step));
+    }
+  }
+  return plan;
+}
+
+}  // namespace furrow

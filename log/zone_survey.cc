@@ -1,0 +1,226 @@
+#include "log/zone_survey.h"
+
+#include <algorithm>
+#include <optional>
+
+namespace furrow {
+
+namespace {
+
+constexpr std::uint32_t kHeaderGuessBytes = 16 << 10;
+constexpr std::uint32_t kSearchBytes = 256 << 10;
+
+// What an intact summary says, copied out of the read buffer.
+struct KnownRecords {
+  std::vector<PageRecord> records;        // ascending by LBA
+  std::vector<std::uint32_t> batch_lbas;  // ascending
+  std::uint64_t data_end_lba = 0;
+};
+
+class SegmentSurvey {
+ public:
+  SegmentSurvey(const SurveyedZone& zone, const ZoneRead& read, std::uint64_t begin)
+      : zone_(zone), read_(read) {
+    segment_.begin_lba = begin;
+    segment_.end_lba = std::min(begin + zone.segment_lbas, zone.capacity_lbas);
+  }
+
+  SurveyedSegment run() {
+    const std::uint64_t limit = std::min(segment_.end_lba, zone_.end_lba);
+    if (segment_.end_lba <= limit) {
+      known_ = read_summary();
+      segment_.closing =
+          known_ ? SurveyedSegment::Closing::intact : SurveyedSegment::Closing::damaged;
+    }
+    walk(known_ ? known_->data_end_lba : limit);
+    if (known_) segment_.contradicts = contradicts();
+    drop_void_records();
+    return std::move(segment_);
+  }
+
+ private:
+  std::optional<KnownRecords> read_summary() {
+    const auto last = read_(segment_.end_lba - 1, 1);
+    if (!last.ok()) return std::nullopt;
+    const Result<Summary> footer = SummaryView::footer(*last, zone_.stamp);
+    if (!footer.ok() || footer->first_lba < segment_.begin_lba ||
+        footer->first_lba + std::uint64_t{footer->summary_lbas} != segment_.end_lba) {
+      return std::nullopt;
+    }
+    const auto bytes = read_(footer->first_lba, footer->summary_lbas);
+    if (!bytes.ok()) return std::nullopt;
+    const Result<SummaryView> view = SummaryView::open(*bytes, zone_.stamp);
+    if (!view.ok()) return std::nullopt;
+    KnownRecords known;
+    known.data_end_lba = view->summary().data_end_lba;
+    for (std::uint32_t i = 0; i < view->summary().record_count; ++i) {
+      known.records.push_back(view->record(i));
+    }
+    std::ranges::stable_sort(known.records, {}, &PageRecord::lba);
+    for (std::uint32_t i = 0; i < view->batch_count(); ++i) {
+      known.batch_lbas.push_back(view->batch_lba(i));
+    }
+    return known;
+  }
+
+  // From batch to batch; over a damaged header by what the summary says, or to the next that is
+  // one of ours.
+  void walk(std::uint64_t stop) {
+    std::uint64_t lba = std::max<std::uint64_t>(segment_.begin_lba, 1);  // behind the zone header
+    while (lba < stop) {
+      std::optional<SurveyedBatch> batch = batch_at(lba, kHeaderGuessBytes);
+      if (!batch && known_) batch = known_batch(lba);
+      if (batch) {
+        lba += batch->header.batch_lbas;
+        segment_.batches.push_back(std::move(*batch));
+        continue;
+      }
+      const std::uint64_t next = known_ ? next_known(lba) : search(lba + 1, stop);
+      const bool all_read =
+          next >= stop && segment_.closing == SurveyedSegment::Closing::damaged && is_padding(lba);
+      if (all_read) break;
+      segment_.gaps.push_back(lba);
+      if (next >= stop) break;
+      lba = next;
+    }
+    segment_.data_end_lba = lba;
+  }
+
+  std::optional<SurveyedBatch> batch_at(std::uint64_t lba, std::uint32_t guess_bytes) {
+    const std::uint64_t bound = std::min(segment_.end_lba, zone_.written_lbas);
+    const auto wanted = static_cast<std::uint32_t>(
+        std::min<std::uint64_t>(std::max(guess_bytes / zone_.lba_bytes, 1u), bound - lba));
+    const auto bytes = read_(lba, wanted);
+    if (!bytes.ok()) {
+      return wanted == 1 ? std::nullopt : batch_at(lba, zone_.lba_bytes);  // what follows is bad
+    }
+    const Result<BatchHeader> fixed =
+        BatchView::fixed_part(bytes->first(zone_.lba_bytes), zone_.stamp);
+    if (!fixed.ok() || fixed->lba != lba || fixed->batch_lbas > bound - lba) return std::nullopt;
+    if (fixed->header_lbas > wanted) {
+      return fixed->header_lbas > bound - lba ? std::nullopt
+                                              : batch_at(lba, fixed->header_lbas * zone_.lba_bytes);
+    }
+    const Result<BatchView> view = BatchView::open(*bytes, zone_.stamp);
+    if (!view.ok()) return std::nullopt;
+    SurveyedBatch batch;
+    batch.header = view->header();
+    for (std::uint32_t i = 0; i < batch.header.record_count; ++i) {
+      batch.records.push_back(view->record(i));
+    }
+    return batch;
+  }
+
+  std::uint64_t next_known(std::uint64_t lba) const {
+    const auto next = std::ranges::upper_bound(known_->batch_lbas, lba);
+    return next == known_->batch_lbas.end() ? known_->data_end_lba : *next;
+  }
+
+  // A damaged header again, from the summary. Its flush point is the one before: a lower one is
+  // never wrong.
+  std::optional<SurveyedBatch> known_batch(std::uint64_t lba) const {
+    if (!std::ranges::binary_search(known_->batch_lbas, lba)) return std::nullopt;
+    const std::uint64_t next = next_known(lba);
+    const auto first = std::ranges::lower_bound(known_->records, lba, {}, &PageRecord::lba);
+    const auto last = std::ranges::lower_bound(known_->records, next, {}, &PageRecord::lba);
+    SurveyedBatch batch;
+    batch.intact = false;
+    batch.records.assign(first, last);
+    const std::size_t bytes = batch_header_bytes(batch.records.size());
+    const BatchHeader* before =
+        segment_.batches.empty() ? nullptr : &segment_.batches.back().header;
+    batch.header = {zone_.stamp,
+                    static_cast<std::uint32_t>(lba),
+                    static_cast<std::uint32_t>((bytes + zone_.lba_bytes - 1) / zone_.lba_bytes),
+                    static_cast<std::uint32_t>(next - lba),
+                    before == nullptr ? 0 : before->flushed_lba,
+                    static_cast<std::uint32_t>(batch.records.size()),
+                    before == nullptr ? std::uint8_t{0} : before->stream};
+    return batch.header.header_lbas > batch.header.batch_lbas ? std::nullopt
+                                                              : std::optional(std::move(batch));
+  }
+
+  // The first LBA from `lba` on that is a batch header of ours; `stop`: there is none.
+  std::uint64_t search(std::uint64_t lba, std::uint64_t stop) {
+    std::uint32_t lbas = kSearchBytes / zone_.lba_bytes;
+    while (lba < stop) {
+      const auto count = static_cast<std::uint32_t>(std::min<std::uint64_t>(lbas, stop - lba));
+      const auto bytes = read_(lba, count);
+      if (!bytes.ok()) {  // one LBA of these, perhaps
+        if (count == 1) ++lba;
+        lbas = 1;
+        continue;
+      }
+      for (std::uint32_t i = 0; i < count; ++i) {
+        const auto one = bytes->subspan(std::size_t{i} * zone_.lba_bytes, zone_.lba_bytes);
+        const Result<BatchHeader> fixed = BatchView::fixed_part(one, zone_.stamp);
+        if (fixed.ok() && fixed->lba == lba + i) return lba + i;
+      }
+      lba += count;
+    }
+    return stop;
+  }
+
+  // Is all from `lba` on up to where the damaged summary would begin zeroes, as a stream pads?
+  bool is_padding(std::uint64_t lba) {
+    std::size_t records = 0;
+    bool groups = false, expiries = false;
+    for (const SurveyedBatch& batch : segment_.batches) {
+      records += batch.records.size();
+      for (const PageRecord& record : batch.records) {
+        groups |= record.group != 0;
+        expiries |= record.expires_s != 0;
+      }
+    }
+    const std::size_t bytes =
+        summary_bytes(records, segment_.batches.size(), groups, expiries, true);
+    const std::uint64_t lbas = (bytes + zone_.lba_bytes - 1) / zone_.lba_bytes;
+    if (lba + lbas > segment_.end_lba) return false;
+    for (; lba < segment_.end_lba - lbas; ++lba) {
+      const auto one = read_(lba, 1);
+      const auto is_zero = [](std::byte byte) { return byte == std::byte{0}; };
+      if (!one.ok() || !std::ranges::all_of(*one, is_zero)) return false;
+    }
+    return true;
+  }
+
+  bool contradicts() const {
+    std::vector<PageRecord> records;
+    for (const SurveyedBatch& batch : segment_.batches) {
+      records.insert(records.end(), batch.records.begin(), batch.records.end());
+    }
+    std::ranges::stable_sort(records, {}, &PageRecord::lba);
+    return segment_.gaps.empty() && records != known_->records;
+  }
+
+  void drop_void_records() {
+    for (SurveyedBatch& batch : segment_.batches) {
+      std::erase_if(batch.records, [&](const PageRecord& r) { return r.lba >= zone_.end_lba; });
+    }
+  }
+
+  const SurveyedZone& zone_;
+  const ZoneRead& read_;
+  SurveyedSegment segment_;
+  std::optional<KnownRecords> known_;
+};
+
+}  // namespace
+
+ZoneSurvey survey(const SurveyedZone& zone, const ZoneRead& read) {
+  ZoneSurvey found;
+  const auto first = read(0, 1);
+  if (first.ok()) {
+    const Result<ZoneHeader> header = decode_zone_header(*first, zone.stamp.pool, zone.stamp.zone);
+    found.header_intact = header.ok() && header->stamp == zone.stamp;
+  }
+  const std::uint64_t end = std::min(zone.written_lbas, zone.end_lba);
+  SurveyedZone bounded = zone;
+  bounded.end_lba = end;
+  for (std::uint64_t begin = 0; begin < end; begin += zone.segment_lbas) {
+    found.segments.push_back(SegmentSurvey(bounded, read, begin).run());
+  }
+  return found;
+}
+
+}  // namespace furrow

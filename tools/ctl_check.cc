@@ -1,0 +1,163 @@
+// furrowctl pool check [--repair]
+
+#include <fmt/format.h>
+#include <gflags/gflags.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "tools/command_line.h"
+#include "tools/ctl_command.h"
+#include "tools/progress.h"
+#include "zone/device_uri.h"
+
+DEFINE_bool(pages, true, "read every page, too; --nopages checks structures only");
+DEFINE_string(rate, "", "read no faster than this a second, as in 100MiB; empty: no limit");
+DEFINE_bool(repair, false, "after that, write what can be rebuilt anew");
+DEFINE_bool(yes, false, "with --repair: do not ask");
+DEFINE_bool(dry_run, false, "with --repair: say what would be done, and do nothing");
+
+namespace furrow::tools {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Damage that already stops the pool from opening is damage, anything else is "could not check".
+int not_checked(const std::string& uri, const Status& status) {
+  (void)report_device("cannot check", uri, status);
+  return status.code() == Code::corrupt ? kExitFailed : kExitUsage;
+}
+
+int take_options(CheckOptions& options) {
+  options.pages = FLAGS_pages;
+  if ((FLAGS_yes || FLAGS_dry_run) && !FLAGS_repair) {
+    return report_usage("--yes and --dry_run are of --repair");
+  }
+  if (FLAGS_rate.empty()) return kExitDone;
+  const Result<std::uint64_t> rate = parse_size(FLAGS_rate);
+  if (!rate || *rate == 0) return report_usage("--rate: a size, as in 100MiB");
+  options.bytes_per_s_max = *rate;
+  return kExitDone;
+}
+
+Result<CheckReport> check_pool(const std::string& uri, CheckOptions options) {
+  EventLoop home;
+  Progress progress("checking " + uri, "MiB");
+  options.on_read = [&progress](std::uint64_t bytes) { progress.count(bytes >> 20); };
+  const auto opened = open_pool(uri, home, Opening::check);
+  if (!opened) return opened.status();
+  return (*opened)->check(options);
+}
+
+Json to_json(const CheckReport& report) {
+  Json damage = Json::array();
+  for (const Finding& finding : report.damage) {
+    Json one{{"structure", to_string(finding.structure)}};
+    if (finding.zone) one["zone"] = *finding.zone;
+    if (finding.lba) one["lba"] = *finding.lba;
+    one["repairable"] = finding.repairable;
+    one["text"] = finding.text;
+    damage.push_back(std::move(one));
+  }
+  return {{"clean", report.clean()},       {"damage", damage},
+          {"notes", report.notes},         {"zones", report.zones},
+          {"summaries", report.summaries}, {"batch_headers", report.batch_headers},
+          {"pages", report.pages},         {"bytes_read", report.bytes_read}};
+}
+
+// A line for each thing found; "clean" when that is nothing wrong.
+void add_lines(const CheckReport& report, Json& lines) {
+  for (const Finding& finding : report.damage) lines.push_back(finding.text);
+  for (const std::string& note : report.notes) lines.push_back("note: " + note);
+  if (report.clean()) lines.push_back("clean");
+}
+
+int print_check(const CheckReport& report) {
+  Json lines = Json::array();
+  add_lines(report, lines);
+  const int printed = print(json_asked() ? to_json(report) : lines);
+  if (printed != kExitDone) return printed;
+  return report.clean() ? kExitDone : kExitFailed;
+}
+
+bool confirmed() {
+  if (FLAGS_yes) return true;
+  fmt::print(stderr, "Do this? [y/N] ");
+  std::fflush(stderr);
+  const int answer = std::getchar();
+  return answer == 'y' || answer == 'Y';
+}
+
+// What a repair says: before, what is to be done, and then what was done and is left.
+class RepairTelling {
+ public:
+  RepairTelling(const CheckReport& before, const std::vector<std::string>& plan) {
+    if (json_asked()) {
+      json_ = {{"before", to_json(before)}, {"plan", plan}};
+      return;
+    }
+    Json lines = Json::array();
+    add_lines(before, lines);
+    for (const std::string& step : plan) lines.push_back("to do: " + step);
+    if (plan.empty() && !before.clean()) lines.push_back("nothing of this can be rebuilt");
+    (void)print(lines);
+  }
+  void done(const RepairReport& repair, const CheckReport& after) {
+    if (json_asked()) {
+      json_["done"] = repair.done;
+      json_["failed"] = repair.failed;
+      json_["after"] = to_json(after);
+      return;
+    }
+    Json lines = Json::array();
+    for (const std::string& step : repair.done) lines.push_back("done: " + step);
+    for (const std::string& step : repair.failed) lines.push_back("failed: " + step);
+    add_lines(after, lines);
+    (void)print(lines);
+  }
+  // The exit status.
+  int end(bool clean) const {
+    if (json_asked() && print(json_) != kExitDone) return kExitFailed;
+    return clean ? kExitDone : kExitFailed;
+  }
+
+ private:
+  Json json_;
+};
+
+int repair(const std::string& uri, const CheckReport& before, const CheckOptions& options) {
+  const std::vector<std::string> plan = repair_plan(before);
+  if (!plan.empty() && !FLAGS_yes && !FLAGS_dry_run && isatty(STDIN_FILENO) != 1) {
+    return report_usage("--repair: there is no terminal to ask; give --yes, or --dry_run");
+  }
+  RepairTelling telling(before, plan);
+  if (plan.empty() || FLAGS_dry_run || !confirmed()) return telling.end(before.clean());
+  EventLoop home;
+  RepairReport repaired;
+  {
+    const auto device = open_device(uri, Access::exclusive);
+    if (!device) return not_checked(uri, device.status());
+    const Progress progress("repairing " + uri);
+    auto result = Pool::repair(**device, home);
+    if (!result) return report_device("cannot repair", uri, result.status());
+    repaired = std::move(*result);
+  }
+  const auto after = check_pool(uri, options);
+  if (!after) return not_checked(uri, after.status());
+  telling.done(repaired, *after);
+  return telling.end(after->clean() && repaired.failed.empty());
+}
+
+}  // namespace
+
+int check(const Arguments& arguments) {
+  CheckOptions options;
+  if (const int status = take_options(options); status != kExitDone) return status;
+  const auto report = check_pool(arguments[0], options);
+  if (!report) return not_checked(arguments[0], report.status());
+  return FLAGS_repair ? repair(arguments[0], *report, options) : print_check(*report);
+}
+
+}  // namespace furrow::tools
