@@ -296,6 +296,7 @@ PoolInfo PoolImpl::info() const {
   info.zones_bad = allocator.count(ZoneUse::bad);
   info.zones_data =
       context_.geometry.zone_count - info.zones_free - info.zones_metadata - info.zones_bad;
+  info.device_full = context_.device_full;
   info.recovery_us = recovery_us_;
   info.recovered_pages = recovered_pages_;
   return info;

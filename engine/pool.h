@@ -69,6 +69,7 @@ struct PoolInfo {
   std::uint32_t format_version = 0;
   Geometry geometry;
   std::uint64_t zones_free = 0, zones_metadata = 0, zones_data = 0, zones_bad = 0;
+  bool device_full = false;  // the device took no more at the last write, as on a full file system
   std::uint64_t recovery_us = 0;  // how long the last open took
   std::uint64_t recovered_pages = 0;
 };

@@ -37,11 +37,14 @@ int Server::run() {
   const sigset_t set = stop_signals();
   FURROW_CHECK(pthread_sigmask(SIG_BLOCK, &set, nullptr) == 0);
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error, as a full disk is
 
   const int status = start();
   if (status == kExitDone) {
     signals_ = std::thread([this] { wait_for_signal(); });
+    watch_device();
     home_.run();
+    home_.stop(watch_timer_);
     signals_.join();
   } else if (target_) {
     target_->stop(0, [this] { home_.stop_running(); });
@@ -106,6 +109,22 @@ int Server::start_admin() {
   admin_ = std::move(*admin);
   admin_->set_ready(true);
   return kExitDone;
+}
+
+void Server::watch_device() {
+  constexpr std::uint64_t kWatchNs = 1'000'000'000;
+  const bool full = open_->info().device_full;
+  if (full != device_full_) {
+    fmt::print(
+        stderr, "{}: {}\n", program_name(),
+        full ? "the device takes no more data (is the file system under it full?): what is to "
+               "be stored is refused until there is room"
+             : "the device takes data again");
+    device_full_ = full;
+  }
+  watch_timer_.server = this;
+  watch_timer_.fire = [](Timer& timer) { static_cast<WatchTimer&>(timer).server->watch_device(); };
+  home_.start(watch_timer_, kWatchNs);
 }
 
 void Server::post(MemberTask& task, void (Server::*call)()) {

@@ -55,6 +55,11 @@ class Server {
   };
   void post(MemberTask& task, void (Server::*call)());
   void stop_home() { home_.stop_running(); }
+  void watch_device();  // says when it is full, and when it no longer is
+
+  struct WatchTimer : Timer {
+    Server* server = nullptr;
+  };
 
   ServerOptions options_;
   EventLoop home_;
@@ -63,6 +68,8 @@ class Server {
   std::unique_ptr<AdminServer> admin_;
   std::thread signals_;
   MemberTask stop_task_, admin_stopped_task_;
+  WatchTimer watch_timer_;
+  bool device_full_ = false;  // as was said last
 };
 
 }  // namespace furrow::tools
