@@ -76,19 +76,22 @@ bool is_dead(pid_t pid) {
   return line[name_end + 2] == 'Z' || line[name_end + 2] == 'X';
 }
 
-// The lock of a killed process lives on until the kernel has ended the I/O that it had in flight:
-// that one is waited for, a live one is not.
+// The lock of a killed process lives on until the kernel has ended the I/O that it had in flight,
+// which a busy disk makes long: that one is waited for, a live one is not.
 Status lock(int fd) {
-  constexpr auto kWaitMax = std::chrono::seconds(5);
+  constexpr auto kUnknownMax = std::chrono::seconds(5);
+  constexpr auto kDeadMax = std::chrono::seconds(60);
   constexpr auto kStep = std::chrono::milliseconds(2);
-  const auto end = std::chrono::steady_clock::now() + kWaitMax;
+  const auto start = std::chrono::steady_clock::now();
   for (;;) {
     if (flock(fd, LOCK_EX | LOCK_NB) == 0) return {};
     if (errno != EWOULDBLOCK) return fail(Code::io_error, "cannot lock the file", errno);
     struct stat file {};
     if (fstat(fd, &file) != 0) return fail(Code::io_error, "cannot stat the file", errno);
     const pid_t holder = lock_holder_pid(file);
-    if ((holder != 0 && !is_dead(holder)) || std::chrono::steady_clock::now() > end) {
+    const bool dead = holder != 0 && is_dead(holder);
+    const auto waited = std::chrono::steady_clock::now() - start;
+    if ((holder != 0 && !dead) || waited > (dead ? kDeadMax : kUnknownMax)) {
       return fail(Code::in_use, "the device is open in another process");
     }
     std::this_thread::sleep_for(kStep);
