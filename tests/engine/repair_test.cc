@@ -51,8 +51,10 @@ class RepairTest : public ::testing::Test {
     rig_->device.reset();
   }
   std::string read_file() const {
-    std::ifstream file(path(), std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
+    std::string bytes(std::filesystem::file_size(path()), '\0');
+    std::ifstream(path(), std::ios::binary)
+        .read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    return bytes;
   }
   // Offsets in the file of all LBAs that have `magic` at `at`.
   std::vector<std::size_t> offsets_of(std::string_view magic, std::size_t at = 0) const {
@@ -159,10 +161,23 @@ TEST_F(RepairTest, Checkpoints) {
   }
 }
 
-// Not a zone's last one: that cannot be told from a tear, and nobody was told of it then.
-TEST_F(RepairTest, AJournalRecord) {
-  ASSERT_NO_FATAL_FAILURE(
-      expect_named_and_repaired(offsets_of("FUJN")[2] + 40, Finding::Structure::metadata));
+// What only a journal record said is nowhere else: it is named, writers are refused, and nothing is
+// done about it. (A zone's last record cannot be told from a tear, and was answered to nobody
+// then.)
+TEST_F(RepairTest, AJournalRecordIsNamedAndCannotBeRebuilt) {
+  damage(offsets_of("FUJN")[2] + 40);
+  const CheckReport found = check();
+  ASSERT_EQ(found.damage.size(), 2u) << "the LBA, and what that means";
+  for (const Finding& finding : found.damage) {
+    EXPECT_EQ(finding.structure, Finding::Structure::metadata) << finding.text;
+    EXPECT_FALSE(finding.repairable) << finding.text;
+  }
+  EXPECT_TRUE(repair_plan(found).empty());
+  const std::string before = read_file();
+  ASSERT_NO_FATAL_FAILURE(rig_->open_device());
+  EXPECT_EQ(Pool::repair(*rig_->device, rig_->loop).status().code(), Code::corrupt);
+  rig_->device.reset();
+  EXPECT_EQ(read_file(), before);
 }
 
 TEST_F(RepairTest, ZoneHeaders) {
