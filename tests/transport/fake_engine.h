@@ -238,7 +238,7 @@ class FakePool final : public Pool {
   Result<std::unique_ptr<PageSession>> create_session(Executor& executor, unsigned) override {
     return std::unique_ptr<PageSession>(std::make_unique<FakeSession>(executor));
   }
-  Result<std::vector<std::string>> check(bool) override { return std::vector<std::string>(); }
+  Result<CheckReport> check(const CheckOptions&) override { return CheckReport(); }
 
   FakeStore& store(std::uint32_t nsid) { return static_cast<FakeStore&>(*find_nsid(nsid)); }
   std::uint64_t zones_bad = 1;
