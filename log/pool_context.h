@@ -103,8 +103,8 @@ struct PoolContext {
   const std::uint64_t segment_lbas;
   std::uint64_t next_sequence = 1;
   bool device_full = false;  // the last write that ended was refused for want of space
-  // Nothing from this LBA of the zone on counts, nor must it come back at the next recovery: a write
-  // failed there, or (0) the zone went bad after it was drained.
+  // Nothing from this LBA of the zone on counts, nor must it come back at the next recovery: a
+  // write failed there, or (0) the zone went bad after it was drained.
   std::function<void(ZoneId, std::uint32_t)> on_zone_cut;
 
   ZoneStamp stamp(ZoneId zone) const { return {pool, zone, allocator.zone(zone).generation}; }
