@@ -19,7 +19,6 @@ DEFINE_uint32(connections, 1, "remote: I/O queues of each thread");
 DEFINE_bool(header_digest, false, "remote: checksum the wire's headers");
 DEFINE_bool(data_digest, false, "remote: checksum the wire's data");
 DEFINE_bool(sleep, false, "sleep when there is nothing to do, else poll always");
-DECLARE_uint32(nsid);
 
 namespace furrow::bench {
 
@@ -73,10 +72,15 @@ int take_initiator_options(transport::InitiatorOptions& options) {
   if (FLAGS_connections == 0 || FLAGS_connections > kConnectionsMax) {
     return report_usage(fmt::format("--connections: 1 to {}", kConnectionsMax));
   }
+  const Result<std::uint32_t> nsid = tools::client_nsid_from_flags();
+  if (!nsid) return report_usage("--nsid: " + nsid.status().describe());
+  if (const Status nqn = FLAGS_nqn.empty() ? Status() : tools::check_nqn(FLAGS_nqn); !nqn.ok()) {
+    return report_usage("--nqn: " + nqn.describe());
+  }
   options.host = endpoint->host;
   options.port = endpoint->port;
   options.subsystem_nqn = FLAGS_nqn;
-  options.nsid = std::max(FLAGS_nsid, 1u);
+  options.nsid = *nsid;
   options.io_queues = static_cast<std::uint16_t>(FLAGS_connections);
   // One entry of a queue always stays free.
   const unsigned each = (FLAGS_depth + FLAGS_connections - 1) / FLAGS_connections + 1;

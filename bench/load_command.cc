@@ -10,6 +10,7 @@
 #include "bench/crew.h"
 #include "bench/load.h"
 #include "bench/report.h"
+#include "tools/device_flags.h"
 #include "tools/progress.h"
 #include "zone/device_uri.h"
 
@@ -222,11 +223,13 @@ constexpr const char* kLocalFlags[] = {"pool",        "volume",
                                        "depth",       "seconds",
                                        "histogram",   "salt",
                                        "sleep",       "memory"};
-constexpr const char* kRemoteFlags[] = {"target",        "nqn",         "nsid",       "connections",
-                                        "header_digest", "data_digest", "page_bytes", "pages",
-                                        "warm",          "get_percent", "put_new",    "verify",
-                                        "threads",       "depth",       "seconds",    "histogram",
-                                        "salt",          "sleep",       "memory"};
+constexpr const char* kRemoteFlags[] = {"target",      "nqn",           tools::kClientNsid,
+                                        "connections", "header_digest", "data_digest",
+                                        "page_bytes",  "pages",         "warm",
+                                        "get_percent", "put_new",       "verify",
+                                        "threads",     "depth",         "seconds",
+                                        "histogram",   "salt",          "sleep",
+                                        "memory"};
 
 }  // namespace
 

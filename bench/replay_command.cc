@@ -8,6 +8,7 @@
 #include "bench/bench_command.h"
 #include "bench/replay.h"
 #include "bench/report.h"
+#include "tools/device_flags.h"
 #include "tools/progress.h"
 
 DEFINE_string(trace, "", "trace in the Mooncake format; empty: a generated one");
@@ -238,42 +239,43 @@ int verify(const tools::Arguments&) {
   return verdict.exit_status();
 }
 
-constexpr const char* kReplayFlags[] = {"trace",
-                                        "requests",
-                                        "pages_per_block",
-                                        "loops",
-                                        "page_bytes",
-                                        "depth",
-                                        "journal",
-                                        "admin",
-                                        "allow_missing",
-                                        "expect_restarts",
-                                        "expect_turnovers",
-                                        "salt",
-                                        "sleep",
-                                        "target",
-                                        "nqn",
-                                        "nsid",
-                                        "connections",
-                                        "header_digest",
-                                        "data_digest",
-                                        "pool",
-                                        "volume",
-                                        "create",
-                                        "size",
-                                        "zone_size",
-                                        "zone_capacity",
-                                        "lba",
-                                        "mor",
-                                        "mar",
-                                        "force",
-                                        "mode",
-                                        "quota",
-                                        "value_bytes_max",
-                                        "durability"};
-constexpr const char* kVerifyFlags[] = {"journal",       "allow_missing", "depth", "sleep",
-                                        "target",        "nqn",           "nsid",  "connections",
-                                        "header_digest", "data_digest",   "pool",  "volume"};
+constexpr const char* kReplayFlags[] = {
+    "trace",
+    "requests",
+    "pages_per_block",
+    "loops",
+    "page_bytes",
+    "depth",
+    "journal",
+    "admin",
+    "allow_missing",
+    "expect_restarts",
+    "expect_turnovers",
+    "salt",
+    "sleep",
+    "target",
+    "nqn",
+    "nsid: the server's namespace, 1 to 1024 (default 1); --create: the volume's",
+    "connections",
+    "header_digest",
+    "data_digest",
+    "pool",
+    "volume",
+    "create",
+    "size",
+    "zone_size",
+    "zone_capacity",
+    "lba",
+    "mor",
+    "mar",
+    "force",
+    "mode",
+    "quota",
+    "value_bytes_max",
+    "durability"};
+constexpr const char* kVerifyFlags[] = {
+    "journal",          "allow_missing", "depth",         "sleep",       "target", "nqn",
+    tools::kClientNsid, "connections",   "header_digest", "data_digest", "pool",   "volume"};
 
 }  // namespace
 

@@ -15,11 +15,17 @@ std::string usage_line(const Command& command) {
                      *command.arguments == '\0' ? "" : " ", command.arguments);
 }
 
+bool begins_with(const Command& command, const Arguments& words) {
+  const std::vector<std::string> name = split(command.name, ' ');
+  return words.size() <= name.size() &&
+         std::ranges::equal(words, std::span(name).first(words.size()));
+}
+
 // The commands that begin with `words`.
-int help_list(std::span<const Command> commands, std::string_view words, const char* footer) {
+int help_list(std::span<const Command> commands, const Arguments& words, const char* footer) {
   fmt::print("usage: {} COMMAND [ARGUMENT...] [flags]\n\n", program_name());
   for (const Command& command : commands) {
-    if (!std::string_view(command.name).starts_with(words)) continue;
+    if (!begins_with(command, words)) continue;
     fmt::print("  {:<44} {}\n", usage_line(command), command.summary);
   }
   fmt::print("\nEvery command takes --json and --help.\n{}", footer);
@@ -68,7 +74,9 @@ int run_commands(int argc, char** argv, std::span<const Command> commands, const
     const auto first = words.begin() + static_cast<std::ptrdiff_t>(name.size());
     return run_one(command, {first, words.end()});
   }
-  if (help_asked()) return help_list(commands, join(words), footer);
+  const bool any = std::ranges::any_of(
+      commands, [&](const Command& command) { return begins_with(command, words); });
+  if (help_asked() && any) return help_list(commands, words, footer);
   return report_usage(words.empty() ? "say what to do"
                                     : fmt::format("there is no command `{}`", join(words)));
 }

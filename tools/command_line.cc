@@ -48,11 +48,18 @@ std::vector<std::string> parse_flags(int argc, char** argv) {
 bool help_asked() { return FLAGS_help; }
 bool version_asked() { return FLAGS_version; }
 
+std::string_view flag_name(std::string_view entry) { return entry.substr(0, entry.find(':')); }
+
 std::string flags_help(std::span<const char* const> names) {
   std::string text;
-  for (const char* name : names) {
+  for (const std::string_view entry : names) {
+    const std::string_view name = flag_name(entry);
     gflags::CommandLineFlagInfo flag;
-    FURROW_CHECK(gflags::GetCommandLineFlagInfo(name, &flag));
+    FURROW_CHECK(gflags::GetCommandLineFlagInfo(std::string(name).c_str(), &flag));
+    if (name.size() != entry.size()) {
+      flag.description = entry.substr(name.size() + 2);
+      flag.default_value.clear();
+    }
     text += flag_line(flag);
   }
   return text;
@@ -80,7 +87,8 @@ std::string flags_not_accepted(std::span<const char* const> accepted) {
   std::string text;
   for (const auto& flag : flags) {
     if (flag.is_default || is_gflags_own(flag)) continue;
-    if (std::ranges::any_of(accepted, [&](const char* name) { return flag.name == name; }))
+    if (std::ranges::any_of(accepted,
+                            [&](const char* entry) { return flag.name == flag_name(entry); }))
       continue;
     text += (text.empty() ? "--" : " --") + flag.name;
   }
@@ -119,6 +127,13 @@ Result<Endpoint> parse_endpoint(std::string_view text) {
   const auto [rest, error] = std::from_chars(digits.data(), end, endpoint.port);
   if (error != std::errc() || rest != end || host.empty()) return wrong;
   return endpoint;
+}
+
+Status check_nqn(std::string_view nqn) {
+  constexpr std::size_t kBytesMax = 223;
+  if (nqn.starts_with("nqn.") && nqn.size() <= kBytesMax) return {};
+  return {Code::invalid_argument, Origin::tool,
+          "an NQN starts with \"nqn.\" and has at most 223 bytes"};
 }
 
 Result<Key> parse_key(std::string_view text) {

@@ -28,10 +28,12 @@ bool help_asked();     // --help
 bool version_asked();  // --version
 
 // "  --size=TEXT  description" for each, in this order; a name that is no flag is our own mistake.
+// "name: text" gives a flag another description, default included, where it means something else.
 std::string flags_help(std::span<const char* const> names);
 // The flags of a main file (its __FILE__) in alphabetical order, as above.
 std::string flags_help_of(std::string_view source_file);
-bool flag_given(const char* name);  // on the command line or in a flag file
+bool flag_given(const char* name);                   // on the command line or in a flag file
+std::string_view flag_name(std::string_view entry);  // the name in such an entry
 // Flags given that are not among `accepted` nor gflags' own: "--size --name"; empty: none.
 std::string flags_not_accepted(std::span<const char* const> accepted);
 
@@ -48,6 +50,9 @@ struct Endpoint {
 };
 // "HOST:PORT" or "[IPV6]:PORT".
 Result<Endpoint> parse_endpoint(std::string_view text);
+
+// Does it look like an NVMe qualified name: "nqn." and 223 bytes at most? Else invalid_argument.
+Status check_nqn(std::string_view nqn);
 
 // A key as text, or as 0x and an even number of hexadecimal digits. 1 to 16 bytes.
 Result<Key> parse_key(std::string_view text);

@@ -11,6 +11,7 @@
 
 #include "tools/command_line.h"
 #include "tools/ctl_command.h"
+#include "tools/device_flags.h"
 #include "tools/progress.h"
 #include "transport/initiator.h"
 #include "zone/aligned_buffer.h"
@@ -27,7 +28,6 @@ DEFINE_string(after, "", "list behind this key (in the namespace's listing order
 DEFINE_uint64(limit, 0, "list this many keys at most; 0: all");
 DEFINE_bool(header_digest, false, "checksum the wire's headers");
 DEFINE_bool(data_digest, false, "checksum the wire's data");
-DECLARE_uint32(nsid);
 
 namespace furrow::tools {
 
@@ -35,25 +35,35 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+int take_nqn(const char* flag, const std::string& nqn) {
+  const Status status = nqn.empty() ? Status() : check_nqn(nqn);
+  return status.ok() ? kExitDone : report_usage(fmt::format("--{}: {}", flag, status.describe()));
+}
+
 // One connection to the server, used by one operation after another.
 class Remote {
  public:
-  Status connect() {
+  // An exit status; what is wrong is reported.
+  int connect() {
     const Result<Endpoint> endpoint = parse_endpoint(FLAGS_target);
-    if (!endpoint) return endpoint.status();
+    if (!endpoint) return report_usage("--target: " + endpoint.status().describe());
+    const Result<std::uint32_t> nsid = client_nsid_from_flags();
+    if (!nsid) return report_usage("--nsid: " + nsid.status().describe());
+    if (const int status = take_nqn("nqn", FLAGS_nqn); status != kExitDone) return status;
+    if (const int status = take_nqn("hostnqn", FLAGS_hostnqn); status != kExitDone) return status;
     transport::InitiatorOptions options;
     options.host = endpoint->host;
     options.port = endpoint->port;
     options.subsystem_nqn = FLAGS_nqn;
     options.host_nqn = FLAGS_hostnqn;
-    options.nsid = std::max(FLAGS_nsid, 1u);
+    options.nsid = *nsid;
     options.header_digest = FLAGS_header_digest;
     options.data_digest = FLAGS_data_digest;
     options.reconnect_for_ms = 0;
     auto connected = transport::Initiator::connect(loop_, options);
-    if (!connected) return connected.status();
+    if (!connected) return report("cannot connect to " + FLAGS_target, connected.status());
     initiator_ = std::move(*connected);
-    return {};
+    return kExitDone;
   }
 
   Status run(PageOp& op) {
@@ -71,11 +81,6 @@ class Remote {
   EventLoop loop_;
   std::unique_ptr<transport::Initiator> initiator_;
 };
-
-int connect(Remote& remote) {
-  const Status connected = remote.connect();
-  return connected.ok() ? kExitDone : report("cannot connect to " + FLAGS_target, connected);
-}
 
 // --key, which these commands need.
 int take_key(Key& key) {
@@ -111,7 +116,7 @@ int put(const Arguments&) {
   const File file = open_file("rb", stdin);
   if (!file) return report("cannot open " + FLAGS_file, file_error());
   Remote remote;
-  if (const int status = connect(remote); status != kExitDone) return status;
+  if (const int status = remote.connect(); status != kExitDone) return status;
 
   // One byte more than may be, to see that there are more.
   const std::uint32_t limit = remote.value_bytes_max();
@@ -120,8 +125,9 @@ int put(const Arguments&) {
   if (std::ferror(file.get()) != 0) return report("cannot read " + FLAGS_file, file_error());
   if (length == 0 || length > limit) {
     const std::string what = fmt::format("the value must have 1 to {} bytes", limit);
-    return report(what, Status(length == 0 ? Code::invalid_argument : Code::too_large, Origin::tool,
-                               "nothing was stored"));
+    (void)report(what, Status(length == 0 ? Code::invalid_argument : Code::too_large, Origin::tool,
+                              "nothing was stored"));
+    return kExitFailed;  // the command line was right, what it was fed was not
   }
   op.data = value.data();
   op.length = static_cast<std::uint32_t>(length);
@@ -138,7 +144,7 @@ int get(const Arguments&) {
     return report_usage("--json and the value cannot both go to stdout; use --file");
   }
   Remote remote;
-  if (const int status = connect(remote); status != kExitDone) return status;
+  if (const int status = remote.connect(); status != kExitDone) return status;
   AlignedBuffer value(remote.value_bytes_max());
   op.data = value.data();
   op.capacity = static_cast<std::uint32_t>(value.size());
@@ -163,7 +169,7 @@ int remove(const Arguments&) {
   op.kind = PageOp::Kind::remove;
   if (const int status = take_key(op.key); status != kExitDone) return status;
   Remote remote;
-  if (const int status = connect(remote); status != kExitDone) return status;
+  if (const int status = remote.connect(); status != kExitDone) return status;
   const Status removed = remote.run(op);
   if (!removed.ok()) return report("cannot delete " + FLAGS_key, removed);
   return json_asked() ? print({{"deleted", format_key(op.key)}}) : kExitDone;
@@ -174,7 +180,7 @@ int exist(const Arguments&) {
   op.kind = PageOp::Kind::exist;
   if (const int status = take_key(op.key); status != kExitDone) return status;
   Remote remote;
-  if (const int status = connect(remote); status != kExitDone) return status;
+  if (const int status = remote.connect(); status != kExitDone) return status;
   const Status found = remote.run(op);
   if (!found.ok() && found.code() != Code::not_found) {
     return report("cannot look up " + FLAGS_key, found);
@@ -196,7 +202,7 @@ int list(const Arguments&) {
     op.key = *after;
   }
   Remote remote;
-  if (const int status = connect(remote); status != kExitDone) return status;
+  if (const int status = remote.connect(); status != kExitDone) return status;
   Json all = Json::array();
   {
     Progress progress("listing", "keys");
@@ -216,13 +222,13 @@ int list(const Arguments&) {
 }
 
 constexpr const char* kPutFlags[] = {"key", "file",    "if_absent", "if_exists",     "target",
-                                     "nqn", "hostnqn", "nsid",      "header_digest", "data_digest"};
-constexpr const char* kGetFlags[] = {"key",     "file", "target",        "nqn",
-                                     "hostnqn", "nsid", "header_digest", "data_digest"};
-constexpr const char* kKeyFlags[] = {"key",  "target",        "nqn",        "hostnqn",
-                                     "nsid", "header_digest", "data_digest"};
-constexpr const char* kListFlags[] = {"after",   "limit", "target",        "nqn",
-                                      "hostnqn", "nsid",  "header_digest", "data_digest"};
+                                     "nqn", "hostnqn", kClientNsid, "header_digest", "data_digest"};
+constexpr const char* kGetFlags[] = {"key",     "file",      "target",        "nqn",
+                                     "hostnqn", kClientNsid, "header_digest", "data_digest"};
+constexpr const char* kKeyFlags[] = {"key",       "target",        "nqn",        "hostnqn",
+                                     kClientNsid, "header_digest", "data_digest"};
+constexpr const char* kListFlags[] = {"after",   "limit",     "target",        "nqn",
+                                      "hostnqn", kClientNsid, "header_digest", "data_digest"};
 
 }  // namespace
 

@@ -5,6 +5,7 @@
 
 #include <limits>
 
+#include "tools/command_line.h"
 #include "zone/device_uri.h"
 
 DEFINE_string(size, "", "size of the device to make, as in 10GiB");
@@ -17,13 +18,15 @@ DEFINE_bool(force, false, "overwrite data that is not Furrow's");
 
 DEFINE_string(mode, "cache", "cache: evicts whole zones; store: drops nothing");
 DEFINE_string(quota, "", "what the volume may hold of the device, as in 8GiB; empty: all");
-DEFINE_uint32(nsid, 0, "NVMe namespace of the volume; 0: the lowest free one");
+DEFINE_uint32(nsid, 0, "NVMe namespace of the volume, up to 1024; 0: the lowest free one");
 DEFINE_string(value_bytes_max, "1MiB", "largest value, up to 4MiB");
 DEFINE_string(durability, "none", "none: a store survives a kill; flushed: a power cut");
 
 namespace furrow::tools {
 
 namespace {
+
+constexpr std::uint32_t kNsidMax = 1024;
 
 // Parses a size flag into `into`; empty leaves it. Sets the error in `flags` (the first stays).
 template <class Flags, class Number>
@@ -80,6 +83,14 @@ VolumeFlags volume_options_from_flags(std::string_view name) {
     wrong("durability", "none or flushed");
   }
   return flags;
+}
+
+Result<std::uint32_t> client_nsid_from_flags() {
+  if (!flag_given("nsid")) return 1u;
+  if (FLAGS_nsid == 0 || FLAGS_nsid > kNsidMax) {
+    return Status(Code::invalid_argument, Origin::tool, "a namespace is 1 to 1024");
+  }
+  return FLAGS_nsid;
 }
 
 const char* to_string(VolumeKind kind) {

@@ -31,6 +31,11 @@ constexpr const char* kShapeFlags[] = {"size", "zone_size", "zone_capacity", "lb
                                        "mor",  "mar",       "force"};
 constexpr const char* kVolumeFlags[] = {"mode", "quota", "nsid", "value_bytes_max", "durability"};
 
+// --nsid of a command that uses a namespace over the network: 1 unless given. invalid_argument: 0,
+// which names no namespace, or over 1024.
+Result<std::uint32_t> client_nsid_from_flags();
+constexpr const char* kClientNsid = "nsid: the server's namespace to use, 1 to 1024 (default 1)";
+
 const char* to_string(VolumeKind kind);
 const char* to_string(VolumeMode mode);
 const char* to_string(Durability durability);

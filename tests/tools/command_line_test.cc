@@ -49,6 +49,20 @@ TEST(FormatKey, IsReadBackAsItself) {
   }
 }
 
+TEST(CheckNqn, WantsThePrefixAndALength) {
+  EXPECT_TRUE(check_nqn("nqn.2026-11.io.furrow:me").ok());
+  EXPECT_TRUE(check_nqn("nqn." + std::string(219, 'x')).ok());
+  for (const std::string& nqn : {std::string(), std::string("garbage"), std::string("NQN.2026"),
+                                 "nqn." + std::string(220, 'x')}) {
+    EXPECT_EQ(check_nqn(nqn).code(), Code::invalid_argument) << nqn;
+  }
+}
+
+TEST(FlagName, EndsWhereADescriptionBegins) {
+  EXPECT_EQ(flag_name("nsid"), "nsid");
+  EXPECT_EQ(flag_name("nsid: something: else"), "nsid");
+}
+
 TEST(Split, GivesThePieces) {
   EXPECT_EQ(split("", ','), std::vector<std::string>());
   EXPECT_EQ(split("a", ','), std::vector<std::string>{"a"});
