@@ -51,7 +51,8 @@ int open_local_volume(EventLoop& home, LocalVolume& volume) {
   if (!made.status.ok()) {
     return report_usage(fmt::format("--{}: {}", made.wrong_flag, made.status.describe()));
   }
-  auto opened = FLAGS_create ? tools::open_or_create_pool({FLAGS_pool, shape.shape, "bench"}, home)
+  auto opened = FLAGS_create ? tools::open_or_create_pool(
+                                   {FLAGS_pool, shape.shape, shape.asked, "bench"}, home)
                              : tools::open_pool(FLAGS_pool, home, tools::Opening::use);
   if (!opened) return tools::report_device("cannot open pool", FLAGS_pool, opened.status());
   volume.open = std::move(*opened);
@@ -61,7 +62,11 @@ int open_local_volume(EventLoop& home, LocalVolume& volume) {
     if (!created) return report("cannot create volume " + FLAGS_volume, created.status());
     volume.store = *created;
   }
-  if (volume.store != nullptr) return kExitDone;
+  if (volume.store != nullptr) {
+    const Status same = tools::check_volume(volume.store->info(), volume.open->info().geometry,
+                                            made.options, made.asked);
+    return same.ok() ? kExitDone : report("cannot use volume " + FLAGS_volume, same);
+  }
   return report("cannot use volume " + FLAGS_volume,
                 Status(Code::not_found, Origin::tool, "--create makes it"));
 }

@@ -23,7 +23,7 @@ int create(const Arguments& arguments) {
     return report_usage(fmt::format("--{}: {}", shape.wrong_flag, shape.status.describe()));
   }
   EventLoop home;
-  const auto made = create_pool({arguments[0], shape.shape, FLAGS_name}, home);
+  const auto made = create_pool({arguments[0], shape.shape, shape.asked, FLAGS_name}, home);
   if (!made) return report_device("cannot create a pool on", arguments[0], made.status());
   return print(pool_json(**made));
 }

@@ -8,6 +8,7 @@
 #include "tools/command_line.h"
 #include "tools/ctl_command.h"
 #include "tools/device_flags.h"
+#include "tools/progress.h"
 
 DEFINE_string(kind, "kv", "kv");
 
@@ -42,7 +43,10 @@ int remove(const Arguments& arguments) {
   EventLoop home;
   const auto opened = open_pool(arguments[0], home, Opening::use);
   if (!opened) return report_device("cannot open", arguments[0], opened.status());
-  const Status deleted = (*opened)->delete_volume(arguments[1]);
+  const Status deleted = [&] {
+    const Progress progress("deleting " + arguments[1]);
+    return (*opened)->delete_volume(arguments[1]);
+  }();
   if (!deleted.ok()) return report("cannot delete volume " + arguments[1], deleted);
   return print({{"deleted", arguments[1]}});
 }

@@ -54,6 +54,12 @@ ShapeFlags device_shape_from_flags() {
   flags.shape.open_zones_max = FLAGS_mor;
   flags.shape.active_zones_max = FLAGS_mar;
   flags.shape.force = FLAGS_force;
+  flags.asked = {.size = flags.shape.size_bytes != 0,
+                 .zone_size = flags.shape.zone_size_bytes != 0,
+                 .zone_capacity = flags.shape.zone_capacity_bytes != 0,
+                 .lba = flag_given("lba"),
+                 .open_zones_max = flag_given("mor"),
+                 .active_zones_max = flag_given("mar")};
   return flags;
 }
 
@@ -61,6 +67,11 @@ VolumeFlags volume_options_from_flags(std::string_view name) {
   VolumeFlags flags;
   flags.options.name = name;
   flags.options.nsid = FLAGS_nsid;
+  flags.asked = {.mode = flag_given("mode"),
+                 .quota = !FLAGS_quota.empty(),
+                 .nsid = flag_given("nsid"),
+                 .value_bytes_max = flag_given("value_bytes_max"),
+                 .durability = flag_given("durability")};
   take_size(flags, "quota", FLAGS_quota, flags.options.quota_bytes);
   take_size(flags, "value_bytes_max", FLAGS_value_bytes_max, flags.options.value_bytes_max);
   if (!flags.status.ok()) return flags;

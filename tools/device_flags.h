@@ -4,6 +4,7 @@
 #include <string>
 
 #include "engine/pool.h"
+#include "tools/asked.h"
 #include "zone/device.h"
 #include "zone/status.h"
 
@@ -15,14 +16,17 @@ struct ShapeFlags {
   Status status;
   const char* wrong_flag = "";
   DeviceShape shape;
+  ShapeAsked asked;
 };
 ShapeFlags device_shape_from_flags();
 
-// From --mode --quota --nsid --value_bytes_max --durability; `name` is the caller's.
+// From --mode --quota --nsid --value_bytes_max --durability; `name` is the caller's, and so is
+// asked.name.
 struct VolumeFlags {
   Status status;
   const char* wrong_flag = "";
   VolumeOptions options;
+  VolumeAsked asked;
 };
 VolumeFlags volume_options_from_flags(std::string_view name);
 

@@ -131,7 +131,7 @@ int take_pool(ServerOptions& options) {
   if (!shape.status.ok()) return wrong_flag(shape.wrong_flag, shape.status);
   const VolumeFlags volume = volume_options_from_flags(FLAGS_volume);
   if (!volume.status.ok()) return wrong_flag(volume.wrong_flag, volume.status);
-  options.pool = {FLAGS_pool, shape.shape, FLAGS_name};
+  options.pool = {FLAGS_pool, shape.shape, shape.asked, FLAGS_name};
   options.create = FLAGS_create;
   options.volume = volume.options;
   return kExitDone;

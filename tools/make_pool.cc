@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "tools/command_line.h"
+#include "tools/progress.h"
 #include "zone/device_uri.h"
 
 namespace furrow::tools {
@@ -48,6 +50,11 @@ struct FoundDevice {
 // The device at the URI, made when nothing is there, and anew, as it is asked for, when what is
 // there is empty or (`overwrite`) may be lost.
 Result<FoundDevice> device_of(const PoolRecipe& recipe, bool overwrite) {
+  if (recipe.uri.starts_with("mem:") && recipe.asked.any()) {
+    return Status(Code::invalid_argument, Origin::tool,
+                  "the geometry of mem: stands in its URI, as in mem:1GiB?zone_size=8MiB&lba=512; "
+                  "leave out the flags for it");
+  }
   auto device = open_device(recipe.uri, Access::exclusive);
   if (!device) {
     const Code code = device.status().code();
@@ -72,6 +79,9 @@ Result<FoundDevice> device_of(const PoolRecipe& recipe, bool overwrite) {
 
 Result<OpenPool> format_on(std::unique_ptr<ZonedDevice> device, const PoolRecipe& recipe,
                            EventLoop& home) {
+  // A device that was there and is kept has its own shape.
+  const Status shaped = check_shape(device->geometry(), recipe.shape, recipe.asked);
+  if (!shaped.ok()) return shaped;
   const Status formatted = Pool::format(*device, recipe.name, home);
   if (!formatted.ok()) return formatted;
   return open_on(std::move(device), home, false);
@@ -105,6 +115,9 @@ int report_device(std::string_view what, const std::string& uri, const Status& s
 }
 
 Result<OpenPool> open_pool(const std::string& uri, EventLoop& home, Opening opening) {
+  // A check shows its own progress, of which this is a part.
+  std::optional<Progress> progress;
+  if (opening != Opening::check) progress.emplace("opening " + uri);
   const Access access = opening == Opening::inspect ? Access::inspect : Access::exclusive;
   auto device = open_device(uri, access);
   if (!device) return device.status();
@@ -112,6 +125,7 @@ Result<OpenPool> open_pool(const std::string& uri, EventLoop& home, Opening open
 }
 
 Result<OpenPool> create_pool(const PoolRecipe& recipe, EventLoop& home) {
+  const Progress progress("making a pool on " + recipe.uri);
   auto found = device_of(recipe, recipe.shape.force);
   if (!found) return found.status();
   if (!found->empty && !recipe.shape.force) {
@@ -122,9 +136,12 @@ Result<OpenPool> create_pool(const PoolRecipe& recipe, EventLoop& home) {
 }
 
 Result<OpenPool> open_or_create_pool(const PoolRecipe& recipe, EventLoop& home) {
+  const Progress progress("opening " + recipe.uri);
   auto found = device_of(recipe, false);
   if (!found) return found.status();
   if (found->empty) return format_on(std::move(found->device), recipe, home);
+  const Status shaped = check_shape(found->device->geometry(), recipe.shape, recipe.asked);
+  if (!shaped.ok()) return shaped;
   return open_on(std::move(found->device), home, false);
 }
 

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "engine/pool.h"
+#include "tools/asked.h"
 #include "zone/device.h"
 #include "zone/event_loop.h"
 
@@ -47,11 +48,13 @@ Result<OpenPool> open_pool(const std::string& uri, EventLoop& home, Opening open
 struct PoolRecipe {
   std::string uri;
   DeviceShape shape;  // of an emulated device that is made when there is none
+  ShapeAsked asked;   // what of the shape must be so on a device that is there
   std::string name;
 };
 
 // Makes the device when it is not there, and an empty pool on it. exists: it holds a pool already
-// (and shape.force is not set); foreign: it holds something else.
+// (and shape.force is not set), or has another shape than was asked for; foreign: it holds
+// something else; invalid_argument: a shape was asked for of a mem: device, whose URI has it.
 Result<OpenPool> create_pool(const PoolRecipe& recipe, EventLoop& home);
 
 // As create_pool(), but a pool that is there is opened as it is.
