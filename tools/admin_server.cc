@@ -46,7 +46,13 @@ void AdminServer::route() {
     response.set_content(ready ? "ready\n" : "not ready\n", "text/plain");
   });
   server_->Get("/metrics", [this](const httplib::Request&, httplib::Response& response) {
-    response.set_content(handlers_.metrics(), "text/plain; version=0.0.4");
+    const std::optional<std::string> metrics = handlers_.metrics();
+    if (metrics) {
+      response.set_content(*metrics, "text/plain; version=0.0.4");
+    } else {
+      response.status = 503;
+      response.set_content("not ready\n", "text/plain");
+    }
   });
 }
 

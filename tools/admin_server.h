@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -22,8 +23,8 @@ namespace furrow::tools {
 class AdminServer {
  public:
   struct Handlers {
-    std::function<std::string()> metrics;  // the body of /metrics
-    std::function<void()> stopped;         // after request_stop(), when no handler runs any more
+    std::function<std::optional<std::string>()> metrics;  // the body of /metrics; nothing: 503
+    std::function<void()> stopped;  // after request_stop(), when no handler runs any more
   };
   // Port 0: any free one, see port(). Errors: in_use, permission, io_error (no such address).
   static Result<std::unique_ptr<AdminServer>> start(const std::string& host, std::uint16_t port,

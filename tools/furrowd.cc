@@ -10,9 +10,9 @@
 DEFINE_string(pool, "", "device URI of the pool, as in emu:/var/lib/furrow/pool.img");
 DEFINE_string(listen, "127.0.0.1:4420", "where to serve NVMe/TCP; port 0: any free one");
 DEFINE_string(admin, "127.0.0.1:4421", "where to serve /ready and /metrics; empty: nowhere");
-DEFINE_bool(create, false, "make an empty device a pool with one kv volume");
+DEFINE_bool(create, false, "make what is missing: device, pool, volume");
 DEFINE_string(name, "furrow", "with --create: the pool's name");
-DEFINE_string(volume, "pages", "with --create: the volume's name");
+DEFINE_string(volume, "pages", "a volume that must be there; with --create it is made");
 DEFINE_string(nqn, "", "subsystem NQN; empty: nqn.2026-11.io.furrow:POOLNAME");
 DEFINE_string(allowed_hosts, "", "host NQNs that may connect, comma-separated; empty: every host");
 DEFINE_uint32(cores, 1, "reactors, a thread each");
@@ -62,7 +62,8 @@ constexpr const char* kFlags[] = {"pool",
                                   "setup_timeout_ms",
                                   "data_timeout_ms",
                                   "idle_ms",
-                                  "drain_ms"};
+                                  "drain_ms",
+                                  "json"};
 
 int usage() {
   fmt::print(
@@ -134,6 +135,8 @@ int take_pool(ServerOptions& options) {
   options.pool = {FLAGS_pool, shape.shape, shape.asked, FLAGS_name};
   options.create = FLAGS_create;
   options.volume = volume.options;
+  options.volume_asked = volume.asked;
+  options.volume_asked.name = flag_given("volume");
   return kExitDone;
 }
 

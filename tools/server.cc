@@ -6,7 +6,10 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <nlohmann/json.hpp>
 #include <semaphore>
+
+#include "tools/command.h"
 
 namespace furrow::tools {
 
@@ -18,6 +21,18 @@ sigset_t stop_signals() {
   sigaddset(&set, SIGTERM);
   sigaddset(&set, SIGINT);
   return set;
+}
+
+// The process ends as if the signal had never been blocked.
+[[noreturn]] void die_of(int signal_number) {
+  fmt::print(stderr, "{}: ended by a signal while it started\n", program_name());
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, signal_number);
+  signal(signal_number, SIG_DFL);
+  pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+  raise(signal_number);
+  _exit(128 + signal_number);
 }
 
 std::string format_endpoint(const std::string& host, std::uint16_t port) {
@@ -39,27 +54,32 @@ int Server::run() {
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error, as a full disk is
 
+  signals_ = std::thread([this] { wait_for_signal(); });
   const int status = start();
   if (status == kExitDone) {
-    signals_ = std::thread([this] { wait_for_signal(); });
     watch_device();
     home_.run();
     home_.stop(watch_timer_);
-    signals_.join();
-  } else if (target_) {
-    target_->stop(0, [this] { home_.stop_running(); });
-    home_.run();
+  } else {
+    end_waiting();
   }
+  signals_.join();
   admin_.reset();
   target_.reset();
   open_.close();
   return status;
 }
 
+// The admin listener comes first, so that /ready tells of the start-up.
 int Server::start() {
-  const Status opened = open_pool_and_volume();
-  if (!opened.ok()) return report_device("cannot open pool", options_.pool.uri, opened);
+  int status = start_admin();
+  if (status == kExitDone) status = open_pool_and_volume();
+  if (status == kExitDone) status = start_target();
+  if (status == kExitDone) begin_serving();
+  return status;
+}
 
+int Server::start_target() {
   auto target = transport::Target::start(*open_, home_, options_.target);
   if (!target) {
     return report("cannot listen on " +
@@ -67,33 +87,66 @@ int Server::start() {
                   target.status());
   }
   target_ = std::move(*target);
-  const int status = start_admin();
-  if (status != kExitDone) return status;
-
-  std::string line =
-      "furrowd ready listen=" + format_endpoint(options_.target.listen_host, target_->port());
-  if (admin_) line += " admin=" + format_endpoint(options_.admin->host, admin_->port());
-  line += " nqn=" + target_->subsystem_nqn();
-  fmt::print("{}\n", line);
-  std::fflush(stdout);
   return kExitDone;
 }
 
-Status Server::open_pool_and_volume() {
+void Server::begin_serving() {
+  nlohmann::ordered_json ready = {
+      {"listen", format_endpoint(options_.target.listen_host, target_->port())}};
+  if (admin_) ready["admin"] = format_endpoint(options_.admin->host, admin_->port());
+  ready["nqn"] = target_->subsystem_nqn();
+  std::string line = ready.dump();
+  if (!json_asked()) {
+    line = "furrowd ready";
+    for (const auto& [name, value] : ready.items()) {
+      line += fmt::format(" {}={}", name, value.get<std::string>());
+    }
+  }
+  leave_start(Phase::serving);
+  if (admin_) admin_->set_ready(true);
+  fmt::print("{}\n", line);
+  std::fflush(stdout);
+}
+
+// Unless a signal came first: then its thread is ending the process.
+void Server::leave_start(Phase to) {
+  Phase phase = Phase::starting;
+  if (!phase_.compare_exchange_strong(phase, to)) {
+    for (;;) pause();
+  }
+}
+
+int Server::open_pool_and_volume() {
   auto opened = options_.create ? open_or_create_pool(options_.pool, home_)
                                 : open_pool(options_.pool.uri, home_, Opening::use);
-  if (!opened) return opened.status();
+  if (!opened) return report_device("cannot open pool", options_.pool.uri, opened.status());
   open_ = std::move(*opened);
-  if (!options_.create) return {};
-  // A server that was killed between making the pool and its volume makes the volume next time.
-  if (open_->stores().empty()) return open_->create_volume(options_.volume).status();
-  const PageStore* const volume = open_->find(options_.volume.name);
-  if (volume != nullptr && volume->info().options.mode != options_.volume.mode) {
-    return {
-        Code::exists, Origin::tool,
-        "the volume is there already, in the other mode: leave --create out, or give its --mode"};
+  return settle_volume();
+}
+
+// The volume that was asked for is there, as it was asked for. One that was not asked for is made
+// only where there is none at all: a server that was killed between making the pool and its volume
+// makes the volume next time.
+int Server::settle_volume() {
+  const std::string& name = options_.volume.name;
+  const PageStore* const volume = open_->find(name);
+  if (volume != nullptr) {
+    const Status same = check_volume(volume->info(), open_->info().geometry, options_.volume,
+                                     options_.volume_asked);
+    return same.ok() ? kExitDone : report("cannot serve volume " + name, same);
   }
-  return {};
+  if (options_.create && (options_.volume_asked.any() || open_->stores().empty())) {
+    const Status made = open_->create_volume(options_.volume).status();
+    return made.ok() ? kExitDone : report("cannot create volume " + name, made);
+  }
+  if (!options_.volume_asked.any()) return kExitDone;
+  std::string names;
+  for (const PageStore* store : open_->stores()) {
+    names += (names.empty() ? "" : ", ") + store->info().options.name;
+  }
+  return report(
+      fmt::format("there is no volume {}; the pool has: {}", name, names.empty() ? "none" : names),
+      Status(Code::not_found, Origin::tool, "--create makes it"));
 }
 
 int Server::start_admin() {
@@ -107,7 +160,6 @@ int Server::start_admin() {
                   admin.status());
   }
   admin_ = std::move(*admin);
-  admin_->set_ready(true);
   return kExitDone;
 }
 
@@ -141,7 +193,15 @@ void Server::wait_for_signal() {
   const sigset_t set = stop_signals();
   int signal_number = 0;
   FURROW_CHECK(sigwait(&set, &signal_number) == 0);
-  post(stop_task_, &Server::begin_stop);
+  Phase phase = Phase::starting;
+  // Nothing was acknowledged yet, and the next start recovers from any point of this one.
+  if (phase_.compare_exchange_strong(phase, Phase::ended)) die_of(signal_number);
+  if (phase == Phase::serving) post(stop_task_, &Server::begin_stop);  // else: from end_waiting()
+}
+
+void Server::end_waiting() {
+  leave_start(Phase::failed);
+  (void)pthread_kill(signals_.native_handle(), SIGTERM);  // it may have ended by a real one
 }
 
 // Drains the target, then the admin listener (which answers /ready with 503 meanwhile), then ends
@@ -177,7 +237,8 @@ struct Server::SnapshotTask : Task {
   std::binary_semaphore done{0};
 };
 
-std::string Server::metrics() {
+std::optional<std::string> Server::metrics() {
+  if (phase_.load() != Phase::serving) return std::nullopt;  // the home executor does not run yet
   SnapshotTask task;
   task.server = this;
   task.run = [](Task& posted) {

@@ -4,6 +4,7 @@
 // Threads: made, run and destroyed on one thread, which becomes the pool's home executor.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,6 +23,7 @@ struct ServerOptions {
   PoolRecipe pool;
   bool create = false;  // make what is missing: device, pool, `volume`
   VolumeOptions volume;
+  VolumeAsked volume_asked;
   transport::TargetOptions target;
   std::optional<Endpoint> admin;  // none: no admin listener
   std::uint32_t drain_ms = 5000;
@@ -34,20 +36,25 @@ class Server {
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  // Serves until SIGTERM or SIGINT, then drains. Prints one line on stdout when it serves. A
-  // failure is reported on stderr with what was being done; the result is the process's exit
-  // status.
+  // Serves until SIGTERM or SIGINT, then drains. Prints one line on stdout when it serves (a JSON
+  // object with --json). A failure is reported on stderr with what was being done; the result is
+  // the process's exit status. Such a signal during the start-up ends the process at once, by
+  // itself.
   int run();
 
  private:
   struct SnapshotTask;
   int start();
-  Status open_pool_and_volume();
+  int open_pool_and_volume();
+  int settle_volume();
+  int start_target();
   int start_admin();
+  void begin_serving();
   void wait_for_signal();
-  void begin_stop();                // on the home executor
-  ServerSnapshot snapshot() const;  // on the home executor
-  std::string metrics();            // on a thread of the admin listener
+  void end_waiting();                    // of signals_
+  void begin_stop();                     // on the home executor
+  ServerSnapshot snapshot() const;       // on the home executor
+  std::optional<std::string> metrics();  // on a thread of the admin listener
 
   struct MemberTask : Task {
     Server* server = nullptr;
@@ -60,6 +67,10 @@ class Server {
   struct WatchTimer : Timer {
     Server* server = nullptr;
   };
+
+  enum class Phase : std::uint8_t { starting, serving, failed, ended };
+  void leave_start(Phase to);
+  std::atomic<Phase> phase_{Phase::starting};  // decided once: by the start-up, or by a signal
 
   ServerOptions options_;
   EventLoop home_;
