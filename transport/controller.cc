@@ -100,8 +100,8 @@ void Controller::begin_quiesce() {
     shared.quiescing = true;
     none = shared.queues.size() == 1;
   }
+  reactor_.executor().start(quiesce_timer_, kQuiesceTimeoutMs * kNsPerMs);  // the flush's too
   if (none) return quiesced();
-  reactor_.executor().start(quiesce_timer_, kQuiesceTimeoutMs * kNsPerMs);
   close_io_queues();
 }
 

@@ -18,15 +18,29 @@ constexpr std::uint32_t kDiscoveryEntries = 64;
 
 Status protocol(const char* hint) { return Status(Code::protocol, Origin::transport, hint); }
 
-Status connect_failure(std::uint16_t status) {
+// What Connect Invalid Parameters says in DW0: in the data (IATTR), and where (IPO).
+const char* wrong_parameter(std::uint32_t dw0) {
+  constexpr std::uint32_t kInData = 1u << 16, kSqsizeAt = offsetof(nvme::Sqe, cdw11);
+  switch (dw0) {
+    case kInData | offsetof(nvme::ConnectData, subnqn):
+      return "the target has no subsystem with this NQN; see what it has with `nvme discover`";
+    case kInData | offsetof(nvme::ConnectData, hostnqn):
+      return "the target takes this host NQN for none; an NQN is \"nqn.\" and up to 219 bytes";
+    case kSqsizeAt:
+      return "the target refuses a queue of this size; use a smaller depth";
+    default:
+      return "the target refuses a parameter of Connect";
+  }
+}
+
+Status connect_failure(const nvme::Cqe& answer) {
+  const std::uint16_t status = answer.sct_sc();
   switch (status) {
     case nvme::sc::kConnectInvalidHost:
       return Status(Code::permission, Origin::transport,
                     "the target does not allow this host NQN; add it with --allow", 0, status);
     case nvme::sc::kConnectInvalidParameters:
-      return Status(Code::not_found, Origin::transport,
-                    "the target has no subsystem with this NQN (or refuses the queue's size)", 0,
-                    status);
+      return Status(Code::not_found, Origin::transport, wrong_parameter(answer.dw0), 0, status);
     case nvme::sc::kControllerBusy:
       return Status(Code::busy, Origin::transport, "the target takes no more connections now", 0,
                     status);
@@ -184,7 +198,7 @@ void HostController::on_answer(HostCommand& command, const Status& status) {
     return after(step_, command.cqe);
   }
   if (step_ == Step::connect_admin || step_ == Step::connect_io) {
-    return fail(connect_failure(code));
+    return fail(connect_failure(command.cqe));
   }
   if (step_ == Step::ask_missing_keys) return run(Step::up);  // an optional feature
   if (step_ == Step::identify_namespace) {

@@ -259,21 +259,25 @@ void TargetImpl::stop(std::uint32_t drain_ms, std::function<void()> stopped) {
 
 // One step after the other, each on all reactors; then what is left of their work.
 void TargetImpl::end_connections(std::size_t step) {
-  using Step = void (TcpReactor::*)(std::function<void()>);
-  static constexpr Step kSteps[] = {&TcpReactor::stop_accepting, &TcpReactor::end_queues,
-                                    &TcpReactor::drain};
   reactors_in_step_ = reactors_.size();
+  const auto done = [this, step] {
+    post(home_, [this, step] {
+      if (--reactors_in_step_ == 0) end_connections(step + 1);
+    });
+  };
   for (auto& held : reactors_) {
     Reactor& reactor = *held;
-    post(*reactor.loop, [this, &reactor, step] {
-      if (step == std::size(kSteps)) {
-        return reactor.wait_until_idle([this] { post(home_, [this] { part_stopped(); }); });
+    post(*reactor.loop, [this, &reactor, step, done] {
+      switch (step) {
+        case 0:
+          return reactor.tcp->stop_accepting(done);
+        case 1:
+          return reactor.tcp->end_queues(done);
+        case 2:
+          return reactor.tcp->drain(done);
+        default:
+          return reactor.wait_until_idle([this] { post(home_, [this] { part_stopped(); }); });
       }
-      ((*reactor.tcp).*kSteps[step])([this, step] {
-        post(home_, [this, step] {
-          if (--reactors_in_step_ == 0) end_connections(step + 1);
-        });
-      });
     });
   }
 }

@@ -367,6 +367,22 @@ TEST(Shutdown, AFailedFlushFailsTheController) {
             nv::kCstsReady | nv::kCstsFatal | 1u << nv::kCstsShstShift);
 }
 
+TEST(Shutdown, AFlushThatDoesNotEndFailsTheController) {
+  World world;
+  FakeConnection& admin = world.admin();  // without I/O queues
+  world.pool.store(1).hold = true;
+  world.set_cc(admin, World::kCcOn | nv::kShutdownNormal << nv::kCcShnShift);
+  for (int second = 0; second < 11; ++second) {
+    world.advance_ms(1000);
+    EXPECT_EQ(world.property(admin, nv::property::kCsts) & nv::kCstsFatal, 0u);
+  }
+  world.advance_ms(2000);
+  EXPECT_EQ(world.property(admin, nv::property::kCsts) & nv::kCstsFatal, nv::kCstsFatal);
+  world.pool.store(1).hold = false;
+  world.run();
+  EXPECT_EQ(world.property(admin, nv::property::kCsts) & nv::kCstsFatal, nv::kCstsFatal);
+}
+
 TEST(Shutdown, AnAbruptOneDoesNotFlush) {
   World world;
   FakeConnection& admin = world.admin();
