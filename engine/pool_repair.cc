@@ -48,32 +48,44 @@ class PoolRepair {
     return status;
   }
 
-  // The old zone is reset when all that it held is durable in the new one, and not before.
+  // The old zone is reset when all that it held is durable in the new one, and not before. Until
+  // then the journal says that the new one is void: its headers stand before what they speak of.
   Status rebuild(ZoneWork& work) {
     const Result<ZoneId> to = empty_zone();
     if (!to.ok()) return to.status();
     const Geometry& geometry = device_.geometry();
+    const ZoneStamp& from = work.zone.stamp;
     ZoneHeader header = work.header;
     header.stamp.zone = *to;
     header.stamp.generation = next_generation_++;
+    Status status;
+    // What the inspection found torn stays so: with two zones alike either may pass for the newest.
+    if (work.zone.end_lba < work.zone.written_lbas) status = trim(from, work.zone.end_lba);
+    if (status.ok()) status = trim(header.stamp, 0);
+    if (!status.ok()) return status;
     const Result<std::uint64_t> end = rebuild_zone(queue_, geometry, work.zone, work.found, header);
     if (!end.ok()) return end.status();
-    Status status;
-    if (work.full && *end < geometry.zone_capacity_lbas) {
-      JournalRecord ends;
-      ends.kind = JournalRecord::Kind::zone_trimmed;
-      ends.trim = {to->value, static_cast<std::uint32_t>(*end), header.stamp.generation};
-      status = ring_.append(ends);
+    const bool cut = work.full && *end < geometry.zone_capacity_lbas;
+    status = trim(header.stamp, cut ? *end : kNowhere);
+    if (cut) {
       if (status.ok()) status = manage(queue_, geometry, Io::Op::finish, *to);
       if (status.ok()) status = manage(queue_, geometry, Io::Op::flush, *to);
     }
-    const ZoneId from = work.zone.stamp.zone;
-    if (status.ok()) status = manage(queue_, geometry, Io::Op::reset, from);
-    if (status.ok()) status = manage(queue_, geometry, Io::Op::flush, from);
+    if (status.ok()) status = manage(queue_, geometry, Io::Op::reset, from.zone);
+    if (status.ok()) status = manage(queue_, geometry, Io::Op::flush, from.zone);
     return status;
   }
 
  private:
+  static constexpr std::uint64_t kNowhere = ~std::uint32_t{0};
+
+  // Durable when it returns.
+  Status trim(const ZoneStamp& zone, std::uint64_t end_lba) {
+    JournalRecord record;
+    record.kind = JournalRecord::Kind::zone_trimmed;
+    record.trim = {zone.zone.value, static_cast<std::uint32_t>(end_lba), zone.generation};
+    return ring_.append(record);
+  }
   Result<ZoneId> empty_zone() const {
     const Result<std::vector<ZoneInfo>> zones = device_.report();
     if (!zones.ok()) return zones.status();

@@ -116,7 +116,7 @@ bool Collector::look_at(const PageRecord& record) {
   lane->record = moving;
   lane->hash = hash;
   lane->entry = entry;
-  lane->burying = false;
+  lane->burying = lane->damaged = false;
   move(*lane);
   return true;
 }
@@ -242,9 +242,11 @@ void Collector::page_read(Lane& lane) {
       read.ok() && page_checksum({lane.page, record.length}, lane.hash) == lane.entry.checksum;
   if (!whole) {
     log_.count_corrupt();
-    log_.unpublish(lane.hash, lane.entry);
     lane.record = tombstone_of(record);
-    return tombstone_needed(lane.record) ? write_tombstone(lane) : release(lane, true);
+    lane.damaged = true;
+    if (tombstone_needed(lane.record)) return write_tombstone(lane);
+    log_.unpublish(lane.hash, lane.entry);
+    return release(lane, true);
   }
   lane.write.record = record;  // with its sequence: relocation does not make it newer
   lane.write.data = lane.page;
@@ -274,6 +276,7 @@ void Collector::moved(Lane& lane) {
     return release(lane, true);
   }
   const PageRecord& record = lane.write.record;
+  if (lane.damaged) log_.unpublish(lane.hash, lane.entry);  // now that its tombstone is written
   if (lane.burying || record.kind != RecordKind::page) return release(lane, true);
   log_.stats_.relocated_bytes += record.length;
   // Nothing else changed the key: it was locked. Only its group's deletion passes by the lock.

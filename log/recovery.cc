@@ -35,6 +35,7 @@ class Recovery {
   Status read_lba(ZoneId zone, std::uint64_t at, AlignedBuffer& into);
   Result<ZoneHeader> rebuild_header(const ZoneInfo& info);
   Result<std::uint64_t> owner_of(const ZoneInfo& info, const ZoneStamp& stamp, AlignedBuffer& lba);
+  bool is_void(const ZoneStamp& stamp) const;
   void mark_newest();
   void mark_spares();
   Status scan_zones();
@@ -134,8 +135,8 @@ Status Recovery::find_zones() {
         continue;
       }
     }
-    if (!header.ok() || !known(header->volume)) {
-      // Never begun (torn at its first write), or of a deleted volume.
+    if (!header.ok() || !known(header->volume) || is_void(header->stamp)) {
+      // Never begun (torn at its first write), of a deleted volume, or never completed by a repair.
       const Status status = reset(info.zone);
       if (!status.ok()) set_aside(info.zone, "cannot be reset");
       continue;
@@ -157,6 +158,12 @@ Status Recovery::find_zones() {
   mark_newest();
   mark_spares();
   return {};
+}
+
+bool Recovery::is_void(const ZoneStamp& stamp) const {
+  return std::ranges::any_of(options_.trims, [&](const ZoneTrim& trim) {
+    return trim.zone == stamp.zone && trim.generation == stamp.generation && trim.end_lba == 0;
+  });
 }
 
 void Recovery::set_aside(ZoneId zone, const char* why) {

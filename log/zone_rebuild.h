@@ -1,7 +1,8 @@
 // Rebuilding a data zone whose headers or summaries are damaged: what they said is known from each
 // other, and a zone cannot be written in place, so all of it is written again to an empty zone, at
-// the same LBAs and with the same sequences, and only then the old zone is reset. A crash between
-// leaves both, which say the same.
+// the same LBAs and with the same sequences, and only then the old zone is reset. Its headers stand
+// before what they speak of is durable: until rebuild_zone() returns, the caller's journal must say
+// that it is void. After that a crash leaves both, which say the same.
 //
 // Blocking; one thread. The pool is not open.
 #pragma once

@@ -56,14 +56,17 @@ Status check_openable(const EmuFile& file, const Superblock& superblock, const E
   return {};
 }
 
-Status zero(int fd, std::uint64_t begin, std::uint64_t end) {
+constexpr std::uint64_t kSectorBytesMax = 4096;  // of block devices
+
+Status zero(const EmuFile& file, Reclaim reclaim, std::uint64_t begin, std::uint64_t end) {
   constexpr std::uint64_t kPieceBytes = 1 << 20;
-  const int rc = fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                           static_cast<off_t>(begin), static_cast<off_t>(end - begin));
-  if (rc == 0) return {};
-  if (errno != EOPNOTSUPP && errno != ENOSYS) {
-    return fail(Code::io_error, "cannot void what a power cut left behind a write pointer", errno);
-  }
+  const int fd = file.fd.get();
+  // With reclaim=never the file keeps the space that it has.
+  const int how = reclaim == Reclaim::never ? FALLOC_FL_ZERO_RANGE : FALLOC_FL_PUNCH_HOLE;
+  const int rc = fallocate(fd, how | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(begin),
+                           static_cast<off_t>(end - begin));
+  // A block device that cannot zero by itself would take as long as its open zones are large.
+  if (rc == 0 || file.block_device) return {};
   AlignedBuffer zeroes(kPieceBytes);
   while (begin != end) {
     const ssize_t written =
@@ -107,6 +110,7 @@ EmuDevice::EmuDevice(EmuFile file, const Superblock& superblock, Access access, 
       superblock_(superblock),
       codec_(superblock),
       access_(access),
+      reclaim_(reclaim),
       next_copy_(superblock.geometry.zone_count, 0),
       table_(superblock.geometry, access == Access::inspect ? nullptr : this),
       reclaimer_(
@@ -147,16 +151,21 @@ void EmuDevice::load_table() {
 
 // A power cut may keep what was written behind the write pointer that it left. The next one could
 // bring that to light: below a newer write pointer, where what was written since did not survive.
+// (It may on a block device that cannot zero by itself.)
 Status EmuDevice::void_tails() {
   bool some = false;
   for (const ZoneInfo& zone : table_.report()) {
     if (zone.state != ZoneState::closed || zone.written_lbas == 0) continue;
-    const std::uint64_t begin = superblock_.offset_of(zone.zone, zone.written_lbas);
-    const std::uint64_t end = superblock_.offset_of(zone.zone, geometry_.zone_capacity_lbas);
+    std::uint64_t begin = superblock_.offset_of(zone.zone, zone.written_lbas);
+    std::uint64_t end = superblock_.offset_of(zone.zone, geometry_.zone_capacity_lbas);
+    if (file_.block_device) {  // in whole sectors, whatever their size
+      begin = (begin + kSectorBytesMax - 1) / kSectorBytesMax * kSectorBytesMax;
+      end = end / kSectorBytesMax * kSectorBytesMax;
+    }
     const off_t data = lseek(file_.fd.get(), static_cast<off_t>(begin), SEEK_DATA);
     const bool hole = data < 0 ? errno == ENXIO : static_cast<std::uint64_t>(data) >= end;
-    if (hole || begin == end) continue;
-    const Status status = zero(file_.fd.get(), begin, end);
+    if (hole || begin >= end) continue;
+    const Status status = zero(file_, reclaim_, begin, end);
     if (!status.ok()) return status;
     some = true;
   }

@@ -56,6 +56,7 @@ class EmuDevice final : public ZonedDevice, private ZoneStore {
   const Superblock superblock_;
   const SlotCodec codec_;
   const Access access_;
+  const Reclaim reclaim_;
   std::uint64_t* slots_ = nullptr;  // both copies, mapped
   void* mapping_ = nullptr;
   std::vector<std::uint8_t> next_copy_;  // a zone: the copy that the next save() overwrites

@@ -10,6 +10,7 @@
 
 #include "tests/engine/rig.h"
 #include "zone/blocking.h"
+#include "zone/fault_device.h"
 
 namespace furrow::testing {
 namespace {
@@ -186,6 +187,32 @@ TEST_F(RepairTest, ZoneHeaders) {
   for (const std::size_t header : {headers.front(), headers.back()}) {
     ASSERT_NO_FATAL_FAILURE(
         expect_named_and_repaired(header + 40, Finding::Structure::zone_header));
+  }
+}
+
+// The power fails at any point of a repair, as a disk with a volatile cache under a file suffers
+// it: every page is still there, and the next repair completes.
+TEST_F(RepairTest, PowerCutsInARepair) {
+  damage(offsets_of("FUZH").front() + 40);
+  const std::string damaged = read_file();
+  bool whole = false;
+  for (std::uint64_t lbas = 1; !whole; lbas += 97) {
+    SCOPED_TRACE("cut after " + std::to_string(lbas) + " LBAs");
+    std::ofstream(path(), std::ios::binary | std::ios::trunc) << damaged;
+    ASSERT_NO_FATAL_FAILURE(rig_->open_device());
+    FaultOptions options;
+    options.seed = lbas;
+    auto fault = std::make_unique<FaultDevice>(std::move(rig_->device), options);
+    fault->cut_after(lbas, CrashModel::emu);
+    const auto report = Pool::repair(*fault, rig_->loop);
+    whole = !fault->dead();
+    EXPECT_EQ(whole, report.ok() && report->failed.empty());
+    ASSERT_TRUE(fault->power_cut(CrashModel::emu).ok());
+    fault->take_inner().reset();
+    ASSERT_NO_FATAL_FAILURE(expect_pages());
+    repair();
+    EXPECT_TRUE(check().clean());
+    ASSERT_NO_FATAL_FAILURE(expect_pages());
   }
 }
 
