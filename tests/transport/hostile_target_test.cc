@@ -29,7 +29,10 @@ class HostileTarget {
  public:
   using TakeOver = std::function<bool(FuzzPeer&, const nvme::Sqe&)>;
 
-  explicit HostileTarget(TakeOver take_over) : take_over_(std::move(take_over)) {
+  using EachTurn = std::function<void(FuzzPeer&)>;  // of I/O queues
+
+  explicit HostileTarget(TakeOver take_over, EachTurn each_turn = {})
+      : take_over_(std::move(take_over)), each_turn_(std::move(each_turn)) {
     listen_fd_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     sockaddr_in address{};
     address.sin_family = AF_INET;
@@ -49,8 +52,6 @@ class HostileTarget {
   std::uint16_t port() const { return port_; }
   int connections() const { return connections_; }
 
-  std::function<void(FuzzPeer&)> each_turn;  // of I/O queues; set before a host connects
-
  private:
   void serve() {
     fuzz::ScriptReader honest(nullptr, 0);
@@ -63,14 +64,15 @@ class HostileTarget {
       }
       bool any = false;
       for (auto& peer : peers) {
-        if (each_turn && peer->io()) each_turn(*peer);
+        if (each_turn_ && peer->io()) each_turn_(*peer);
         any |= peer->turn();
       }
       if (!any) std::this_thread::sleep_for(std::chrono::microseconds(200));
     }
   }
 
-  TakeOver take_over_;
+  const TakeOver take_over_;
+  const EachTurn each_turn_;
   int listen_fd_ = -1;
   std::uint16_t port_ = 0;
   std::atomic<bool> stop_{false};
@@ -176,18 +178,18 @@ TEST(HostileTarget, AsksForDataAndNeverAnswers) {
 
 TEST(HostileTarget, SendsDataByteByByte) {
   std::atomic<std::uint32_t> sent{0}, cid{0};
-  HostileTarget target([&](FuzzPeer& peer, const nvme::Sqe& sqe) {
+  const HostileTarget::TakeOver take_over = [&](FuzzPeer& peer, const nvme::Sqe& sqe) {
     if (!peer.io() || sqe.opc != nvme::kv::kRetrieve) return false;
     sent = 0;
     cid = sqe.cid;
     return true;
-  });
-  target.each_turn = [&](FuzzPeer& peer) {
+  };
+  HostileTarget target(take_over, [&](FuzzPeer& peer) {
     if (cid == 0 || sent >= 60000) return;
     const std::byte byte{7};
     peer.send_data(static_cast<std::uint16_t>(cid.load()), sent++, {&byte, 1}, 0);
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  };
+  });
   Host host(target);
   ASSERT_TRUE(host.connect().ok());
   EXPECT_EQ(host.run(PageOp::Kind::get, 60000).code(), Code::late);
