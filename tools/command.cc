@@ -41,21 +41,37 @@ int help_one(const Command& command) {
 int run_one(const Command& command, const Arguments& arguments) {
   if (help_asked()) return help_one(command);
   if (arguments.size() != command.argument_count) {
-    return report_usage("usage: " + usage_line(command));
+    const std::string wrong =
+        arguments.size() < command.argument_count
+            ? "an argument is missing"
+            : fmt::format("unexpected argument `{}`", arguments[command.argument_count]);
+    return report_usage(fmt::format("{}; usage: {} [flags]", wrong, usage_line(command)),
+                        command.name);
   }
   std::vector<const char*> accepted(command.flags.begin(), command.flags.end());
   accepted.insert(accepted.end(), std::begin(kCommonFlags), std::end(kCommonFlags));
   const std::string refused = flags_not_accepted(accepted);
   if (!refused.empty()) {
-    return report_usage(fmt::format("`{}` does not take {}", command.name, refused));
+    return report_usage(fmt::format("`{}` does not take {}", command.name, refused), command.name);
   }
   return command.run(arguments);
 }
 
-std::string join(const Arguments& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : " ") + word;
-  return text;
+// Nothing, half a command or an unknown one.
+int refuse(std::span<const Command> commands, const Arguments& words) {
+  if (words.empty()) return report_usage("say what to do");
+  std::string known;  // commands of the group that the first word names
+  for (const Command& command : commands) {
+    const std::vector<std::string> name = split(command.name, ' ');
+    if (name.size() == 2 && name[0] == words[0]) known += (known.empty() ? "" : ", ") + name[1];
+  }
+  if (known.empty()) return report_usage(fmt::format("there is no command `{}`", words[0]));
+  if (words.size() == 1) {
+    return report_usage(fmt::format("`{}` needs one of: {}", words[0], known), words[0]);
+  }
+  return report_usage(
+      fmt::format("there is no command `{0} {1}`; {0} has: {2}", words[0], words[1], known),
+      words[0]);
 }
 
 }  // namespace
@@ -77,8 +93,7 @@ int run_commands(int argc, char** argv, std::span<const Command> commands, const
   const bool any = std::ranges::any_of(
       commands, [&](const Command& command) { return begins_with(command, words); });
   if (help_asked() && any) return help_list(commands, words, footer);
-  return report_usage(words.empty() ? "say what to do"
-                                    : fmt::format("there is no command `{}`", join(words)));
+  return refuse(commands, words);
 }
 
 }  // namespace furrow::tools

@@ -40,7 +40,10 @@ std::string_view base_name(std::string_view path) {
 }  // namespace
 
 std::vector<std::string> parse_flags(int argc, char** argv) {
-  GFLAGS_NAMESPACE::gflags_exitfunc = [](int) { std::exit(kExitUsage); };
+  // gflags has said what is wrong with which flag.
+  GFLAGS_NAMESPACE::gflags_exitfunc = [](int) {
+    std::exit(report_usage("the command line was not understood"));
+  };
   gflags::ParseCommandLineNonHelpFlags(&argc, &argv, true);
   return {argv + std::min(argc, 1), argv + argc};
 }
@@ -105,8 +108,9 @@ int report(std::string_view what, const Status& status) {
   return status.code() == Code::invalid_argument ? kExitUsage : kExitFailed;
 }
 
-int report_usage(std::string_view text) {
-  fmt::print(stderr, "{0}: {1}\nTry `{0} --help`.\n", program_name(), text);
+int report_usage(std::string_view text, std::string_view command) {
+  fmt::print(stderr, "{0}: {1}\nTry `{0}{2}{3} --help`.\n", program_name(), text,
+             command.empty() ? "" : " ", command);
   return kExitUsage;
 }
 

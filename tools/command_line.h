@@ -40,8 +40,9 @@ std::string flags_not_accepted(std::span<const char* const> accepted);
 // "PROGRAM: what: description of the status" on stderr. Returns kExitUsage for invalid_argument,
 // else kExitFailed.
 int report(std::string_view what, const Status& status);
-// "PROGRAM: text" and a hint at --help on stderr. Returns kExitUsage.
-int report_usage(std::string_view text);
+// "PROGRAM: text" and a hint at the --help of `command` (empty: the program's) on stderr. Returns
+// kExitUsage.
+int report_usage(std::string_view text, std::string_view command = {});
 const std::string& program_name();
 
 struct Endpoint {

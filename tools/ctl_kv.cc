@@ -84,7 +84,7 @@ class Remote {
 
 // --key, which these commands need.
 int take_key(Key& key) {
-  if (FLAGS_key.empty()) return report_usage("--key: a key has 1 to 16 bytes");
+  if (FLAGS_key.empty()) return report_usage("--key=KEY is needed; a key has 1 to 16 bytes");
   const Result<Key> parsed = parse_key(FLAGS_key);
   if (!parsed) return report_usage("--key: " + parsed.status().describe());
   key = *parsed;
@@ -234,10 +234,11 @@ constexpr const char* kListFlags[] = {"after",   "limit",     "target",        "
 
 std::span<const Command> kv_commands() {
   static constexpr Command kCommands[] = {
-      {"kv put", "", 0, "store a value from a file or a pipe", kPutFlags, put},
-      {"kv get", "", 0, "fetch a value into a file or a pipe", kGetFlags, get},
-      {"kv delete", "", 0, "delete a key and its value", kKeyFlags, remove},
-      {"kv exist", "", 0, "say whether a key is there (exit status 0 or 1)", kKeyFlags, exist},
+      {"kv put", "--key=KEY", 0, "store a value from a file or a pipe", kPutFlags, put},
+      {"kv get", "--key=KEY", 0, "fetch a value into a file or a pipe", kGetFlags, get},
+      {"kv delete", "--key=KEY", 0, "delete a key and its value", kKeyFlags, remove},
+      {"kv exist", "--key=KEY", 0, "say whether a key is there (exit status 0 or 1)", kKeyFlags,
+       exist},
       {"kv list", "", 0, "print the keys", kListFlags, list},
   };
   return kCommands;

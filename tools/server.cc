@@ -10,6 +10,7 @@
 #include <semaphore>
 
 #include "tools/command.h"
+#include "transport/tcp_listener.h"
 
 namespace furrow::tools {
 
@@ -70,22 +71,32 @@ int Server::run() {
   return status;
 }
 
-// The admin listener comes first, so that /ready tells of the start-up.
+// The admin listener comes first, so that /ready tells of the start-up. An address that cannot be
+// had is said before a pool is made or recovered.
 int Server::start() {
-  int status = start_admin();
+  int status = try_to_listen();
+  if (status == kExitDone) status = start_admin();
   if (status == kExitDone) status = open_pool_and_volume();
   if (status == kExitDone) status = start_target();
   if (status == kExitDone) begin_serving();
   return status;
 }
 
+int Server::cannot_listen(const Status& status) const {
+  return report("cannot listen on " +
+                    format_endpoint(options_.target.listen_host, options_.target.listen_port),
+                status);
+}
+
+int Server::try_to_listen() const {
+  const auto listener =
+      transport::TcpListener::open(options_.target.listen_host, options_.target.listen_port);
+  return listener ? kExitDone : cannot_listen(listener.status());
+}
+
 int Server::start_target() {
   auto target = transport::Target::start(*open_, home_, options_.target);
-  if (!target) {
-    return report("cannot listen on " +
-                      format_endpoint(options_.target.listen_host, options_.target.listen_port),
-                  target.status());
-  }
+  if (!target) return cannot_listen(target.status());
   target_ = std::move(*target);
   return kExitDone;
 }

@@ -47,6 +47,8 @@ class Server {
   int start();
   int open_pool_and_volume();
   int settle_volume();
+  int try_to_listen() const;
+  int cannot_listen(const Status& status) const;
   int start_target();
   int start_admin();
   void begin_serving();

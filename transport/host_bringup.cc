@@ -268,7 +268,8 @@ void HostController::take_namespace() {
   std::memcpy(&identify, data_.data(), sizeof identify);
   if (identify.nsze == 0) {  // all zeroes: allocated to nobody
     return fail(Status(Code::not_found, Origin::transport,
-                       "the subsystem has no active KV namespace with this NSID"));
+                       "the subsystem has no active KV namespace with this NSID; `furrowctl volume "
+                       "list` shows them"));
   }
   const nvme::KvFormat& format = identify.kvf[identify.kvfc & 15];
   const std::uint32_t longest = format.vml == 0 ? kTransferBytesLimit : format.vml;

@@ -212,7 +212,11 @@ void HostQueue::refuse(Fes fes, std::size_t information) {
 }
 
 void HostQueue::on_end(int error) {
-  down(Status(Code::aborted, Origin::transport, "the target closed the connection", error));
+  down(Status(Code::aborted, Origin::transport,
+              state_ == State::ready ? "the target closed the connection"
+                                     : "the peer closed the connection instead of answering; does "
+                                       "it serve NVMe/TCP at this port?",
+              error));
 }
 
 void HostQueue::down(Status why) {

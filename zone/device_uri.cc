@@ -70,19 +70,19 @@ Status set_mem_parameter(MemOptions& options, std::string_view name, std::string
 
 Result<std::uint64_t> parse_size(std::string_view text) {
   constexpr const char* kHint =
-      "a size is an integer with optional KiB, MiB, GiB or TiB, such as 512MiB";
+      "a size is an integer with optional KiB, MiB, GiB or TiB (or K, M, G, T), such as 512MiB";
   const std::size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
   const Result<std::uint64_t> number = parse_number(text.substr(0, digits), kHint);
   if (!number) return number.status();
   const std::string_view unit = text.substr(digits);
   unsigned shift = 0;
-  if (unit == "KiB") {
+  if (unit == "KiB" || unit == "K") {
     shift = 10;
-  } else if (unit == "MiB") {
+  } else if (unit == "MiB" || unit == "M") {
     shift = 20;
-  } else if (unit == "GiB") {
+  } else if (unit == "GiB" || unit == "G") {
     shift = 30;
-  } else if (unit == "TiB") {
+  } else if (unit == "TiB" || unit == "T") {
     shift = 40;
   } else if (!unit.empty()) {
     return bad(kHint);
@@ -164,7 +164,9 @@ Result<Geometry> geometry_of(const DeviceShape& shape) {
   if (capacity > zone) return bad("the zone capacity is larger than the zone size");
   if (capacity / lba > kZoneCapacityMaxLbas) return bad("the zone capacity is over 2^24 LBAs");
   if (shape.size_bytes < zone)
-    return bad("the device is smaller than one zone; make it larger or its zones smaller");
+    return bad(
+        "the device is smaller than one zone (4MiB unless a zone size is given); make it larger or "
+        "its zones smaller");
   if (shape.size_bytes / zone > kZoneCountMax) return bad("too many zones: make them larger");
   if (shape.active_zones_max != 0 &&
       (shape.open_zones_max == 0 || shape.open_zones_max > shape.active_zones_max)) {

@@ -92,7 +92,7 @@ Status lock(int fd) {
     const bool dead = holder != 0 && is_dead(holder);
     const auto waited = std::chrono::steady_clock::now() - start;
     if ((holder != 0 && !dead) || waited > (dead ? kDeadMax : kUnknownMax)) {
-      return fail(Code::in_use, "the device is open in another process");
+      return fail(Code::in_use, "the device is open in another process; stop that first");
     }
     std::this_thread::sleep_for(kStep);
   }

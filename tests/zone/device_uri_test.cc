@@ -16,12 +16,16 @@ TEST(ParseSize, TakesIntegersWithBinaryUnits) {
   EXPECT_EQ(*parse_size("512MiB"), 512u << 20);
   EXPECT_EQ(*parse_size("4GiB"), std::uint64_t{4} << 30);
   EXPECT_EQ(*parse_size("2TiB"), std::uint64_t{2} << 40);
+  EXPECT_EQ(*parse_size("3K"), 3072u);
+  EXPECT_EQ(*parse_size("512M"), 512u << 20);
+  EXPECT_EQ(*parse_size("4G"), std::uint64_t{4} << 30);
+  EXPECT_EQ(*parse_size("2T"), std::uint64_t{2} << 40);
   EXPECT_EQ(*parse_size("9223372036854775807"), 9223372036854775807u);
 }
 
 TEST(ParseSize, RefusesEverythingElse) {
-  for (const char* text : {"", "KiB", "1.5GiB", "-1", "+1", "1 GiB", "1GB", "1gib", "1GiBx", "0x10",
-                           "99999999999999999999", "9223372036854775808", "8388608TiB"}) {
+  for (const char* text : {"", "KiB", "1.5GiB", "-1", "+1", "1 GiB", "1GB", "1g", "1gib", "1GiBx",
+                           "0x10", "99999999999999999999", "9223372036854775808", "8388608TiB"}) {
     const Result<std::uint64_t> size = parse_size(text);
     EXPECT_FALSE(size.ok()) << text;
     EXPECT_EQ(size.status().code(), Code::invalid_argument) << text;
