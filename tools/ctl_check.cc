@@ -24,10 +24,14 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Damage that already stops the pool from opening is damage, anything else is "could not check".
+constexpr int kExitNotChecked = 3;
+
+// Damage that already stops the pool from opening is damage, a wrong URI is wrong usage, anything
+// else is "could not check".
 int not_checked(const std::string& uri, const Status& status) {
-  (void)report_device("cannot check", uri, status);
-  return status.code() == Code::corrupt ? kExitFailed : kExitUsage;
+  const int exit_status = report_device("cannot check", uri, status);
+  if (exit_status == kExitUsage || status.code() == Code::corrupt) return exit_status;
+  return kExitNotChecked;
 }
 
 int take_options(CheckOptions& options) {

@@ -13,5 +13,5 @@ int main(int argc, char** argv) {
   }
   return tools::run_commands(argc, argv, commands,
                              "Exit status: 0 done, 1 failed, 2 wrong usage; `pool check`: 0 clean, "
-                             "1 damaged, 2 could not check.\nSee furrowctl(8).\n");
+                             "1 damaged, 3 could not check.\nSee furrowctl(8).\n");
 }
