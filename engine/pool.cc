@@ -1,7 +1,6 @@
 #include "engine/pool.h"
 
 #include <fmt/format.h>
-#include <sodium.h>
 
 #include <algorithm>
 #include <set>
@@ -9,111 +8,11 @@
 
 #include "engine/page_session.h"
 #include "engine/pool_impl.h"
-#include "zone/blocking.h"
 
 namespace furrow {
 
 namespace {
-
-constexpr std::uint32_t kMetadataZones = 2;
-constexpr std::uint64_t kSegmentBytesMax = 64 << 20;
-constexpr std::uint64_t kVolumeZonesMin = 3;
 constexpr unsigned kHomeQueueDepth = 256;
-constexpr unsigned kSequenceShift = 40;  // records of one opening
-constexpr std::size_t kNameBytesMax = 63;
-
-Uuid random_uuid(Executor& executor) {
-  Uuid uuid{};
-  for (std::size_t i = 0; i < uuid.size(); i += 8) {
-    const std::uint64_t word = executor.random();
-    std::memcpy(uuid.data() + i, &word, 8);
-  }
-  uuid[6] = static_cast<std::uint8_t>((uuid[6] & 0x0f) | 0x40);  // RFC 4122, version 4
-  uuid[8] = static_cast<std::uint8_t>((uuid[8] & 0x3f) | 0x80);
-  return uuid;
-}
-
-bool valid_name(std::string_view name) {
-  return !name.empty() && name.size() <= kNameBytesMax && std::ranges::all_of(name, [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
-           c == '_' || c == '-';
-  });
-}
-
-constexpr const char* kNameHint = "a name has 1 to 63 of the characters A-Z a-z 0-9 . _ -";
-
-VolumeInfo info_of(const VolumeRecord& record, const Geometry& geometry) {
-  VolumeInfo info;
-  info.id = record.id;
-  info.uuid = record.uuid;
-  info.options.name = record.name;
-  info.options.kind = static_cast<VolumeKind>(record.kind);
-  info.options.mode = static_cast<VolumeMode>(record.mode);
-  info.options.durability = static_cast<Durability>(record.durability);
-  info.options.nsid = record.nsid;
-  info.options.quota_bytes = record.quota_zones * geometry.zone_capacity_bytes();
-  info.options.value_bytes_max = record.value_bytes_max;
-  return info;
-}
-
-// A segment must hold at least one page of the largest size, its headers and its summary.
-bool value_fits(const Geometry& geometry, std::uint64_t segment_lbas, std::uint32_t bytes) {
-  const std::uint64_t last = geometry.zone_capacity_lbas % segment_lbas;
-  const std::uint64_t shortest = last == 0 ? segment_lbas : last;
-  return geometry.lbas(bytes) + 4 + geometry.lbas(summary_bytes(1, 1, true, true, true)) <=
-         shortest;
-}
-
-}  // namespace
-
-Status Pool::suits(const Geometry& geometry) {
-  if (geometry.zone_count < kMetadataZones + kVolumeZonesMin) {
-    return {
-        Code::invalid_argument, Origin::engine,
-        "too few zones: a pool needs two metadata zones and three for a volume; make the device "
-        "larger or its zones smaller"};
-  }
-  if (geometry.open_zones_max == 1 || geometry.active_zones_max == 1) {
-    return {Code::too_many_zones, Origin::engine,
-            "a pool needs two open and active zones (MOR and MAR at least 2)"};
-  }
-  return {};
-}
-
-Status Pool::format(ZonedDevice& device, std::string_view name, Executor& executor) {
-  if (!valid_name(name)) return {Code::invalid_argument, Origin::engine, kNameHint};
-  const Geometry& geometry = device.geometry();
-  if (const Status status = suits(geometry); !status.ok()) return status;
-  Result<std::vector<ZoneInfo>> report = device.report();
-  if (!report.ok()) return report.status();
-  Result<std::unique_ptr<IoQueue>> queue = device.create_queue(kHomeQueueDepth);
-  if (!queue.ok()) return queue.status();
-  for (const ZoneInfo& info : *report) {
-    if (info.state == ZoneState::empty || info.state == ZoneState::offline) continue;
-    Io io;
-    io.op = Io::Op::reset;
-    io.zone = info.zone;
-    io.lba = geometry.zone_start(info.zone);
-    const Status status = run_blocking(**queue, io);
-    if (!status.ok() && info.zone.value < kMetadataZones) return status;
-  }
-  Superblock superblock;
-  superblock.pool = random_uuid(executor);
-  superblock.device_set = random_uuid(executor);
-  superblock.name = name;
-  if (sodium_init() < 0) return {Code::io_error, Origin::engine, "no random source"};
-  randombytes_buf(superblock.hash_key.data(), superblock.hash_key.size());
-  superblock.metadata_zones = kMetadataZones;
-  // Equal segments: a short one at the zone's end could be too small for a page.
-  const std::uint64_t segment_lbas_max = kSegmentBytesMax / geometry.lba_bytes;
-  const std::uint64_t segments =
-      (geometry.zone_capacity_lbas + segment_lbas_max - 1) / segment_lbas_max;
-  superblock.segment_lbas = (geometry.zone_capacity_lbas + segments - 1) / segments;
-  superblock.lba_bytes = geometry.lba_bytes;
-  superblock.zone_size_lbas = geometry.zone_size_lbas;
-  superblock.zone_capacity_lbas = geometry.zone_capacity_lbas;
-  superblock.zone_count = geometry.zone_count;
-  return MetadataRing::format(device, superblock, PoolState());
 }
 
 Result<std::unique_ptr<Pool>> Pool::open(ZonedDevice& device, Executor& home,
@@ -257,19 +156,6 @@ Status PoolImpl::load(const RecoveryResult& recovered) {
   return {};
 }
 
-Status PoolImpl::add_store(const VolumeRecord& record, bool has_collection_stream) {
-  PageLogOptions options;
-  options.volume = record.id;
-  options.cache = record.mode == static_cast<std::uint8_t>(VolumeMode::cache);
-  options.value_bytes_max = record.value_bytes_max;
-  options.own_collection_stream =
-      !options.cache && (has_collection_stream || context_.allocator.try_add_stream(record.id));
-  stores_.push_back(std::make_unique<PageStoreImpl>(*this, info_of(record, context_.geometry),
-                                                    context_, options, next_ordinal_));
-  ++next_ordinal_;
-  return {};
-}
-
 bool PoolImpl::quiesce() {
   bool idle = !queue_->busy() && !context_.flusher.busy();
   for (const auto& store : stores_) {
@@ -302,153 +188,6 @@ PoolInfo PoolImpl::info() const {
   return info;
 }
 
-std::uint32_t PoolImpl::free_nsid() const {
-  std::uint32_t nsid = 1;
-  while (find_nsid(nsid) != nullptr) ++nsid;
-  return nsid;
-}
-
-Status PoolImpl::check_new_volume(const VolumeOptions& options) const {
-  if (options_.read_only) {
-    return {Code::permission, Origin::engine, "the pool was opened for inspection only"};
-  }
-  if (!valid_name(options.name)) return {Code::invalid_argument, Origin::engine, kNameHint};
-  if (find(options.name) != nullptr) {
-    return {Code::exists, Origin::engine, "a volume of that name exists"};
-  }
-  if (options.nsid != 0 && find_nsid(options.nsid) != nullptr) {
-    return {Code::exists, Origin::engine, "a volume has that namespace id"};
-  }
-  if (options.nsid > kVolumesMax * 16) {
-    return {Code::invalid_argument, Origin::engine, "a namespace id is at most 1024"};
-  }
-  if (options.kind != VolumeKind::kv) {
-    return {Code::unsupported, Origin::engine, "this version has volumes of kind kv"};
-  }
-  if (options.mode != VolumeMode::cache && options.mode != VolumeMode::store) {
-    return {Code::invalid_argument, Origin::engine, "a volume's mode is cache or store"};
-  }
-  if (next_ordinal_ == kVolumesMax) {
-    return {Code::no_space, Origin::engine,
-            "a pool has at most 64 volumes; reopen it if some were deleted"};
-  }
-  if (options.value_bytes_max == 0 || options.value_bytes_max > kValueBytesMax) {
-    return {Code::invalid_argument, Origin::engine, "value_bytes_max is 1 byte to 4 MiB"};
-  }
-  if (!value_fits(context_.geometry, context_.segment_lbas, options.value_bytes_max)) {
-    return {Code::invalid_argument, Origin::engine,
-            "value_bytes_max does not fit the pool's zones; choose a smaller one or larger zones"};
-  }
-  return {};
-}
-
-Result<PageStore*> PoolImpl::create_volume(const VolumeOptions& options) {
-  const Status checked = check_new_volume(options);
-  if (!checked.ok()) return checked;
-  const std::uint64_t zone_bytes = context_.geometry.zone_capacity_bytes();
-  VolumeRecord record;
-  record.id = ring_.state().next_volume_id;
-  record.uuid = random_uuid(context_.home);
-  record.name = options.name;
-  record.kind = static_cast<std::uint8_t>(options.kind);
-  record.mode = static_cast<std::uint8_t>(options.mode);
-  record.durability = static_cast<std::uint8_t>(options.durability);
-  record.nsid = options.nsid != 0 ? options.nsid : free_nsid();
-  record.quota_zones =
-      options.quota_bytes != 0 ? options.quota_bytes / zone_bytes : context_.allocator.unpromised();
-  record.value_bytes_max = options.value_bytes_max;
-  if (record.quota_zones < kVolumeZonesMin) {
-    if (options.quota_bytes != 0) {
-      return Status(Code::invalid_argument, Origin::engine,
-                    "a volume needs a quota of at least three zones' capacity");
-    }
-    return Status(
-        Code::no_space, Origin::engine,
-        "the other volumes' quotas leave less than three zones, the least a volume needs; "
-        "a volume made without a quota takes all that is left");
-  }
-  Status status = context_.allocator.admit(record.id, record.quota_zones, 1);
-  if (!status.ok()) return status;
-  JournalRecord created;
-  created.kind = JournalRecord::Kind::volume_created;
-  created.volume = record;
-  status = ring_.append(created);
-  if (!status.ok()) {
-    context_.allocator.dismiss(record.id);
-    return status;
-  }
-  status = add_store(record, false);
-  if (!status.ok()) return status;
-  stores_.back()->log().start();
-  return static_cast<PageStore*>(stores_.back().get());
-}
-
-Status PoolImpl::delete_volume(std::string_view name) {
-  const auto found = std::ranges::find_if(
-      stores_, [&](const auto& store) { return store->info().options.name == name; });
-  if (found == stores_.end()) {
-    return {Code::not_found, Origin::engine, "no volume of that name"};
-  }
-  if (options_.read_only) {
-    return {Code::permission, Origin::engine, "the pool was opened for inspection only"};
-  }
-  PageLog& log = (*found)->log();
-  log.stop_background();
-  if (!log.idle()) {
-    log.start_background();
-    return {Code::busy, Origin::engine, "the volume is in use; stop its clients and try again"};
-  }
-  const std::uint64_t id = (*found)->info().id;
-  JournalRecord deleted;
-  deleted.kind = JournalRecord::Kind::volume_deleted;
-  deleted.volume.id = id;
-  const Status journaled = ring_.append(deleted);
-  if (!journaled.ok()) {
-    log.start_background();
-    return journaled;
-  }
-  (*found)->mark_deleted();
-  log.clear();
-  deleted_.push_back(std::move(*found));
-  stores_.erase(found);
-  // From here on the volume is gone; a zone that cannot be reset now is reset at the next open.
-  for (std::uint32_t i = 0; i < context_.geometry.zone_count; ++i) {
-    if (context_.allocator.zones()[i].owner != id) continue;
-    Io io;
-    io.op = Io::Op::reset;
-    io.zone = ZoneId{i};
-    io.lba = context_.geometry.zone_start(io.zone);
-    if (run_blocking(*queue_, io).ok()) {
-      context_.allocator.release(io.zone);
-      context_.tables[i] = ZoneDirectory();
-    } else {
-      context_.allocator.retire(io.zone);
-    }
-  }
-  context_.allocator.dismiss(id);
-  return {};
-}
-
-std::vector<PageStore*> PoolImpl::stores() const {
-  std::vector<PageStore*> all;
-  for (const auto& store : stores_) all.push_back(store.get());
-  return all;
-}
-
-PageStore* PoolImpl::find(std::string_view name) const {
-  for (const auto& store : stores_) {
-    if (store->info().options.name == name) return store.get();
-  }
-  return nullptr;
-}
-
-PageStore* PoolImpl::find_nsid(std::uint32_t nsid) const {
-  for (const auto& store : stores_) {
-    if (store->info().options.nsid == nsid) return store.get();
-  }
-  return nullptr;
-}
-
 Result<std::unique_ptr<PageSession>> PoolImpl::create_session(Executor& executor, unsigned depth) {
   Result<std::unique_ptr<IoQueue>> queue = device_.create_queue(depth);
   if (!queue.ok()) return queue.status();
@@ -471,42 +210,6 @@ void PoolImpl::sum_gets(std::size_t ordinal, GetCounters& sum) const {
   const std::lock_guard lock(sessions_mutex_);
   ended_[ordinal].add_to(sum);
   for (const PageSessionImpl* session : sessions_) session->counters(ordinal).add_to(sum);
-}
-
-VolumeUsage PageStoreImpl::usage() const {
-  const PageLogStats& stats = log_.stats();
-  VolumeUsage usage;
-  usage.pages = stats.pages;
-  usage.live_bytes = stats.live_bytes;
-  usage.zones = stats.zones;
-  usage.quota_zones = info_.options.quota_bytes / context_.geometry.zone_capacity_bytes();
-  return usage;
-}
-
-VolumeStats PageStoreImpl::stats() const {
-  const PageLogStats& log = log_.stats();
-  GetCounters gets;
-  pool_.sum_gets(ordinal_, gets);
-  VolumeStats stats;
-  stats.gets = gets.gets;
-  stats.get_hits = gets.hits;
-  stats.get_misses = gets.misses;
-  stats.get_bytes = gets.bytes;
-  stats.puts = log.puts;
-  stats.put_bytes = log.put_bytes;
-  stats.removes = log.removes;
-  stats.exists = log.exists;
-  stats.lists = log.lists;
-  stats.flushes = log.flushes;
-  stats.corrupt_pages = log.corrupt_pages;
-  stats.device_bytes_written = log.device_bytes_written;
-  stats.relocated_bytes = log.relocated_bytes;
-  stats.evicted_pages = log.evicted_pages;
-  stats.evicted_zones = log.evicted_zones;
-  stats.zones_reset = log.zones_reset;
-  stats.header_reads = log.header_reads;
-  stats.index_bytes = log_.index_bytes() + log.table_bytes;
-  return stats;
 }
 
 }  // namespace furrow

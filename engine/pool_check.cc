@@ -25,18 +25,12 @@ class CheckReader {
       : queue_(queue), geometry_(geometry), options_(options), report_(report) {}
 
   Result<std::span<const std::byte>> read(ZoneId zone, std::uint64_t lba, std::uint32_t lbas) {
-    const std::size_t bytes = std::size_t{lbas} * geometry_.lba_bytes;
-    if (buffer_.size() < bytes) buffer_ = AlignedBuffer(bytes);
-    Io io;
-    io.op = Io::Op::read;
-    io.lba = Lba{geometry_.zone_start(zone).value + lba};
-    io.set_data(buffer_.data(), lbas, geometry_.lba_bytes);
-    const Status status = run_blocking(queue_, io);
-    report_.bytes_read += bytes;
+    const Lba first{geometry_.zone_start(zone).value + lba};
+    const auto bytes = read_blocking(queue_, first, lbas, geometry_.lba_bytes, buffer_);
+    report_.bytes_read += std::uint64_t{lbas} * geometry_.lba_bytes;
     if (options_.on_read) options_.on_read(report_.bytes_read);
     keep_rate();
-    if (!status.ok()) return status;
-    return std::span<const std::byte>(buffer_.data(), bytes);
+    return bytes;
   }
 
  private:

@@ -18,6 +18,12 @@ namespace furrow {
 class PageSessionImpl;
 struct ZoneWork;
 
+constexpr std::uint64_t kVolumeZonesMin = 3;
+constexpr unsigned kSequenceShift = 40;  // records of one opening
+constexpr const char* kNameHint = "a name has 1 to 63 of the characters A-Z a-z 0-9 . _ -";
+
+Uuid random_uuid(Executor& executor);  // RFC 4122, version 4
+
 class PoolImpl final : public Pool {
  public:
   PoolImpl(ZonedDevice& device, Executor& home, MetadataRing ring, std::unique_ptr<IoQueue> queue,

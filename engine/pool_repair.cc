@@ -9,20 +9,6 @@
 
 namespace furrow {
 
-namespace {
-
-constexpr unsigned kSequenceShift = 40;  // as in engine/pool.cc: records of one opening
-
-Status manage(IoQueue& queue, const Geometry& geometry, Io::Op op, ZoneId zone) {
-  Io io;
-  io.op = op;
-  io.zone = zone;
-  io.lba = geometry.zone_start(zone);
-  return run_blocking(queue, io);
-}
-
-}  // namespace
-
 // A zone that is to be written again, and what is known of it.
 struct ZoneWork {
   SurveyedZone zone;
@@ -68,11 +54,11 @@ class PoolRepair {
     const bool cut = work.full && *end < geometry.zone_capacity_lbas;
     status = trim(header.stamp, cut ? *end : kNowhere);
     if (cut) {
-      if (status.ok()) status = manage(queue_, geometry, Io::Op::finish, *to);
-      if (status.ok()) status = manage(queue_, geometry, Io::Op::flush, *to);
+      if (status.ok()) status = manage_blocking(queue_, Io::Op::finish, *to);
+      if (status.ok()) status = flush_blocking(queue_);
     }
-    if (status.ok()) status = manage(queue_, geometry, Io::Op::reset, from.zone);
-    if (status.ok()) status = manage(queue_, geometry, Io::Op::flush, from.zone);
+    if (status.ok()) status = manage_blocking(queue_, Io::Op::reset, from.zone);
+    if (status.ok()) status = flush_blocking(queue_);
     return status;
   }
 

@@ -20,15 +20,6 @@ constexpr Features kKnown{};
 
 Status invalid(const char* hint) { return Status(Code::invalid_argument, Origin::log, hint); }
 
-Status manage(IoQueue& queue, Io::Op op, ZoneId zone) {
-  Io io;
-  io.op = op;
-  io.zone = zone;
-  return run_blocking(queue, io);
-}
-
-Status flush(IoQueue& queue) { return manage(queue, Io::Op::flush, ZoneId{0}); }
-
 Status write(IoQueue& queue, const Geometry& geometry, ZoneId zone, std::uint64_t at_lba,
              AlignedBuffer& data) {
   const std::uint32_t lba_bytes = geometry.lba_bytes;
@@ -119,7 +110,7 @@ Status MetadataRing::format(ZonedDevice& device, const Superblock& superblock,
   ring.superblock_.checkpoint = 0;
   ring.next_number_ = 1;
   for (std::uint32_t zone = 0; zone < superblock.metadata_zones; ++zone) {
-    status = manage(*ring.queue_, Io::Op::reset, ZoneId{zone});
+    status = manage_blocking(*ring.queue_, Io::Op::reset, ZoneId{zone});
     if (!status.ok()) return status;
   }
   JournalRecord nothing;
@@ -134,7 +125,7 @@ Result<MetadataRing> MetadataRing::open(ZonedDevice& device, bool read_only) {
   if (!queue.ok()) return queue.status();
   if (!read_only) {
     // What a killed process left behind may not be durable yet, and is built upon from now on.
-    const Status flushed = flush(**queue);
+    const Status flushed = flush_blocking(**queue);
     if (!flushed.ok()) return flushed;
   }
   Result<RingContents> contents = read_ring(device, **queue);
@@ -200,7 +191,7 @@ Status MetadataRing::write_record(const JournalRecord& record) {
   encode(JournalEntry{superblock_.pool, superblock_.checkpoint, last_index_ + 1, 0, 0, record},
          buffer.span());
   Status status = write(*queue_, device_->geometry(), active_zone_, written_lbas_, buffer);
-  if (status.ok()) status = flush(*queue_);
+  if (status.ok()) status = flush_blocking(*queue_);
   if (!status.ok()) return status;
   ++written_lbas_;
   ++last_index_;
@@ -242,7 +233,7 @@ Status MetadataRing::roll(const PoolState& state, const JournalRecord& record) {
 }
 
 Status MetadataRing::roll_into(ZoneId zone, const PoolState& state, const JournalRecord& record) {
-  Status status = manage(*queue_, Io::Op::reset, zone);
+  Status status = manage_blocking(*queue_, Io::Op::reset, zone);
   if (status.ok()) status = release_active();
   if (status.ok()) status = write_section(zone, 0, state, record);
   return status;
@@ -257,7 +248,7 @@ Status MetadataRing::release_active() {
                       state == ZoneState::closed;
   if (!active) return {};
   must_roll_ = true;
-  return manage(*queue_, Io::Op::finish, active_zone_);
+  return manage_blocking(*queue_, Io::Op::finish, active_zone_);
 }
 
 Status MetadataRing::write_section(ZoneId zone, std::uint64_t at_lba, const PoolState& state,
@@ -279,7 +270,7 @@ Status MetadataRing::write_section(ZoneId zone, std::uint64_t at_lba, const Pool
         "a damaged metadata zone cannot be replaced; open the pool read-only and copy it");
   }
   Status status = write(*queue_, device_->geometry(), zone, at_lba, data);
-  if (status.ok() && !canary(Canary::checkpoint_not_durable)) status = flush(*queue_);
+  if (status.ok() && !canary(Canary::checkpoint_not_durable)) status = flush_blocking(*queue_);
   if (!status.ok()) return status;
   superblock_ = superblock;
   active_zone_ = zone;

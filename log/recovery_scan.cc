@@ -18,15 +18,8 @@ RecordPile& partition_of(Gathered& gathered, const KeyHash& hash) {
 
 Result<std::span<const std::byte>> Scanner::read(ZoneId zone, std::uint64_t lba,
                                                  std::uint32_t lbas) {
-  const std::size_t bytes = std::size_t{lbas} * pool_.geometry.lba_bytes;
-  if (buffer_.size() < bytes) buffer_ = AlignedBuffer(bytes);
-  Io io;
-  io.op = Io::Op::read;
-  io.lba = Lba{pool_.device_lba(zone, lba)};
-  io.set_data(buffer_.data(), lbas, pool_.geometry.lba_bytes);
-  const Status status = run_blocking(*queue_, io);
-  if (!status.ok()) return status;
-  return std::span<const std::byte>(buffer_.data(), bytes);
+  const Lba first{pool_.device_lba(zone, lba)};
+  return read_blocking(*queue_, first, lbas, pool_.geometry.lba_bytes, buffer_);
 }
 
 SegmentScan Scanner::scan_segment(const FoundZone& zone, std::uint64_t begin) {

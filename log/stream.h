@@ -155,6 +155,7 @@ class Stream {
   static constexpr std::uint32_t kRecordsMax = 255;        // of a batch
   static constexpr std::uint64_t kBatchBytes = 1 << 20;    // of pages, unless one page is larger
   static constexpr std::uint64_t kEagerBytes = 256 << 10;  // waiting bytes that start another batch
+  static constexpr std::size_t kZeroBytes = 256 << 10;     // of zeroes_, a piece of the padding
 
   struct Batch {
     Io io;

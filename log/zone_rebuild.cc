@@ -47,23 +47,15 @@ class Rebuild {
     for (const SurveyedSegment& segment : survey.segments) {
       if (status.ok()) status = copy(segment);
     }
-    if (status.ok()) status = manage(Io::Op::flush);
+    if (status.ok()) status = flush_blocking(queue_);
     if (status.ok()) status = compare(survey);
     if (status.ok()) return at_;
-    (void)manage(Io::Op::reset);  // the error to tell is the first one
+    (void)manage_blocking(queue_, Io::Op::reset, to());  // the error to tell is the first one
     return status;
   }
 
  private:
   ZoneId to() const { return header_.stamp.zone; }
-
-  Status manage(Io::Op op) {
-    Io io;
-    io.op = op;
-    io.zone = to();
-    io.lba = geometry_.zone_start(to());
-    return run_blocking(queue_, io);
-  }
 
   // At the write pointer.
   Status write(std::span<std::byte> bytes) {
@@ -84,15 +76,8 @@ class Rebuild {
   }
 
   Result<std::span<const std::byte>> read(ZoneId zone, std::uint64_t lba, std::uint32_t lbas) {
-    const std::size_t bytes = std::size_t{lbas} * geometry_.lba_bytes;
-    if (buffer_.size() < bytes) buffer_ = AlignedBuffer(bytes);
-    Io io;
-    io.op = Io::Op::read;
-    io.lba = Lba{geometry_.zone_start(zone).value + lba};
-    io.set_data(buffer_.data(), lbas, geometry_.lba_bytes);
-    const Status status = run_blocking(queue_, io);
-    if (!status.ok()) return status;
-    return std::span<const std::byte>(buffer_.data(), bytes);
+    const Lba first{geometry_.zone_start(zone).value + lba};
+    return read_blocking(queue_, first, lbas, geometry_.lba_bytes, buffer_);
   }
 
   Status copy(const SurveyedSegment& segment) {

@@ -17,4 +17,26 @@ Status run_blocking(IoQueue& queue, std::span<Io> ios) {
   return {};
 }
 
+Status manage_blocking(IoQueue& queue, Io::Op op, ZoneId zone) {
+  Io io;
+  io.op = op;
+  io.zone = zone;
+  return run_blocking(queue, io);
+}
+
+Status flush_blocking(IoQueue& queue) { return manage_blocking(queue, Io::Op::flush, ZoneId{}); }
+
+Result<std::span<const std::byte>> read_blocking(IoQueue& queue, Lba first, std::uint32_t lbas,
+                                                 std::uint32_t lba_bytes, AlignedBuffer& buffer) {
+  const std::size_t bytes = std::size_t{lbas} * lba_bytes;
+  if (buffer.size() < bytes) buffer = AlignedBuffer(bytes);
+  Io io;
+  io.op = Io::Op::read;
+  io.lba = first;
+  io.set_data(buffer.data(), lbas, lba_bytes);
+  const Status status = run_blocking(queue, io);
+  if (!status.ok()) return status;
+  return std::span<const std::byte>(buffer.data(), bytes);
+}
+
 }  // namespace furrow

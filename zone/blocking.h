@@ -3,6 +3,7 @@
 
 #include <span>
 
+#include "zone/aligned_buffer.h"
 #include "zone/device.h"
 
 namespace furrow {
@@ -11,5 +12,14 @@ namespace furrow {
 // and context of the Ios.
 Status run_blocking(IoQueue& queue, std::span<Io> ios);
 inline Status run_blocking(IoQueue& queue, Io& io) { return run_blocking(queue, {&io, 1}); }
+
+// `op`: reset, finish, open or close of the zone.
+Status manage_blocking(IoQueue& queue, Io::Op op, ZoneId zone);
+Status flush_blocking(IoQueue& queue);
+
+// Reads `lbas` of `lba_bytes` each from `first` on into `buffer`, which grows as needed; the result
+// is valid until the buffer's next use.
+Result<std::span<const std::byte>> read_blocking(IoQueue& queue, Lba first, std::uint32_t lbas,
+                                                 std::uint32_t lba_bytes, AlignedBuffer& buffer);
 
 }  // namespace furrow

@@ -1,0 +1,74 @@
+// Pool::format(): which devices can hold a pool, and how an empty one begins.
+#include <sodium.h>
+
+#include "engine/pool.h"
+#include "engine/pool_impl.h"
+#include "log/metadata_format.h"
+#include "zone/blocking.h"
+
+namespace furrow {
+
+namespace {
+constexpr std::uint32_t kMetadataZones = 2;
+constexpr unsigned kQueueDepth = 4;
+constexpr std::uint64_t kSegmentBytesMax = 64 << 20;
+}  // namespace
+
+Uuid random_uuid(Executor& executor) {
+  Uuid uuid{};
+  for (std::size_t i = 0; i < uuid.size(); i += 8) {
+    const std::uint64_t word = executor.random();
+    std::memcpy(uuid.data() + i, &word, 8);
+  }
+  uuid[6] = static_cast<std::uint8_t>((uuid[6] & 0x0f) | 0x40);  // RFC 4122, version 4
+  uuid[8] = static_cast<std::uint8_t>((uuid[8] & 0x3f) | 0x80);
+  return uuid;
+}
+
+Status Pool::suits(const Geometry& geometry) {
+  if (geometry.zone_count < kMetadataZones + kVolumeZonesMin) {
+    return {
+        Code::invalid_argument, Origin::engine,
+        "too few zones: a pool needs two metadata zones and three for a volume; make the device "
+        "larger or its zones smaller"};
+  }
+  if (geometry.open_zones_max == 1 || geometry.active_zones_max == 1) {
+    return {Code::too_many_zones, Origin::engine,
+            "a pool needs two open and active zones (MOR and MAR at least 2)"};
+  }
+  return {};
+}
+
+Status Pool::format(ZonedDevice& device, std::string_view name, Executor& executor) {
+  if (!valid_name(name)) return {Code::invalid_argument, Origin::engine, kNameHint};
+  const Geometry& geometry = device.geometry();
+  if (const Status status = suits(geometry); !status.ok()) return status;
+  Result<std::vector<ZoneInfo>> report = device.report();
+  if (!report.ok()) return report.status();
+  Result<std::unique_ptr<IoQueue>> queue = device.create_queue(kQueueDepth);
+  if (!queue.ok()) return queue.status();
+  for (const ZoneInfo& info : *report) {
+    if (info.state == ZoneState::empty || info.state == ZoneState::offline) continue;
+    const Status status = manage_blocking(**queue, Io::Op::reset, info.zone);
+    if (!status.ok() && info.zone.value < kMetadataZones) return status;
+  }
+  Superblock superblock;
+  superblock.pool = random_uuid(executor);
+  superblock.device_set = random_uuid(executor);
+  superblock.name = name;
+  if (sodium_init() < 0) return {Code::io_error, Origin::engine, "no random source"};
+  randombytes_buf(superblock.hash_key.data(), superblock.hash_key.size());
+  superblock.metadata_zones = kMetadataZones;
+  // Equal segments: a short one at the zone's end could be too small for a page.
+  const std::uint64_t segment_lbas_max = kSegmentBytesMax / geometry.lba_bytes;
+  const std::uint64_t segments =
+      (geometry.zone_capacity_lbas + segment_lbas_max - 1) / segment_lbas_max;
+  superblock.segment_lbas = (geometry.zone_capacity_lbas + segments - 1) / segments;
+  superblock.lba_bytes = geometry.lba_bytes;
+  superblock.zone_size_lbas = geometry.zone_size_lbas;
+  superblock.zone_capacity_lbas = geometry.zone_capacity_lbas;
+  superblock.zone_count = geometry.zone_count;
+  return MetadataRing::format(device, superblock, PoolState());
+}
+
+}  // namespace furrow

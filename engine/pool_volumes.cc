@@ -1,0 +1,230 @@
+// The volumes of an open pool: made, found, counted and deleted.
+#include <algorithm>
+
+#include "engine/page_session.h"
+#include "engine/pool_impl.h"
+#include "log/metadata_format.h"
+#include "zone/blocking.h"
+
+namespace furrow {
+
+namespace {
+
+VolumeInfo info_of(const VolumeRecord& record, const Geometry& geometry) {
+  VolumeInfo info;
+  info.id = record.id;
+  info.uuid = record.uuid;
+  info.options.name = record.name;
+  info.options.kind = static_cast<VolumeKind>(record.kind);
+  info.options.mode = static_cast<VolumeMode>(record.mode);
+  info.options.durability = static_cast<Durability>(record.durability);
+  info.options.nsid = record.nsid;
+  info.options.quota_bytes = record.quota_zones * geometry.zone_capacity_bytes();
+  info.options.value_bytes_max = record.value_bytes_max;
+  return info;
+}
+
+// A segment must hold at least one page of the largest size, its headers and its summary.
+bool value_fits(const Geometry& geometry, std::uint64_t segment_lbas, std::uint32_t bytes) {
+  const std::uint64_t last = geometry.zone_capacity_lbas % segment_lbas;
+  const std::uint64_t shortest = last == 0 ? segment_lbas : last;
+  return geometry.lbas(bytes) + 4 + geometry.lbas(summary_bytes(1, 1, true, true, true)) <=
+         shortest;
+}
+
+}  // namespace
+
+Status PoolImpl::add_store(const VolumeRecord& record, bool has_collection_stream) {
+  PageLogOptions options;
+  options.volume = record.id;
+  options.cache = record.mode == static_cast<std::uint8_t>(VolumeMode::cache);
+  options.value_bytes_max = record.value_bytes_max;
+  options.own_collection_stream =
+      !options.cache && (has_collection_stream || context_.allocator.try_add_stream(record.id));
+  stores_.push_back(std::make_unique<PageStoreImpl>(*this, info_of(record, context_.geometry),
+                                                    context_, options, next_ordinal_));
+  ++next_ordinal_;
+  return {};
+}
+
+std::uint32_t PoolImpl::free_nsid() const {
+  std::uint32_t nsid = 1;
+  while (find_nsid(nsid) != nullptr) ++nsid;
+  return nsid;
+}
+
+Status PoolImpl::check_new_volume(const VolumeOptions& options) const {
+  if (options_.read_only) {
+    return {Code::permission, Origin::engine, "the pool was opened for inspection only"};
+  }
+  if (!valid_name(options.name)) return {Code::invalid_argument, Origin::engine, kNameHint};
+  if (find(options.name) != nullptr) {
+    return {Code::exists, Origin::engine, "a volume of that name exists"};
+  }
+  if (options.nsid != 0 && find_nsid(options.nsid) != nullptr) {
+    return {Code::exists, Origin::engine, "a volume has that namespace id"};
+  }
+  if (options.nsid > kVolumesMax * 16) {
+    return {Code::invalid_argument, Origin::engine, "a namespace id is at most 1024"};
+  }
+  if (options.kind != VolumeKind::kv) {
+    return {Code::unsupported, Origin::engine, "this version has volumes of kind kv"};
+  }
+  if (options.mode != VolumeMode::cache && options.mode != VolumeMode::store) {
+    return {Code::invalid_argument, Origin::engine, "a volume's mode is cache or store"};
+  }
+  if (next_ordinal_ == kVolumesMax) {
+    return {Code::no_space, Origin::engine,
+            "a pool has at most 64 volumes; reopen it if some were deleted"};
+  }
+  if (options.value_bytes_max == 0 || options.value_bytes_max > kValueBytesMax) {
+    return {Code::invalid_argument, Origin::engine, "value_bytes_max is 1 byte to 4 MiB"};
+  }
+  if (!value_fits(context_.geometry, context_.segment_lbas, options.value_bytes_max)) {
+    return {Code::invalid_argument, Origin::engine,
+            "value_bytes_max does not fit the pool's zones; choose a smaller one or larger zones"};
+  }
+  return {};
+}
+
+Result<PageStore*> PoolImpl::create_volume(const VolumeOptions& options) {
+  const Status checked = check_new_volume(options);
+  if (!checked.ok()) return checked;
+  const std::uint64_t zone_bytes = context_.geometry.zone_capacity_bytes();
+  VolumeRecord record;
+  record.id = ring_.state().next_volume_id;
+  record.uuid = random_uuid(context_.home);
+  record.name = options.name;
+  record.kind = static_cast<std::uint8_t>(options.kind);
+  record.mode = static_cast<std::uint8_t>(options.mode);
+  record.durability = static_cast<std::uint8_t>(options.durability);
+  record.nsid = options.nsid != 0 ? options.nsid : free_nsid();
+  record.quota_zones =
+      options.quota_bytes != 0 ? options.quota_bytes / zone_bytes : context_.allocator.unpromised();
+  record.value_bytes_max = options.value_bytes_max;
+  if (record.quota_zones < kVolumeZonesMin) {
+    if (options.quota_bytes != 0) {
+      return Status(Code::invalid_argument, Origin::engine,
+                    "a volume needs a quota of at least three zones' capacity");
+    }
+    return Status(
+        Code::no_space, Origin::engine,
+        "the other volumes' quotas leave less than three zones, the least a volume needs; "
+        "a volume made without a quota takes all that is left");
+  }
+  Status status = context_.allocator.admit(record.id, record.quota_zones, 1);
+  if (!status.ok()) return status;
+  JournalRecord created;
+  created.kind = JournalRecord::Kind::volume_created;
+  created.volume = record;
+  status = ring_.append(created);
+  if (!status.ok()) {
+    context_.allocator.dismiss(record.id);
+    return status;
+  }
+  status = add_store(record, false);
+  if (!status.ok()) return status;
+  stores_.back()->log().start();
+  return static_cast<PageStore*>(stores_.back().get());
+}
+
+Status PoolImpl::delete_volume(std::string_view name) {
+  const auto found = std::ranges::find_if(
+      stores_, [&](const auto& store) { return store->info().options.name == name; });
+  if (found == stores_.end()) {
+    return {Code::not_found, Origin::engine, "no volume of that name"};
+  }
+  if (options_.read_only) {
+    return {Code::permission, Origin::engine, "the pool was opened for inspection only"};
+  }
+  PageLog& log = (*found)->log();
+  log.stop_background();
+  if (!log.idle()) {
+    log.start_background();
+    return {Code::busy, Origin::engine, "the volume is in use; stop its clients and try again"};
+  }
+  const std::uint64_t id = (*found)->info().id;
+  JournalRecord deleted;
+  deleted.kind = JournalRecord::Kind::volume_deleted;
+  deleted.volume.id = id;
+  const Status journaled = ring_.append(deleted);
+  if (!journaled.ok()) {
+    log.start_background();
+    return journaled;
+  }
+  (*found)->mark_deleted();
+  log.clear();
+  deleted_.push_back(std::move(*found));
+  stores_.erase(found);
+  // From here on the volume is gone; a zone that cannot be reset now is reset at the next open.
+  for (std::uint32_t i = 0; i < context_.geometry.zone_count; ++i) {
+    if (context_.allocator.zones()[i].owner != id) continue;
+    const ZoneId zone{i};
+    if (manage_blocking(*queue_, Io::Op::reset, zone).ok()) {
+      context_.allocator.release(zone);
+      context_.tables[i] = ZoneDirectory();
+    } else {
+      context_.allocator.retire(zone);
+    }
+  }
+  context_.allocator.dismiss(id);
+  return {};
+}
+
+std::vector<PageStore*> PoolImpl::stores() const {
+  std::vector<PageStore*> all;
+  for (const auto& store : stores_) all.push_back(store.get());
+  return all;
+}
+
+PageStore* PoolImpl::find(std::string_view name) const {
+  for (const auto& store : stores_) {
+    if (store->info().options.name == name) return store.get();
+  }
+  return nullptr;
+}
+
+PageStore* PoolImpl::find_nsid(std::uint32_t nsid) const {
+  for (const auto& store : stores_) {
+    if (store->info().options.nsid == nsid) return store.get();
+  }
+  return nullptr;
+}
+
+VolumeUsage PageStoreImpl::usage() const {
+  const PageLogStats& stats = log_.stats();
+  VolumeUsage usage;
+  usage.pages = stats.pages;
+  usage.live_bytes = stats.live_bytes;
+  usage.zones = stats.zones;
+  usage.quota_zones = info_.options.quota_bytes / context_.geometry.zone_capacity_bytes();
+  return usage;
+}
+
+VolumeStats PageStoreImpl::stats() const {
+  const PageLogStats& log = log_.stats();
+  GetCounters gets;
+  pool_.sum_gets(ordinal_, gets);
+  VolumeStats stats;
+  stats.gets = gets.gets;
+  stats.get_hits = gets.hits;
+  stats.get_misses = gets.misses;
+  stats.get_bytes = gets.bytes;
+  stats.puts = log.puts;
+  stats.put_bytes = log.put_bytes;
+  stats.removes = log.removes;
+  stats.exists = log.exists;
+  stats.lists = log.lists;
+  stats.flushes = log.flushes;
+  stats.corrupt_pages = log.corrupt_pages;
+  stats.device_bytes_written = log.device_bytes_written;
+  stats.relocated_bytes = log.relocated_bytes;
+  stats.evicted_pages = log.evicted_pages;
+  stats.evicted_zones = log.evicted_zones;
+  stats.zones_reset = log.zones_reset;
+  stats.header_reads = log.header_reads;
+  stats.index_bytes = log_.index_bytes() + log.table_bytes;
+  return stats;
+}
+
+}  // namespace furrow

@@ -1,0 +1,76 @@
+// The steps of recover(). Private to log/recovery*.cc.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "log/recovery.h"
+#include "log/recovery_scan.h"
+#include "zone/aligned_buffer.h"
+
+namespace furrow {
+
+class Recovery {
+ public:
+  Recovery(ZonedDevice& device, PoolContext& pool, const RecoveryOptions& options)
+      : device_(device), pool_(pool), options_(options) {}
+  Result<RecoveryResult> run();
+
+ private:
+  Status find_zones();
+  Status reset(ZoneId zone);
+  void set_aside(ZoneId zone, const char* why);
+  void finish_aside(const ZoneInfo& info);
+  Status read_lba(ZoneId zone, std::uint64_t at, AlignedBuffer& into);
+  Result<ZoneHeader> rebuild_header(const ZoneInfo& info);
+  Result<std::uint64_t> owner_of(const ZoneInfo& info, const ZoneStamp& stamp, AlignedBuffer& lba);
+  bool is_void(const ZoneStamp& stamp) const;
+  void mark_newest();
+  void mark_spares();
+  Status scan_zones();
+  Status finish_zones();
+  void merge();
+  void merge_volume(std::uint64_t volume, RecoveredVolume& into);
+  Status give_back_spares();
+  // What one thread has counted of a volume's pages.
+  struct Merged {
+    std::uint64_t live_bytes = 0, cost_bytes = 0, pinned_lbas = 0;
+    std::uint32_t largest_bytes = 0;
+    std::vector<std::uint64_t> live_lbas;  // by zone
+    std::vector<RecoveredVolume::Expiry> expiries;
+    bool spare_needed = false;  // something stands in the volume's spare zone only
+  };
+  // A store's zone that may be given back.
+  struct Spare {
+    ZoneId zone;
+    bool needed = false;
+  };
+  void winners(std::uint64_t volume, std::span<const RecoveredRecord> sorted, RecordPile& into,
+               Merged& sums);
+  bool present(std::uint64_t volume, const RecoveredRecord& record) const;
+  // A page, among those that its expiry follows.
+  bool expired(const RecoveredRecord& page) const {
+    return page.entry().expires && (&page)[1].checksum <= pool_.home.wall_s();
+  }
+  const RecoveredRecord* same_without(std::uint64_t volume, ZoneId spare,
+                                      std::span<const RecoveredRecord> versions) const;
+  bool group_deleted(std::uint64_t volume, const RecoveredRecord& record) const;
+  bool known(std::uint64_t volume) const {
+    return std::ranges::find(options_.volumes, volume) != options_.volumes.end();
+  }
+
+  ZonedDevice& device_;
+  PoolContext& pool_;
+  const RecoveryOptions& options_;
+  std::unique_ptr<IoQueue> queue_;
+  std::vector<FoundZone> zones_;
+  std::map<std::uint64_t, Spare> spares_;  // by volume
+  std::vector<std::unique_ptr<Scanner>> scanners_;
+  std::map<std::uint64_t, std::map<std::uint64_t, std::uint64_t>> group_tombstones_;
+  std::map<std::uint64_t, std::vector<RecoveredGroup>> groups_;
+  RecoveryResult result_;
+};
+
+}  // namespace furrow

@@ -1,0 +1,175 @@
+// Recovery's first step: whose zones there are.
+#include <algorithm>
+
+#include "log/recovery_steps.h"
+#include "log/structure.h"
+#include "zone/blocking.h"
+
+namespace furrow {
+
+namespace {
+constexpr std::uint64_t kFirstBatchBytes = 8 << 20;
+}
+
+// Reads every written zone's header, and adopts those that are the pool's.
+Status Recovery::find_zones() {
+  Result<std::vector<ZoneInfo>> report = device_.report();
+  if (!report.ok()) return report.status();
+  AlignedBuffer lba(pool_.geometry.lba_bytes);
+  for (const ZoneInfo& info : *report) {
+    if (pool_.allocator.zone(info.zone).use == ZoneUse::metadata) continue;
+    if (info.state == ZoneState::offline) {
+      set_aside(info.zone, "is offline");
+      continue;
+    }
+    if (info.written_lbas == 0) continue;
+    if (info.written_lbas == 1 && info.state != ZoneState::read_only) {
+      // A header and nothing else: its own or, when that was not made durable, an earlier life's.
+      const Status status = reset(info.zone);
+      if (!status.ok()) set_aside(info.zone, "cannot be reset");
+      continue;
+    }
+    const Status read = read_lba(info.zone, 0, lba);
+    Result<ZoneHeader> header = read.ok() ? decode_zone_header(lba.span(), pool_.pool, info.zone)
+                                          : Result<ZoneHeader>(read);
+    if (!header.ok()) {
+      header = rebuild_header(info);
+      if (!header.ok() && header.status().code() != Code::not_found) {
+        set_aside(info.zone, "has data, and nothing that tells whose; it is kept and not used");
+        finish_aside(info);
+        continue;
+      }
+    }
+    if (!header.ok() || !known(header->volume) || is_void(header->stamp)) {
+      // Never begun (torn at its first write), of a deleted volume, or never completed by a repair.
+      const Status status = reset(info.zone);
+      if (!status.ok()) set_aside(info.zone, "cannot be reset");
+      continue;
+    }
+    ZoneAllocator::Zone state;
+    state.use = ZoneUse::sealed;
+    state.stream = header->stream;
+    state.owner = header->volume;
+    state.generation = header->stamp.generation;
+    state.opened_sequence = header->opened_sequence;
+    pool_.allocator.adopt(info.zone, state);
+    zones_.push_back({info, *header, false});
+    for (const ZoneTrim& trim : options_.trims) {
+      if (trim.zone == info.zone && trim.generation == state.generation) {
+        pool_.tables[info.zone.value].end_lba = trim.end_lba;
+      }
+    }
+  }
+  mark_newest();
+  mark_spares();
+  return {};
+}
+
+bool Recovery::is_void(const ZoneStamp& stamp) const {
+  return std::ranges::any_of(options_.trims, [&](const ZoneTrim& trim) {
+    return trim.zone == stamp.zone && trim.generation == stamp.generation && trim.end_lba == 0;
+  });
+}
+
+void Recovery::set_aside(ZoneId zone, const char* why) {
+  ZoneAllocator::Zone bad;
+  bad.use = ZoneUse::bad;
+  pool_.allocator.adopt(zone, bad);
+  result_.lost.push_back({zone, why});
+}
+
+// What it holds stays readable, and it must not hold one of the device's active zones.
+void Recovery::finish_aside(const ZoneInfo& info) {
+  if (options_.read_only || info.state == ZoneState::full || info.state == ZoneState::read_only) {
+    return;
+  }
+  const Status status = manage_blocking(*queue_, Io::Op::finish, info.zone);
+  if (status.ok()) return;
+  result_.lost.push_back({info.zone, "cannot be finished: " + status.describe()});
+}
+
+Status Recovery::read_lba(ZoneId zone, std::uint64_t at, AlignedBuffer& into) {
+  Io io;
+  io.op = Io::Op::read;
+  io.lba = Lba{pool_.device_lba(zone, at)};
+  io.set_data(into.data(), 1, pool_.geometry.lba_bytes);
+  return run_blocking(*queue_, io);
+}
+
+// A zone whose header cannot be read: a batch header has its stamp, and a summary (or the pool's
+// having one volume only) its owner. not_found: there is no batch either, nothing was ever
+// acknowledged in it; corrupt: there may be data, but whose it is nobody can tell.
+Result<ZoneHeader> Recovery::rebuild_header(const ZoneInfo& info) {
+  AlignedBuffer lba(pool_.geometry.lba_bytes);
+  const Status lost(Code::corrupt, Origin::log);
+  // The first batch begins before this, if there is one.
+  const std::uint64_t end = std::min(info.written_lbas, kFirstBatchBytes / lba.size());
+  bool unreadable = end < info.written_lbas;
+  for (std::uint64_t at = 1; at < end; ++at) {
+    if (!read_lba(info.zone, at, lba).ok()) {
+      unreadable = true;  // and not empty
+      continue;
+    }
+    const auto fields = check_structure(lba.span(), Magic::batch_header, kStampBytes);
+    if (!fields.ok()) continue;
+    ByteReader reader(*fields);
+    ZoneHeader header;
+    header.stamp = take_stamp(reader);
+    if (header.stamp.pool != pool_.pool || header.stamp.zone != info.zone) continue;
+    const Result<BatchHeader> batch = BatchView::fixed_part(lba.span(), header.stamp);
+    if (!batch.ok()) continue;
+    header.stream = batch->stream;
+    header.opened_sequence = header.stamp.generation;  // Stream draws both at once
+    const Result<std::uint64_t> owner = owner_of(info, header.stamp, lba);
+    if (!owner.ok()) return owner.status();
+    header.volume = *owner;
+    return header;
+  }
+  return unreadable ? lost : Status(Code::not_found, Origin::log);
+}
+
+Result<std::uint64_t> Recovery::owner_of(const ZoneInfo& info, const ZoneStamp& stamp,
+                                         AlignedBuffer& lba) {
+  const std::uint64_t capacity = pool_.geometry.zone_capacity_lbas;
+  for (std::uint64_t begin = 0; begin < capacity; begin += pool_.segment_lbas) {
+    const std::uint64_t end = std::min(begin + pool_.segment_lbas, capacity);
+    if (end > info.written_lbas) break;
+    if (!read_lba(info.zone, end - 1, lba).ok()) continue;
+    const Result<Summary> footer = SummaryView::footer(lba.span(), stamp);
+    if (footer.ok()) return footer->volume;
+  }
+  if (options_.volumes.size() == 1) return options_.volumes.front();
+  return Status(Code::corrupt, Origin::log);
+}
+
+void Recovery::mark_newest() {
+  std::map<std::pair<std::uint64_t, unsigned>, FoundZone*> newest;
+  for (FoundZone& zone : zones_) {
+    FoundZone*& best = newest[{zone.header.volume, zone.header.stream}];
+    if (best == nullptr || best->header.opened_sequence < zone.header.opened_sequence) {
+      best = &zone;
+    }
+  }
+  for (auto& [stream, zone] : newest) zone->newest = true;
+}
+
+// The last zone of a quota is taken by relocation alone, and given back when the zone that it
+// empties has been reset. Was it not, then all that the last zone holds is still there as well.
+void Recovery::mark_spares() {
+  if (options_.read_only) return;
+  for (const std::uint64_t volume : options_.stores) {
+    if (pool_.allocator.held(volume) < pool_.allocator.quota(volume)) continue;
+    FoundZone* last = nullptr;
+    for (FoundZone& zone : zones_) {
+      if (zone.header.volume != volume || zone.info.state == ZoneState::read_only) continue;
+      if (last == nullptr || last->header.opened_sequence < zone.header.opened_sequence) {
+        last = &zone;
+      }
+    }
+    if (last == nullptr) continue;
+    last->spare = true;
+    spares_[volume] = {last->info.zone};
+  }
+}
+
+}  // namespace furrow

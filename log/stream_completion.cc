@@ -1,0 +1,138 @@
+// What becomes of a stream's batches: answered in order, or given to another zone; flush points,
+// and the orderly close.
+#include <algorithm>
+
+#include "log/stream.h"
+#include "zone/canary.h"
+
+namespace furrow {
+
+// Nothing more goes to this zone. Its last batches may still be in flight.
+void Stream::seal_zone() {
+  previous_flushed_ = canary(Canary::zone_before_unflushed);
+  ZoneDirectory& table = pool_.tables[zone_->id.value];
+  table.batch_lbas.shrink_to_fit();
+  table.groups.shrink_to_fit();
+}
+
+void Stream::completed(Batch& batch) {
+  batch.done = true;
+  while (in_flight_ != 0 && batches_[first_].done) {
+    Batch& oldest = batches_[first_];
+    first_ = (first_ + 1) % kBatchesMax;
+    --in_flight_;
+    finish(oldest);
+  }
+  if (!failure_.ok() && in_flight_ == 0) zone_failed(failure_);
+  issue();
+}
+
+// In the order of submission.
+void Stream::finish(Batch& batch) {
+  if (!batch.io.status.ok() && failure_.ok()) failure_ = batch.io.status;
+  pool_.device_full = failure_.code() == Code::no_space;
+  if (!failure_.ok()) {  // this batch failed, or one before it: its place in the log is not safe
+    while (Append* append = batch.appends.pop()) to_retry_.push(*append);
+    return;
+  }
+  failed_zones_ = 0;
+  zone_->written_lba = batch.end_lba;
+  const bool sealed = batch.end_lba == pool_.geometry.zone_capacity_lbas;
+  if (batch.summary && !sealed) request_flush_point();
+  if (sealed) {
+    pool_.allocator.set_use(zone_->id, ZoneUse::sealed);
+    spare_records_ = std::move(zone_->records);
+    spare_batches_ = std::move(zone_->batches);
+    zone_.reset();
+  }
+  while (Append* append = batch.appends.pop()) append->on_done(*append);
+}
+
+void Stream::note_flush() {
+  if (zone_) request_flush_point();
+}
+
+bool Stream::close() {
+  if (!idle()) return false;
+  if (!previous_flushed_ && !seal_asked_) {  // the zone that was filled last
+    seal_asked_ = seal_flush_.busy = true;
+    pool_.flusher.request(seal_flush_);
+    return false;
+  }
+  if (!zone_ || noted_ || zone_->next_lba == pool_.geometry.zone_capacity_lbas) return true;
+  if (zone_->flushed_lba != zone_->next_lba) {
+    if (flush_asked_) return true;  // it failed: the next recovery verifies instead
+    flush_asked_ = note_wanted_ = true;
+    request_flush_point();
+    return false;
+  }
+  noted_ = true;
+  if (!note_wanted_ || !fits(0, 0, PageRecord())) return true;  // nothing new, or no room
+  write_flush_note();
+  return false;
+}
+
+// A batch without records: its header says up to where the zone is durable.
+void Stream::write_flush_note() {
+  Batch& batch = new_batch();
+  batch.iov.push_back({});
+  const std::uint64_t header_lbas = pool_.geometry.lbas(batch_header_bytes(0));
+  place(batch, header_lbas);
+  submit_batch(batch, header_lbas);
+}
+
+void Stream::request_flush_point() {
+  if (flush_point_.busy || zone_->written_lba == zone_->flushed_lba) return;
+  flush_point_.busy = true;
+  flush_point_.lba = zone_->written_lba;
+  flush_point_.generation = pool_.allocator.zone(zone_->id).generation;
+  pool_.flusher.request(flush_point_);
+}
+
+// All that was in flight to a zone that failed a write has come back: the zone is finished (which
+// gives its open slot back) and what it did not take goes to another zone, or fails when the cause
+// is one that another zone will not mend.
+void Stream::zone_failed(Status status) {
+  constexpr unsigned kFailedZonesMax = 3;
+  const bool hopeless = status.code() == Code::no_space || ++failed_zones_ >= kFailedZonesMax;
+  AppendQueue again = to_retry_;
+  to_retry_ = AppendQueue();
+  // A full zone does not say where its data ends, so that is noted first. One without a durable
+  // header holds nothing, and nobody could tell.
+  const bool begun = zone_->header == OpenZone::Header::durable;
+  if (begun && pool_.on_zone_cut) {
+    pool_.on_zone_cut(zone_->id, static_cast<std::uint32_t>(zone_->written_lba));
+  }
+  finish_io_.op = begun ? Io::Op::finish : Io::Op::reset;
+  finish_io_.zone = zone_->id;
+  finish_io_.lba = pool_.geometry.zone_start(zone_->id);
+  pool_.queue.submit(finish_io_);
+  AppendQueue users;
+  AppendQueue moves;
+  while (Append* append = again.pop()) {
+    if (hopeless) {
+      append->status = status;
+      append->on_done(*append);
+      continue;
+    }
+    queued_bytes_ += append->record.length;
+    (append->priority == Append::Priority::relocation ? moves : users).push(*append);
+  }
+  queue_.push_front_all(users);
+  relocations_.push_front_all(moves);
+  // A zone's header carries no append that could be told.
+  if (hopeless && !begun) fail_waiting(status);
+}
+
+// The finish (or reset) of a failed zone is answered. Whether it worked or not, the zone takes no
+// more writes; it is drained like any sealed one, and its reset tells whether it can be used again.
+void Stream::abandon_zone() {
+  pool_.allocator.set_use(zone_->id, ZoneUse::sealed);
+  pool_.tables[zone_->id.value].truncate(static_cast<std::uint32_t>(zone_->written_lba));
+  zone_.reset();
+  previous_flushed_ = false;
+  failure_ = Status();
+  schedule();
+}
+
+}  // namespace furrow
