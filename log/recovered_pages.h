@@ -79,6 +79,7 @@ class RecordPile {
     (*pieces_[size_ / kPiece])[size_ % kPiece] = record;
     ++size_;
   }
+  RecoveredRecord& last() { return (*pieces_[(size_ - 1) / kPiece])[(size_ - 1) % kPiece]; }
   // The place of the next record is about to be written.
   void prefetch() const {
     if (size_ < pieces_.size() * kPiece) {

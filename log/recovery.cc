@@ -24,6 +24,7 @@ Result<RecoveryResult> Recovery::run() {
     if (!status.ok()) return status;
   }
   merge();
+  verify_originals();
   const Status status = give_back_spares();
   if (!status.ok()) return status;
   return std::move(result_);
@@ -86,30 +87,6 @@ Status Recovery::finish_zones() {
   }
   if (options_.read_only) return {};
   // What was found whole is durable from here on.
-  return flush_blocking(*queue_);
-}
-
-// Zones that turned out to hold copies alone are free again.
-Status Recovery::give_back_spares() {
-  bool any = false;
-  for (const auto& [volume, spare] : spares_) {
-    if (spare.needed) continue;
-    const ZoneId zone = spare.zone;
-    FURROW_CHECK(pool_.allocator.zone(zone).live_lbas == 0);
-    const Status status = reset(zone);
-    if (!status.ok()) {
-      result_.lost.push_back({zone, "cannot be reset: " + status.describe()});
-      continue;
-    }
-    any = true;
-    pool_.allocator.release(zone);
-    pool_.tables[zone.value] = ZoneDirectory();
-    std::erase_if(result_.volumes[volume].resumes,
-                  [&](const auto& resume) { return resume.second.zone == zone; });
-    std::erase_if(result_.new_trims, [&](const ZoneTrim& trim) { return trim.zone == zone; });
-  }
-  if (!any) return {};
-  // Before the zone is written again: a power cut could leave its old write pointer.
   return flush_blocking(*queue_);
 }
 

@@ -71,6 +71,8 @@ void Recovery::merge_volume(std::uint64_t volume, RecoveredVolume& into) {
     into.pinned_lbas += one.pinned_lbas;
     into.largest_bytes = std::max(into.largest_bytes, one.largest_bytes);
     if (one.spare_needed) spares_.at(volume).needed = true;
+    if (!one.copied.empty())
+      std::ranges::copy(one.copied, std::back_inserter(spares_.at(volume).copied));
     into.expiries.insert(into.expiries.end(), one.expiries.begin(), one.expiries.end());
     for (std::uint32_t zone = 0; zone < one.live_lbas.size(); ++zone) {
       // The zone's lowest sequence was noted when it was scanned.
@@ -101,6 +103,10 @@ void Recovery::winners(std::uint64_t volume, std::span<const RecoveredRecord> so
     // One that has expired may have been swept before, and what was stored since has its room.
     if (expired(*winner)) continue;
     into.add_in_place(*winner);
+    if (spare != spares_.end()) {
+      const RecoveredRecord* copy = copy_of(*winner, spare->second.zone, sorted.subspan(i));
+      if (copy != nullptr) sums.copied.push_back({&into.last(), copy->lba()});
+    }
     const IndexEntry entry = winner->entry();
     const std::uint64_t lbas = pool_.page_lbas(entry.length);
     sums.live_bytes += entry.length;
@@ -114,29 +120,6 @@ void Recovery::winners(std::uint64_t volume, std::span<const RecoveredRecord> so
 
 bool Recovery::present(std::uint64_t volume, const RecoveredRecord& record) const {
   return record.kind == RecoveredRecord::Kind::page && !group_deleted(volume, record);
-}
-
-// `versions` begin with a key's newest record, which is in `spare`. The record that says the same
-// without that zone; the newest itself where it says that the key is absent, and so would nothing;
-// null: the zone is needed.
-const RecoveredRecord* Recovery::same_without(std::uint64_t volume, ZoneId spare,
-                                              std::span<const RecoveredRecord> versions) const {
-  const RecoveredRecord& newest = versions.front();
-  const RecoveredRecord* rest = nullptr;
-  for (const RecoveredRecord& version : versions) {
-    if (!version.same_key(newest)) break;
-    if (version.kind == RecoveredRecord::Kind::expiry) continue;
-    if (pool_.geometry.zone_of(Lba{version.lba()}) == spare) continue;
-    rest = &version;
-    break;
-  }
-  const bool rest_present = rest != nullptr && present(volume, *rest);
-  if (!present(volume, newest)) {
-    if (!rest_present) return &newest;
-    // A tombstone that stands for an expired page has that page's sequence.
-    return rest->sequence == newest.sequence && expired(*rest) ? rest : nullptr;
-  }
-  return rest_present && rest->sequence == newest.sequence ? rest : nullptr;
 }
 
 bool Recovery::group_deleted(std::uint64_t volume, const RecoveredRecord& record) const {

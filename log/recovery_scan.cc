@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "log/key_hashes.h"
+#include "log/page_window.h"
 #include "zone/blocking.h"
 #include "zone/canary.h"
 
@@ -29,6 +30,16 @@ SegmentScan Scanner::scan_segment(const FoundZone& zone, std::uint64_t begin) {
     scan.feed(read(zone.info.zone, wanted->lba, wanted->lbas));
   }
   return scan;
+}
+
+std::vector<PageRecord> Scanner::records_of(const FoundZone& zone) {
+  std::vector<PageRecord> all;
+  for (std::uint64_t begin = 0; begin < zone.info.written_lbas; begin += pool_.segment_lbas) {
+    scan_segment(zone, begin).for_each([&](std::span<const PageRecord> records) {
+      all.insert(all.end(), records.begin(), records.end());
+    });
+  }
+  return all;
 }
 
 Status Scanner::scan(const FoundZone& zone) {
@@ -149,30 +160,18 @@ std::uint64_t Scanner::first_bad(const FoundZone& zone, std::vector<PageRecord>&
                                  std::uint64_t flushed_lba) {
   std::ranges::sort(records, {}, &PageRecord::lba);
   if (canary(Canary::tail_unchecked)) return ~std::uint64_t{0};
-  constexpr std::uint64_t kWindowBytes = 1 << 20;
-  const std::uint32_t lba_bytes = pool_.geometry.lba_bytes;
-  std::uint64_t window_begin = 0;
-  std::span<const std::byte> window;
+  PageWindow window(*queue_, pool_.geometry);
+  const std::uint64_t written = pool_.device_lba(zone.info.zone, zone.info.written_lbas);
   for (const PageRecord& record : records) {
     if (record.kind != RecordKind::page || record.lba < flushed_lba) continue;
     if (record.lba >= pool_.tables[zone.info.zone.value].end_lba) break;
     const std::uint64_t lbas = pool_.page_lbas(record.length);
     if (record.lba + lbas > zone.info.written_lbas) return record.lba;
-    if ((record.lba - window_begin + lbas) * lba_bytes > window.size()) {
-      const std::uint64_t wanted =
-          std::min(std::max(lbas, kWindowBytes / lba_bytes), zone.info.written_lbas - record.lba);
-      Result<std::span<const std::byte>> bytes =
-          read(zone.info.zone, record.lba, static_cast<std::uint32_t>(wanted));
-      // A window with a media error somewhere: this page alone may be readable.
-      if (!bytes.ok()) bytes = read(zone.info.zone, record.lba, static_cast<std::uint32_t>(lbas));
-      // Unreadable is no proof of a torn write: the page stays, and reading it says io_error.
-      if (!bytes.ok()) continue;
-      window = *bytes;
-      window_begin = record.lba;
-    }
+    const auto page = window.read(pool_.device_lba(zone.info.zone, record.lba), lbas, written);
+    // Unreadable is no proof of a torn write: the page stays, and reading it says io_error.
+    if (!page.ok()) continue;
     const KeyHash hash = key_hash(pool_.hash_key, zone.header.volume, record.key);
-    const auto page = window.subspan((record.lba - window_begin) * lba_bytes, record.length);
-    if (page_checksum(page, hash) != record.checksum) return record.lba;
+    if (page_checksum(page->first(record.length), hash) != record.checksum) return record.lba;
   }
   return ~std::uint64_t{0};
 }

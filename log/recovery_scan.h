@@ -45,6 +45,7 @@ class Scanner {
       : pool_(pool), queue_(std::move(queue)) {}
 
   Status scan(const FoundZone& zone);
+  std::vector<PageRecord> records_of(const FoundZone& zone);  // and gathers nothing
 
   std::unique_ptr<PieceMemory> memory = std::make_unique<PieceMemory>();  // of what is gathered
   std::map<std::uint64_t, Gathered> gathered;

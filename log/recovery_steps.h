@@ -19,6 +19,23 @@ class Recovery {
   Result<RecoveryResult> run();
 
  private:
+  // A page that stands in a volume's spare zone as well.
+  struct Copied {
+    RecoveredRecord* original;  // as it goes into the index
+    std::uint64_t copy_lba;
+  };
+  struct CopiedPage {
+    RecoveredRecord* original;
+    std::uint64_t copy_lba;
+    KeyHash hash;
+  };
+  // A store's zone that may be given back.
+  struct Spare {
+    ZoneId zone;
+    bool needed = false;
+    std::vector<Copied> copied;
+  };
+
   Status find_zones();
   Status reset(ZoneId zone);
   void set_aside(ZoneId zone, const char* why);
@@ -33,6 +50,9 @@ class Recovery {
   Status finish_zones();
   void merge();
   void merge_volume(std::uint64_t volume, RecoveredVolume& into);
+  void verify_originals();
+  std::vector<CopiedPage> copied_pages(Spare& spare);
+  void take_copy(std::uint64_t volume, const CopiedPage& page);
   Status give_back_spares();
   // What one thread has counted of a volume's pages.
   struct Merged {
@@ -41,11 +61,7 @@ class Recovery {
     std::vector<std::uint64_t> live_lbas;  // by zone
     std::vector<RecoveredVolume::Expiry> expiries;
     bool spare_needed = false;  // something stands in the volume's spare zone only
-  };
-  // A store's zone that may be given back.
-  struct Spare {
-    ZoneId zone;
-    bool needed = false;
+    std::vector<Copied> copied;
   };
   void winners(std::uint64_t volume, std::span<const RecoveredRecord> sorted, RecordPile& into,
                Merged& sums);
@@ -56,6 +72,8 @@ class Recovery {
   }
   const RecoveredRecord* same_without(std::uint64_t volume, ZoneId spare,
                                       std::span<const RecoveredRecord> versions) const;
+  const RecoveredRecord* copy_of(const RecoveredRecord& page, ZoneId spare,
+                                 std::span<const RecoveredRecord> versions) const;
   bool group_deleted(std::uint64_t volume, const RecoveredRecord& record) const;
   bool known(std::uint64_t volume) const {
     return std::ranges::find(options_.volumes, volume) != options_.volumes.end();

@@ -153,23 +153,4 @@ void Recovery::mark_newest() {
   for (auto& [stream, zone] : newest) zone->newest = true;
 }
 
-// The last zone of a quota is taken by relocation alone, and given back when the zone that it
-// empties has been reset. Was it not, then all that the last zone holds is still there as well.
-void Recovery::mark_spares() {
-  if (options_.read_only) return;
-  for (const std::uint64_t volume : options_.stores) {
-    if (pool_.allocator.held(volume) < pool_.allocator.quota(volume)) continue;
-    FoundZone* last = nullptr;
-    for (FoundZone& zone : zones_) {
-      if (zone.header.volume != volume || zone.info.state == ZoneState::read_only) continue;
-      if (last == nullptr || last->header.opened_sequence < zone.header.opened_sequence) {
-        last = &zone;
-      }
-    }
-    if (last == nullptr) continue;
-    last->spare = true;
-    spares_[volume] = {last->info.zone};
-  }
-}
-
 }  // namespace furrow

@@ -1,0 +1,146 @@
+// A store's last zone, when its power failed while it emptied another one into it: what it holds
+// are copies. Where their originals are whole, it is free again.
+#include <algorithm>
+
+#include "log/page_window.h"
+#include "log/recovery_steps.h"
+#include "zone/check.h"
+
+namespace furrow {
+
+// The last zone of a quota is taken by relocation alone, and given back when the zone that it
+// empties has been reset. Was it not, then all that the last zone holds is still there as well.
+void Recovery::mark_spares() {
+  if (options_.read_only) return;
+  for (const std::uint64_t volume : options_.stores) {
+    if (pool_.allocator.held(volume) < pool_.allocator.quota(volume)) continue;
+    FoundZone* last = nullptr;
+    for (FoundZone& zone : zones_) {
+      if (zone.header.volume != volume || zone.info.state == ZoneState::read_only) continue;
+      if (last == nullptr || last->header.opened_sequence < zone.header.opened_sequence) {
+        last = &zone;
+      }
+    }
+    if (last == nullptr) continue;
+    last->spare = true;
+    spares_[volume].zone = last->info.zone;
+  }
+}
+
+// `versions` begin with a key's newest record, which is in `spare`. The record that says the same
+// without that zone; the newest itself where it says that the key is absent, and so would nothing;
+// null: the zone is needed.
+const RecoveredRecord* Recovery::same_without(std::uint64_t volume, ZoneId spare,
+                                              std::span<const RecoveredRecord> versions) const {
+  const RecoveredRecord& newest = versions.front();
+  const RecoveredRecord* rest = nullptr;
+  for (const RecoveredRecord& version : versions) {
+    if (!version.same_key(newest)) break;
+    if (version.kind == RecoveredRecord::Kind::expiry) continue;
+    if (pool_.geometry.zone_of(Lba{version.lba()}) == spare) continue;
+    rest = &version;
+    break;
+  }
+  const bool rest_present = rest != nullptr && present(volume, *rest);
+  if (!present(volume, newest)) {
+    if (!rest_present) return &newest;
+    // A tombstone that stands for an expired page has that page's sequence.
+    return rest->sequence == newest.sequence && expired(*rest) ? rest : nullptr;
+  }
+  return rest_present && rest->sequence == newest.sequence ? rest : nullptr;
+}
+
+// Of a page in another zone, among its key's `versions`; null: there is none.
+const RecoveredRecord* Recovery::copy_of(const RecoveredRecord& page, ZoneId spare,
+                                         std::span<const RecoveredRecord> versions) const {
+  if (pool_.geometry.zone_of(Lba{page.lba()}) == spare) return nullptr;
+  for (const RecoveredRecord& version : versions) {
+    if (!version.same_key(page) || version.sequence < page.sequence) break;
+    if (version.kind == RecoveredRecord::Kind::page && version.sequence == page.sequence &&
+        pool_.geometry.zone_of(Lba{version.lba()}) == spare) {
+      return &version;
+    }
+  }
+  return nullptr;
+}
+
+// The keys, which the checksums are keyed with, stand in the copies' own records.
+std::vector<Recovery::CopiedPage> Recovery::copied_pages(Spare& spare) {
+  std::vector<CopiedPage> pages;
+  const auto zone =
+      std::ranges::find(zones_, spare.zone, [](const FoundZone& each) { return each.info.zone; });
+  FURROW_CHECK(zone != zones_.end());
+  std::ranges::sort(spare.copied, {}, &Copied::copy_lba);
+  for (const PageRecord& record : scanners_.front()->records_of(*zone)) {
+    const std::uint64_t lba = pool_.device_lba(spare.zone, record.lba);
+    const auto copied = std::ranges::lower_bound(spare.copied, lba, {}, &Copied::copy_lba);
+    const bool page = record.kind == RecordKind::page;
+    if (!page || copied == spare.copied.end() || copied->copy_lba != lba) continue;
+    pages.push_back(
+        {copied->original, lba, key_hash(pool_.hash_key, zone->header.volume, record.key)});
+  }
+  if (pages.size() != spare.copied.size()) spare.needed = true;  // it reads otherwise than before
+  std::ranges::sort(pages, {}, [](const CopiedPage& page) { return page.original->lba(); });
+  return pages;
+}
+
+// That a record of the original is there does not say that its page is. One that has rotted since
+// it was copied must not take the copy with it.
+void Recovery::verify_originals() {
+  for (auto& [volume, spare] : spares_) {
+    PageWindow originals(*queue_, pool_.geometry), copies(*queue_, pool_.geometry);
+    const auto whole = [&](PageWindow& window, std::uint64_t lba, const CopiedPage& page) {
+      const IndexEntry entry = page.original->entry();
+      const std::uint64_t zone = lba / pool_.geometry.zone_size_lbas;
+      const std::uint64_t end =
+          zone * pool_.geometry.zone_size_lbas + pool_.geometry.zone_capacity_lbas;
+      const auto bytes = window.read(lba, pool_.page_lbas(entry.length), end);
+      return bytes.ok() && page_checksum(bytes->first(entry.length), page.hash) == entry.checksum;
+    };
+    for (const CopiedPage& page : copied_pages(spare)) {
+      if (whole(originals, page.original->lba(), page)) continue;
+      if (!whole(copies, page.copy_lba, page)) continue;  // nothing is gained by keeping it
+      spare.needed = true;
+      take_copy(volume, page);
+    }
+  }
+}
+
+// The copy counts instead of the original.
+void Recovery::take_copy(std::uint64_t volume, const CopiedPage& page) {
+  IndexEntry entry = page.original->entry();
+  const std::uint64_t lbas = pool_.page_lbas(entry.length);
+  for (RecoveredVolume::Expiry& expiry : result_.volumes[volume].expiries) {
+    if (expiry.lba == entry.lba) expiry.lba = page.copy_lba;
+  }
+  pool_.allocator.remove_live(pool_.geometry.zone_of(Lba{entry.lba}), lbas);
+  entry.lba = page.copy_lba;
+  pool_.allocator.add_live(pool_.geometry.zone_of(Lba{entry.lba}), lbas, page.original->sequence);
+  page.original->position = pack(entry);
+}
+
+// Zones that turned out to hold copies alone are free again.
+Status Recovery::give_back_spares() {
+  bool any = false;
+  for (const auto& [volume, spare] : spares_) {
+    if (spare.needed) continue;
+    const ZoneId zone = spare.zone;
+    FURROW_CHECK(pool_.allocator.zone(zone).live_lbas == 0);
+    const Status status = reset(zone);
+    if (!status.ok()) {
+      result_.lost.push_back({zone, "cannot be reset: " + status.describe()});
+      continue;
+    }
+    any = true;
+    pool_.allocator.release(zone);
+    pool_.tables[zone.value] = ZoneDirectory();
+    std::erase_if(result_.volumes[volume].resumes,
+                  [&](const auto& resume) { return resume.second.zone == zone; });
+    std::erase_if(result_.new_trims, [&](const ZoneTrim& trim) { return trim.zone == zone; });
+  }
+  if (!any) return {};
+  // Before the zone is written again: a power cut could leave its old write pointer.
+  return flush_blocking(*queue_);
+}
+
+}  // namespace furrow
