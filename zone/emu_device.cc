@@ -58,6 +58,25 @@ Status check_openable(const EmuFile& file, const Superblock& superblock, const E
 
 constexpr std::uint64_t kSectorBytesMax = 4096;  // of block devices
 
+// Is there anything but zeroes? What cannot be read counts as something.
+bool any_data(const EmuFile& file, std::uint64_t begin, std::uint64_t end) {
+  constexpr std::uint64_t kPieceBytes = 1 << 20;
+  const off_t data = lseek(file.fd.get(), static_cast<off_t>(begin), SEEK_DATA);
+  if (data < 0 && errno == ENXIO) return false;
+  if (data > 0) begin = std::max(begin, static_cast<std::uint64_t>(data) / kPageBytes * kPageBytes);
+  AlignedBuffer piece(kPieceBytes);
+  while (begin < end) {
+    const std::uint64_t wanted = std::min(kPieceBytes, end - begin);
+    const ssize_t got = pread(file.fd.get(), piece.data(), wanted, static_cast<off_t>(begin));
+    if (got <= 0) return true;
+    const auto bytes = piece.span().first(static_cast<std::size_t>(got));
+    if (std::ranges::any_of(bytes, [](std::byte byte) { return byte != std::byte{0}; }))
+      return true;
+    begin += static_cast<std::uint64_t>(got);
+  }
+  return false;
+}
+
 Status zero(const EmuFile& file, Reclaim reclaim, std::uint64_t begin, std::uint64_t end) {
   constexpr std::uint64_t kPieceBytes = 1 << 20;
   const int fd = file.fd.get();
@@ -144,9 +163,29 @@ void EmuDevice::load_table() {
       continue;
     }
     const bool use_a = a && (!b || !SlotCodec::newer(*b, *a));
-    table_.load(zone, use_a ? *a : *b);
+    const ZoneRecord& record = use_a ? *a : *b;
     next_copy_[i] = use_a ? 1 : 0;
+    if (a && b) {
+      table_.load(zone, record);
+    } else {
+      load_half(zone, record);
+    }
   }
+}
+
+// The other slot is damaged. It may have been the newer one: then what was acknowledged since lies
+// behind this one's write pointer. Where there is anything, all of the zone is readable, and whose
+// data it is can tell what counts; nothing is written, nor zeroed, before it is reset.
+void EmuDevice::load_half(ZoneId zone, const ZoneRecord& record) {
+  using Class = ZoneRecord::Class;
+  const std::uint64_t capacity = geometry_.zone_capacity_lbas;
+  const bool known = record.kind == Class::read_only || record.kind == Class::offline;
+  const bool more = !known && any_data(file_, superblock_.offset_of(zone, record.written_lbas),
+                                       superblock_.offset_of(zone, capacity));
+  if (!more) return table_.load(zone, record);
+  table_.load(zone, {Class::full, record.generation, capacity},
+              "one of the zone's slots in the zone table is damaged, and the other does not vouch "
+              "for all that the zone holds");
 }
 
 // A power cut may keep what was written behind the write pointer that it left. The next one could

@@ -45,6 +45,7 @@ class EmuDevice final : public ZonedDevice, private ZoneStore {
             std::string uri);
   Status map_table();
   void load_table();
+  void load_half(ZoneId zone, const ZoneRecord& record);
   void save(ZoneId zone, const ZoneRecord& record) override;
   Status sync_table();
   Status void_tails();

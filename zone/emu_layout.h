@@ -20,7 +20,9 @@
 // copies, which lie in different sectors. The newer of two good slots is the one with the higher
 // (generation, class, written_lbas): within a generation both only grow. `check` is 16 bits of
 // XXH3-64 of the rest with the zone and the device's UUID; together with the range of the other
-// fields a damaged slot passes about once in 2^30.
+// fields a damaged slot passes about once in 2^30. A zone with one damaged slot is full, and
+// readable to its capacity, if anything but zeroes lies behind the write pointer of the other one,
+// which may be the older.
 #pragma once
 
 #include <array>

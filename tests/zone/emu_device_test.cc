@@ -144,7 +144,7 @@ TEST_F(EmuDeviceTest, VoidsWhatLiesBehindAWritePointer) {
   client.expect_data(3, 0, 5, 4);
 }
 
-TEST_F(EmuDeviceTest, ADamagedSlotFallsBackToTheOther) {
+TEST_F(EmuDeviceTest, ADamagedSlotLosesNothing) {
   create();
   {
     auto device = open();
@@ -172,22 +172,26 @@ TEST_F(EmuDeviceTest, ADamagedSlotFallsBackToTheOther) {
   {
     auto device = open();
     const auto zones = *device->report();
-    EXPECT_EQ(zones[2].state, ZoneState::closed);
-    EXPECT_EQ(zones[2].written_lbas, 8u);
+    // Four LBAs lie behind the older slot's write pointer: all of the zone can be read.
+    EXPECT_EQ(zones[2].state, ZoneState::full);
+    EXPECT_NE(std::string(zones[2].reason).find("slots"), std::string::npos);
     EXPECT_EQ(zones[3].state, ZoneState::offline);
     EXPECT_NE(std::string(zones[3].reason).find("slots"), std::string::npos);
     EXPECT_EQ(zones[1].state, ZoneState::empty);
     Client client(*device);
     client.expect_data(2, 4, 4, 11);
-    client.expect_zeroes(2, 8, 4);
+    client.expect_data(2, 8, 4, 12);
     AlignedBuffer got;
     EXPECT_EQ(client.read(client.at(3, 0), 1, got).nvme(), nvme_status::kZoneOffline);
     EXPECT_EQ(client.manage(Io::Op::reset, 3).nvme(), nvme_status::kInvalidTransition);
-    ASSERT_TRUE(client.write(2, 8, 4, 30).ok());
+    EXPECT_FALSE(client.write(2, 12, 4, 30).ok());
+    ASSERT_TRUE(client.manage(Io::Op::reset, 2).ok());
+    ASSERT_TRUE(client.write(2, 0, 4, 30).ok());
   }
   auto device = open();
   Client client(*device);
-  client.expect_data(2, 8, 4, 30);
+  client.expect_data(2, 0, 4, 30);
+  client.expect_zeroes(2, 4, 4);
   EXPECT_EQ((*device->report())[3].state, ZoneState::offline);
 }
 
