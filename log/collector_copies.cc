@@ -94,11 +94,13 @@ bool Collector::look_at(const PageRecord& record) {
       if (present) drop(record, hash, entry);
       // Or it was overwritten, deleted, expired and swept, or never published.
       moving = tombstone_of(record);
-      const bool expired = record.expires_s != 0 && record.expires_s <= pool_.home.wall_s();
       // A live copy has its sequence: an earlier attempt to empty the zone made it.
       const bool copied = std::any_of(found.begin(), found.begin() + count, [&](const auto& each) {
         return each.checksum == record.checksum && each.length == record.length;
       });
+      // By a clock that was ahead, perhaps, and is not any more: it is not to be asked again.
+      const bool expired = record.expires_s != 0 &&
+                           (record.expires_s <= pool_.home.wall_s() || (!present && !copied));
       const bool group_may_be_gone = !present && !copied && record.group != 0 && groups_deleted_;
       if (!expired && !group_may_be_gone) return true;
       if (!tombstone_needed(moving)) return true;

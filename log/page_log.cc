@@ -65,6 +65,7 @@ void PageLog::load(const Recovered& recovered) {
   cost_bytes_ = recovered.cost_bytes;
   pinned_lbas_ = recovered.pinned_lbas;
   largest_bytes_ = recovered.largest_bytes;
+  expired_left_out_ = recovered.expired;
   stats_.pages = recovered.pages.size();
   stats_.live_bytes = recovered.live_bytes;
   zones_changed();
@@ -164,8 +165,7 @@ void PageLog::confirmed(KeyOp& op) {
       return confirmed_put(op);
     case KeyOp::Kind::remove:
       // An expired page needs a tombstone as well: its clock may be set back.
-      // So does one that may have been evicted: a power cut may undo the reset of its zone.
-      if (!op.found && !collector_->evicted()) return finish(op, {Code::not_found, Origin::log});
+      if (!op.found && !may_come_back()) return finish(op, {Code::not_found, Origin::log});
       return append(op, RecordKind::tombstone);
     case KeyOp::Kind::exist:
       op.value_length = present ? op.old.length : 0;

@@ -97,6 +97,7 @@ class PageLog final : public StreamOwner {
     const RecoveredPages& pages;
     std::uint64_t live_bytes = 0, pinned_lbas = 0, cost_bytes = 0;
     std::uint32_t largest_bytes = 0;
+    bool expired = false;  // pages that have expired were left out
   };
   void load(const Recovered& recovered);
   void load_expiry(std::uint64_t lba, std::uint32_t expires_s);
@@ -151,6 +152,9 @@ class PageLog final : public StreamOwner {
   bool unpublish(const KeyHash& hash, const IndexEntry& entry);
   void forget(const IndexEntry& entry);
   bool in_index(const KeyHash& hash, std::uint64_t lba) const;
+  // May a key that the index does not have come back: evicted, and a power cut undoes the reset of
+  // its zone, or expired by a clock that was ahead?
+  bool may_come_back() const { return expired_left_out_ || collector_->evicted(); }
   // Takes what `goes` names out of the index, some buckets from `from` on; the hash to go on from,
   // 0 at the end.
   std::uint64_t unpublish_some(std::uint64_t from,
@@ -199,6 +203,7 @@ class PageLog final : public StreamOwner {
   std::uint64_t tombstones_ = 0, group_tombstones_ = 0;  // as of the zone opened last
   std::uint64_t cost_bytes_ = 0;                         // of the pages present
   std::uint32_t largest_bytes_ = 0;                      // page since the pool was opened
+  bool expired_left_out_ = false;                        // of the index, since the pool was opened
   std::uint64_t pinned_lbas_ = 0;
   std::uint64_t pending_pinned_lbas_ = 0;
   std::uint64_t pending_cost_bytes_ = 0;  // of puts admitted and not yet published

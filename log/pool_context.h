@@ -63,7 +63,7 @@ struct ZoneDirectory {
   };
   std::vector<std::uint32_t> batch_lbas;  // zone-relative, ascending: where batch headers are
   std::vector<GroupRun> groups;           // ascending
-  std::uint64_t records = 0;  // at least as many as are in the zone
+  std::uint64_t records = 0;              // at least as many as are in the zone
   std::uint64_t tombstones = 0, group_tombstones = 0;  // of these
   std::uint32_t end_lba = ~std::uint32_t{0};  // records at or behind it are void (torn at a crash)
 

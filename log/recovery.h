@@ -36,6 +36,7 @@ struct RecoveredVolume {
   std::vector<Expiry> expiries;
   std::uint64_t live_bytes = 0, pinned_lbas = 0, cost_bytes = 0;
   std::uint32_t largest_bytes = 0;             // page
+  bool expired = false;                        // pages that have expired were left out
   std::map<unsigned, Stream::Resume> resumes;  // by stream
 };
 

@@ -70,6 +70,7 @@ void Recovery::merge_volume(std::uint64_t volume, RecoveredVolume& into) {
     into.cost_bytes += one.cost_bytes;
     into.pinned_lbas += one.pinned_lbas;
     into.largest_bytes = std::max(into.largest_bytes, one.largest_bytes);
+    into.expired |= one.expired;
     if (one.spare_needed) spares_.at(volume).needed = true;
     if (!one.copied.empty())
       std::ranges::copy(one.copied, std::back_inserter(spares_.at(volume).copied));
@@ -101,7 +102,10 @@ void Recovery::winners(std::uint64_t volume, std::span<const RecoveredRecord> so
     }
     if (!present(volume, *winner)) continue;
     // One that has expired may have been swept before, and what was stored since has its room.
-    if (expired(*winner)) continue;
+    if (expired(*winner)) {
+      sums.expired = true;
+      continue;
+    }
     into.add_in_place(*winner);
     if (spare != spares_.end()) {
       const RecoveredRecord* copy = copy_of(*winner, spare->second.zone, sorted.subspan(i));

@@ -60,6 +60,7 @@ class Recovery {
     std::uint32_t largest_bytes = 0;
     std::vector<std::uint64_t> live_lbas;  // by zone
     std::vector<RecoveredVolume::Expiry> expiries;
+    bool expired = false;
     bool spare_needed = false;  // something stands in the volume's spare zone only
     std::vector<Copied> copied;
   };

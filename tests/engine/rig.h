@@ -46,7 +46,7 @@ class Rig {
   }
   void make(const VolumeOptions& options) {
     if (device == nullptr) open_device();
-    ASSERT_TRUE(Pool::format(*device, "test", loop).ok());
+    ASSERT_TRUE(Pool::format(*device, "test", *executor).ok());
     ASSERT_NO_FATAL_FAILURE(open());
     const Result<PageStore*> made = pool->create_volume(options);
     ASSERT_TRUE(made.ok()) << made.status().describe();
@@ -56,10 +56,10 @@ class Rig {
     Pool::OpenOptions options;
     options.read_only = read_only;
     options.recovery_threads = 2;
-    Result<std::unique_ptr<Pool>> opened = Pool::open(*device, loop, options);
+    Result<std::unique_ptr<Pool>> opened = Pool::open(*device, *executor, options);
     ASSERT_TRUE(opened.ok()) << opened.status().describe();
     pool = std::move(*opened);
-    Result<std::unique_ptr<PageSession>> made = pool->create_session(loop, 64);
+    Result<std::unique_ptr<PageSession>> made = pool->create_session(*executor, 64);
     ASSERT_TRUE(made.ok()) << made.status().describe();
     session = std::move(*made);
     const auto stores = pool->stores();
@@ -144,6 +144,7 @@ class Rig {
   }
 
   EventLoop loop{EventLoop::Options{50, 1}};
+  Executor* executor = &loop;  // the pool's and the session's; runs on `loop`
   std::unique_ptr<ZonedDevice> device;
   std::unique_ptr<Pool> pool;
   std::unique_ptr<PageSession> session;
