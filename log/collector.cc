@@ -129,13 +129,16 @@ std::optional<ZoneId> Collector::choose_from_store() const {
   return best;
 }
 
-// No page that is live, and no record that says that an older one is not. In a cache any record may
-// do so; a zone that a power cut left without any is common.
+// No page that is live, and no record that says that an older one is not, or leaves such a record
+// behind: a page that expires, or was deleted with its group. In a cache any record may do so; a
+// zone that a power cut left without any is common.
 bool Collector::holds_nothing(ZoneId id) const {
   const ZoneAllocator::Zone& zone = pool_.allocator.zone(id);
   if (log_.options_.cache) return zone.min_sequence == ~std::uint64_t{0};
   const ZoneDirectory& table = pool_.tables[id.value];
-  return zone.live_lbas == 0 && table.tombstones + table.group_tombstones == 0;
+  if (zone.live_lbas + table.tombstones + table.group_tombstones + table.expiring != 0)
+    return false;
+  return table.groups.empty() || !any_group_deleted();
 }
 
 void Collector::start() {

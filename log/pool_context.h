@@ -65,6 +65,7 @@ struct ZoneDirectory {
   std::vector<GroupRun> groups;           // ascending
   std::uint64_t records = 0;              // at least as many as are in the zone
   std::uint64_t tombstones = 0, group_tombstones = 0;  // of these
+  std::uint64_t expiring = 0;                          // likewise: pages that expire
   std::uint32_t end_lba = ~std::uint32_t{0};  // records at or behind it are void (torn at a crash)
 
   // The batch header that describes the page at `lba`: the last one before it.

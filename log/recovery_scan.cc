@@ -216,6 +216,7 @@ void Scanner::keep(const FoundZone& zone, const PageRecord& record, const KeyHas
   pile.add({hash, record.sequence, entry, page ? Kind::page : Kind::tombstone, record.group != 0},
            *memory);
   if (record.expires_s == 0) return;
+  ++table.expiring;
   IndexEntry expiry = entry;
   expiry.checksum = record.expires_s;
   pile.add({hash, record.sequence, expiry, Kind::expiry, false}, *memory);

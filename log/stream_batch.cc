@@ -133,6 +133,7 @@ void Stream::place(Batch& batch, std::uint64_t header_lbas) {
     append->lba = pool_.device_lba(zone_->id, lba);
     if (page) end = lba + pool_.page_lbas(record.length);
     if (page && record.group != 0) table.add_group(record.group, record.lba);
+    if (page && record.expires_s != 0) ++table.expiring;
     if (!page) {
       ++(record.kind == RecordKind::tombstone ? table.tombstones : table.group_tombstones);
     }
