@@ -46,6 +46,7 @@ class PoolImpl final : public Pool {
   Result<std::vector<ZoneWork>> zones_to_rebuild();
 
   Executor& home() { return context_.home; }
+  const PoolContext& context() const { return context_; }  // for who looks and changes nothing
   bool read_only() const { return options_.read_only; }
   ZonedDevice& device() { return device_; }
 

@@ -106,6 +106,7 @@ class PageLog final : public StreamOwner {
 
   const PageLogOptions& options() const { return options_; }
   const PageLogStats& stats() const { return stats_; }
+  const Index& index() const { return index_; }
   std::uint64_t index_bytes() const { return index_.bytes() + expiries_.bytes(); }
   HitMap& hits() { return pool_.hits; }
   void count_corrupt() { ++stats_.corrupt_pages; }

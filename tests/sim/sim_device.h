@@ -50,6 +50,7 @@ class SimDevice final : public ZonedDevice, private ZoneStore {
   std::uint64_t due() const;  // when something completes next; SimExecutor::kNever: nothing will
   // The first thing that its user did wrong; empty: nothing.
   const std::string& violation() const { return violation_; }
+  const ZoneTable& zones() const { return table_; }
 
  private:
   friend class SimQueue;

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "tests/sim/rot.h"
+#include "tests/sim/structure_check.h"
 
 namespace furrow::sim {
 
@@ -15,6 +16,7 @@ namespace {
 
 // Nothing that a correct engine does takes as long as this without an answer.
 constexpr std::uint64_t kQuietTurnsMax = 100'000;
+constexpr std::uint64_t kTurnsPerCheck = 50;  // of the structure
 
 // libsodium's randomness, which the pool's hash key comes from, is the simulation's.
 SimRandom g_sodium_random(0);
@@ -125,6 +127,7 @@ bool Simulation::open_pool() {
   Result<std::unique_ptr<PageSession>> session = pool_->create_session(*executor_, 64);
   if (!session.ok()) return false;
   session_ = std::move(*session);
+  check_structure();
   return attach_volumes();
 }
 
@@ -154,12 +157,19 @@ void Simulation::turn() {
   world_.device_dead = device_->dead();
   if (!device_->violation().empty()) world_.fail("the device says: " + device_->violation());
   for (const auto& volume : volumes_) volume->check_quota();
+  if (++turns_ % kTurnsPerCheck == 0) check_structure();
   quiet_turns_ = world_.answered == answered_seen_ && running() != 0 ? quiet_turns_ + 1 : 0;
   answered_seen_ = world_.answered;
   if (running() != 0 && (!more || quiet_turns_ > kQuietTurnsMax)) {
     world_.fail(fmt::format("{} operations get no answer{}", running(),
                             more ? "" : ", and nothing is left that could give one"));
   }
+}
+
+void Simulation::check_structure() {
+  if (pool_ == nullptr || device_->dead()) return;
+  const std::string wrong = check_structure_of(*pool_, *device_, world_.faults);
+  if (!wrong.empty()) world_.fail("structure: " + wrong);
 }
 
 void Simulation::step() {

@@ -62,6 +62,7 @@ class Simulation {
   // Turns until nothing runs any more.
   bool pump(const char* why);
   void turn();
+  void check_structure();
   unsigned running() const;
   void abandon();
   void say(const std::string& text) const;
@@ -76,6 +77,7 @@ class Simulation {
   std::unique_ptr<PageSession> session_;
   std::vector<std::unique_ptr<SimVolume>> volumes_;
   std::uint64_t steps_ = 0;
+  std::uint64_t turns_ = 0;
   std::uint64_t quiet_turns_ = 0;  // without an answer while operations run
   std::uint64_t answered_seen_ = 0;
   std::uint64_t names_ = 0;

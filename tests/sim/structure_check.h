@@ -1,0 +1,26 @@
+// Structure check: whether what a pool keeps in memory adds up, and agrees with its device:
+//
+// - each page of the index lies in a zone of its volume, below the write pointer and whatever a cut
+//   made void, and no two overlap;
+// - a zone's live LBAs are those of the index's pages in it; a zone that is free, or about to be
+//   reset, has none;
+// - each zone is accounted for: a volume holds as many as say so and no more than its quota, a free
+//   one is empty, one that is not written to any more takes none of the device's active zones;
+// - a volume's counts of pages and bytes are the index's;
+// - no more zones are open or active than MOR and MAR say.
+//
+// For any moment between two turns of the executor.
+#pragma once
+
+#include <string>
+
+#include "engine/pool.h"
+#include "tests/sim/sim_device.h"
+
+namespace furrow::sim {
+
+// What is wrong first; empty: nothing. `faults`: the device fails operations, so that zones may not
+// have the states that they should.
+std::string check_structure_of(const Pool& pool, const SimDevice& device, bool faults);
+
+}  // namespace furrow::sim
