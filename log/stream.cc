@@ -116,9 +116,9 @@ void Stream::fail_waiting(Status status) {
   AppendQueue failed;
   for (AppendQueue& queue : all) {
     while (Append* append = queue.pop()) {
-      // What makes room may use what is left of the zone.
+      // What makes room may use what is left of the zone. A marker needs none.
       const bool begun = zone_ && zone_->header == OpenZone::Header::durable;
-      const bool keep = begun && (append->marker || append->record.kind != RecordKind::page);
+      const bool keep = append->marker || (begun && append->record.kind != RecordKind::page);
       (!keep ? failed : &queue == &all[0] ? relocations_ : queue_).push(*append);
     }
   }
