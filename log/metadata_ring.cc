@@ -1,5 +1,7 @@
 #include "log/metadata_ring.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "log/metadata_format.h"
@@ -7,6 +9,7 @@
 #include "zone/aligned_buffer.h"
 #include "zone/blocking.h"
 #include "zone/canary.h"
+#include "zone/zone_state_machine.h"
 
 namespace furrow {
 
@@ -153,6 +156,7 @@ Result<MetadataRing> MetadataRing::open(ZonedDevice& device, bool read_only) {
   ring.last_index_ = contents->last_index;
   ring.next_number_ = contents->next_number;
   ring.needed_ = std::move(contents->needed);
+  if (!read_only) ring.finish_others();
   return ring;
 }
 
@@ -234,21 +238,29 @@ Status MetadataRing::roll(const PoolState& state, const JournalRecord& record) {
 
 Status MetadataRing::roll_into(ZoneId zone, const PoolState& state, const JournalRecord& record) {
   Status status = manage_blocking(*queue_, Io::Op::reset, zone);
-  if (status.ok()) status = release_active();
+  if (status.ok()) status = finish_if_active(active_zone_);
   if (status.ok()) status = write_section(zone, 0, state, record);
   return status;
 }
 
+// A power cut may undo the finish of the zone before the active one, or leave a roll half done in
+// the next: neither may keep one of the device's active zones.
+void MetadataRing::finish_others() {
+  for (std::uint32_t i = 0; i < superblock_.metadata_zones; ++i) {
+    if (ZoneId{i} == active_zone_) continue;
+    const Status status = finish_if_active(ZoneId{i});
+    if (status.ok()) continue;
+    damage_.push_back(fmt::format("metadata zone {} cannot be finished: {}", i, status.describe()));
+  }
+}
+
 // One active zone is the ring's share of the device's: the old one gives its place up first.
-Status MetadataRing::release_active() {
+Status MetadataRing::finish_if_active(ZoneId zone) {
   const Result<std::vector<ZoneInfo>> report = device_->report();
   if (!report.ok()) return report.status();
-  const ZoneState state = (*report)[active_zone_.value].state;
-  const bool active = state == ZoneState::implicitly_open || state == ZoneState::explicitly_open ||
-                      state == ZoneState::closed;
-  if (!active) return {};
-  must_roll_ = true;
-  return manage_blocking(*queue_, Io::Op::finish, active_zone_);
+  if (!is_active((*report)[zone.value].state)) return {};
+  if (zone == active_zone_) must_roll_ = true;
+  return manage_blocking(*queue_, Io::Op::finish, zone);
 }
 
 Status MetadataRing::write_section(ZoneId zone, std::uint64_t at_lba, const PoolState& state,

@@ -56,7 +56,8 @@ class MetadataRing {
   Status roll_into(ZoneId zone, const PoolState& state, const JournalRecord& record);
   Status write_section(ZoneId zone, std::uint64_t at_lba, const PoolState& state,
                        const JournalRecord& record);
-  Status release_active();
+  Status finish_if_active(ZoneId zone);
+  void finish_others();
   bool is_needed(ZoneId zone) const;
 
   ZonedDevice* device_ = nullptr;

@@ -50,6 +50,10 @@ TEST(SimTest, SeedsThatFailed) {
   for (const std::uint64_t seed : {176, 207, 261, 285, 286, 287, 304, 334, 351, 357, 408, 484}) {
     run_seed("full", seed);
   }
+  // Both zones of the metadata ring kept one of the device's active zones after a cut.
+  run_seed("metadata", 20145);
+  // A flush was refused for want of a zone that the puts before it needed.
+  run_seed("metadata", 20442);
   // Collection of a dead device began again and again.
   for (const std::uint64_t seed : {4, 18, 109, 141}) run_seed("cache", seed);
 }
