@@ -76,6 +76,7 @@ class Collector {
     PageRecord record;
     KeyHash hash;
     IndexEntry entry;
+    bool again = false;    // read a second time: the first did not give the page
     bool damaged = false;  // the page is: a tombstone goes in its place
     bool burying = false;  // the write is a tombstone for a copy that came too late
     Io io;

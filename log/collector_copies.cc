@@ -216,6 +216,7 @@ void Collector::locked(Lane& lane) {
   // version now would lie behind the new one, and outlive it in a cache.
   if (!log_.in_index(lane.hash, lane.entry.lba)) return release(lane, true);
   lane.to_read = true;
+  lane.again = false;
   ++lane.group->to_read;
   lane.io.lba = Lba{lane.entry.lba};
   lane.io.set_data(lane.page, static_cast<std::uint32_t>(pool_.page_lbas(lane.record.length)),
@@ -242,6 +243,10 @@ void Collector::page_read(Lane& lane) {
   }
   const bool whole =
       read.ok() && page_checksum({lane.page, record.length}, lane.hash) == lane.entry.checksum;
+  if (read.ok() && !whole && !lane.again) {  // what was read may not be what is there
+    lane.again = true;
+    return pool_.queue.submit(lane.io);
+  }
   if (!whole) {
     log_.count_corrupt();
     lane.record = tombstone_of(record);

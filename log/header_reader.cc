@@ -39,6 +39,7 @@ void HeaderReader::read(HeaderRead& request) {
 void HeaderReader::start(Lane& lane, HeaderRead& request) {
   ++reads_;
   lane.request = &request;
+  lane.again = false;
   const ZoneId zone = pool_.geometry.zone_of(Lba{request.page_lba});
   const std::uint32_t relative = pool_.relative_lba(request.page_lba);
   // A page's header lies before it; a tombstone's "page" is its header.
@@ -57,6 +58,11 @@ void HeaderReader::completed(Lane& lane) {
   const ZoneId zone = pool_.geometry.zone_of(lane.io.lba);
   const Result<BatchView> view = lane.io.status.ok() ? BatchView::open(bytes, pool_.stamp(zone))
                                                      : Result<BatchView>(lane.io.status);
+  // What was read may not be what is there.
+  if (view.status().code() == Code::corrupt && !lane.again) {
+    lane.again = true;
+    return pool_.queue.submit(lane.io);
+  }
   epoch_.leave(request.epoch_side);
   request.on_read(request, view);
   lane.request = nullptr;

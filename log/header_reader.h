@@ -38,6 +38,7 @@ class HeaderReader {
     AlignedBuffer buffer;
     HeaderReader* reader = nullptr;
     HeaderRead* request = nullptr;
+    bool again = false;  // a second time: the first did not give a header
   };
   void start(Lane& lane, HeaderRead& request);
   void completed(Lane& lane);
