@@ -22,6 +22,8 @@ void SegmentScan::feed(const Result<std::span<const std::byte>>& bytes) {
   if (!bytes.ok()) {
     damaged_ = true;
     if (step_ != Step::batch) return start_chain();
+    // It may be an LBA of a page behind the header.
+    if (next_->lbas > 1 && extent_ == Extent::guess) return read_batch_at(next_->lba, 1);
     gaps_.push_back(next_->lba);
     return search_from(next_->lba + 1, kSearchBytes / bounds_.lba_bytes);
   }
@@ -79,8 +81,9 @@ void SegmentScan::start_chain() {
                 kHeaderGuessBytes / bounds_.lba_bytes);
 }
 
-void SegmentScan::read_batch_at(std::uint64_t lba, std::uint32_t lbas) {
+void SegmentScan::read_batch_at(std::uint64_t lba, std::uint32_t lbas, Extent extent) {
   step_ = Step::batch;
+  extent_ = extent;
   if (lba >= limit()) return end_chain();
   next_ = Read{lba, static_cast<std::uint32_t>(std::min<std::uint64_t>(lbas, limit() - lba))};
 }
@@ -95,7 +98,9 @@ void SegmentScan::feed_batch(std::span<const std::byte> bytes) {
       BatchView::fixed_part(bytes.first(bounds_.lba_bytes), bounds_.stamp);
   if (!fixed.ok() || lba + fixed->header_lbas > limit()) return gap();
   if (std::uint64_t{fixed->header_lbas} * bounds_.lba_bytes > bytes.size()) {
-    if (fixed->header_lbas > next_->lbas) return read_batch_at(lba, fixed->header_lbas);
+    if (fixed->header_lbas > next_->lbas) {
+      return read_batch_at(lba, fixed->header_lbas, Extent::known);
+    }
     return gap();
   }
   const Result<BatchView> view = BatchView::open(bytes, bounds_.stamp);

@@ -57,7 +57,8 @@ class SegmentScan {
  private:
   enum class Step : std::uint8_t { footer, summary, batch, search, done };
   void start_chain();
-  void read_batch_at(std::uint64_t lba, std::uint32_t lbas);
+  enum class Extent : std::uint8_t { guess, known };  // of a batch header
+  void read_batch_at(std::uint64_t lba, std::uint32_t lbas, Extent extent = Extent::guess);
   void feed_footer(std::span<const std::byte> bytes);
   void feed_summary(std::span<const std::byte> bytes);
   void feed_batch(std::span<const std::byte> bytes);
@@ -73,6 +74,7 @@ class SegmentScan {
   Bounds bounds_;
   Step step_ = Step::footer;
   std::optional<Read> next_;
+  Extent extent_ = Extent::guess;  // of what is read next
   std::vector<PageRecord> records_;
   std::optional<SummaryView> borrowed_;
   std::vector<std::uint32_t> batch_lbas_;
