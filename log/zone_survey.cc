@@ -86,20 +86,24 @@ class SegmentSurvey {
     segment_.data_end_lba = lba;
   }
 
-  std::optional<SurveyedBatch> batch_at(std::uint64_t lba, std::uint32_t guess_bytes) {
+  // `known`: that many bytes are the header's.
+  std::optional<SurveyedBatch> batch_at(std::uint64_t lba, std::uint32_t guess_bytes,
+                                        bool known = false) {
     const std::uint64_t bound = std::min(segment_.end_lba, zone_.written_lbas);
     const auto wanted = static_cast<std::uint32_t>(
         std::min<std::uint64_t>(std::max(guess_bytes / zone_.lba_bytes, 1u), bound - lba));
     const auto bytes = read_(lba, wanted);
     if (!bytes.ok()) {
-      return wanted == 1 ? std::nullopt : batch_at(lba, zone_.lba_bytes);  // what follows is bad
+      // What follows is bad, perhaps.
+      return wanted == 1 || known ? std::nullopt : batch_at(lba, zone_.lba_bytes);
     }
     const Result<BatchHeader> fixed =
         BatchView::fixed_part(bytes->first(zone_.lba_bytes), zone_.stamp);
     if (!fixed.ok() || fixed->lba != lba || fixed->batch_lbas > bound - lba) return std::nullopt;
     if (fixed->header_lbas > wanted) {
-      return fixed->header_lbas > bound - lba ? std::nullopt
-                                              : batch_at(lba, fixed->header_lbas * zone_.lba_bytes);
+      return fixed->header_lbas > bound - lba
+                 ? std::nullopt
+                 : batch_at(lba, fixed->header_lbas * zone_.lba_bytes, true);
     }
     const Result<BatchView> view = BatchView::open(*bytes, zone_.stamp);
     if (!view.ok()) return std::nullopt;
