@@ -54,18 +54,52 @@ bool looks_like_page(std::span<const std::byte> lba) {
   return std::ranges::any_of(lba, [](std::byte each) { return each != std::byte{}; });
 }
 
+// Where in a zone's data there are LBAs of which `is` says so.
+template <class Test>
+std::vector<std::size_t> find_lbas(std::span<const std::byte> data, std::uint32_t lba_bytes,
+                                   Test is) {
+  std::vector<std::size_t> found;
+  for (std::size_t at = 0; at + lba_bytes <= data.size(); at += lba_bytes) {
+    if (is(data.subspan(at, lba_bytes))) found.push_back(at);
+  }
+  return found;
+}
+
 }  // namespace
 
-bool rot_summary(SimMedium& medium, SimRandom& random) {
+// Zones are written by one segment each here, so one with a summary at its end has no other.
+bool spoil_batch_header(SimMedium& medium, SimRandom& random) {
   const std::uint32_t lba_bytes = medium.geometry().lba_bytes;
   for (unsigned look = 0; look < kLooks; ++look) {
-    const std::span<std::byte> data = medium.durable_data(any_zone(medium, random));
-    std::vector<std::size_t> summaries;
-    for (std::size_t at = 0; at + lba_bytes <= data.size(); at += lba_bytes) {
-      if (ends_with_footer(data.subspan(at, lba_bytes))) summaries.push_back(at);
-    }
+    const ZoneId zone = any_zone(medium, random);
+    const std::span<const std::byte> data = medium.durable_data(zone);
+    const std::optional<ZoneHeader> header = header_of(medium, zone);
+    if (!header || data.size() < medium.geometry().zone_capacity_bytes()) continue;
+    if (is_newest(medium, *header) || !ends_with_footer(data.last(lba_bytes))) continue;
+    if (!medium.spoiled(zone).empty()) continue;
+    const auto headers =
+        find_lbas(data, lba_bytes, [](auto lba) { return has_magic(lba, Magic::batch_header); });
+    if (headers.empty()) continue;
+    medium.spoil(zone, headers[random.below(headers.size())] / lba_bytes);
+    return true;
+  }
+  return false;
+}
+
+bool rot_summary(SimMedium& medium, Rot how, SimRandom& random) {
+  const std::uint32_t lba_bytes = medium.geometry().lba_bytes;
+  for (unsigned look = 0; look < kLooks; ++look) {
+    const ZoneId zone = any_zone(medium, random);
+    const std::span<std::byte> data = medium.durable_data(zone);
+    const std::vector<std::size_t> summaries = find_lbas(data, lba_bytes, ends_with_footer);
     if (summaries.empty()) continue;
     const std::size_t at = summaries[random.below(summaries.size())];
+    if (how == Rot::unreadable) {
+      // Nor may a batch header of the zone be: together they are the records.
+      if (!medium.spoiled(zone).empty()) continue;
+      medium.spoil(zone, at / lba_bytes);
+      return true;
+    }
     const std::size_t bytes = random.one_in(2) ? 128 : lba_bytes;  // keys come first
     flip_bit(data.subspan(at, bytes), random);
     return true;
@@ -73,7 +107,7 @@ bool rot_summary(SimMedium& medium, SimRandom& random) {
   return false;
 }
 
-bool rot_page(SimMedium& medium, SimRandom& random) {
+bool rot_page(SimMedium& medium, Rot how, SimRandom& random) {
   const std::uint32_t lba_bytes = medium.geometry().lba_bytes;
   for (unsigned look = 0; look < kLooks; ++look) {
     const ZoneId zone = any_zone(medium, random);
@@ -84,6 +118,15 @@ bool rot_page(SimMedium& medium, SimRandom& random) {
     const std::size_t at = random.below(data.size() / lba_bytes) * lba_bytes;
     const std::span<std::byte> lba = data.subspan(at, lba_bytes);
     if (!looks_like_page(lba)) continue;
+    if (how == Rot::unreadable) {
+      // It may be one of the summary's, which a batch header that is gone needs.
+      const bool needed = std::ranges::any_of(medium.spoiled(zone), [&](std::uint64_t spoiled) {
+        return has_magic(data.subspan(spoiled * lba_bytes, lba_bytes), Magic::batch_header);
+      });
+      if (needed) continue;
+      medium.spoil(zone, at / lba_bytes);
+      return true;
+    }
     flip_bit(lba.first(std::min<std::size_t>(lba_bytes, random.one_in(2) ? 16 : 4096)), random);
     return true;
   }

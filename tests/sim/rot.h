@@ -1,9 +1,12 @@
-// Bit rot: a bit of what was durable is not what was written any more, and the device does not
-// know. Struck are places whose loss the engine can make good or must confine:
+// Rot: a bit of what was durable is not what was written any more, and the device does not know; or
+// an LBA cannot be read any more, until its zone is reset. Struck are places whose loss the engine
+// can make good or must confine:
 //
 // summary: all records that it holds stand in batch headers too, so nothing may be missed;
+// batch header, of a segment with a summary, which holds its records as well; only made unreadable;
 // page: of a zone that is full and not the newest of its stream; that page alone may be lost (its
-//   reads say corrupt, its collection drops it), no other, and no older version may come back.
+//   reads say corrupt or io_error, its collection drops it if it is corrupt), no other, and no
+//   older version may come back.
 //
 // Pure functions of the medium. For use while nothing runs on it.
 #pragma once
@@ -13,8 +16,11 @@
 
 namespace furrow::sim {
 
+enum class Rot : std::uint8_t { flip, unreadable };
+
 // False: none was found where a few random looks went.
-bool rot_summary(SimMedium& medium, SimRandom& random);
-bool rot_page(SimMedium& medium, SimRandom& random);
+bool rot_summary(SimMedium& medium, Rot how, SimRandom& random);
+bool spoil_batch_header(SimMedium& medium, SimRandom& random);
+bool rot_page(SimMedium& medium, Rot how, SimRandom& random);
 
 }  // namespace furrow::sim

@@ -62,15 +62,35 @@ std::uint64_t SimDevice::latency_ns() {
   return latency_.slow_one_in != 0 && random_.one_in(latency_.slow_one_in) ? ns * 20 : ns;
 }
 
+void SimDevice::lose(ZoneId zone) {
+  const ZoneState state = table_.info(zone).state;
+  if (state == ZoneState::offline || state == ZoneState::read_only) return;
+  table_.degrade(zone, faults_.offline ? ZoneState::offline : ZoneState::read_only, "");
+  medium_.lose_zone(zone,
+                    faults_.offline ? ZoneRecord::Class::offline : ZoneRecord::Class::read_only);
+  lost_zones_.push_back(zone);
+}
+
+// The one that is written to, or any other; the metadata ring's two would be the end of the pool.
+void SimDevice::lose_some_zone(const Io& io) {
+  constexpr std::uint32_t kMetadataZones = 2;
+  const bool this_one = random_.one_in(2) && io.zone.value >= kMetadataZones;
+  lose(this_one ? io.zone
+                : ZoneId{static_cast<std::uint32_t>(
+                      random_.between(kMetadataZones, geometry_.zone_count - 1))});
+}
+
 // What the device has just decided about an operation that it was given.
 void SimDevice::watch_submission(const Io& io) {
   if (!violation_.empty()) return;
   const std::string zone = std::to_string(io.zone.value);
   switch (io.status.nvme()) {
     case nvme_status::kTooManyActive:
+      if (faults_.may_exceed_limits()) break;
       violation_ = "more active zones than MAR, with zone " + zone;
       break;
     case nvme_status::kTooManyOpen:
+      if (faults_.may_exceed_limits()) break;
       violation_ = "more open zones than MOR, with zone " + zone;
       break;
     case nvme_status::kZoneInvalidWrite:
@@ -117,15 +137,73 @@ bool SimQueue::reads(ZoneId zone) const {
 }
 
 void SimQueue::do_submit(Io& io) {
+  if (moving_) return TableQueue::do_submit(io);
   if (!device_.event(static_cast<std::uint64_t>(io.op) + 16 + io.lba.value * 64 +
                      std::uint64_t{io.zone.value} * 64)) {
     return decide(io, kPowerCut);
   }
-  if (io.op == Io::Op::reset && device_.fails(device_.faults_.reset_errors)) {
-    return decide(io, {Code::io_error, Origin::zone, "the reset failed"});
-  }
+  if (refused(io)) return;
   TableQueue::do_submit(io);
   device_.watch_submission(io);
+}
+
+// True: a fault has taken care of it.
+bool SimQueue::refused(Io& io) {
+  const SimFaults& faults = device_.faults_;
+  if (io.op == Io::Op::reset && device_.fails(faults.reset_losses)) {
+    device_.lose_some_zone(io);
+    decide(io, {Code::io_error, Origin::zone, "the reset took the zone away"});
+    return true;
+  }
+  const std::uint64_t errors = io.op == Io::Op::reset    ? faults.reset_errors
+                               : io.op == Io::Op::finish ? faults.finish_errors
+                                                         : 0;
+  if (device_.fails(errors)) {
+    decide(io, {Code::io_error, Origin::zone, "the zone management command failed"});
+    return true;
+  }
+  if (!is_write(io)) return false;
+  if (device_.fails(faults.zone_losses)) device_.lose_some_zone(io);
+  const bool first = device_.table_.info(io.zone).state == ZoneState::empty;
+  if (first && device_.fails(faults.limit_errors)) {
+    decide(io, zone_status(device_.random_.one_in(2) ? nvme_status::kTooManyActive
+                                                     : nvme_status::kTooManyOpen));
+    return true;
+  }
+  if (!device_.fails(faults.write_moves)) return false;
+  move_write(io);
+  return true;
+}
+
+struct SimQueue::MovedWrite {
+  Io io;
+  Io* original = nullptr;
+  SimQueue* queue = nullptr;
+  bool garbled = false;
+};
+
+void SimQueue::move_write(Io& io) {
+  moved_.push_back(std::make_unique<MovedWrite>());
+  MovedWrite& moved = *moved_.back();
+  moved.io = io;
+  moved.original = &io;
+  moved.queue = this;
+  moved.garbled = device_.random_.one_in(2);
+  moved.io.context = &moved;
+  moved.io.on_complete = [](Io& done) {
+    const auto* const its = static_cast<MovedWrite*>(done.context);
+    SimQueue& queue = *its->queue;
+    Io& original = *its->original;
+    const Status status = done.status;
+    std::erase_if(queue.moved_, [&](const auto& each) { return each.get() == its; });
+    queue.complete(original, status.ok() ? Status(Code::io_error, Origin::zone,
+                                                  "the write failed, having moved the pointer")
+                                         : status);
+  };
+  moving_ = true;
+  submit(moved.io);
+  moving_ = false;
+  device_.watch_submission(moved.io);
 }
 
 // The device has a write's data from here on; it may survive a power cut before its completion.
@@ -138,6 +216,9 @@ void SimQueue::start_transfer(Io& io) {
       device_.medium_.hand_over(io.zone, at, byte, data);
       byte += data.size();
     }
+    const bool garbled = std::ranges::any_of(
+        moved_, [&](const auto& each) { return &each->io == &io && each->garbled; });
+    if (garbled) device_.medium_.garble(io.zone, at, io.lba_count, device_.random_);
   }
   pending_.push_back({&io, device_.clock_.now_ns + device_.latency_ns(), {}});
 }
@@ -186,19 +267,37 @@ Status SimQueue::perform(Pending& done) {
     }
     device_.medium_.commit(done.marks);
   } else if (io.op == Io::Op::read) {
-    if (device_.fails(device_.faults_.read_errors)) {
-      return {Code::io_error, Origin::zone, "the medium cannot be read here"};
-    }
-    read(io, transfer_bytes(io));
+    return read(io, transfer_bytes(io));
   } else if (device_.fails(device_.faults_.write_errors)) {
     return {Code::io_error, Origin::zone, "the medium cannot be written here"};
   }
   return {};
 }
 
-void SimQueue::read(const Io& io, std::uint64_t bytes) {
-  const ZoneId zone = geometry().zone_of(io.lba);
+Status SimQueue::read(const Io& io, std::uint64_t bytes) {
+  constexpr Status kUnreadable(Code::io_error, Origin::zone, "the medium cannot be read here");
+  SimRandom& random = device_.random_;
+  ZoneId zone = geometry().zone_of(io.lba);
   std::uint64_t at = io.lba.value - geometry().zone_start(zone).value;
+  const std::uint64_t lbas = bytes / geometry().lba_bytes;
+  const bool spoiled = std::ranges::any_of(device_.medium_.spoiled(zone), [&](std::uint64_t lba) {
+    return lba >= at && lba < at + lbas;
+  });
+  if (spoiled || device_.fails(device_.faults_.read_errors)) {
+    read_from(io, zone, at, random.below(lbas + 1) * geometry().lba_bytes);
+    return kUnreadable;
+  }
+  const bool again = std::ranges::find(device_.misread_, io.lba) != device_.misread_.end();
+  if (!again && device_.fails(device_.faults_.misdirected_reads)) {
+    device_.misread_.push_back(io.lba);
+    zone = ZoneId{static_cast<std::uint32_t>(random.below(geometry().zone_count))};
+    at = random.below(geometry().zone_capacity_lbas);
+  }
+  read_from(io, zone, at, bytes);
+  return {};
+}
+
+void SimQueue::read_from(const Io& io, ZoneId zone, std::uint64_t at, std::uint64_t bytes) {
   for (std::uint32_t i = 0; i < io.iov_count && bytes != 0; ++i) {
     const std::uint64_t length = std::min<std::uint64_t>(bytes, io.iov[i].iov_len);
     device_.medium_.read(zone, at, {static_cast<std::byte*>(io.iov[i].iov_base), length});

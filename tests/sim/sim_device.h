@@ -10,10 +10,12 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "tests/sim/sim_executor.h"
+#include "tests/sim/sim_faults.h"
 #include "tests/sim/sim_medium.h"
 #include "tests/sim/sim_random.h"
 #include "zone/table_queue.h"
@@ -24,10 +26,6 @@ struct SimLatency {
   std::uint64_t ns_min = 1000;
   std::uint64_t ns_max = 20'000;
   std::uint64_t slow_one_in = 0;  // 0: none; a slow operation takes 20 times as long
-};
-
-struct SimFaults {  // one in so many; 0: none
-  std::uint64_t write_errors = 0, flush_errors = 0, read_errors = 0, reset_errors = 0;
 };
 
 class SimQueue;
@@ -46,6 +44,8 @@ class SimDevice final : public ZonedDevice, private ZoneStore {
   bool dead() const { return dead_; }
   void set_faults(const SimFaults& faults) { faults_ = faults; }
   std::uint64_t faults_injected() const { return faults_injected_; }
+  // Zones that it has lost since it was powered on.
+  std::span<const ZoneId> lost_zones() const { return lost_zones_; }
 
   std::uint64_t due() const;  // when something completes next; SimExecutor::kNever: nothing will
   // The first thing that its user did wrong; empty: nothing.
@@ -59,6 +59,8 @@ class SimDevice final : public ZonedDevice, private ZoneStore {
   bool event(std::uint64_t what);  // false: the power is gone
   void watch_submission(const Io& io);
   bool fails(std::uint64_t one_in);
+  void lose(ZoneId zone);
+  void lose_some_zone(const Io& io);
   std::uint64_t latency_ns();
 
   SimMedium& medium_;
@@ -71,6 +73,8 @@ class SimDevice final : public ZonedDevice, private ZoneStore {
   std::vector<SimQueue*> queues_;
   std::uint64_t events_left_ = 0;
   std::uint64_t faults_injected_ = 0;
+  std::vector<ZoneId> lost_zones_;
+  std::vector<Lba> misread_;  // were read from elsewhere; from then on they are right
   bool dead_ = false;
   std::string violation_;
 };
@@ -91,7 +95,11 @@ class SimQueue final : public TableQueue {
     std::uint64_t due_ns = 0;
     std::vector<SimMedium::Mark> marks;  // of a flush
   };
+  // A write that is carried out, wholly or in part, and said to have failed.
+  struct MovedWrite;
   void do_submit(Io& io) override;
+  bool refused(Io& io);
+  void move_write(Io& io);
   void start_transfer(Io& io) override;
   void start_flush(Io& io) override;
   void zone_was_reset(ZoneId) override {}
@@ -99,10 +107,13 @@ class SimQueue final : public TableQueue {
   unsigned do_wait(std::uint64_t timeout_us) override;
   unsigned abort_everything();
   Status perform(Pending& done);
-  void read(const Io& io, std::uint64_t bytes);
+  Status read(const Io& io, std::uint64_t bytes);
+  void read_from(const Io& io, ZoneId zone, std::uint64_t at, std::uint64_t bytes);
 
   SimDevice& device_;
   std::vector<Pending> pending_;
+  std::vector<std::unique_ptr<MovedWrite>> moved_;
+  bool moving_ = false;
 };
 
 }  // namespace furrow::sim

@@ -62,6 +62,17 @@ void SimMedium::read(ZoneId zone, std::uint64_t at, std::span<std::byte> to) con
   std::memset(to.data() + copied, 0, to.size() - copied);
 }
 
+void SimMedium::spoil(ZoneId zone, std::uint64_t at) {
+  zones_[zone.value].lives.back().spoiled.push_back(at);
+}
+
+void SimMedium::garble(ZoneId zone, std::uint64_t at, std::uint64_t lbas, SimRandom& random) {
+  const std::span all(zones_[zone.value].lives.back().data);
+  const std::uint64_t skip = random.below(lbas);
+  scribble(all.subspan((at + skip) * geometry_.lba_bytes, (lbas - skip) * geometry_.lba_bytes),
+           random);
+}
+
 std::span<std::byte> SimMedium::durable_data(ZoneId zone) {
   Zone& of = zones_[zone.value];
   if (dirty(of)) return {};
@@ -127,6 +138,7 @@ SimMedium::Life SimMedium::survive_drive(const Zone& zone, bool torn, SimRandom&
                                            : random.between(from.durable, most);
   Life life;
   life.generation = from.generation;
+  life.spoiled = from.spoiled;
   life.data.reserve(geometry_.zone_capacity_bytes());
   life.data.assign(from.data.begin(),
                    from.data.begin() + static_cast<std::ptrdiff_t>(kept * geometry_.lba_bytes));
@@ -150,6 +162,7 @@ SimMedium::Life SimMedium::survive_emu(const Zone& zone, SimRandom& random) cons
   }
   Life life;
   life.generation = from.generation;
+  life.spoiled = from.spoiled;
   life.data.reserve(geometry_.zone_capacity_bytes());
   life.data.resize(written * geometry_.lba_bytes);
   decay(zone, from, life.data, random);

@@ -46,6 +46,13 @@ class SimMedium {
   void set_record(ZoneId zone, const ZoneRecord& record);
   void read(ZoneId zone, std::uint64_t at, std::span<std::byte> to) const;
   void lose_zone(ZoneId zone, ZoneRecord::Class how) { zones_[zone.value].lost = how; }
+  // An LBA of a zone cannot be read until the zone is reset.
+  void spoil(ZoneId zone, std::uint64_t at);
+  std::span<const std::uint64_t> spoiled(ZoneId zone) const {
+    return zones_[zone.value].lives.back().spoiled;
+  }
+  // Half of what was handed over there is not what it should be.
+  void garble(ZoneId zone, std::uint64_t at, std::uint64_t lbas, SimRandom& random);
 
   // A flush covers what was acknowledged when it was given to the device: mark() then, commit()
   // when it is done.
@@ -74,6 +81,7 @@ class SimMedium {
     std::uint64_t durable = 0;
     bool full = false, durable_full = false;
     std::vector<std::uint64_t> pointers;  // that the record has had since `durable`
+    std::vector<std::uint64_t> spoiled;   // LBAs
   };
   struct Zone {
     std::vector<Life> lives;         // at least one; the first has the durable state

@@ -304,10 +304,11 @@ void SimVolume::put_answered(Client& client, Code code) {
   if (code == Code::ok) {
     using enum PageOp::Condition;
     if (client.op.condition == if_absent && !cache() && !history.may_be_absent(client.window) &&
-        !may_be_rotten(client.key)) {
+        !unsure(client.key)) {
       fail(client, "stored although the key was there");
     }
-    if (client.op.condition == if_exists && !history.may_be_present(client.window)) {
+    if (client.op.condition == if_exists && !history.may_be_present(client.window) &&
+        !entries_[client.key].lossy) {
       fail(client, "stored although the key was not there");
     }
     history.acknowledge(client.serial, world_.tick);
@@ -319,11 +320,12 @@ void SimVolume::put_answered(Client& client, Code code) {
   // for want of another; it was attempted, though.
   if (world_.device_dead || (code == Code::no_space && world_.faults)) return;
   history.drop(client.serial);
-  if (code == Code::exists && !history.may_be_present(client.window)) {
+  if (code == Code::exists && !history.may_be_present(client.window) &&
+      !entries_[client.key].lossy) {
     fail(client, "says that the key exists");
   }
   if (code == Code::not_found && !cache() && !history.may_be_absent(client.window) &&
-      !may_be_rotten(client.key)) {
+      !unsure(client.key)) {
     fail(client, "says that the key does not exist");
   }
   if (code == Code::no_space) refused(client);
@@ -344,7 +346,7 @@ void SimVolume::remove_answered(Client& client, Code code) {
   if (world_.device_dead || (code == Code::no_space && world_.faults)) return;
   history.drop(client.serial);
   if (code == Code::not_found && !cache() && !history.may_be_absent(client.window) &&
-      !may_be_rotten(client.key)) {
+      !unsure(client.key)) {
     fail(client, "says that the key does not exist");
   }
 }
@@ -353,32 +355,43 @@ void SimVolume::presence_answered(Client& client, Code code) {
   History& history = entries_[client.key].history;
   if (world_.device_dead) return;
   if (code == Code::not_found && !cache() && !history.may_be_absent(client.window) &&
-      !may_be_rotten(client.key)) {
+      !unsure(client.key)) {
     fail(client, "says that the key does not exist");
   }
-  if (code == Code::ok && !history.may_be_present(client.window) && !entries_[client.key].rotten) {
+  if (code == Code::ok && !history.may_be_present(client.window) && !entries_[client.key].rotten &&
+      !entries_[client.key].lossy) {
     fail(client, "says that the key exists");
   }
 }
 
 void SimVolume::get_answered(Client& client, Code code) {
   Entry& entry = entries_[client.key];
-  const bool alone = client.alone && entry.started == client.started &&
+  const bool alone = client.alone && !entry.lossy && entry.started == client.started &&
                      last_group_removal_ <= client.started && lists_running_ == 0;
   if (code == Code::not_found) return get_missed(client, alone);
   if (code != Code::ok) return;
   if (client.op.length > client.op.capacity) return fail(client, "a page longer than any stored");
   const State* found =
       entry.history.present(client.key, client.window, {client.op.data, client.op.length});
-  if (found == nullptr) return fail(client, fmt::format("{} wrong bytes", client.op.length));
+  if (found == nullptr) {
+    if (entry.lossy && is_some_version(client.key, {client.op.data, client.op.length})) return;
+    return fail(client, fmt::format("{} wrong bytes", client.op.length));
+  }
   world_.trace.add(found->version);
   if (alone) entry.history.seen(found->serial, world_.era, world_.tick);
+}
+
+bool SimVolume::is_some_version(std::uint64_t key, std::span<const std::byte> page) const {
+  for (std::uint64_t version = 1; version < next_version_; ++version) {
+    if (has_content(key, version, page)) return true;
+  }
+  return false;
 }
 
 void SimVolume::get_missed(Client& client, bool alone) {
   History& history = entries_[client.key].history;
   if (cache() || world_.device_dead) return;  // evicted, perhaps
-  if (!history.may_be_absent(client.window) && !may_be_rotten(client.key)) {
+  if (!history.may_be_absent(client.window) && !unsure(client.key)) {
     return fail(client, "the page is lost");
   }
   if (!alone) return;
@@ -402,7 +415,8 @@ void SimVolume::list_answered(Client& client) {
     }
     if (listed[number]) return fail(client, fmt::format("lists key {} twice", number));
     listed[number] = true;
-    if (!entries_[number].history.may_be_present(client.window) && !entries_[number].rotten) {
+    if (!entries_[number].history.may_be_present(client.window) && !entries_[number].rotten &&
+        !entries_[number].lossy) {
       client.key = number;
       return fail(client, "lists a key that is not there");
     }
@@ -411,7 +425,7 @@ void SimVolume::list_answered(Client& client) {
   if (!all || cache()) return;
   for (std::uint64_t number = 0; number < entries_.size(); ++number) {
     if (listed[number] || entries_[number].history.may_be_absent(client.window)) continue;
-    if (may_be_rotten(number)) continue;
+    if (unsure(number)) continue;
     client.key = number;
     return fail(client, "does not list a key that is there");
   }
@@ -504,7 +518,13 @@ void SimVolume::check_usage() {
 }
 
 void SimVolume::cut(bool process_only) {
-  for (Entry& entry : entries_) entry.history.cut(process_only);
+  for (Entry& entry : entries_) {
+    entry.history.cut(process_only);
+    if (zone_lost_) entry.lossy_serial = next_serial_;
+    entry.lossy =
+        zone_lost_ || (entry.lossy && entry.history.states()[0].serial < entry.lossy_serial);
+  }
+  zone_lost_ = false;
   attach(nullptr, nullptr);
   groups_running_ = lists_running_ = 0;
   next_verified_ = 0;

@@ -49,6 +49,7 @@ class SimVolume {
   const VolumeShape& shape() const { return shape_; }
   void attach(PageStore* store, PageSession* session) { store_ = store, session_ = session; }
   bool attached() const { return store_ != nullptr; }
+  std::uint64_t id() const { return store_->info().id; }
 
   unsigned running() const { return running_; }
   bool may_start() const { return running_ < shape_.depth; }
@@ -60,6 +61,10 @@ class SimVolume {
   // Counts that the volume gives, against the model's. Nothing may run.
   void check_usage();
   void check_quota();  // at any time
+  // One of its zones is offline, with whatever it held. Until the pool is opened again what it had
+  // is known, and asking for it gives errors; from then on older versions of keys may be the newest
+  // that are left, until they are stored anew.
+  void lost_a_zone() { zone_lost_ = true; }
   void cut(bool process_only);
 
   enum class Exists : std::uint8_t { yes, no, maybe };  // maybe: its creation or deletion was cut
@@ -83,7 +88,9 @@ class SimVolume {
     History history;
     std::uint64_t started = 0;  // the number of the start or end of an operation that came last
     Key key;
-    bool rotten = false;  // a bit of its page was flipped
+    bool rotten = false;             // a bit of its page was flipped
+    bool lossy = false;              // any of its versions may be there, or none, ..
+    std::uint64_t lossy_serial = 0;  // .. until a state from this one on is durable
   };
 
   Client& free_client();
@@ -103,6 +110,9 @@ class SimVolume {
   void group_answered(Client& client, Code code);
   bool expected(const Client& client, Code code);
   bool may_be_rotten(std::uint64_t key);
+  // Nothing can be said of whether it is there.
+  bool unsure(std::uint64_t key) { return entries_[key].lossy || may_be_rotten(key); }
+  bool is_some_version(std::uint64_t key, std::span<const std::byte> page) const;
   void refused(const Client& client);
   std::uint64_t most_used_lbas() const;
   void fail(const Client& client, const std::string& what);
@@ -122,6 +132,7 @@ class SimVolume {
   unsigned groups_running_ = 0;
   unsigned lists_running_ = 0;
   unsigned running_ = 0;
+  bool zone_lost_ = false;
   std::uint64_t next_verified_ = 0;
 };
 

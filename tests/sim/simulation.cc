@@ -91,6 +91,7 @@ void Simulation::power_on() {
   device_ = std::make_unique<SimDevice>(medium_, world_.clock, world_.trace, swarm_.latency,
                                         world_.random.fork());
   world_.device_dead = false;
+  lost_zones_seen_ = 0;
 }
 
 bool Simulation::make_pool() {
@@ -107,10 +108,8 @@ bool Simulation::make_pool() {
   for (const auto& volume : volumes_) create(*volume);
   std::erase_if(volumes_, [](const auto& each) { return each->exists == SimVolume::Exists::no; });
   if (volumes_.empty()) world_.fail("not even one volume fits");
-  const SimFaults& faults = swarm_.faults;
-  world_.faults =
-      faults.write_errors + faults.flush_errors + faults.read_errors + faults.reset_errors != 0;
-  device_->set_faults(faults);
+  world_.faults = swarm_.faults.any() || swarm_.spoil_percent != 0;
+  device_->set_faults(swarm_.faults);
   return !world_.failed();
 }
 
@@ -157,12 +156,25 @@ void Simulation::turn() {
   world_.device_dead = device_->dead();
   if (!device_->violation().empty()) world_.fail("the device says: " + device_->violation());
   for (const auto& volume : volumes_) volume->check_quota();
+  note_lost_zones();
   if (++turns_ % kTurnsPerCheck == 0) check_structure();
   quiet_turns_ = world_.answered == answered_seen_ && running() != 0 ? quiet_turns_ + 1 : 0;
   answered_seen_ = world_.answered;
   if (running() != 0 && (!more || quiet_turns_ > kQuietTurnsMax)) {
     world_.fail(fmt::format("{} operations get no answer{}", running(),
                             more ? "" : ", and nothing is left that could give one"));
+  }
+}
+
+void Simulation::note_lost_zones() {
+  const std::span<const ZoneId> lost = device_->lost_zones();
+  for (; lost_zones_seen_ < lost.size() && pool_ != nullptr; ++lost_zones_seen_) {
+    ++summary_.zones_lost;
+    if (!swarm_.faults.offline) continue;
+    const std::uint64_t owner = owner_of(*pool_, lost[lost_zones_seen_]);
+    for (const auto& volume : volumes_) {
+      if (volume->attached() && volume->id() == owner) volume->lost_a_zone();
+    }
   }
 }
 
@@ -268,12 +280,19 @@ void Simulation::stop() {
 void Simulation::rot() {
   SimRandom& random = world_.random;
   const auto drawn = [&](unsigned percent) { return percent != 0 && random.percent(percent); };
-  if (drawn(swarm_.summary_rot_percent) && rot_summary(medium_, random)) {
+  if (drawn(swarm_.summary_rot_percent) && rot_summary(medium_, Rot::flip, random)) {
     ++summary_.summaries_rotted;
   }
-  if (drawn(swarm_.page_rot_percent) && rot_page(medium_, random)) {
+  if (drawn(swarm_.page_rot_percent) && rot_page(medium_, Rot::flip, random)) {
     ++summary_.pages_rotted;
     ++world_.rotten_pages;
+  }
+  if (!drawn(swarm_.spoil_percent)) return;
+  const std::uint64_t what = random.below(3);
+  if (what == 0   ? rot_summary(medium_, Rot::unreadable, random)
+      : what == 1 ? spoil_batch_header(medium_, random)
+                  : rot_page(medium_, Rot::unreadable, random)) {
+    ++summary_.spoiled;
   }
 }
 
@@ -286,7 +305,9 @@ void Simulation::end_pool(bool orderly) {
     if (++turns <= kQuietTurnsMax) continue;
     return world_.fail("the pool does not come to rest");
   }
+  note_lost_zones();
   pool_.reset();
+  summary_.faults += device_->faults_injected();
   if (!device_->violation().empty()) world_.fail("the device says: " + device_->violation());
   device_.reset();
 }
@@ -300,6 +321,9 @@ void Simulation::recover() {
       device_->cut_after(random.log_between(1, 400));
     }
     ++summary_.recoveries;
+    if (attempt < kAttemptsMax && random.one_in(2)) {
+      device_->set_faults(swarm_.faults.while_opening());
+    }
     const bool opened = open_pool();
     if (opened) {
       device_->set_faults(swarm_.faults);

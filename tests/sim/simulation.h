@@ -41,7 +41,7 @@ class Simulation {
   struct Summary {
     std::uint64_t trace = 0, events = 0, answered = 0, stops = 0, recoveries = 0, closes = 0;
     std::uint64_t puts_refused = 0, removes_refused = 0;
-    std::uint64_t summaries_rotted = 0, pages_rotted = 0;
+    std::uint64_t summaries_rotted = 0, pages_rotted = 0, spoiled = 0, faults = 0, zones_lost = 0;
   };
   Summary summary() const;
 
@@ -63,6 +63,7 @@ class Simulation {
   bool pump(const char* why);
   void turn();
   void check_structure();
+  void note_lost_zones();
   unsigned running() const;
   void abandon();
   void say(const std::string& text) const;
@@ -78,6 +79,7 @@ class Simulation {
   std::vector<std::unique_ptr<SimVolume>> volumes_;
   std::uint64_t steps_ = 0;
   std::uint64_t turns_ = 0;
+  std::size_t lost_zones_seen_ = 0;
   std::uint64_t quiet_turns_ = 0;  // without an answer while operations run
   std::uint64_t answered_seen_ = 0;
   std::uint64_t names_ = 0;

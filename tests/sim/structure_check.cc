@@ -163,4 +163,8 @@ std::string check_structure_of(const Pool& pool, const SimDevice& device, bool f
   return StructureCheck(pool, device, faults).run();
 }
 
+std::uint64_t owner_of(const Pool& pool, ZoneId zone) {
+  return static_cast<const PoolImpl&>(pool).context().allocator.zone(zone).owner;
+}
+
 }  // namespace furrow::sim

@@ -23,4 +23,7 @@ namespace furrow::sim {
 // have the states that they should.
 std::string check_structure_of(const Pool& pool, const SimDevice& device, bool faults);
 
+// The volume that holds a zone, by its id; 0: none.
+std::uint64_t owner_of(const Pool& pool, ZoneId zone);
+
 }  // namespace furrow::sim

@@ -108,8 +108,24 @@ void specialise(std::string_view scenario, Swarm& swarm, SimRandom& random) {
     swarm.volume_change_one_in = 10;
   }
   if (scenario == "faults") {
-    const auto rate = [&] { return random.one_in(2) ? 0 : random.log_between(20, 2000); };
-    swarm.faults = {rate(), rate(), rate(), rate()};
+    const auto rate = [&](std::uint64_t most_often) {
+      return random.one_in(2) ? 0 : random.log_between(most_often, 2000);
+    };
+    SimFaults& faults = swarm.faults;
+    faults.write_errors = rate(20);
+    faults.write_moves = rate(20);
+    faults.limit_errors = rate(5);
+    faults.read_errors = rate(20);
+    faults.misdirected_reads = rate(20);
+    faults.flush_errors = rate(20);
+    faults.reset_errors = rate(20);
+    faults.finish_errors = rate(5);
+  }
+  if (scenario == "worn" || scenario == "offline") {
+    swarm.faults.zone_losses = random.one_in(4) ? 0 : random.log_between(100, 10'000);
+    swarm.faults.reset_losses = random.one_in(2) ? 0 : random.log_between(5, 100);
+    swarm.faults.offline = scenario == "offline";
+    if (scenario == "worn") swarm.spoil_percent = static_cast<unsigned>(random.below(100));
   }
   if (scenario == "rot") {
     swarm.summary_rot_percent = static_cast<unsigned>(random.between(10, 90));

@@ -1,0 +1,42 @@
+// What a simulated device may do wrong. Drawn by the swarm.
+#pragma once
+
+#include <cstdint>
+
+namespace furrow::sim {
+
+struct SimFaults {  // one in so many operations that it can happen to; 0: never
+  // Nothing of it is on the medium, and the zone is sealed, as emulated devices do it.
+  std::uint64_t write_errors = 0;
+  // It is said to have failed and has moved the write pointer; the data is there, or half of it.
+  std::uint64_t write_moves = 0;
+  // A write to an empty zone is refused, as if others had used MOR or MAR up.
+  std::uint64_t limit_errors = 0;
+  std::uint64_t read_errors = 0;  // once; some of the memory has been filled
+  // A read gives what other LBAs hold; the next one there is right.
+  std::uint64_t misdirected_reads = 0;
+  std::uint64_t flush_errors = 0, reset_errors = 0, finish_errors = 0;
+  // A data zone becomes read-only, or offline if `offline`; at a reset it is the one that was to be
+  // reset.
+  std::uint64_t zone_losses = 0, reset_losses = 0;
+  bool offline = false;
+
+  // Those that an operation which is tried again may pass.
+  bool transient() const {
+    return (write_errors | write_moves | limit_errors | read_errors | misdirected_reads |
+            flush_errors | reset_errors | finish_errors) != 0;
+  }
+  bool loses_zones() const { return (zone_losses | reset_losses) != 0; }
+  bool any() const { return transient() || loses_zones(); }
+  // A zone that could be neither finished nor reset keeps an active zone of the device's.
+  bool may_exceed_limits() const { return (reset_errors | finish_errors | write_moves) != 0; }
+  // While a pool is opened: no reads, as nobody can know what an unreadable LBA was to say.
+  SimFaults while_opening() const {
+    SimFaults some = *this;
+    some.read_errors = some.misdirected_reads = 0;
+    some.zone_losses = some.reset_losses = 0;
+    return some;
+  }
+};
+
+}  // namespace furrow::sim
