@@ -56,8 +56,12 @@ void HeaderReader::completed(Lane& lane) {
   HeaderRead& request = *lane.request;
   const std::span<const std::byte> bytes(lane.buffer.data(), lane.io.one.iov_len);
   const ZoneId zone = pool_.geometry.zone_of(lane.io.lba);
-  const Result<BatchView> view = lane.io.status.ok() ? BatchView::open(bytes, pool_.stamp(zone))
-                                                     : Result<BatchView>(lane.io.status);
+  Result<BatchView> view = lane.io.status.ok() ? BatchView::open(bytes, pool_.stamp(zone))
+                                               : Result<BatchView>(lane.io.status);
+  if (view.ok() && view->header().lba != pool_.relative_lba(lane.io.lba.value)) {
+    view =
+        Status(Code::corrupt, Origin::log, "another batch header was read than the one asked for");
+  }
   // What was read may not be what is there.
   if (view.status().code() == Code::corrupt && !lane.again) {
     lane.again = true;

@@ -86,6 +86,7 @@ Result<BatchHeader> Scanner::batch_header(const FoundZone& zone, std::uint32_t b
   if (!whole.ok()) return whole.status();
   const Result<BatchView> view = BatchView::open(*whole, zone.header.stamp);
   if (!view.ok()) return view.status();
+  if (view->header().lba != batch_lba) return Status(Code::corrupt, Origin::log);
   return view->header();
 }
 
