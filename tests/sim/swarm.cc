@@ -172,6 +172,15 @@ std::string describe(const Swarm& swarm) {
       geometry.zone_count, geometry.zone_capacity_lbas, geometry.lba_bytes, geometry.open_zones_max,
       geometry.active_zones_max, geometry.zone_writes_max, swarm.emu ? "emu" : "drive",
       swarm.cut_events_max, swarm.kill_percent, swarm.recovery_cut_percent);
+  const SimFaults& faults = swarm.faults;
+  if (faults.any()) {
+    text += fmt::format(
+        "\n  one in: {} writes fail, {} fail and move, {} over MOR or MAR, {} reads fail, {} go "
+        "astray, {} flushes, {} resets, {} finishes fail, {} writes and {} resets lose a zone ({})",
+        faults.write_errors, faults.write_moves, faults.limit_errors, faults.read_errors,
+        faults.misdirected_reads, faults.flush_errors, faults.reset_errors, faults.finish_errors,
+        faults.zone_losses, faults.reset_losses, faults.offline ? "offline" : "read-only");
+  }
   for (const VolumeShape& shape : swarm.volumes) {
     const Mix& mix = shape.mix;
     text += fmt::format(
