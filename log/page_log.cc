@@ -304,7 +304,7 @@ void PageLog::written(KeyOp& op) {
   } else if (op.found) {
     unpublish(op.lock.hash, op.old);
   }
-  const bool removed_nothing = !page && !op.found;
+  const bool removed_nothing = !page && (!op.found || op.expired);
   op.status = removed_nothing ? Status(Code::not_found, Origin::log) : Status();
   if (!op.flushed || canary(Canary::flush_skipped)) return finish(op, op.status);
   op.flush.on_flushed = [](FlushWaiter& waiter) {
