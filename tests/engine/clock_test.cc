@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 
 #include "tests/engine/rig.h"
-#include "tests/engine/shifted_clock.h"
 
 namespace furrow::testing {
 namespace {
@@ -35,17 +34,15 @@ VolumeOptions volume(VolumeMode mode) {
 // In the store, collection looks at the newer version's zone when the clock is right again.
 TEST(ClockTest, AVersionThatHadExpiredHidesTheOneBeforeIt) {
   Rig rig("mem:16MiB?zone_size=1MiB");
-  ShiftedClock clock(rig.loop);
-  rig.executor = &clock;
   ASSERT_NO_FATAL_FAILURE(rig.make(volume(VolumeMode::store)));
   for (std::uint64_t i = 0; i < 120; ++i) ASSERT_TRUE(rig.put(i, 1, 20000).ok());
   for (std::uint64_t i = 0; i < 60; ++i) ASSERT_TRUE(rig.put(1000 + i % 8, i, 20000).ok());
   ASSERT_TRUE(put_for(rig, 10, 2, 3600).ok());
   for (std::uint64_t i = 0; i < 60; ++i) ASSERT_TRUE(rig.put(1000 + i % 8, i, 20000).ok());
-  clock.shift(kAheadS);
+  rig.loop.advance_s(kAheadS);
   ASSERT_NO_FATAL_FAILURE(rig.reopen());
   EXPECT_EQ(rig.get(10).status().code(), Code::not_found);
-  clock.shift(0);
+  rig.loop.advance_s(-kAheadS);
   for (std::uint64_t i = 0; i < 3000; ++i) {
     const std::uint64_t key = i % 20 == 0 ? 2000 + i : 1000 + i % 8;
     ASSERT_TRUE(rig.put(key, 1, 20000).ok()) << i;
@@ -67,15 +64,13 @@ INSTANTIATE_TEST_SUITE_P(Modes, ClockModesTest,
 
 TEST_P(ClockModesTest, WhatWasDeletedAfterItHadExpiredStaysDeleted) {
   Rig rig("mem:16MiB?zone_size=1MiB");
-  ShiftedClock clock(rig.loop);
-  rig.executor = &clock;
   ASSERT_NO_FATAL_FAILURE(rig.make(volume(GetParam())));
   ASSERT_TRUE(put_for(rig, 1, 1, 3600).ok());
   ASSERT_TRUE(put_for(rig, 2, 1, 3600).ok());
-  clock.shift(kAheadS);
+  rig.loop.advance_s(kAheadS);
   ASSERT_NO_FATAL_FAILURE(rig.reopen());
   EXPECT_EQ(rig.simple(PageOp::Kind::remove, 1).code(), Code::not_found);
-  clock.shift(0);
+  rig.loop.advance_s(-kAheadS);
   ASSERT_NO_FATAL_FAILURE(rig.reopen());
   EXPECT_EQ(rig.get(1).status().code(), Code::not_found);
   EXPECT_TRUE(rig.get(2).ok()) << "it has not expired after all";

@@ -1,8 +1,7 @@
-// Establishes what a page store promises, on one thread over mem:, operation by operation, and then
-// by a model: random operations beside a plain map, with restarts, in both modes.
+// Establishes what a page store promises, on one thread over mem:, operation by operation.
+// (model_test.cc draws operations at random.)
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <map>
 #include <set>
 
@@ -187,11 +186,6 @@ Status put_for(Rig& rig, std::uint64_t number, std::uint64_t version, std::uint3
   return rig.run(op);
 }
 
-void wait_s(Rig& rig, std::uint64_t seconds) {
-  const std::uint64_t until = rig.loop.wall_s() + seconds;
-  while (rig.loop.wall_s() < until) rig.settle(1000);
-}
-
 TEST_P(PageStoreTest, ExpiredPagesAreAbsent) {
   PageOp op;
   op.kind = PageOp::Kind::put;
@@ -205,8 +199,7 @@ TEST_P(PageStoreTest, ExpiredPagesAreAbsent) {
   op.ttl_s = 3600;
   ASSERT_TRUE(rig.run(op).ok());
   EXPECT_TRUE(rig.get(1).ok());
-  const std::uint64_t until = rig.loop.wall_s() + 2;
-  while (rig.loop.wall_s() < until) rig.settle(1000);
+  rig.loop.advance_s(1);
   EXPECT_EQ(rig.get(1).status().code(), Code::not_found);
   EXPECT_EQ(rig.simple(PageOp::Kind::exist, 1).code(), Code::not_found);
   EXPECT_TRUE(rig.get(2).ok());
@@ -223,7 +216,7 @@ TEST_P(PageStoreTest, ExpiriesAreKnownAfterARestart) {
     ASSERT_TRUE(put_for(rig, i, 1, i % 2 == 0 ? 3600 : 1).ok());
   }
   ASSERT_NO_FATAL_FAILURE(rig.reopen());
-  wait_s(rig, 2);
+  rig.loop.advance_s(2);
   for (std::uint64_t i = 0; i < kPages; ++i) EXPECT_EQ(rig.get(i).ok(), i % 2 == 0) << i;
 }
 
@@ -361,7 +354,7 @@ TEST(StoreTest, ExpiredPagesMakeRoom) {
     if (!status.ok()) break;
   }
   ASSERT_EQ(status.code(), Code::no_space) << status.describe();
-  wait_s(rig, 3);
+  rig.loop.advance_s(3);
   for (std::uint64_t i = 0; i < stored / 2; ++i) {
     ASSERT_TRUE(rig.put(10000 + i, 1, 20000).ok()) << i << " of " << stored;
   }
@@ -384,7 +377,7 @@ TEST(StoreTest, AnExpiredVersionDoesNotUncoverAnOlderOne) {
   for (std::uint64_t i = 0; i < 60; ++i) ASSERT_TRUE(rig.put(1000 + i % 8, i, 20000).ok());
   ASSERT_TRUE(put_for(rig, 10, 2, 1).ok());
   for (std::uint64_t i = 0; i < 60; ++i) ASSERT_TRUE(rig.put(1000 + i % 8, i, 20000).ok());
-  wait_s(rig, 2);
+  rig.loop.advance_s(2);
   for (std::uint64_t i = 0; i < 3000; ++i) {
     const std::uint64_t key = i % 20 == 0 ? 2000 + i : 1000 + i % 8;
     ASSERT_TRUE(rig.put(key, 1, 20000).ok()) << i;
@@ -448,91 +441,6 @@ TEST(StoreTest, TombstonesDoNotFillTheVolume) {
   EXPECT_LT(stats.device_bytes_written, 4 * kCycles * 4 * 512);
   ASSERT_NO_FATAL_FAILURE(rig.reopen());
   EXPECT_EQ(rig.store->usage().pages, kCold);
-}
-
-// Random operations beside a map. In cache mode a page may be absent; it is never older or wrong.
-class ModelTest : public ::testing::TestWithParam<VolumeMode> {};
-INSTANTIATE_TEST_SUITE_P(Modes, ModelTest, ::testing::Values(VolumeMode::cache, VolumeMode::store),
-                         [](const auto& mode) {
-                           return mode.param == VolumeMode::cache ? "cache" : "store";
-                         });
-
-struct Expected {
-  std::uint64_t version = 0;
-  std::size_t bytes = 0;
-};
-
-TEST_P(ModelTest, AgreesWithAMap) {
-  const char* env = std::getenv("FURROW_SEED");
-  const std::uint64_t seed = env != nullptr ? std::strtoull(env, nullptr, 0) : 20261121;
-  std::printf("seed %lu (FURROW_SEED)\n", seed);
-  std::mt19937_64 random(seed);
-  Rig rig(kSmall);
-  ASSERT_NO_FATAL_FAILURE(rig.make(volume(GetParam())));
-  const bool cache = GetParam() == VolumeMode::cache;
-  constexpr std::uint64_t kKeys = 400;
-  std::map<std::uint64_t, Expected> model;
-  std::uint64_t present = 0, checked = 0, resets = 0;
-  for (std::uint64_t step = 1; step <= 12000; ++step) {
-    const std::uint64_t key = random() % kKeys;
-    switch (random() % 10) {
-      case 0:
-      case 1:
-      case 2:
-      case 3: {
-        const std::size_t bytes = 1 + random() % (random() % 8 == 0 ? 131072 : 20000);
-        const Status status = rig.put(key, step, bytes);
-        if (status.ok()) {
-          model[key] = {step, bytes};
-        } else {
-          ASSERT_EQ(status.code(), Code::no_space) << status.describe();
-          ASSERT_FALSE(cache);
-        }
-        break;
-      }
-      case 4: {
-        const Status status = rig.simple(PageOp::Kind::remove, key);
-        if (status.ok()) {
-          ASSERT_TRUE(model.erase(key) == 1) << "removed what was not there";
-        } else {
-          ASSERT_EQ(status.code(), Code::not_found) << status.describe();
-          ASSERT_TRUE(cache || !model.contains(key)) << "key " << key << " lost at step " << step;
-          model.erase(key);
-        }
-        break;
-      }
-      default: {
-        const auto page = rig.get(key);
-        const auto expected = model.find(key);
-        ++checked;
-        if (page.ok()) {
-          ++present;
-          ASSERT_NE(expected, model.end()) << "key " << key << " came back at step " << step;
-          ASSERT_EQ(*page, content(key, expected->second.version, expected->second.bytes))
-              << "key " << key << " at step " << step;
-        } else {
-          ASSERT_EQ(page.status().code(), Code::not_found) << page.status().describe();
-          ASSERT_TRUE(cache || expected == model.end()) << "key " << key << " lost at " << step;
-        }
-      }
-    }
-    if (step % 1500 == 0) {
-      resets += rig.store->stats().zones_reset;  // counted since the last open
-      ASSERT_NO_FATAL_FAILURE(rig.reopen());
-    }
-  }
-  // The test means little if nearly nothing was there to be compared.
-  EXPECT_GT(present * 4, checked);
-  const VolumeUsage usage = rig.store->usage();
-  EXPECT_LE(usage.zones, usage.quota_zones);
-  if (!cache) {
-    EXPECT_EQ(usage.pages, model.size());
-    std::uint64_t bytes = 0;
-    for (const auto& [key, expected] : model) bytes += expected.bytes;
-    EXPECT_EQ(usage.live_bytes, bytes);
-    EXPECT_GT(resets, 5u) << "collection hardly ran";
-  }
-  EXPECT_EQ(rig.store->stats().corrupt_pages, 0u);
 }
 
 }  // namespace

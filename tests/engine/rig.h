@@ -34,6 +34,27 @@ inline Key key_of(std::uint64_t number) {
   return Key::from(std::span<const std::byte>(bytes.data(), 8 + number % 9));
 }
 
+// An event loop whose wall clock stands still until the test moves it.
+class RigLoop final : public Executor {
+ public:
+  unsigned run_once() { return loop_.run_once(); }
+  void advance_s(std::int64_t seconds) { wall_s_ += static_cast<std::uint64_t>(seconds); }
+
+  void post(Task& task) override { loop_.post(task); }
+  bool is_current() const override { return loop_.is_current(); }
+  void start(Timer& timer, std::uint64_t delay_ns) override { loop_.start(timer, delay_ns); }
+  void stop(Timer& timer) override { loop_.stop(timer); }
+  void add(Poller& poller) override { loop_.add(poller); }
+  void remove(Poller& poller) override { loop_.remove(poller); }
+  std::uint64_t now_ns() const override { return loop_.now_ns(); }
+  std::uint64_t wall_s() const override { return wall_s_; }
+  std::uint64_t random() override { return loop_.random(); }
+
+ private:
+  EventLoop loop_{EventLoop::Options{50, 1}};
+  std::uint64_t wall_s_ = 1'800'000'000;
+};
+
 class Rig {
  public:
   explicit Rig(std::string device_uri) : uri_(std::move(device_uri)) {}
@@ -46,7 +67,7 @@ class Rig {
   }
   void make(const VolumeOptions& options) {
     if (device == nullptr) open_device();
-    ASSERT_TRUE(Pool::format(*device, "test", *executor).ok());
+    ASSERT_TRUE(Pool::format(*device, "test", loop).ok());
     ASSERT_NO_FATAL_FAILURE(open());
     const Result<PageStore*> made = pool->create_volume(options);
     ASSERT_TRUE(made.ok()) << made.status().describe();
@@ -56,10 +77,10 @@ class Rig {
     Pool::OpenOptions options;
     options.read_only = read_only;
     options.recovery_threads = 2;
-    Result<std::unique_ptr<Pool>> opened = Pool::open(*device, *executor, options);
+    Result<std::unique_ptr<Pool>> opened = Pool::open(*device, loop, options);
     ASSERT_TRUE(opened.ok()) << opened.status().describe();
     pool = std::move(*opened);
-    Result<std::unique_ptr<PageSession>> made = pool->create_session(*executor, 64);
+    Result<std::unique_ptr<PageSession>> made = pool->create_session(loop, 64);
     ASSERT_TRUE(made.ok()) << made.status().describe();
     session = std::move(*made);
     const auto stores = pool->stores();
@@ -143,8 +164,7 @@ class Rig {
     return keys;
   }
 
-  EventLoop loop{EventLoop::Options{50, 1}};
-  Executor* executor = &loop;  // the pool's and the session's; runs on `loop`
+  RigLoop loop;
   std::unique_ptr<ZonedDevice> device;
   std::unique_ptr<Pool> pool;
   std::unique_ptr<PageSession> session;
