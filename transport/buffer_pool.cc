@@ -39,11 +39,25 @@ unsigned BufferPool::class_of(std::uint32_t bytes) const {
   return wanted;
 }
 
-BufferPool::Buffer BufferPool::take(unsigned wanted, Held& held) {
+bool BufferPool::may_have(const Class& size, unsigned index, const Holders& holders) {
+  const Shared shared{size.count, 1};
+  const std::uint64_t free = size.free.size();
+  const auto leaves = [&](const Held* held, std::uint64_t part) {
+    return held == nullptr || leaves_reserve(shared, (*held)[index], 1, free, part);
+  };
+  const Held* const connection = holders.connection;
+  return free != 0 &&
+         (connection == nullptr || within_share(shared, (*connection)[index], 1, free)) &&
+         leaves(holders.host, kHostReserve) && leaves(holders.address, kAddressReserve);
+}
+
+BufferPool::Buffer BufferPool::take(unsigned wanted, const Holders& holders) {
   for (unsigned i = wanted; i < kClasses; ++i) {
     Class& size = classes_[i];
-    if (!within_share({size.count, 1}, held[i], 1, size.free.size())) continue;
-    ++held[i];
+    if (!may_have(size, i, holders)) continue;
+    for (Held* held : {holders.connection, holders.host, holders.address}) {
+      if (held != nullptr) ++(*held)[i];
+    }
     // Last in, first out: the most recently used memory is the one still in the caches.
     std::byte* data = size.free.back();
     size.free.pop_back();
@@ -52,15 +66,18 @@ BufferPool::Buffer BufferPool::take(unsigned wanted, Held& held) {
   return {};
 }
 
-void BufferPool::give(std::byte* data, Held& held) {
+void BufferPool::give(std::byte* data, const Holders& holders) {
   unsigned i = kClasses - 1;
   while (data < classes_[i].begin) {
     FURROW_CHECK(i > 0);
     --i;
   }
   FURROW_CHECK(classes_[i].free.size() < classes_[i].count);
-  FURROW_CHECK(held[i] > 0);
-  --held[i];
+  for (Held* held : {holders.connection, holders.host, holders.address}) {
+    if (held == nullptr) continue;
+    FURROW_CHECK((*held)[i] > 0);
+    --(*held)[i];
+  }
   classes_[i].free.push_back(data);
 }
 

@@ -82,6 +82,7 @@ void ReactorImpl::complete_connect(Request& request, const Admission& admission)
   }
   const nvme::Sqe& command = request.command;
   queue.state = Queue::State::live;
+  know_host(queue);
   const auto cattr = static_cast<std::uint8_t>(command.cdw11 >> 16);
   queue.connection->set_queue(entries_of(command), (cattr & nvme::kCattrNoFlowControl) != 0);
   queue.command_set_enabled = queue.id != 0 && queue.controller->kv_enabled();

@@ -21,15 +21,15 @@ class Connection;
 // `on_done`.
 struct Request {
   nvme::Sqe command;
-  nvme::Cqe completion;       // the controller fills dw0, dw1 and status; the rest is the transport's
+  nvme::Cqe completion;  // the controller fills dw0, dw1 and status; the rest is the transport's
   Connection* connection = nullptr;
-  std::uint32_t data_bytes = 0;   // the length of the command's SGL
-  bool data_in_capsule = false;   // the bytes came with the command
+  std::uint32_t data_bytes = 0;  // the length of the command's SGL
+  bool data_in_capsule = false;  // the bytes came with the command
 
   // Set by the controller before pull(), push() or complete().
   void (*on_pulled)(Request&) = nullptr;  // `pull_status` is final; the data is in the buffer
   Status pull_status;
-  void (*on_done)(Request&) = nullptr;    // the buffer is the controller's again; may be null
+  void (*on_done)(Request&) = nullptr;  // the buffer is the controller's again; may be null
 
   // The controller's own.
   PageOp page_op;
@@ -54,6 +54,8 @@ class Connection {
   virtual void close() = 0;
   virtual Executor& executor() = 0;
   virtual std::string_view peer() const = 0;  // "127.0.0.1:51234"
+  // Whom it counts for (AddressKey in connection_budget.h); 0: nobody known.
+  virtual std::uint64_t address() const { return 0; }
   // SQ flow control was disabled by Connect: completions carry SQHD = FFFFh and reads may use the
   // SUCCESS flag. `entries`: the queue's depth; a host that has more in flight is closed.
   virtual void set_queue(std::uint32_t entries, bool flow_control_disabled) = 0;

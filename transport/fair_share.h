@@ -22,4 +22,13 @@ constexpr bool within_share(const Shared& shared, std::uint64_t held, std::uint6
   return held + more <= free && free - more >= shared.total / 4;
 }
 
+// The same for many that belong together, as a host's connections and an address's hosts. Each of
+// them has its share; together they leave the last 1/`part` to others like them that have next to
+// nothing.
+constexpr bool leaves_reserve(const Shared& shared, std::uint64_t held, std::uint64_t more,
+                              std::uint64_t free, std::uint64_t part) {
+  if (more > free) return false;
+  return held + more <= shared.least || free - more >= shared.total / part;
+}
+
 }  // namespace furrow::transport

@@ -7,8 +7,8 @@
 
 namespace furrow::transport {
 
-// Waits when none is free, or when its connection has its share: it then holds nothing back from
-// other connections, whose commands go on.
+// Waits when none is free, or when its connection, its host or their address has its share: it then
+// holds nothing back from others, whose commands go on.
 void KvCommands::with_buffer(Request& request, std::uint32_t bytes) {
   const unsigned wanted = buffers_.class_of(bytes);
   Queue& queue = Queue::of(request);
@@ -20,7 +20,7 @@ void KvCommands::with_buffer(Request& request, std::uint32_t bytes) {
 }
 
 bool KvCommands::try_buffer(Request& request, unsigned wanted) {
-  const BufferPool::Buffer buffer = buffers_.take(wanted, Queue::of(request).buffers_held);
+  const BufferPool::Buffer buffer = buffers_.take(wanted, Queue::of(request).holders());
   if (buffer.data == nullptr) return false;
   request.buffer = buffer.data;
   request.page_op.capacity = buffer.bytes;

@@ -320,7 +320,7 @@ void KvCommands::end(Request& request) {
   std::byte* buffer = std::exchange(request.buffer, nullptr);
   if (ns != nullptr) leave(*ns);
   if (buffer != nullptr) {
-    buffers_.give(buffer, queue.buffers_held);
+    buffers_.give(buffer, queue.holders());
     serve_waiting();
   }
   reactor_.request_done(queue);

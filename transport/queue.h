@@ -42,12 +42,16 @@ struct Queue {
     Request* last = nullptr;
   };
   BufferPool::Held buffers_held{};
+  // Those of all queues of its host, once that is known, and of its address, on this reactor.
+  std::shared_ptr<BufferPool::Held> host_held, address_held;
   std::uint64_t payload_bytes = 0;
   std::array<WaitList, BufferPool::kClasses> waiting{};
   Queue* next_waiting = nullptr;
   bool in_waiting = false;
   // Commands received; one writer. Keep Alive counts any of them (TBKAS).
   std::atomic<std::uint32_t> traffic{0};
+
+  BufferPool::Holders holders() { return {&buffers_held, host_held.get(), address_held.get()}; }
 
   static Queue& of(Request& request) {
     return *static_cast<Queue*>(request.connection->controller_context);

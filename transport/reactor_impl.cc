@@ -7,6 +7,28 @@
 
 namespace furrow::transport {
 
+namespace {
+
+// The entry of `key`, which is made if need be.
+template <class Map>
+std::shared_ptr<BufferPool::Held> held_of(Map& held, const typename Map::key_type& key) {
+  auto& entry = held[key];
+  if (entry == nullptr) entry = std::make_shared<BufferPool::Held>();
+  return entry;
+}
+
+// A queue lets go of its entry, which is dropped with the last.
+template <class Map>
+void drop_held(Map& held, const typename Map::key_type& key,
+               std::shared_ptr<BufferPool::Held>& its) {
+  if (its == nullptr) return;
+  its.reset();
+  const auto found = held.find(key);
+  if (found->second.use_count() == 1) held.erase(found);
+}
+
+}  // namespace
+
 ReactorImpl::ReactorImpl(SubsystemImpl& subsystem, Executor& executor,
                          std::unique_ptr<PageSession> session)
     : subsystem_(subsystem),
@@ -30,6 +52,9 @@ void ReactorImpl::on_open(Connection& connection) {
   queue->reactor = this;
   queue->connection = &connection;
   connection.controller_context = queue.get();
+  if (const std::uint64_t address = connection.address(); address != 0) {
+    queue->address_held = held_of(addresses_held_, address);
+  }
   queues_.emplace(queue.get(), std::move(queue));
 }
 
@@ -72,8 +97,17 @@ void ReactorImpl::request_done(Queue& queue) {
 }
 
 void ReactorImpl::drop_if_done(Queue& queue) {
-  if (queue.controller != nullptr) subsystem_.queue_gone(queue);
+  drop_held(addresses_held_, queue.connection->address(), queue.address_held);
+  if (queue.controller != nullptr) {
+    drop_held(hosts_held_, queue.controller->host().nqn, queue.host_held);
+    subsystem_.queue_gone(queue);
+  }
   queues_.erase(&queue);
+}
+
+// From Connect on.
+void ReactorImpl::know_host(Queue& queue) {
+  queue.host_held = held_of(hosts_held_, queue.controller->host().nqn);
 }
 
 void ReactorImpl::close(Queue& queue) {

@@ -85,6 +85,7 @@ class ReactorImpl final : public SubsystemReactor {
   void io_command(Queue& queue, Request& request);
   void io_fabrics(Queue& queue, Request& request);
   void drop_if_done(Queue& queue);
+  void know_host(Queue& queue);
   static void payload_sent(Request& request);
   static void payload_pulled(Request& request);
   static void plain_done(Request& request);
@@ -95,6 +96,9 @@ class ReactorImpl final : public SubsystemReactor {
   KvCommands kv_;
   Counters counters_;
   std::unordered_map<Queue*, std::shared_ptr<Queue>> queues_;
+  // What each host (by NQN) and address holds of the page buffers; while it has connections here.
+  std::unordered_map<std::string, std::shared_ptr<BufferPool::Held>> hosts_held_;
+  std::unordered_map<std::uint64_t, std::shared_ptr<BufferPool::Held>> addresses_held_;
   std::uint64_t payload_bytes_ = 0;
 };
 

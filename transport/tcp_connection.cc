@@ -12,9 +12,11 @@ namespace {
 constexpr std::uint64_t kNsPerMs = 1'000'000;
 }  // namespace
 
-TcpConnection::TcpConnection(const Environment& environment, int fd, std::string peer)
+TcpConnection::TcpConnection(const Environment& environment, int fd, std::string peer,
+                             std::uint64_t address)
     : environment_(environment),
       peer_(std::move(peer)),
+      address_(address),
       stream_(environment.ring, *this, fd, PduDecoder::Role::target) {
   timer_.self = work_.self = this;
   timer_.fire = [](Timer& timer) { static_cast<SetupTimer&>(timer).self->on_timer(); };

@@ -75,7 +75,8 @@ class TcpConnection final : public Connection, private TcpStream::Owner {
     void* context = nullptr;
   };
 
-  TcpConnection(const Environment& environment, int fd, std::string peer);
+  TcpConnection(const Environment& environment, int fd, std::string peer,
+                std::uint64_t address = 0);
   ~TcpConnection() override;
 
   void stop_accepting();  // of commands; what was accepted is answered
@@ -98,6 +99,7 @@ class TcpConnection final : public Connection, private TcpStream::Owner {
   void close() override;
   Executor& executor() override { return environment_.executor; }
   std::string_view peer() const override { return peer_; }
+  std::uint64_t address() const override { return address_; }
   void set_queue(std::uint32_t entries, bool flow_control_disabled) override;
 
  private:
@@ -160,6 +162,7 @@ class TcpConnection final : public Connection, private TcpStream::Owner {
 
   Environment environment_;
   std::string peer_;
+  const std::uint64_t address_;
   State state_ = State::await_icreq;
   TcpStream stream_;
   PduEncoder encoder_;

@@ -68,7 +68,7 @@ void TcpReactor::adopt(int fd, std::string peer, AddressKey address) {
     static_cast<TcpReactor*>(connection.context())->look_at_step();
   };
   connections_.push_back(
-      {std::make_unique<TcpConnection>(environment, fd, std::move(peer)), address});
+      {std::make_unique<TcpConnection>(environment, fd, std::move(peer), address), address});
   if (draining_) connections_.back().connection->cut();
 }
 

@@ -3,8 +3,8 @@
 // once in a while; and that a host with nothing is served when others hold all that they may.
 // How: the budget and the sharing rule alone, and a Target with raw hosts on loopback addresses.
 // (Time limits and stuck transfers: tcp_connection_test, slow_host_test; controllers and queue
-// entries: bringup_test; buffers: kv_commands_test; admin memory: admin_commands_test; idle
-// controllers: keep_alive_test.)
+// entries: bringup_test; buffers of one connection: kv_commands_test; admin memory:
+// admin_commands_test; idle controllers: keep_alive_test.)
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -21,6 +21,7 @@
 #include "tests/transport/raw_host.h"
 #include "transport/connection_budget.h"
 #include "transport/fair_share.h"
+#include "transport/initiator.h"
 #include "transport/target.h"
 #include "zone/event_loop.h"
 
@@ -40,6 +41,16 @@ TEST(FairShare, OneAloneGetsHalfAndManyLeaveSomething) {
     EXPECT_GE(held, 1u) << greedy;
   }
   EXPECT_GT(free, 0u);
+}
+
+TEST(FairShare, TheReserveIsForThoseWithNothing) {
+  constexpr Shared kShared{32, 1};
+  EXPECT_TRUE(leaves_reserve(kShared, 27, 1, 5, 8));
+  EXPECT_FALSE(leaves_reserve(kShared, 28, 1, 4, 8));
+  EXPECT_TRUE(leaves_reserve(kShared, 28, 1, 4, 16));
+  EXPECT_FALSE(leaves_reserve(kShared, 30, 1, 2, 16));
+  EXPECT_TRUE(leaves_reserve(kShared, 0, 1, 1, 8));
+  EXPECT_FALSE(leaves_reserve(kShared, 0, 1, 0, 8));
 }
 
 TEST(FairShare, WhatIsNotThereIsNotGiven) {
@@ -189,7 +200,8 @@ TEST(TargetBounds, TheTimeToConnect) {
 }
 
 std::vector<std::byte> connect_capsule(RawHost& host, const std::string& subnqn, std::uint16_t qid,
-                                       std::uint16_t cntlid, std::uint32_t entries) {
+                                       std::uint16_t cntlid, std::uint32_t entries,
+                                       std::string_view hostnqn = "nqn.2026-11.test:host") {
   nvme::Sqe sqe;
   sqe.opc = nvme::opcode::kFabrics;
   sqe.nsid = nvme::fabrics::kConnect;
@@ -198,8 +210,24 @@ std::vector<std::byte> connect_capsule(RawHost& host, const std::string& subnqn,
   nvme::ConnectData data;
   data.cntlid = qid == 0 ? nvme::kCntlidDynamic : cntlid;
   std::memcpy(data.subnqn, subnqn.data(), subnqn.size());
-  std::memcpy(data.hostnqn, "nqn.2026-11.test:host", 21);
+  std::memcpy(data.hostnqn, hostnqn.data(), hostnqn.size());
   return host.capsule(sqe, std::as_bytes(std::span(&data, 1)));
+}
+
+// The admin connection of a controller that is ready; returns its id.
+std::uint16_t enable_controller(RawHost& host, const std::string& subnqn,
+                                std::string_view hostnqn = "nqn.2026-11.test:host") {
+  host.init();
+  host.send(connect_capsule(host, subnqn, 0, 0, 32, hostnqn));
+  const auto cntlid = static_cast<std::uint16_t>(host.expect_response(0).dw0);
+  nvme::Sqe enable;
+  enable.opc = nvme::opcode::kFabrics;
+  enable.nsid = nvme::fabrics::kPropertySet;
+  enable.cdw11 = nvme::property::kCc;
+  enable.cdw12 = nvme::kCcEnable | nvme::kCssAll << nvme::kCcCssShift;
+  host.send(host.capsule(enable));
+  EXPECT_EQ(host.expect_response(0).sct_sc(), 0);
+  return cntlid;
 }
 
 // Many queues, as deep as they may be, every one of them full of Stores that nobody sends data for.
@@ -223,16 +251,8 @@ TEST(TargetBounds, TheMemoryOfConnectionsAndQueues) {
   };
   constexpr std::uint64_t kHostBytes = 80 << 10;  // of a RawHost, in the same process
   const std::uint64_t before = allocated_bytes;
-  another_host();
-  hosts[0]->send(connect_capsule(*hosts[0], nqn, 0, 0, 32));
-  const auto cntlid = static_cast<std::uint16_t>(hosts[0]->expect_response(0).dw0);
-  nvme::Sqe enable;
-  enable.opc = nvme::opcode::kFabrics;
-  enable.nsid = nvme::fabrics::kPropertySet;
-  enable.cdw11 = nvme::property::kCc;
-  enable.cdw12 = nvme::kCcEnable | nvme::kCssAll << nvme::kCcCssShift;
-  hosts[0]->send(hosts[0]->capsule(enable));
-  ASSERT_EQ(hosts[0]->expect_response(0).sct_sc(), 0);
+  hosts.push_back(std::make_unique<RawHost>(served.target->port()));
+  const std::uint16_t cntlid = enable_controller(*hosts[0], nqn);
   std::uint32_t connected = 0;
   for (std::uint16_t qid = 1; qid <= kQueues; ++qid) {
     RawHost& host = another_host();
@@ -258,6 +278,90 @@ TEST(TargetBounds, TheMemoryOfConnectionsAndQueues) {
   served.eventually([](const TargetStats& stats) { return stats.commands >= 7 * (kEntries + 1); });
   EXPECT_EQ(served.target->stats().refused_controllers, kQueues - 7);
   EXPECT_LT(allocated_bytes - before, bound + hosts.size() * kHostBytes);
+}
+
+// Connections that ask for all the page buffers that they can get, for values of 1 MiB, and never
+// send a byte of those.
+class StuckConnections {
+ public:
+  StuckConnections(Target& target, const char* source) : target_(target), source_(source) {}
+
+  void add_host(std::string_view hostnqn, std::uint16_t connections) {
+    RawHost& admin = another();
+    const std::uint16_t cntlid = enable_controller(admin, target_.subsystem_nqn(), hostnqn);
+    for (std::uint16_t qid = 1; qid <= connections; ++qid) {
+      RawHost& host = another();
+      host.init();
+      host.send(connect_capsule(host, target_.subsystem_nqn(), qid, cntlid, 64, hostnqn));
+      ASSERT_EQ(host.expect_response(0).sct_sc(), 0);
+      nvme::Sqe store;
+      store.opc = nvme::kv::kStore;
+      store.nsid = 1;
+      store.cdw10 = 1 << 20;
+      store.cdw11 = 1;
+      for (store.cid = 1; store.cid <= 40; ++store.cid) {
+        host.send(host.capsule(store, {}, 1 << 20));
+      }
+      stores += 40;
+    }
+  }
+  std::uint64_t stores = 0;
+
+ private:
+  RawHost& another() {
+    hosts_.push_back(std::make_unique<RawHost>(target_.port(), source_));
+    return *hosts_.back();
+  }
+  Target& target_;
+  const char* source_;
+  std::vector<std::unique_ptr<RawHost>> hosts_;
+};
+
+// What another host stores meanwhile, eight at a time. None of the stuck connections may have been
+// ended: else it had waited for their time to run out.
+void expect_prompt_stores(Served& served, const StuckConnections& stuck) {
+  served.eventually(
+      [&](const TargetStats& stats) { return stats.buffer_waits >= stuck.stores / 2; });
+  EventLoop loop;
+  InitiatorOptions options;
+  options.port = served.target->port();
+  const auto initiator = Initiator::connect(loop, options);
+  ASSERT_TRUE(initiator.ok()) << initiator.status().describe();
+  std::vector<std::byte> value(1 << 20, std::byte{0x5A});
+  for (unsigned round = 0; round < 10; ++round) {
+    std::vector<PageOp> ops(8);
+    unsigned released = 0;
+    for (std::size_t i = 0; i < ops.size(); ++i) {
+      ops[i].kind = PageOp::Kind::put;
+      ops[i].key = Key::from(std::string(1 + i, 'k'));
+      ops[i].data = value.data();
+      ops[i].length = ops[i].capacity = 1 << 20;
+      ops[i].context = &released;
+      ops[i].on_result = [](PageOp&) {};
+      ops[i].on_released = [](PageOp& op) { ++*static_cast<unsigned*>(op.context); };
+      (*initiator)->submit(ops[i]);
+    }
+    while (released != ops.size()) loop.run_once();
+    for (const PageOp& op : ops) ASSERT_TRUE(op.status.ok()) << op.status.describe();
+  }
+  EXPECT_EQ(served.target->stats().timeouts, 0u);
+  EXPECT_EQ((*initiator)->reconnects(), 0u);
+}
+
+TEST(TargetBounds, AStuckHostDoesNotDelayAnotherOfItsAddress) {
+  Served served(TargetOptions{});
+  StuckConnections stuck(*served.target, "127.0.0.1");
+  stuck.add_host("nqn.2026-11.test:stuck", 12);
+  expect_prompt_stores(served, stuck);
+}
+
+TEST(TargetBounds, StuckHostsDoNotDelayAnotherAddress) {
+  Served served(TargetOptions{});
+  StuckConnections stuck(*served.target, "127.0.0.2");
+  for (char name = 'a'; name < 'a' + 12; ++name) {
+    stuck.add_host(std::string("nqn.2026-11.test:") + name, 1);
+  }
+  expect_prompt_stores(served, stuck);
 }
 
 TEST(TargetBounds, ImpossibleOnesAreRefused) {
