@@ -1,0 +1,774 @@
+// Establishes what Stream promises about order, batches, segments and zones: appends are answered
+// in their order, never before they are on the device; those of one turn share a batch, and beside
+// one in flight another starts only when 256 KiB wait; batches, pages, summaries and padding stand
+// where the format says, at each way to fill a segment and a zone; a zone's header is durable
+// before anything follows it and the zone before is flushed before the next one is opened; headers
+// carry the last flush point, and an orderly close notes the whole; relocations go first; a failed
+// write loses nothing that another zone can take. How: a stream alone, on a device that writes down
+// what it is asked and holds answers back; what it wrote is read by ZoneSurvey.
+#include "log/stream.h"
+
+#include "tests/log/log_rig.h"
+
+namespace furrow {
+namespace {
+
+struct Owner final : StreamOwner {
+  bool may_open_zone(bool relocation) override {
+    asked_for_relocation = relocation;
+    return relocation ? may_open_for_relocation : may_open;
+  }
+  bool may_write_user() override { return may_write; }
+  void on_zone_opened() override { ++zones_opened; }
+  void on_write(std::uint64_t bytes) override { bytes_written += bytes; }
+  bool may_open = true, may_open_for_relocation = true, may_write = true;
+  bool asked_for_relocation = false;
+  unsigned zones_opened = 0;
+  std::uint64_t bytes_written = 0;
+};
+
+class StreamTest : public LogRig {
+ protected:
+  // An append with a page of its own.
+  struct Page : Append {
+    AlignedBuffer memory;
+    StreamTest* test = nullptr;
+    std::uint64_t number = 0;
+    unsigned answers = 0;
+  };
+
+  void SetUp() override {
+    make({});
+    open();
+  }
+  void TearDown() override {
+    device_->let_go(Io::Op::write);
+    device_->let_go(Io::Op::flush);
+    run();
+    if (stream_) stream_->fail_waiting({Code::aborted, Origin::log});
+    run();
+    stream_.reset();
+  }
+  void open(std::uint32_t value_bytes_max = 8 << 10) {
+    stream_ = std::make_unique<Stream>(*pool_, kVolume, kUserStream, value_bytes_max, owner_);
+  }
+
+  Page& page(std::uint64_t number, std::uint32_t bytes) {
+    pages_.push_back(std::make_unique<Page>());
+    Page& made = *pages_.back();
+    made.number = number;
+    made.test = this;
+    made.record.key = key_number(number);
+    made.record.length = bytes;
+    const std::vector<std::byte> content = page_bytes(number, 0, bytes);
+    made.record.checksum = page_checksum(content, hash(made.record.key));
+    made.memory = AlignedBuffer((bytes + kLbaBytes - 1) / kLbaBytes * kLbaBytes);
+    std::ranges::fill(made.memory.span(), std::byte{0xee});
+    std::ranges::copy(content, made.memory.data());
+    made.data = made.memory.data();
+    made.capacity = static_cast<std::uint32_t>(made.memory.size());
+    made.on_done = [](Append& append) {
+      auto& done = static_cast<Page&>(append);
+      ++done.answers;
+      done.test->answered_.push_back(done.number);
+    };
+    return made;
+  }
+  Page& tombstone(std::uint64_t number) {
+    Page& made = page(number, 1);
+    made.record.kind = RecordKind::tombstone;
+    made.record.length = made.record.checksum = 0;
+    made.data = nullptr;
+    return made;
+  }
+  Page& put(std::uint64_t number, std::uint32_t bytes) {
+    Page& made = page(number, bytes);
+    stream_->append(made);
+    return made;
+  }
+  Page& put_now(std::uint64_t number, std::uint32_t bytes) {
+    Page& made = put(number, bytes);
+    EXPECT_TRUE(run());
+    EXPECT_EQ(made.answers, 1u);
+    EXPECT_TRUE(made.status.ok()) << made.status.describe();
+    return made;
+  }
+  // Of the device, pool-wide.
+  ZoneId zone_of(const Page& page) { return pool_->geometry.zone_of(Lba{page.lba}); }
+  // The page's bytes on the medium, with the rest of its last LBA.
+  void expect_on_medium(const Page& page) {
+    const std::vector<std::byte> zone = read_zone(*device_, zone_of(page));
+    const auto begin =
+        zone.begin() + static_cast<std::ptrdiff_t>(std::uint64_t{page.record.lba} * kLbaBytes);
+    const std::vector<std::byte> wanted = page_bytes(page.number, 0, page.record.length);
+    EXPECT_TRUE(std::equal(wanted.begin(), wanted.end(), begin)) << page.number;
+    const std::size_t rounded = pool_->page_lbas(page.record.length) * kLbaBytes;
+    EXPECT_TRUE(std::all_of(begin + page.record.length,
+                            begin + static_cast<std::ptrdiff_t>(rounded),
+                            [](std::byte b) { return b == std::byte{0}; }))
+        << "padding is zero";
+  }
+  std::vector<TapDevice::Event> writes() {
+    std::vector<TapDevice::Event> all = device_->events();
+    std::erase_if(all, [](const auto& e) { return e.op != Io::Op::write || e.answered; });
+    return all;
+  }
+  // Appends until the stream's zone is full. The last append did not fit, and waits for what comes
+  // between two zones.
+  Page& fill_zone() {
+    const ZoneId zone = zone_of(put_now(next_++, 100));
+    for (;;) {
+      Page& last = put(next_++, 4 * kLbaBytes);
+      EXPECT_TRUE(run());
+      if (pool_->allocator.zone(zone).use == ZoneUse::sealed) return last;
+    }
+  }
+  void remake(const Shape& shape, std::uint32_t value_bytes_max) {
+    stream_.reset();
+    drop_pool();
+    make(shape);
+    open(value_bytes_max);
+    owner_ = Owner();
+    answered_.clear();
+    pages_.clear();
+  }
+  // Zones that hold all of a large batch and more.
+  static Shape large(std::uint64_t lbas) {
+    return {.zones = 6,
+            .zone_size_lbas = lbas,
+            .zone_capacity_lbas = lbas,
+            .segment_lbas = lbas,
+            .quota = 4,
+            .streams = 1,
+            .faults = false};
+  }
+
+  Owner owner_;
+  std::unique_ptr<Stream> stream_;
+  std::vector<std::unique_ptr<Page>> pages_;
+  std::vector<std::uint64_t> answered_;
+  std::uint64_t next_ = 1000;
+};
+
+TEST_F(StreamTest, NothingIsOpenedBeforeSomethingIsAppended) {
+  stream_->kick();
+  EXPECT_TRUE(run());
+  EXPECT_TRUE(device_->events().empty());
+  EXPECT_TRUE(stream_->idle());
+  EXPECT_EQ(stream_->room_lbas(), 0u);
+  EXPECT_EQ(owner_.zones_opened, 0u);
+}
+
+TEST_F(StreamTest, AZonesHeaderIsDurableBeforeAnythingFollows) {
+  device_->hold(Io::Op::flush);
+  Page& first = put(1, 700);
+  EXPECT_TRUE(run());
+  EXPECT_EQ(owner_.zones_opened, 1u);
+  ASSERT_EQ(writes().size(), 1u) << "the header, and nothing before its flush is answered";
+  EXPECT_EQ(writes()[0].lba, 0u);
+  EXPECT_EQ(writes()[0].lbas, 1u);
+  EXPECT_EQ(first.answers, 0u);
+  device_->let_go(Io::Op::flush);
+  EXPECT_TRUE(run());
+  ASSERT_EQ(writes().size(), 2u);
+  EXPECT_EQ(first.answers, 1u);
+  const ZoneId zone = writes()[0].zone;
+  const std::vector<std::byte> bytes = read_zone(*device_, zone);
+  const auto header = decode_zone_header(std::span(bytes).first(kLbaBytes), pool_->pool, zone);
+  ASSERT_TRUE(header.ok()) << header.status().describe();
+  EXPECT_EQ(header->volume, kVolume);
+  EXPECT_EQ(header->stream, kUserStream);
+  EXPECT_EQ(header->stamp.generation, generation(zone));
+  EXPECT_LT(header->opened_sequence, pool_->next_sequence);
+}
+
+TEST_F(StreamTest, AppendsOfOneTurnShareABatchAndStandInTheirOrder) {
+  put_now(0, 1);
+  const std::size_t before = writes().size();
+  std::vector<Page*> given;
+  for (std::uint64_t i = 1; i <= 5; ++i)
+    given.push_back(&put(i, static_cast<std::uint32_t>(300 * i)));
+  tombstone(6);
+  stream_->append(*pages_.back());
+  given.push_back(pages_.back().get());
+  EXPECT_TRUE(run());
+  ASSERT_EQ(writes().size(), before + 1);
+  EXPECT_EQ(answered_, (std::vector<std::uint64_t>{0, 1, 2, 3, 4, 5, 6}));
+  const ZoneId zone = zone_of(*given[0]);
+  const std::vector<SurveyedBatch> found = batches(zone);
+  ASSERT_EQ(found.size(), 2u);
+  const SurveyedBatch& batch = found[1];
+  ASSERT_EQ(batch.records.size(), 6u);
+  std::uint64_t lba = batch.header.lba + batch.header.header_lbas;
+  for (std::size_t i = 0; i < 6; ++i) {
+    EXPECT_EQ(batch.records[i], given[i]->record);
+    if (i == 5) break;
+    EXPECT_EQ(batch.records[i].lba, lba) << "pages follow one another without gaps";
+    lba += pool_->page_lbas(given[i]->record.length);
+    EXPECT_EQ(given[i]->lba, pool_->device_lba(zone, given[i]->record.lba));
+    expect_on_medium(*given[i]);
+  }
+  EXPECT_EQ(batch.records[5].lba, batch.header.lba) << "a tombstone lies at its batch's header";
+  EXPECT_EQ(batch.header.lba + batch.header.batch_lbas, lba);
+  for (std::size_t i = 1; i < 6; ++i) {
+    EXPECT_EQ(batch.records[i].sequence, batch.records[i - 1].sequence + 1);
+  }
+  const ZoneDirectory& table = pool_->tables[zone.value];
+  EXPECT_EQ(table.records, 7u);
+  EXPECT_EQ(table.tombstones, 1u);
+  EXPECT_EQ(table.batch_lbas,
+            (std::vector<std::uint32_t>{found[0].header.lba, found[1].header.lba}));
+}
+
+TEST_F(StreamTest, WhatComesWhileABatchIsInFlightSharesTheNext) {
+  put_now(0, 1);
+  device_->hold(Io::Op::write);
+  put(1, 100);
+  EXPECT_TRUE(run());
+  const std::size_t before = writes().size();
+  for (std::uint64_t i = 2; i <= 9; ++i) {
+    put(i, 100);
+    EXPECT_TRUE(run());
+  }
+  EXPECT_EQ(writes().size(), before) << "one is in flight, and little waits";
+  EXPECT_EQ(answered_.size(), 1u) << "nothing is answered that the device has not";
+  device_->let_go(Io::Op::write);
+  EXPECT_TRUE(run());
+  EXPECT_EQ(writes().size(), before + 1) << "eight appends, one batch";
+  EXPECT_EQ(answered_, (std::vector<std::uint64_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}));
+}
+
+TEST_F(StreamTest, ManyWaitingBytesStartAnotherBatchAndAnswersKeepTheirOrder) {
+  remake(large(4096), 128 << 10);
+  put_now(0, 1);
+  device_->hold(Io::Op::write);
+  put(1, 100);
+  EXPECT_TRUE(run());
+  put(2, 128 << 10);
+  put(3, (128 << 10) - 1);
+  EXPECT_TRUE(run());
+  EXPECT_EQ(device_->held(Io::Op::write), 1u) << "a byte short of 256 KiB";
+  put(4, 1);
+  EXPECT_TRUE(run());
+  ASSERT_EQ(device_->held(Io::Op::write), 2u);
+  device_->let_one_go(Io::Op::write, 1);
+  EXPECT_TRUE(run());
+  EXPECT_EQ(answered_, std::vector<std::uint64_t>{0}) << "the batch before is not answered yet";
+  device_->let_go(Io::Op::write);
+  EXPECT_TRUE(run());
+  EXPECT_EQ(answered_, (std::vector<std::uint64_t>{0, 1, 2, 3, 4}));
+}
+
+TEST_F(StreamTest, ABatchHasAtMost255RecordsAndAMebibyte) {
+  remake(large(16384), 1 << 20);
+  for (std::uint64_t i = 0; i < 256; ++i) put(i, 1);
+  EXPECT_TRUE(run());
+  std::vector<SurveyedBatch> found = batches(zone_of(*pages_[0]));
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_EQ(found[0].records.size(), 255u);
+  EXPECT_EQ(found[1].records.size(), 1u);
+  // 1 MiB goes into one, and one LBA more does not.
+  put(300, (1 << 20) - kLbaBytes);
+  put(301, kLbaBytes);
+  put(302, 1);
+  EXPECT_TRUE(run());
+  found = batches(zone_of(*pages_[0]));
+  ASSERT_EQ(found.size(), 4u);
+  EXPECT_EQ(found[2].records.size(), 2u);
+  EXPECT_EQ(found[3].records.size(), 1u);
+  for (const auto& each : pages_) expect_on_medium(*each);
+}
+
+TEST_F(StreamTest, PagesInNarrowOrUnalignedMemoryAreCopied) {
+  put_now(0, 1);
+  Page& narrow = page(1, 700);  // no room to round up: what lies behind must not be touched
+  narrow.memory = AlignedBuffer(4096);
+  const auto content = page_bytes(1, 0, 700);
+  std::ranges::copy(content, narrow.memory.data());
+  std::ranges::fill(narrow.memory.span().subspan(700), std::byte{0xee});
+  narrow.data = narrow.memory.data();
+  narrow.capacity = 700;
+  Page& odd = page(2, 600);
+  odd.memory = AlignedBuffer(8192);
+  odd.data = odd.memory.data() + 8;
+  odd.capacity = 8000;
+  std::ranges::copy(page_bytes(2, 0, 600), odd.data);
+  Page& roomy = page(3, 513);
+  stream_->append(narrow);
+  stream_->append(odd);
+  stream_->append(roomy);
+  EXPECT_TRUE(run());
+  for (const Page* each : {&narrow, &odd, &roomy}) expect_on_medium(*each);
+  EXPECT_EQ(narrow.memory.data()[700], std::byte{0xee});
+  EXPECT_EQ(narrow.memory.data()[1023], std::byte{0xee});
+}
+
+// The edges of a segment: with each size of page it ends with a summary that names what is in it.
+TEST_F(StreamTest, SegmentsEndWithASummaryOfTheirRecords) {
+  for (std::uint32_t bytes = 1; bytes <= 12 * kLbaBytes; bytes += kLbaBytes / 4) {
+    remake({}, 12 * kLbaBytes);
+    while (owner_.zones_opened < 2) put_now(next_++, bytes);
+    const ZoneId zone = zone_of(*pages_[0]);
+    EXPECT_EQ(pool_->allocator.zone(zone).use, ZoneUse::sealed);
+    EXPECT_EQ(info(zone).state, ZoneState::full);
+    const ZoneSurvey found = survey_zone(zone);
+    ASSERT_EQ(found.segments.size(), 3u);
+    std::size_t at = 0;
+    for (const SurveyedSegment& segment : found.segments) {
+      EXPECT_EQ(segment.closing, SurveyedSegment::Closing::intact) << bytes;
+      EXPECT_FALSE(segment.contradicts) << bytes;
+      EXPECT_TRUE(segment.gaps.empty()) << bytes;
+      EXPECT_FALSE(segment.batches.empty()) << bytes;
+      for (const SurveyedBatch& batch : segment.batches) {
+        for (const PageRecord& record : batch.records) {
+          ASSERT_EQ(record, pages_[at]->record) << bytes;
+          expect_on_medium(*pages_[at++]);
+        }
+      }
+    }
+    EXPECT_EQ(at + 1, pages_.size()) << "the last one is in the next zone";
+  }
+}
+
+TEST_F(StreamTest, SummariesHaveColumnsForWhatTheirRecordsHave) {
+  for (std::uint64_t i = 0; owner_.zones_opened < 2; ++i) {
+    Page& one = page(i, 700);
+    if (i % 3 == 1) one.record.group = 1000 + i / 6;
+    if (i % 3 == 2) one.record.expires_s = static_cast<std::uint32_t>(2'000'000'000 + i);
+    one.record.pinned = i % 4 == 0;
+    if (i % 5 == 4) one.record.sequence = i;  // relocated: far from the others
+    stream_->append(one);
+    EXPECT_TRUE(run());
+  }
+  const ZoneId zone = zone_of(*pages_[0]);
+  std::size_t at = 0;
+  for (const SurveyedSegment& segment : survey_zone(zone).segments) {
+    EXPECT_EQ(segment.closing, SurveyedSegment::Closing::intact);
+    EXPECT_FALSE(segment.contradicts) << "summary and batch headers say the same";
+    for (const SurveyedBatch& batch : segment.batches) {
+      for (const PageRecord& record : batch.records) EXPECT_EQ(record, pages_[at++]->record);
+    }
+  }
+  const ZoneDirectory& table = pool_->tables[zone.value];
+  ASSERT_FALSE(table.groups.empty());
+  EXPECT_EQ(table.groups[0].group, 1000u);
+  EXPECT_EQ(table.groups[0].first_lba, pages_[1]->record.lba);
+  EXPECT_EQ(table.groups[0].last_lba, pages_[4]->record.lba);
+}
+
+TEST_F(StreamTest, TheNextZoneWaitsForAFlushOfTheOneBefore) {
+  const ZoneId first = zone_of(put_now(1, 100));
+  device_->hold(Io::Op::flush);
+  device_->forget_events();
+  const std::size_t opened = owner_.zones_opened;
+  Page& next = fill_zone();
+  EXPECT_EQ(next.answers, 0u);
+  EXPECT_EQ(pool_->allocator.zone(first).use, ZoneUse::sealed);
+  EXPECT_EQ(stream_->room_lbas(), 0u);
+  for (const TapDevice::Event& each : writes()) EXPECT_EQ(each.zone, first);
+  EXPECT_TRUE(stream_->waits_for_zone());
+  EXPECT_FALSE(stream_->idle());
+  EXPECT_EQ(owner_.zones_opened, opened);
+  // Flushes that were asked for before the zone's last write do not count.
+  while (device_->held(Io::Op::flush) != 0 && next.answers == 0) {
+    const std::vector<TapDevice::Event> events = device_->events();
+    const auto last_write = std::find_if(events.rbegin(), events.rend(), [](const auto& e) {
+      return e.op == Io::Op::write && e.answered;
+    });
+    const bool covers = std::any_of(events.rbegin(), last_write, [](const auto& e) {
+      return e.op == Io::Op::flush && !e.answered;
+    });
+    device_->let_one_go(Io::Op::flush, 0);
+    EXPECT_TRUE(run());
+    EXPECT_EQ(owner_.zones_opened == opened + 1, covers);
+  }
+  EXPECT_EQ(next.answers, 1u);
+  EXPECT_NE(zone_of(next), first);
+  EXPECT_EQ(owner_.zones_opened, opened + 1);
+}
+
+TEST_F(StreamTest, AFailedFlushBetweenZonesIsToldAndTriedAgain) {
+  device_->fail(Io::Op::flush, Status(), 0);
+  put_now(1, 100);
+  device_->fail(Io::Op::flush, {Code::io_error, Origin::zone}, 100);
+  Page& told = fill_zone();
+  EXPECT_EQ(told.answers, 1u);
+  EXPECT_EQ(told.status.code(), Code::io_error);
+  EXPECT_EQ(owner_.zones_opened, 1u);
+  device_->fail(Io::Op::flush, Status(), 0);
+  EXPECT_NE(zone_of(put_now(2, 100)), zone_of(*pages_[0]));
+}
+
+TEST_F(StreamTest, HeadersCarryTheLastFlushPoint) {
+  put_now(1, 600);
+  const ZoneId zone = zone_of(*pages_[0]);
+  const auto last_point = [&] { return batches(zone).back().header.flushed_lba; };
+  EXPECT_EQ(last_point(), 1u) << "the zone's header";
+  put_now(2, 600);
+  EXPECT_EQ(last_point(), 1u) << "nobody has asked for a flush";
+  const auto written = static_cast<std::uint32_t>(stream_->written_lba(zone));
+  EXPECT_EQ(stream_->written_lba(ZoneId{9}), ~std::uint64_t{0});
+  device_->hold(Io::Op::flush);
+  stream_->note_flush();
+  EXPECT_TRUE(run());
+  put_now(3, 600);  // written after the flush was submitted: not covered by it
+  EXPECT_EQ(last_point(), 1u) << "the flush is not answered yet";
+  device_->let_go(Io::Op::flush);
+  EXPECT_TRUE(run());
+  put_now(4, 600);
+  EXPECT_EQ(last_point(), written);
+  device_->fail(Io::Op::flush, {Code::io_error, Origin::zone});
+  stream_->note_flush();
+  EXPECT_TRUE(run());
+  put_now(5, 600);
+  EXPECT_EQ(last_point(), written) << "a flush that failed covers nothing";
+}
+
+TEST_F(StreamTest, AFlushCoversNothingThatIsStillInFlight) {
+  put_now(1, 600);
+  const ZoneId zone = zone_of(*pages_[0]);
+  const std::uint64_t written = stream_->written_lba(zone);
+  device_->hold(Io::Op::write);
+  put(2, 600);
+  EXPECT_TRUE(run());
+  EXPECT_EQ(stream_->written_lba(zone), written);
+  stream_->note_flush();
+  EXPECT_TRUE(run());
+  device_->let_go(Io::Op::write);
+  EXPECT_TRUE(run());
+  put_now(3, 600);
+  EXPECT_EQ(batches(zone).back().header.flushed_lba, written);
+}
+
+TEST_F(StreamTest, ASummaryIsFollowedByAFlushInTheBackground) {
+  put_now(1, 100);
+  device_->forget_events();
+  for (std::uint64_t i = 2; device_->count(Io::Op::flush) == 0; ++i) {
+    ASSERT_LT(i, 20u);
+    put_now(i, 5 * kLbaBytes);
+  }
+  const ZoneId zone = zone_of(*pages_[0]);
+  const ZoneSurvey found = survey_zone(zone);
+  EXPECT_EQ(found.segments[0].closing, SurveyedSegment::Closing::intact);
+  ASSERT_GE(found.segments.size(), 2u);
+  put_now(50, 1);
+  EXPECT_GE(batches(zone).back().header.flushed_lba, shape_.segment_lbas);
+}
+
+TEST_F(StreamTest, AnOrderlyCloseNotesThatAllIsDurable) {
+  EXPECT_TRUE(stream_->close()) << "nothing was written";
+  put_now(1, 600);
+  const ZoneId zone = zone_of(*pages_[0]);
+  bool closed = false;
+  for (unsigned i = 0; i < 10 && !closed; ++i) {
+    closed = stream_->close();
+    EXPECT_TRUE(run());
+  }
+  EXPECT_TRUE(closed);
+  const std::vector<SurveyedBatch> found = batches(zone);
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_TRUE(found[1].records.empty());
+  EXPECT_EQ(found[1].header.flushed_lba, found[1].header.lba) << "all before the note is durable";
+}
+
+TEST_F(StreamTest, CloseFlushesTheZoneThatWasFilledLast) {
+  put_now(1, 100);
+  device_->fail(Io::Op::flush, {Code::io_error, Origin::zone}, 100);
+  fill_zone();
+  device_->fail(Io::Op::flush, Status(), 0);
+  device_->forget_events();
+  EXPECT_TRUE(stream_->idle());
+  EXPECT_FALSE(stream_->close());
+  EXPECT_TRUE(run());
+  EXPECT_TRUE(stream_->close());
+  EXPECT_EQ(device_->count(Io::Op::flush), 1u);
+  EXPECT_TRUE(writes().empty());
+}
+
+TEST_F(StreamTest, CloseGoesOnWhenTheFlushFails) {
+  put_now(1, 600);
+  device_->fail(Io::Op::flush, {Code::io_error, Origin::zone});
+  EXPECT_FALSE(stream_->close());
+  EXPECT_TRUE(run());
+  EXPECT_TRUE(stream_->close()) << "the next recovery verifies instead";
+  EXPECT_EQ(batches(zone_of(*pages_[0])).size(), 1u) << "nothing false is noted";
+}
+
+TEST_F(StreamTest, AMarkerIsAnsweredBehindAllThatWasGivenBefore) {
+  put_now(0, 1);
+  Page& alone = page(1, 1);
+  alone.marker = true;
+  stream_->append(alone);
+  EXPECT_TRUE(run());
+  EXPECT_EQ(alone.answers, 1u) << "nothing is before it";
+  device_->hold(Io::Op::write);
+  put(2, 100);
+  EXPECT_TRUE(run());
+  Page& marker = page(3, 1);
+  marker.marker = true;
+  stream_->append(marker);
+  put(4, 100);
+  EXPECT_TRUE(run());
+  EXPECT_EQ(marker.answers, 0u);
+  device_->let_go(Io::Op::write);
+  EXPECT_TRUE(run());
+  EXPECT_EQ(answered_, (std::vector<std::uint64_t>{0, 1, 2, 3, 4}));
+  std::size_t records = 0;
+  for (const SurveyedBatch& batch : batches(zone_of(*pages_[0]))) records += batch.records.size();
+  EXPECT_EQ(records, 3u) << "markers write nothing";
+}
+
+TEST_F(StreamTest, RelocationsGoFirstAndKeepTheirSequence) {
+  put_now(0, 1);
+  device_->hold(Io::Op::write);
+  put(1, 100);
+  EXPECT_TRUE(run());
+  put(2, 100);
+  Page& moved = page(3, 100);
+  moved.priority = Append::Priority::relocation;
+  moved.record.sequence = 5;
+  stream_->append(moved);
+  device_->let_go(Io::Op::write);
+  EXPECT_TRUE(run());
+  EXPECT_EQ(answered_, (std::vector<std::uint64_t>{0, 1, 3, 2}));
+  EXPECT_EQ(moved.record.sequence, 5u);
+  EXPECT_EQ(pool_->allocator.zone(zone_of(moved)).min_sequence, 5u);
+}
+
+TEST_F(StreamTest, TheOwnerDecidesWhoMayOpenAZone) {
+  owner_.may_open = false;
+  Page& user = put(1, 100);
+  EXPECT_TRUE(run());
+  EXPECT_EQ(user.answers, 0u);
+  EXPECT_TRUE(stream_->waits_for_zone());
+  EXPECT_TRUE(stream_->has_waiting_user());
+  EXPECT_FALSE(stream_->relocations_wait_for_zone());
+  Page& moved = page(2, 100);
+  moved.priority = Append::Priority::relocation;
+  owner_.may_write = false;
+  stream_->append(moved);
+  EXPECT_TRUE(run());
+  EXPECT_TRUE(owner_.asked_for_relocation);
+  EXPECT_EQ(moved.answers, 1u);
+  EXPECT_EQ(user.answers, 0u) << "what is left of the zone is kept for relocation";
+  owner_.may_write = true;
+  stream_->kick();
+  EXPECT_TRUE(run());
+  EXPECT_EQ(user.answers, 1u);
+}
+
+TEST_F(StreamTest, WithoutAZoneWhatWaitsIsFailedOrWithdrawnOrHandedOn) {
+  owner_.may_open = owner_.may_open_for_relocation = false;
+  Page& user = put(1, 100);
+  Page& taken_back = put(2, 100);
+  EXPECT_TRUE(run());
+  EXPECT_TRUE(stream_->withdraw(taken_back));
+  EXPECT_FALSE(stream_->withdraw(taken_back)) << "it is not in here any more";
+  Page& moved = page(3, 100);
+  moved.priority = Append::Priority::relocation;
+  stream_->append(moved);
+  EXPECT_TRUE(run());
+  Owner other_owner;
+  Stream other(*pool_, kVolume, kCollectionStream, 8 << 10, other_owner);
+  stream_->hand_relocations_to(other);
+  EXPECT_TRUE(run());
+  EXPECT_EQ(moved.answers, 1u);
+  EXPECT_TRUE(moved.status.ok());
+  stream_->fail_waiting({Code::no_space, Origin::log});
+  EXPECT_TRUE(run());
+  EXPECT_EQ(user.status.code(), Code::no_space);
+  EXPECT_EQ(taken_back.answers, 0u);
+  EXPECT_TRUE(stream_->idle());
+  stream_->append(moved);
+  stream_->fail_relocations({Code::no_space, Origin::log});
+  EXPECT_EQ(moved.status.code(), Code::no_space);
+  EXPECT_TRUE(run());
+}
+
+TEST_F(StreamTest, WhileThereIsAZoneDeletesStayWhenPagesAreFailed) {
+  put_now(0, 100);
+  owner_.may_write = false;
+  Page& waiting = put(1, 100);
+  Page& removal = tombstone(2);
+  stream_->append(removal);
+  EXPECT_TRUE(run());
+  stream_->fail_waiting({Code::no_space, Origin::log});
+  EXPECT_EQ(waiting.status.code(), Code::no_space);
+  EXPECT_EQ(removal.answers, 0u) << "it makes room, and there is room for it";
+  owner_.may_write = true;
+  stream_->kick();
+  EXPECT_TRUE(run());
+  EXPECT_EQ(removal.answers, 1u);
+  EXPECT_TRUE(removal.status.ok());
+}
+
+TEST_F(StreamTest, AfterAFailedWriteAllGoesToAnotherZoneInOrder) {
+  put_now(0, 100);
+  const ZoneId bad = zone_of(*pages_[0]);
+  const auto end = static_cast<std::uint32_t>(stream_->written_lba(bad));
+  device_->fail(Io::Op::write, {Code::io_error, Origin::zone});
+  device_->forget_events();
+  for (std::uint64_t i = 1; i <= 5; ++i) put(i, 100);
+  EXPECT_TRUE(run());
+  EXPECT_EQ(answered_, (std::vector<std::uint64_t>{0, 1, 2, 3, 4, 5}));
+  for (std::size_t i = 1; i <= 5; ++i) {
+    EXPECT_TRUE(pages_[i]->status.ok());
+    EXPECT_NE(zone_of(*pages_[i]), bad);
+    expect_on_medium(*pages_[i]);
+  }
+  ASSERT_EQ(cuts_.size(), 1u) << "where its data ends goes to the journal";
+  EXPECT_EQ(cuts_[0].zone, bad);
+  EXPECT_EQ(cuts_[0].end_lba, end);
+  EXPECT_EQ(device_->count(Io::Op::finish), 1u);
+  EXPECT_EQ(info(bad).state, ZoneState::full);
+  EXPECT_EQ(pool_->allocator.zone(bad).use, ZoneUse::sealed);
+  EXPECT_EQ(pool_->tables[bad.value].batch_lbas, std::vector<std::uint32_t>{1});
+  EXPECT_FALSE(pool_->device_full);
+}
+
+TEST_F(StreamTest, WhatWasInFlightBehindAFailedWriteIsNotAnsweredFromThere) {
+  remake(large(4096), 300 << 10);
+  put_now(0, 1);
+  const ZoneId bad = zone_of(*pages_[0]);
+  device_->fail(Io::Op::write, {Code::io_error, Origin::zone});
+  put(1, 100);  // this write fails, the next is behind it
+  put(2, 300 << 10);
+  device_->hold(Io::Op::write);
+  EXPECT_TRUE(run());
+  device_->let_go(Io::Op::write);
+  EXPECT_TRUE(run());
+  EXPECT_EQ(answered_, (std::vector<std::uint64_t>{0, 1, 2}));
+  for (std::size_t i = 1; i <= 2; ++i) {
+    EXPECT_TRUE(pages_[i]->status.ok());
+    EXPECT_NE(zone_of(*pages_[i]), bad);
+    expect_on_medium(*pages_[i]);
+  }
+}
+
+TEST_F(StreamTest, AFullDeviceIsToldAtOnceAndNotTriedAgainAndAgain) {
+  put_now(0, 100);
+  device_->fail(Io::Op::write, {Code::no_space, Origin::zone});
+  device_->forget_events();
+  Page& told = put(1, 100);
+  EXPECT_TRUE(run());
+  EXPECT_EQ(told.status.code(), Code::no_space);
+  EXPECT_EQ(writes().size(), 1u);
+  EXPECT_TRUE(pool_->device_full);
+  put_now(2, 100);  // there is room again
+  EXPECT_FALSE(pool_->device_full);
+}
+
+TEST_F(StreamTest, AfterThreeZonesThatFailTheAppendFails) {
+  put_now(0, 100);
+  owner_.zones_opened = 0;
+  // The batch, then twice a batch in a new zone whose header was taken.
+  device_->fail(Io::Op::write, {Code::io_error, Origin::zone}, 100);
+  Page& told = put(1, 100);
+  EXPECT_TRUE(run());
+  EXPECT_EQ(told.answers, 1u);
+  EXPECT_EQ(told.status.code(), Code::io_error);
+  EXPECT_LE(owner_.zones_opened, 3u);
+  device_->fail(Io::Op::write, Status(), 0);
+  for (std::uint32_t i = kMetadataZones; i < shape_.zones; ++i) {
+    if (pool_->allocator.zone(ZoneId{i}).use == ZoneUse::sealed &&
+        info(ZoneId{i}).written_lbas == 0)
+      pool_->allocator.release(ZoneId{i});
+  }
+  put_now(2, 100);
+}
+
+TEST_F(StreamTest, AZoneWhoseHeaderCannotBeWrittenIsReset) {
+  device_->fail(Io::Op::write, {Code::no_space, Origin::zone});
+  Page& told = put(1, 100);
+  EXPECT_TRUE(run());
+  EXPECT_EQ(told.status.code(), Code::no_space);
+  EXPECT_EQ(device_->count(Io::Op::reset), 1u);
+  EXPECT_EQ(device_->count(Io::Op::finish), 0u);
+  EXPECT_TRUE(cuts_.empty()) << "it holds nothing, and nobody could tell whose life it was";
+}
+
+TEST_F(StreamTest, AZoneThatGoesReadOnlyIsLeftForAnother) {
+  Shape shape;
+  shape.faults = true;
+  remake(shape, 8 << 10);
+  put_now(0, 100);
+  const ZoneId bad = zone_of(*pages_[0]);
+  faults_->degrade(bad, ZoneState::read_only);
+  Page& moved = put_now(1, 100);
+  EXPECT_NE(zone_of(moved), bad);
+  EXPECT_EQ(pool_->allocator.zone(bad).use, ZoneUse::sealed)
+      << "drained like any, reset tells more";
+}
+
+TEST_F(StreamTest, GoesOnInAZoneThatRecoveryFoundOpen) {
+  put_now(1, 600);
+  put_now(2, 600);
+  const ZoneId zone = zone_of(*pages_[0]);
+  Stream::Resume resume;
+  resume.zone = zone;
+  resume.next_lba = stream_->written_lba(zone);
+  for (const SurveyedBatch& batch : batches(zone)) {
+    resume.segment_batches.push_back(batch.header.lba);
+    resume.segment_records.insert(resume.segment_records.end(), batch.records.begin(),
+                                  batch.records.end());
+  }
+  const std::uint64_t next = resume.next_lba;
+  open();
+  stream_->resume(std::move(resume));
+  EXPECT_EQ(stream_->room_lbas(), shape_.zone_capacity_lbas - next);
+  Page& third = put_now(3, 600);
+  EXPECT_EQ(zone_of(third), zone);
+  EXPECT_EQ(third.record.lba, next + 1);
+  EXPECT_EQ(batches(zone).back().header.flushed_lba, next) << "recovery has flushed";
+  while (survey_zone(zone).segments[0].closing == SurveyedSegment::Closing::open) {
+    put_now(next_++, 5 * kLbaBytes);
+  }
+  const ZoneSurvey found = survey_zone(zone);
+  EXPECT_EQ(found.segments[0].closing, SurveyedSegment::Closing::intact);
+  EXPECT_FALSE(found.segments[0].contradicts) << "the summary names the records from before, too";
+}
+
+TEST_F(StreamTest, RoomForPagesIsRoomForPages) {
+  EXPECT_EQ(stream_->room_for_pages_lbas(), 0u);
+  put_now(0, 1);
+  std::uint64_t room = stream_->room_for_pages_lbas();
+  EXPECT_GT(room, 0u);
+  const ZoneId zone = zone_of(*pages_[0]);
+  // Pages and their headers, one in each batch, until that room is used up: all fit into the zone.
+  for (std::uint32_t lbas = 1; room >= lbas + 2; lbas = 1 + lbas % 9) {
+    Page& one = put_now(next_++, lbas * kLbaBytes);
+    ASSERT_EQ(zone_of(one), zone) << room;
+    room -= lbas + 1;
+    EXPECT_LE(stream_->room_for_pages_lbas(), stream_->room_lbas());
+  }
+}
+
+TEST_F(StreamTest, AppendQueueIsFirstInFirstOut) {
+  std::array<Append, 4> appends;
+  AppendQueue queue;
+  EXPECT_TRUE(queue.empty());
+  EXPECT_EQ(queue.pop(), nullptr);
+  EXPECT_FALSE(queue.remove(appends[0]));
+  for (Append& each : appends) queue.push(each);
+  EXPECT_TRUE(queue.remove(appends[3])) << "the last";
+  queue.push(appends[3]);
+  EXPECT_TRUE(queue.remove(appends[0])) << "the first";
+  EXPECT_TRUE(queue.remove(appends[2])) << "one in the middle";
+  EXPECT_FALSE(queue.remove(appends[2]));
+  AppendQueue front;
+  front.push(appends[0]);
+  front.push(appends[2]);
+  queue.push_front_all(front);
+  EXPECT_TRUE(front.empty());
+  queue.push_front_all(front);  // of nothing
+  for (const std::size_t i : {0, 2, 1, 3}) EXPECT_EQ(queue.pop(), &appends[i]);
+  EXPECT_TRUE(queue.empty());
+  front.push(appends[1]);
+  queue.push_front_all(front);  // before nothing
+  queue.push(appends[0]);
+  EXPECT_EQ(queue.pop(), &appends[1]);
+  EXPECT_EQ(queue.pop(), &appends[0]);
+}
+
+}  // namespace
+}  // namespace furrow
