@@ -145,8 +145,9 @@ Status PageLog::admit(std::uint32_t length, const IndexEntry* replaced, bool pin
             "no zone of the volume can be freed; delete pages or raise its quota"};
   }
   if (options_.cache) {
-    // Pinned pages are never evicted: half of the quota stays for the rest.
-    const std::uint64_t limit = quota * pool_.geometry.zone_capacity_lbas / 2;
+    // Pinned pages are never evicted: half of the quota stays for the rest. Of a zone counts what
+    // it holds for certain; pages that fit badly would fill all of them otherwise.
+    const std::uint64_t limit = quota * copied_lbas_max(std::max(largest_bytes_, length)) / 2;
     if (pinned && pinned_lbas_ + pending_pinned_lbas_ + pool_.page_lbas(length) > limit) {
       return {Code::no_space, Origin::log,
               "pinned pages fill half of the volume's quota; unpin or delete some"};
