@@ -1,0 +1,500 @@
+// Establishes what PageLog promises about single pages: what is put is found, whole and with its
+// true length, only once it is on the device, and after a reopening; conditions and the order of
+// what changes one key; what `flushed` and flush() wait for; pins; keys that share an index tag;
+// damaged headers and pages, and a device that fails; what is counted; and its space: a store says
+// no_space before it is stuck, and goes on when something is deleted. How: a log on a small device,
+// looked into by lookup() and by reading the page that it names.
+#include "log/page_log.h"
+
+#include <map>
+
+#include "tests/log/page_log_rig.h"
+
+namespace furrow {
+namespace {
+
+using Kind = KeyOp::Kind;
+using Condition = KeyOp::Condition;
+
+class PageLogTest : public PageLogRig {
+ protected:
+  void SetUp() override { make_log({}, false); }
+  void remake(const Shape& shape, bool cache) {
+    drop_pool();
+    cuts_.clear();
+    make_log(shape, cache);
+  }
+  void damage(ZoneId zone, std::uint64_t lba) { flip_bit(*device_, zone, lba); }
+  // Pages of `bytes` under new keys until one is refused; how many were taken.
+  std::uint64_t fill(std::uint64_t first, std::uint32_t bytes) {
+    for (std::uint64_t n = first;; ++n) {
+      const Status status = put(n, 0, bytes);
+      if (status.ok()) continue;
+      EXPECT_EQ(status.code(), Code::no_space) << status.describe();
+      return n - first;
+    }
+  }
+};
+
+TEST_F(PageLogTest, PagesOfEverySizeComeBackWithTheirLength) {
+  std::map<std::uint64_t, std::uint32_t> sizes;
+  for (const std::uint32_t bytes : {1u, 511u, 512u, 513u, 4096u, 8191u, 8192u}) {
+    const std::uint64_t number = sizes.size();
+    ASSERT_TRUE(put(number, 0, bytes).ok());
+    sizes[number] = bytes;
+  }
+  for (int round = 0; round < 3; ++round) {
+    for (const auto& [number, bytes] : sizes) {
+      expect_page(number, 0, bytes);
+      Op& op = start(Kind::exist, number);
+      EXPECT_TRUE(finish(op).ok());
+      EXPECT_EQ(op.value_length, bytes);
+    }
+    expect_absent(99);
+    EXPECT_EQ(exist(99), Code::not_found);
+    EXPECT_EQ(log_->stats().pages, sizes.size());
+    if (round != 2) reopen(round == 0);
+  }
+}
+
+TEST_F(PageLogTest, AnAbsentKeyCostsNoRead) {
+  ASSERT_TRUE(put(1, 0, 100).ok());
+  device_->forget_events();
+  ASSERT_TRUE(put(2, 0, 100).ok());
+  EXPECT_EQ(exist(3), Code::not_found);
+  EXPECT_EQ(remove(3).code(), Code::not_found);
+  EXPECT_EQ(device_->count(Io::Op::read), 0u);
+  EXPECT_EQ(device_->count(Io::Op::write), 1u) << "the put alone";
+  ASSERT_TRUE(put(1, 1, 100).ok());
+  EXPECT_EQ(device_->count(Io::Op::read), 1u) << "one batch header tells";
+  EXPECT_EQ(log_->stats().header_reads, 1u);
+}
+
+TEST_F(PageLogTest, APageIsVisibleOnlyOnceItIsOnTheDevice) {
+  ASSERT_TRUE(put(1, 0, 600).ok());
+  device_->hold(Io::Op::write);
+  Op& over = start_put(1, 1, 700);
+  Op& fresh = start_put(2, 0, 700);
+  run();
+  EXPECT_EQ(over.answers + fresh.answers, 0u);
+  expect_page(1, 0, 600);
+  expect_absent(2);
+  EXPECT_FALSE(log_->idle());
+  device_->let_go(Io::Op::write);
+  EXPECT_TRUE(finish(over).ok());
+  EXPECT_TRUE(finish(fresh).ok());
+  expect_page(1, 1, 700);
+  expect_page(2, 0, 700);
+}
+
+TEST_F(PageLogTest, WhatChangesOneKeyGoesInTheOrderGiven) {
+  std::vector<Op*> given;
+  for (std::uint64_t version = 0; version < 20; ++version) {
+    given.push_back(&start_put(1, version, 100 + static_cast<std::uint32_t>(version)));
+    if (version == 9) given.push_back(&start(Kind::remove, 1));
+    given.push_back(&start_put(2, version, 50));
+  }
+  for (Op* op : given) EXPECT_TRUE(finish(*op).ok());
+  for (std::size_t i = 2; i < given.size(); ++i) {
+    if (given[i]->key == given[i - 2]->key) {
+      EXPECT_GT(given[i]->answered_as, given[i - 2]->answered_as);
+    }
+  }
+  for (int round = 0; round < 2; ++round) {
+    expect_page(1, 19, 119);
+    expect_page(2, 19, 50);
+    reopen();
+  }
+}
+
+TEST_F(PageLogTest, ConditionsAreDecidedOnce) {
+  EXPECT_EQ(put(1, 0, 100, {.condition = Condition::if_exists}).code(), Code::not_found);
+  // Of several that want to be first, one is.
+  std::vector<Op*> racers;
+  for (std::uint64_t v = 0; v < 5; ++v) {
+    racers.push_back(&start_put(1, v, 100, {.condition = Condition::if_absent}));
+  }
+  unsigned won = 0;
+  for (Op* op : racers) {
+    if (finish(*op).ok())
+      ++won;
+    else
+      EXPECT_EQ(op->status.code(), Code::exists);
+  }
+  EXPECT_EQ(won, 1u);
+  expect_page(1, 0, 100);
+  EXPECT_TRUE(put(1, 7, 100, {.condition = Condition::if_exists}).ok());
+  expect_page(1, 7, 100);
+  EXPECT_TRUE(remove(1).ok());
+  EXPECT_EQ(remove(1).code(), Code::not_found);
+  EXPECT_TRUE(put(1, 8, 100, {.condition = Condition::if_absent}).ok());
+  // One that has expired is absent.
+  const auto soon = static_cast<std::uint32_t>(executor_.wall_s() + 10);
+  EXPECT_TRUE(put(2, 0, 100, {.expires_s = soon}).ok());
+  EXPECT_EQ(put(2, 1, 100, {.condition = Condition::if_absent}).code(), Code::exists);
+  clock_.now_ns += 10'000'000'000;
+  EXPECT_EQ(put(2, 1, 100, {.condition = Condition::if_exists}).code(), Code::not_found);
+  EXPECT_EQ(exist(2), Code::not_found);
+  EXPECT_TRUE(put(2, 2, 100, {.condition = Condition::if_absent}).ok());
+  expect_page(2, 2, 100);
+  clock_.now_ns += 100'000'000'000;
+  expect_page(2, 2, 100);
+}
+
+TEST_F(PageLogTest, RemovedStaysRemovedAfterReopening) {
+  for (std::uint64_t n = 0; n < 20; ++n) ASSERT_TRUE(put(n, 0, 300).ok());
+  for (std::uint64_t n = 0; n < 20; n += 2) ASSERT_TRUE(remove(n).ok());
+  ASSERT_TRUE(put(4, 1, 300).ok());
+  for (int round = 0; round < 2; ++round) {
+    for (std::uint64_t n = 0; n < 20; ++n) {
+      if (n == 4)
+        expect_page(n, 1, 300);
+      else if (n % 2 == 0)
+        expect_absent(n);
+      else
+        expect_page(n, 0, 300);
+    }
+    EXPECT_EQ(log_->stats().pages, 11u);
+    EXPECT_EQ(log_->stats().live_bytes, 11u * 300);
+    reopen();
+  }
+}
+
+TEST_F(PageLogTest, FlushedIsAnsweredBehindAFlushThatFollowsTheWrite) {
+  ASSERT_TRUE(put(0, 0, 100).ok());
+  device_->forget_events();
+  device_->hold(Io::Op::flush);
+  Op& plain = start_put(1, 0, 100);
+  EXPECT_TRUE(finish(plain).ok()) << "`none` waits for no flush";
+  EXPECT_EQ(device_->count(Io::Op::flush), 0u);
+  device_->hold(Io::Op::write);
+  Op& flushed = start_put(2, 0, 100, {.flushed = true});
+  run();
+  EXPECT_EQ(device_->count(Io::Op::flush), 0u) << "the write is not answered yet";
+  device_->let_go(Io::Op::write);
+  run();
+  EXPECT_GE(device_->count(Io::Op::flush), 1u);
+  EXPECT_EQ(flushed.answers, 0u);
+  expect_page(2, 0, 100);
+  device_->let_go(Io::Op::flush);
+  EXPECT_TRUE(finish(flushed).ok());
+  Op& removal = prepare(Kind::remove, 2);
+  removal.flushed = true;
+  device_->hold(Io::Op::flush);
+  log_->submit(removal);
+  run();
+  EXPECT_EQ(removal.answers, 0u);
+  device_->let_go(Io::Op::flush);
+  EXPECT_TRUE(finish(removal).ok());
+  device_->fail(Io::Op::flush, {Code::io_error, Origin::zone}, 2);
+  EXPECT_EQ(put(3, 0, 100, {.flushed = true}).code(), Code::io_error);
+}
+
+TEST_F(PageLogTest, AFlushCoversWhatWasGivenBefore) {
+  ASSERT_TRUE(put(0, 0, 100).ok());
+  device_->forget_events();
+  device_->hold(Io::Op::write);
+  Op& before = start_put(1, 0, 100);
+  run();
+  Flush& flush = start_flush();
+  run();
+  EXPECT_EQ(device_->count(Io::Op::flush), 0u) << "the put's write is not answered yet";
+  device_->let_go(Io::Op::write);
+  ASSERT_TRUE(finish(before).ok());
+  ASSERT_TRUE(run([&] { return flush.answers == 1; }));
+  EXPECT_TRUE(flush.status.ok());
+  EXPECT_GE(device_->count(Io::Op::flush), 1u);
+  device_->fail(Io::Op::flush, {Code::io_error, Origin::zone}, 2);
+  Flush& failed = start_flush();
+  ASSERT_TRUE(run([&] { return failed.answers == 1; }));
+  EXPECT_EQ(failed.status.code(), Code::io_error);
+}
+
+TEST_F(PageLogTest, FlushedSurvivesAPowerCut) {
+  Shape shape;
+  shape.faults = true;
+  for (const CrashModel model : {CrashModel::drive, CrashModel::emu}) {
+    remake(shape, false);
+    for (std::uint64_t n = 0; n < 10; ++n) {
+      ASSERT_TRUE(put(n, 0, 900, {.flushed = n % 3 == 0}).ok());
+    }
+    Flush& flush = start_flush();
+    ASSERT_TRUE(run([&] { return flush.answers == 1; }));
+    ASSERT_TRUE(put(3, 1, 900, {.flushed = true}).ok());
+    ASSERT_TRUE(put(20, 0, 900).ok());
+    power_cut(model);
+    for (std::uint64_t n = 0; n < 10; ++n) expect_page(n, n == 3 ? 1 : 0, 900);
+    if (get(20)) expect_page(20, 0, 900);  // may be there, but then whole
+    ASSERT_TRUE(put(21, 0, 900).ok());
+  }
+}
+
+TEST_F(PageLogTest, PinsLastAndKeepGroupAndExpiry) {
+  const auto later = static_cast<std::uint32_t>(executor_.wall_s() + 100);
+  ASSERT_TRUE(put(1, 0, 700, {.group = 5, .expires_s = later}).ok());
+  EXPECT_FALSE(entry(1).pinned);
+  EXPECT_EQ(apply_op(Kind::pin, 2).code(), Code::not_found);
+  EXPECT_EQ(apply_op(Kind::unpin, 2).code(), Code::not_found);
+  ASSERT_TRUE(apply_op(Kind::pin, 1).ok());
+  EXPECT_TRUE(entry(1).pinned);
+  device_->forget_events();
+  ASSERT_TRUE(apply_op(Kind::pin, 1).ok());
+  EXPECT_EQ(device_->count(Io::Op::write), 0u) << "it is pinned already";
+  reopen();
+  EXPECT_TRUE(entry(1).pinned);
+  EXPECT_EQ(log_->expiry(entry(1)), later);
+  expect_page(1, 0, 700);
+  ASSERT_TRUE(apply_op(Kind::unpin, 1).ok());
+  EXPECT_FALSE(entry(1).pinned);
+  EXPECT_EQ(log_->expiry(entry(1)), later);
+  ASSERT_TRUE(remove_group(5).ok());
+  expect_absent(1);
+}
+
+TEST_F(PageLogTest, PinnedPagesTakeAtMostHalfOfACache) {
+  remake({}, true);
+  const std::uint64_t limit = shape_.quota * shape_.zone_capacity_lbas / 2;
+  std::uint64_t lbas = 0;
+  for (std::uint64_t n = 0;; ++n) {
+    const Status status = put(n, 0, 4000, {.pinned = true});
+    if (!status.ok()) {
+      EXPECT_EQ(status.code(), Code::no_space);
+      break;
+    }
+    lbas += 8;
+    ASSERT_LE(lbas, limit);
+  }
+  EXPECT_GE(lbas, limit / 2) << "segments end with a summary, and where no page fits any more";
+  EXPECT_TRUE(put(1000, 0, 4000).ok()) << "what is not pinned goes on";
+  EXPECT_EQ(apply_op(Kind::pin, 1000).code(), Code::no_space);
+  ASSERT_TRUE(apply_op(Kind::unpin, 0).ok());
+  EXPECT_TRUE(apply_op(Kind::pin, 1000).ok());
+  for (std::uint64_t n = 1; n < lbas / 8; ++n) expect_page(n, 0, 4000);
+}
+
+// Three of these are all that a zone takes, though its capacity is twice that.
+TEST_F(PageLogTest, PinnedPagesThatFitBadlyLeaveRoomToo) {
+  remake({}, true);
+  std::uint64_t pinned = 0;
+  while (put(pinned, 0, 8 << 10, {.pinned = true}).ok()) {
+    ++pinned;
+    ASSERT_LT(pinned, shape_.quota * 3);
+  }
+  EXPECT_EQ(ops_.back()->status.code(), Code::no_space);
+  EXPECT_GE(pinned, shape_.quota) << "a third of what could be there";
+  for (std::uint64_t n = 0; n < 100; ++n) ASSERT_TRUE(put(1000 + n, 0, 8 << 10).ok());
+  for (std::uint64_t n = 0; n < pinned; ++n) expect_page(n, 0, 8 << 10);
+}
+
+// Keys whose hashes are alike in the bits that an index entry has.
+TEST_F(PageLogTest, KeysThatShareATagAreToldApart) {
+  std::map<std::uint64_t, std::uint64_t> by_tag;
+  std::uint64_t a = 0, b = 0;
+  for (std::uint64_t n = 0; b == 0; ++n) {
+    const auto [at, fresh] = by_tag.try_emplace(log_->hash(key_number(n)).order >> 32, n);
+    if (!fresh) a = at->second, b = n;
+  }
+  ASSERT_TRUE(put(a, 0, 300).ok());
+  std::array<IndexEntry, 2> found;
+  ASSERT_EQ(log_->lookup(log_->hash(key_number(b)), found), 1u) << "a candidate, and another key";
+  EXPECT_EQ(exist(b), Code::not_found);
+  EXPECT_EQ(remove(b).code(), Code::not_found);
+  EXPECT_EQ(apply_op(Kind::pin, b).code(), Code::not_found);
+  EXPECT_EQ(put(b, 0, 300, {.condition = Condition::if_exists}).code(), Code::not_found);
+  EXPECT_TRUE(put(b, 1, 400, {.condition = Condition::if_absent}).ok());
+  expect_page(a, 0, 300);
+  expect_page(b, 1, 400);
+  EXPECT_TRUE(put(a, 2, 500).ok());
+  expect_page(b, 1, 400);
+  EXPECT_TRUE(remove(a).ok());
+  expect_absent(a);
+  expect_page(b, 1, 400);
+  EXPECT_EQ(log_->stats().pages, 1u);
+}
+
+TEST_F(PageLogTest, ADamagedBatchHeaderIsNoReasonNotToKnowThePage) {
+  ASSERT_TRUE(put(1, 0, 600).ok());
+  const ZoneId zone = zone_of(1);
+  const std::uint64_t page = pool_->relative_lba(entry(1).lba);
+  damage(zone, page - 1);
+  EXPECT_EQ(exist(1), Code::ok) << "the page tells by its keyed checksum";
+  EXPECT_EQ(apply_op(Kind::diagnose, 1).code(), Code::corrupt);
+  EXPECT_EQ(apply_op(Kind::diagnose, 2).code(), Code::not_found);
+  damage(zone, page);
+  EXPECT_EQ(exist(1), Code::corrupt) << "nobody can tell any more";
+  EXPECT_GE(log_->stats().corrupt_pages, 1u);
+  EXPECT_TRUE(put(1, 1, 600).ok()) << "the key is not wedged";
+  expect_page(1, 1, 600);
+  EXPECT_EQ(log_->stats().pages, 1u);
+  damage(zone, pool_->relative_lba(entry(1).lba) - 1);
+  damage(zone, pool_->relative_lba(entry(1).lba));
+  EXPECT_TRUE(remove(1).ok());
+  EXPECT_EQ(log_->stats().pages, 0u);
+}
+
+TEST_F(PageLogTest, ADamagedPageIsNotPinned) {
+  ASSERT_TRUE(put(1, 0, 600).ok());
+  damage(zone_of(1), pool_->relative_lba(entry(1).lba) + 1);
+  EXPECT_EQ(apply_op(Kind::pin, 1).code(), Code::corrupt);
+  EXPECT_EQ(log_->stats().corrupt_pages, 1u);
+}
+
+TEST_F(PageLogTest, AReadThatFailsIsToldAndLeavesTheKeyFree) {
+  ASSERT_TRUE(put(1, 0, 600).ok());
+  for (const Kind kind : {Kind::exist, Kind::remove, Kind::pin, Kind::diagnose}) {
+    device_->fail(Io::Op::read, {Code::io_error, Origin::zone});
+    EXPECT_EQ(apply_op(kind, 1).code(), Code::io_error);
+  }
+  device_->fail(Io::Op::read, {Code::io_error, Origin::zone});
+  EXPECT_EQ(put(1, 1, 600).code(), Code::io_error) << "not known whether it replaces anything";
+  expect_page(1, 0, 600);
+  EXPECT_TRUE(put(1, 1, 600).ok());
+  EXPECT_TRUE(log_->idle());
+}
+
+TEST_F(PageLogTest, AWriteThatFailsLeavesTheOldPage) {
+  ASSERT_TRUE(put(1, 0, 600).ok());
+  device_->fail(Io::Op::write, {Code::no_space, Origin::zone});
+  EXPECT_EQ(put(1, 1, 600).code(), Code::no_space);
+  expect_page(1, 0, 600);
+  device_->fail(Io::Op::write, {Code::no_space, Origin::zone});
+  EXPECT_EQ(remove(1).code(), Code::no_space);
+  expect_page(1, 0, 600);
+  EXPECT_TRUE(remove(1).ok());
+}
+
+TEST_F(PageLogTest, CountsWhatItHolds) {
+  EXPECT_EQ(PageLog::cost_bytes(*pool_, 1), PageLog::cost_bytes(*pool_, 512));
+  EXPECT_EQ(PageLog::cost_bytes(*pool_, 513), PageLog::cost_bytes(*pool_, 512) + 512);
+  EXPECT_GT(PageLog::cost_bytes(*pool_, 512), 512u);
+  ASSERT_TRUE(put(1, 0, 600).ok());
+  ASSERT_TRUE(put(2, 0, 100).ok());
+  ASSERT_TRUE(put(2, 1, 200).ok());
+  EXPECT_EQ(log_->stats().puts, 3u);
+  EXPECT_EQ(log_->stats().put_bytes, 900u);
+  EXPECT_EQ(log_->stats().pages, 2u);
+  EXPECT_EQ(log_->stats().live_bytes, 800u);
+  EXPECT_EQ(log_->stats().zones, 1u);
+  EXPECT_EQ(pool_->allocator.zone(zone_of(1)).live_lbas, 3u);
+  EXPECT_EQ(log_->stats().device_bytes_written, info(zone_of(1)).written_lbas * kLbaBytes);
+  ASSERT_TRUE(remove(1).ok());
+  EXPECT_EQ(log_->stats().pages, 1u);
+  EXPECT_EQ(log_->stats().live_bytes, 200u);
+  EXPECT_EQ(pool_->allocator.zone(zone_of(2)).live_lbas, 1u);
+}
+
+TEST_F(PageLogTest, ClearTakesEverythingOut) {
+  for (std::uint64_t n = 0; n < 50; ++n) ASSERT_TRUE(put(n, 0, 100).ok());
+  ASSERT_TRUE(log_->idle());
+  log_->clear();
+  for (std::uint64_t n = 0; n < 50; ++n) expect_absent(n);
+  EXPECT_EQ(log_->stats().pages, 0u);
+  EXPECT_EQ(log_->stats().live_bytes, 0u);
+}
+
+// --- space ---
+
+TEST_F(PageLogTest, AFullStoreSaysSoAndDropsNothing) {
+  for (const std::uint32_t bytes : {100u, 4096u, 8192u}) {
+    for (const unsigned streams : {1u, 2u}) {
+      Shape shape;
+      shape.streams = streams;
+      remake(shape, false);
+      const std::uint64_t taken = fill(0, bytes);
+      ASSERT_GT(taken * bytes, bytes == 100 ? 10'000u : shape.quota * 96 * 512 / 5) << bytes;
+      EXPECT_EQ(log_->stats().pages, taken);
+      for (std::uint64_t n = 0; n < taken; ++n) expect_page(n, 0, bytes);
+      // Overwriting adds nothing, however often, and something smaller neither.
+      for (std::uint64_t n = 0; n < 3 * taken; ++n) {
+        const Status status = put(n % taken, 1, bytes);
+        ASSERT_TRUE(status.ok()) << bytes << " " << n << ": " << status.describe();
+      }
+      EXPECT_EQ(put(taken, 0, bytes).code(), Code::no_space);
+      // Each delete makes room for one.
+      for (std::uint64_t n = 0; n < taken / 4; ++n) ASSERT_TRUE(remove(n).ok());
+      std::uint64_t again = 0;
+      while (put(1000 + again, 0, bytes).ok()) ++again;
+      EXPECT_GE(again, taken / 8) << "less what the tombstones take";
+      run();
+      for (std::uint64_t n = 0; n < taken / 4; ++n) expect_absent(n);
+      for (std::uint64_t n = taken / 4; n < taken; ++n) expect_page(n, 1, bytes);
+      for (std::uint64_t n = 0; n < again; ++n) expect_page(1000 + n, 0, bytes);
+      EXPECT_LE(log_->stats().zones, shape.quota);
+      reopen();
+      for (std::uint64_t n = taken / 4; n < taken; ++n) expect_page(n, 1, bytes);
+      EXPECT_EQ(log_->stats().pages, again + taken - taken / 4);
+    }
+  }
+}
+
+TEST_F(PageLogTest, PutsOnTheirWayCountAsWell) {
+  const std::uint64_t taken = fill(0, 2000);
+  for (std::uint64_t n = 0; n < 5; ++n) ASSERT_TRUE(remove(n).ok());
+  run();
+  // All at once: no more are admitted than one by one.
+  std::vector<Op*> burst;
+  for (std::uint64_t n = 0; n < 40; ++n) burst.push_back(&start_put(1000 + n, 0, 2000));
+  unsigned admitted = 0;
+  for (Op* op : burst) admitted += finish(*op).ok() ? 1 : 0;
+  EXPECT_GE(admitted, 3u);
+  EXPECT_LE(admitted, 5u);
+  EXPECT_EQ(log_->stats().pages, taken - 5 + admitted);
+}
+
+TEST_F(PageLogTest, TheLastZoneOfAStoreIsForRelocationAlone) {
+  EXPECT_TRUE(log_->may_open_zone(false));
+  std::vector<ZoneId> taken;
+  while (pool_->allocator.held(kVolume) + 1 < shape_.quota) {
+    taken.push_back(*pool_->allocator.take(kVolume, 0, 1, 1));
+  }
+  EXPECT_FALSE(log_->may_open_zone(false));
+  EXPECT_TRUE(log_->may_open_zone(true));
+  taken.push_back(*pool_->allocator.take(kVolume, 0, 1, 1));
+  EXPECT_FALSE(log_->may_open_zone(true));
+  run();
+  for (const ZoneId zone : taken) pool_->allocator.release(zone);
+  EXPECT_TRUE(log_->may_open_zone(false));
+  run();
+}
+
+TEST_F(PageLogTest, AVolumeWithTooFewZonesLeftSaysSo) {
+  ASSERT_TRUE(put(1, 0, 100).ok());
+  drop_pool();
+  make_pool();
+  pool_->allocator.dismiss(kVolume);
+  ASSERT_TRUE(pool_->allocator.admit(kVolume, 2, 2).ok());
+  log_ = std::make_unique<PageLog>(*pool_, options_);
+  EXPECT_EQ(put(2, 0, 100).code(), Code::no_space);
+}
+
+TEST_F(PageLogTest, ACacheTakesWhateverIsPutAndStaysWithinItsQuota) {
+  remake({}, true);
+  for (std::uint64_t n = 0; n < 600; ++n) {
+    ASSERT_TRUE(put(n, 0, 4000).ok()) << n;
+    ASSERT_LE(log_->stats().zones, shape_.quota);
+  }
+  for (std::uint64_t n = 590; n < 600; ++n) expect_page(n, 0, 4000);
+  expect_absent(0);
+  EXPECT_GT(log_->stats().evicted_pages, 400u);
+  EXPECT_EQ(log_->stats().pages + log_->stats().evicted_pages, 600u);
+  // From the first eviction on, a delete of a key that is not there leaves a tombstone.
+  device_->forget_events();
+  EXPECT_EQ(remove(0).code(), Code::not_found);
+  EXPECT_EQ(device_->count(Io::Op::write), 1u);
+}
+
+TEST_F(PageLogTest, StopsAndStartsBackgroundWork) {
+  remake({}, true);
+  log_->stop_background();
+  std::vector<Op*> given;
+  for (std::uint64_t n = 0; n < 200; ++n) given.push_back(&start_put(n, 0, 4000));
+  run();
+  EXPECT_EQ(log_->stats().evicted_zones, 0u);
+  EXPECT_EQ(given.back()->answers, 0u) << "no zone is freed";
+  log_->start_background();
+  for (Op* op : given) EXPECT_TRUE(finish(*op).ok());
+  EXPECT_GT(log_->stats().evicted_zones, 0u);
+}
+
+}  // namespace
+}  // namespace furrow
