@@ -1,0 +1,208 @@
+// Establishes that removing a group takes exactly its pages: wherever they lie (sealed zones, the
+// open one, several batches, between other groups' pages), those stored before and not those stored
+// after; that it lasts over a reopening though a page's record is still there; that `flushed` waits
+// for a flush; and that a batch header that cannot be read is told and costs no other page. How:
+// on a PageLog, with a plain map of what should be there.
+#include "log/group_removal.h"
+
+#include <map>
+
+#include "tests/log/page_log_rig.h"
+
+namespace furrow {
+namespace {
+
+class GroupRemovalTest : public PageLogRig {
+ protected:
+  void SetUp() override { make_log({}, false); }
+  void put_in(std::uint64_t number, std::uint64_t group, std::uint32_t bytes = 700) {
+    ASSERT_TRUE(put(number, group, bytes, {.group = group}).ok());
+    groups_of_[number] = {group, bytes};
+  }
+  void forget_group(std::uint64_t group) {
+    std::erase_if(groups_of_, [&](const auto& each) { return each.second.first == group; });
+  }
+  void expect_as_told(std::uint64_t numbers) {
+    for (std::uint64_t n = 0; n < numbers; ++n) {
+      const auto found = groups_of_.find(n);
+      if (found == groups_of_.end()) {
+        expect_absent(n);
+      } else {
+        expect_page(n, found->second.first, found->second.second);
+      }
+    }
+    EXPECT_EQ(log_->stats().pages, groups_of_.size());
+  }
+  std::map<std::uint64_t, std::pair<std::uint64_t, std::uint32_t>> groups_of_;
+};
+
+TEST_F(GroupRemovalTest, TakesItsPagesAndNoOthers) {
+  // Runs of one, of several in a batch, over batches, segments and zones, interleaved.
+  std::uint64_t n = 0;
+  for (; n < 120; ++n) put_in(n, n < 40 ? 1 + n % 2 : n < 80 ? 3 : n % 4, 400);
+  for (std::uint64_t i = 0; i < 20; ++i, ++n) {
+    start_put(n, 1, 400, {.group = 1});
+    groups_of_[n] = {1, 400};
+  }
+  // A batch of several groups.
+  for (std::uint64_t i = 0; i < 16; ++i, ++n) {
+    start_put(n, i % 5, 400, {.group = i % 5});
+    groups_of_[n] = {i % 5, 400};
+  }
+  run();
+  expect_as_told(n);
+  for (const std::uint64_t group : {3, 1, 2}) {
+    ASSERT_TRUE(remove_group(group).ok());
+    forget_group(group);
+    expect_as_told(n);
+  }
+  for (int round = 0; round < 2; ++round) {
+    reopen(round == 0);
+    expect_as_told(n);
+  }
+}
+
+TEST_F(GroupRemovalTest, OfAGroupWithoutPagesIsFine) {
+  ASSERT_TRUE(remove_group(5).ok());
+  put_in(1, 4);
+  ASSERT_TRUE(remove_group(5).ok());
+  ASSERT_TRUE(remove_group(4).ok());
+  ASSERT_TRUE(remove_group(4).ok()) << "twice";
+  forget_group(4);
+  expect_as_told(3);
+  put_in(2, 4);
+  expect_as_told(3);
+  reopen();
+  expect_as_told(3);
+}
+
+TEST_F(GroupRemovalTest, PagesThatAreStoredAfterItStay) {
+  for (std::uint64_t n = 0; n < 5; ++n) put_in(n, 9);
+  device_->hold(Io::Op::write);
+  Op& before = start_put(10, 9, 700, {.group = 9});
+  run();
+  Group& removal = start_remove_group(9);
+  Op& after = start_put(11, 9, 700, {.group = 9});
+  Op& again = start_put(0, 9, 700, {.group = 9});
+  run();
+  EXPECT_EQ(removal.answers, 0u) << "its tombstone is not on the device";
+  device_->let_go(Io::Op::write);
+  for (Op* op : {&before, &after, &again}) EXPECT_TRUE(finish(*op).ok());
+  ASSERT_TRUE(run([&] { return removal.answers == 1; }));
+  EXPECT_TRUE(removal.status.ok());
+  groups_of_ = {{11, {9, 700}}, {0, {9, 700}}};
+  expect_as_told(20);
+  reopen();
+  expect_as_told(20);
+}
+
+// The pin would write the page again, with a sequence that outlives the removal.
+TEST_F(GroupRemovalTest, APinThatIsOnItsWayFindsNothing) {
+  put_in(1, 9);
+  device_->hold(Io::Op::read);
+  Op& pin = start(KeyOp::Kind::pin, 1);
+  for (unsigned headers = 0; headers < 2; ++headers) {  // the page's header, twice
+    run();
+    device_->let_one_go(Io::Op::read, 0);
+  }
+  run();
+  ASSERT_EQ(device_->held(Io::Op::read), 1u) << "the pin reads the page";
+  Group& removal = start_remove_group(9);
+  run();
+  device_->let_one_go(Io::Op::read, 0);
+  EXPECT_EQ(finish(pin).code(), Code::not_found);
+  device_->let_go(Io::Op::read);
+  ASSERT_TRUE(run([&] { return removal.answers == 1; }));
+  forget_group(9);
+  expect_as_told(3);
+  reopen();
+  expect_as_told(3);
+}
+
+TEST_F(GroupRemovalTest, APageThatLeftTheGroupStays) {
+  put_in(1, 9);
+  put_in(2, 9);
+  put_in(1, 0);  // overwritten without a group
+  put_in(2, 8);  // and in another one
+  put_in(3, 9);
+  ASSERT_TRUE(remove_group(9).ok());
+  forget_group(9);
+  expect_as_told(5);
+  reopen();
+  expect_as_told(5);
+}
+
+TEST_F(GroupRemovalTest, FlushedWaitsForAFlush) {
+  put_in(1, 9);
+  device_->hold(Io::Op::flush);
+  device_->forget_events();
+  Group& plain = start_remove_group(8);
+  ASSERT_TRUE(run([&] { return plain.answers == 1; }));
+  Group& flushed = start_remove_group(9, true);
+  run();
+  EXPECT_EQ(flushed.answers, 0u);
+  expect_absent(1);
+  EXPECT_GE(device_->count(Io::Op::flush), 1u);
+  device_->let_go(Io::Op::flush);
+  ASSERT_TRUE(run([&] { return flushed.answers == 1; }));
+  EXPECT_TRUE(flushed.status.ok());
+  device_->fail(Io::Op::flush, {Code::io_error, Origin::zone}, 3);
+  EXPECT_EQ(remove_group(9, true).code(), Code::io_error);
+}
+
+TEST_F(GroupRemovalTest, FlushedSurvivesAPowerCut) {
+  drop_pool();
+  Shape shape;
+  shape.faults = true;
+  make_log(shape, false);
+  for (std::uint64_t n = 0; n < 10; ++n) put_in(n, 1 + n % 2);
+  ASSERT_TRUE(remove_group(1, true).ok());
+  forget_group(1);
+  power_cut();
+  expect_as_told(10);
+}
+
+TEST_F(GroupRemovalTest, AHeaderThatCannotBeReadIsToldAndCostsNoOtherPage) {
+  for (std::uint64_t n = 0; n < 3; ++n) {
+    put_in(n, 9);
+    put_in(n + 10, 8);
+  }
+  device_->fail(Io::Op::read, {Code::io_error, Origin::zone});
+  EXPECT_EQ(remove_group(9).code(), Code::io_error);
+  unsigned left = 0;
+  for (std::uint64_t n = 0; n < 3; ++n) left += get(n) ? 1 : 0;
+  EXPECT_EQ(left, 1u) << "the one that the header which failed tells of";
+  ASSERT_TRUE(remove_group(9).ok()) << "asked for again";
+  forget_group(9);
+  expect_as_told(15);
+}
+
+TEST_F(GroupRemovalTest, AWriteThatFailsRemovesNothing) {
+  put_in(1, 9);
+  device_->fail(Io::Op::write, {Code::no_space, Origin::zone});
+  EXPECT_EQ(remove_group(9).code(), Code::no_space);
+  expect_as_told(3);
+  EXPECT_TRUE(run([&] { return log_->idle(); }));
+}
+
+TEST_F(GroupRemovalTest, ItLastsWhileCollectionMovesWhatIsThere) {
+  Shape shape;
+  shape.streams = 1;
+  drop_pool();
+  make_log(shape, false);
+  std::mt19937_64 random(test_seed());
+  for (std::uint64_t round = 0; round < 40; ++round) {
+    for (std::uint64_t i = 0; i < 12; ++i) put_in(random() % 30, 1 + random() % 4, 600);
+    const std::uint64_t group = 1 + random() % 4;
+    ASSERT_TRUE(remove_group(group).ok());
+    forget_group(group);
+    expect_as_told(30);
+    if (round % 8 != 7) continue;
+    reopen();
+    expect_as_told(30);
+  }
+  EXPECT_GT(device_->count(Io::Op::reset), 3u) << "zones were collected";
+}
+
+}  // namespace
+}  // namespace furrow
