@@ -51,7 +51,8 @@ class LogRig : public ::testing::Test {
     std::uint64_t segment_lbas = 32;
     std::uint64_t quota = 6;
     unsigned streams = 2;
-    bool faults = false;  // a FaultDevice, whose power can be cut, under the TapDevice
+    bool faults = false;           // a FaultDevice, whose power can be cut, under the TapDevice
+    unsigned delay_polls_max = 0;  // of its completions, which come in any order then
   };
   static constexpr std::uint32_t kLbaBytes = 512, kMetadataZones = 2;
 
@@ -72,7 +73,9 @@ class LogRig : public ::testing::Test {
   // `inner`: a device that holds what an earlier one left.
   void use_device(std::unique_ptr<ZonedDevice> inner) {
     if (shape_.faults) {
-      auto faulty = std::make_unique<FaultDevice>(std::move(inner), FaultOptions());
+      FaultOptions options;
+      options.delay_polls_max = shape_.delay_polls_max;
+      auto faulty = std::make_unique<FaultDevice>(std::move(inner), options);
       faults_ = faulty.get();
       inner = std::move(faulty);
     }
@@ -148,8 +151,11 @@ class LogRig : public ::testing::Test {
 
   Shape shape_;
   sim::SimClock clock_;
-  // What comes next on the device comes from poll(); nothing is due later.
-  sim::SimExecutor executor_{clock_, sim::SimRandom(1), [] { return sim::SimExecutor::kNever; }};
+  // Without delays all that the device has comes with the next poll(): nothing is due later.
+  sim::SimExecutor executor_{clock_, sim::SimRandom(1), [this] {
+                               const bool later = shape_.delay_polls_max != 0 && queue_->busy();
+                               return later ? clock_.now_ns : sim::SimExecutor::kNever;
+                             }};
   std::unique_ptr<TapDevice> device_;
   FaultDevice* faults_ = nullptr;
   std::unique_ptr<IoQueue> queue_;

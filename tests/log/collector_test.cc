@@ -1,0 +1,718 @@
+// Establishes how Collector makes free zones. Of a cache: the zone opened first goes, what was read
+// and what is pinned is written again and nothing else, in bounds. Of a store: nothing live is
+// lost, the zone with the least to copy goes, copies keep their sequence and share batches,
+// tombstones stay as long as an older version may be on the medium. Of both: a zone is reset only
+// after its copies are durable and its readers have left, and written again only after the reset
+// is durable; a device that fails loses nothing and is not pressed; damage costs itself alone.
+// How: on a PageLog, by what the device is asked for (TapDevice) and what is found afterwards, also
+// after reopenings and power cuts.
+#include "log/collector.h"
+
+#include <map>
+
+#include "tests/log/page_log_rig.h"
+
+namespace furrow {
+namespace {
+
+class CollectorTest : public PageLogRig {
+ protected:
+  static constexpr bool kCache = true, kStore = false;
+
+  void remake(const Shape& shape, bool cache) {
+    drop_pool();
+    cuts_.clear();
+    filler_.clear();
+    make_log(shape, cache);
+  }
+  // The zones that were reset, in their order.
+  std::vector<ZoneId> resets() const {
+    std::vector<ZoneId> zones;
+    for (const TapDevice::Event& each : device_->events()) {
+      if (each.op == Io::Op::reset && !each.answered) zones.push_back(each.zone);
+    }
+    return zones;
+  }
+  bool is_reset(ZoneId zone) const { return std::ranges::count(resets(), zone) != 0; }
+  // Puts pages of `bytes` under numbers from `next_` on until `done`.
+  void churn(std::uint32_t bytes, const std::function<bool()>& done) {
+    for (unsigned i = 0; !done(); ++i) {
+      ASSERT_LT(i, 5000u);
+      const Status status = put(next_++, 0, bytes);
+      ASSERT_TRUE(status.ok()) << status.describe();
+    }
+  }
+  void churn_until_reset(ZoneId zone, std::uint32_t bytes) {
+    churn(bytes, [&] { return is_reset(zone); });
+  }
+  // Puts the same keys again and again: all that they leave behind is dead.
+  void overwrite(std::uint64_t first, std::uint64_t keys, std::uint32_t bytes,
+                 const std::function<bool()>& done) {
+    for (unsigned i = 0; !done(); ++i) {
+      ASSERT_LT(i, 5000u);
+      const Status status = put(first + i % keys, i, bytes);
+      ASSERT_TRUE(status.ok()) << status.describe();
+    }
+  }
+  // Pages that stay, each in a batch of its own, until the volume holds so many zones: small, so
+  // that a store has room for that.
+  void fill(std::uint64_t zones) {
+    for (unsigned i = 0; pool_->allocator.held(kVolume) < zones; ++i) {
+      ASSERT_LT(i, 5000u);
+      filler_.push_back(next_++);
+      const Status status = put(filler_.back(), 0, 400);
+      ASSERT_TRUE(status.ok()) << status.describe();
+    }
+  }
+  // Of a sealed zone of a store nothing stays but what the test put there: it has the least to
+  // copy.
+  void thin_out(ZoneId zone) {
+    std::erase_if(filler_, [&](std::uint64_t number) {
+      if (zone_of(number) != zone) return false;
+      EXPECT_TRUE(remove(number).ok());
+      return true;
+    });
+  }
+  void collect(ZoneId zone) {
+    ASSERT_EQ(pool_->allocator.zone(zone).use, ZoneUse::sealed);
+    const auto before = resets().size();
+    thin_out(zone);
+    for (unsigned i = 0; !is_reset(zone); ++i) {
+      ASSERT_LT(i, 5000u);
+      filler_.push_back(next_++);
+      const Status status = put(filler_.back(), 0, 400);
+      ASSERT_TRUE(status.ok()) << status.describe();
+    }
+    ASSERT_EQ(resets().size(), before + 1) << "and no other one";
+    run();
+  }
+  // Flips a bit on the medium; the zone is written anew for that, which is not counted.
+  void damage(ZoneId zone, std::uint64_t lba) {
+    const auto seen = resets().size();
+    ASSERT_EQ(seen, 0u) << "they would be forgotten";
+    flip_bit(*device_, zone, lba);
+    device_->forget_events();
+  }
+  void hit(std::uint64_t number) { log_->hits().set(entry(number).lba); }
+  ZoneId oldest() {
+    return *pool_->allocator.victim(kVolume, VictimPolicy::fifo, pool_->next_sequence);
+  }
+  std::uint64_t next_ = 1000;
+  std::vector<std::uint64_t> filler_;
+};
+
+// --- cache ---
+
+TEST_F(CollectorTest, ACacheEvictsInTheOrderOfItsZones) {
+  make_log({}, kCache);
+  std::vector<ZoneId> opened;
+  while (resets().size() < 8) {
+    ASSERT_TRUE(put(next_++, 0, 4000).ok());
+    const ZoneId zone = zone_of(next_ - 1);
+    if (opened.empty() || opened.back() != zone) opened.push_back(zone);
+    EXPECT_LE(pool_->allocator.held(kVolume), shape_.quota);
+  }
+  const std::vector<ZoneId> gone = resets();
+  EXPECT_TRUE(std::equal(gone.begin(), gone.end(), opened.begin()));
+  run();
+  EXPECT_LE(pool_->allocator.held(kVolume) + 1, shape_.quota) << "one zone ahead of the writer";
+  EXPECT_EQ(log_->stats().relocated_bytes, 0u);
+  EXPECT_EQ(log_->stats().evicted_zones, resets().size());
+  EXPECT_EQ(log_->stats().zones_reset, resets().size());
+  EXPECT_EQ(log_->stats().pages + log_->stats().evicted_pages, next_ - 1000);
+}
+
+TEST_F(CollectorTest, WhatWasReadIsWrittenAgainUpToHalfAZone) {
+  make_log({}, kCache);
+  churn(1000, [&] { return pool_->allocator.held(kVolume) == 2; });
+  const ZoneId first = zone_of(1000);
+  const std::uint64_t end = next_ - 1;  // the last one is in the second zone
+  for (std::uint64_t n = 1000; n < end; ++n) hit(n);
+  churn_until_reset(first, 1000);
+  std::uint64_t kept = 0;
+  for (std::uint64_t n = 1000; n < end; ++n) {
+    if (!get(n)) continue;
+    expect_page(n, 0, 1000);
+    EXPECT_NE(zone_of(n), first);
+    ++kept;
+  }
+  EXPECT_EQ(kept, shape_.zone_capacity_lbas / 2 / 2) << "two LBAs each";
+  EXPECT_EQ(log_->stats().relocated_bytes, kept * 1000);
+  // They were not read since: the next time they go.
+  const ZoneId second = zone_of(1000);
+  churn_until_reset(second, 1000);
+  for (std::uint64_t n = 1000; n < end; ++n) expect_absent(n);
+}
+
+TEST_F(CollectorTest, OnlyWhatWasReadIsWrittenAgain) {
+  make_log({}, kCache);
+  churn(1000, [&] { return pool_->allocator.held(kVolume) == 2; });
+  const ZoneId first = zone_of(1000);
+  for (std::uint64_t n = 1000; n < 1020; n += 4) hit(n);
+  churn_until_reset(first, 1000);
+  for (std::uint64_t n = 1000; n < 1020; ++n) EXPECT_EQ(get(n).has_value(), n % 4 == 0) << n;
+}
+
+TEST_F(CollectorTest, PinnedPagesStayWithTheirGroupAndExpiry) {
+  make_log({}, kCache);
+  const auto later = static_cast<std::uint32_t>(executor_.wall_s() + 1'000'000);
+  for (std::uint64_t n = 0; n < 20; ++n) {
+    ASSERT_TRUE(put(n, 0, 1000, {.pinned = true, .group = 3, .expires_s = later}).ok());
+  }
+  for (unsigned round = 0; round < 3; ++round) {
+    const ZoneId zone = zone_of(0);
+    churn_until_reset(zone, 1000);
+    for (std::uint64_t n = 0; n < 20; ++n) {
+      expect_page(n, 0, 1000);
+      EXPECT_TRUE(entry(n).pinned);
+      EXPECT_EQ(log_->expiry(entry(n)), later);
+    }
+  }
+  ASSERT_TRUE(remove_group(3).ok());
+  for (std::uint64_t n = 0; n < 20; ++n) expect_absent(n);
+}
+
+TEST_F(CollectorTest, ExpiredPagesAreNotWrittenAgain) {
+  make_log({}, kCache);
+  const auto soon = static_cast<std::uint32_t>(executor_.wall_s() + 1);
+  for (std::uint64_t n = 0; n < 10; ++n) {
+    ASSERT_TRUE(put(n, 0, 1000, {.pinned = n % 2 == 0, .expires_s = soon}).ok());
+    hit(n);
+  }
+  const ZoneId zone = zone_of(0);
+  clock_.now_ns += 2'000'000'000;
+  churn_until_reset(zone, 1000);
+  EXPECT_EQ(log_->stats().relocated_bytes, 0u);
+}
+
+TEST_F(CollectorTest, ACacheLetsGoOfPagesThatNoRecordNamesAnyMore) {
+  make_log({}, kCache);
+  churn(1000, [&] { return pool_->allocator.held(kVolume) == 2; });
+  const ZoneId first = zone_of(1000);
+  const std::uint64_t end = next_ - 1;
+  const std::uint64_t header = pool_->relative_lba(entry(1003).lba) - 1;
+  damage(first, header);
+  damage(first, shape_.segment_lbas - 1);  // and the summary that names it, too
+  churn_until_reset(first, 1000);
+  for (std::uint64_t n = 1000; n < end; ++n) {
+    std::array<IndexEntry, 1> found;
+    EXPECT_EQ(log_->lookup(log_->hash(key_number(n)), found), 0u) << n;
+  }
+  EXPECT_EQ(log_->stats().pages + log_->stats().evicted_pages, next_ - 1000);
+}
+
+TEST_F(CollectorTest, ADamagedSummaryCostsNothing) {
+  make_log({}, kCache);
+  for (std::uint64_t n = 0; n < 20; ++n) ASSERT_TRUE(put(n, 0, 1000, {.pinned = true}).ok());
+  const ZoneId first = zone_of(0);
+  churn(1000, [&] { return pool_->allocator.held(kVolume) == 2; });
+  for (std::uint64_t segment = 1; segment <= 3; ++segment) {
+    damage(first, segment * shape_.segment_lbas - 1);
+  }
+  churn_until_reset(first, 1000);
+  for (std::uint64_t n = 0; n < 20; ++n) expect_page(n, 0, 1000);
+}
+
+// --- both: order and durability ---
+
+TEST_F(CollectorTest, ResetComesBehindDurableCopiesAndReuseBehindADurableReset) {
+  for (const bool cache : {kCache, kStore}) {
+    remake({}, cache);
+    for (std::uint64_t n = 0; n < 8; ++n) ASSERT_TRUE(put(n, 0, 1000, {.pinned = true}).ok());
+    const ZoneId first = zone_of(0);
+    fill(4);
+    device_->forget_events();
+    if (cache) {
+      churn_until_reset(first, 400);
+    } else {
+      collect(first);
+    }
+    run();
+    const ZoneId copies = zone_of(0);
+    for (std::uint64_t n = 0; n < 8; ++n) expect_page(n, 0, 1000);
+    for (unsigned i = 0; i < 5000 && pool_->allocator.zone(first).use != ZoneUse::open; ++i) {
+      ASSERT_TRUE(put(100 + i % 20, i, 1000).ok());
+    }
+    const std::vector<TapDevice::Event> events = device_->events();
+    const auto at = [&](auto test) {
+      return std::find_if(events.begin(), events.end(), test) - events.begin();
+    };
+    const auto reset = at([&](const auto& e) { return e.op == Io::Op::reset && e.zone == first; });
+    const auto reset_done =
+        at([&](const auto& e) { return e.op == Io::Op::reset && e.zone == first && e.answered; });
+    const auto reused = at([&](const auto& e) { return e.op == Io::Op::write && e.zone == first; });
+    ASSERT_LT(reset_done, reused);
+    // Where the copies went: the zones that hold them were last written before a flush that ended
+    // before the reset.
+    std::ptrdiff_t copied = 0;
+    for (std::ptrdiff_t i = 0; i < reset; ++i) {
+      const TapDevice::Event& e = events[static_cast<std::size_t>(i)];
+      if (e.op == Io::Op::write && e.zone == copies && e.answered && e.lbas > 16) copied = i;
+    }
+    const auto flush_between = [&](std::ptrdiff_t from, std::ptrdiff_t to) {
+      bool asked = false;
+      for (std::ptrdiff_t i = from; i < to; ++i) {
+        const TapDevice::Event& e = events[static_cast<std::size_t>(i)];
+        if (e.op != Io::Op::flush) continue;
+        if (e.answered && asked) return true;
+        asked |= !e.answered;
+      }
+      return false;
+    };
+    ASSERT_NE(copied, 0) << "the batch of the copies";
+    EXPECT_TRUE(flush_between(copied, reset)) << cache;
+    EXPECT_TRUE(flush_between(reset_done, reused)) << cache;
+  }
+}
+
+TEST_F(CollectorTest, AZoneIsNotResetUnderAReader) {
+  make_log({}, kCache);
+  churn(4000, [&] { return pool_->allocator.held(kVolume) == 2; });
+  const ZoneId first = zone_of(1000);
+  Epoch::Reader& reader = pool_->epoch.add();
+  const unsigned side = reader.enter();
+  std::vector<Op*> given;
+  for (unsigned i = 0; i < 60; ++i) given.push_back(&start_put(next_++, 0, 4000));
+  EXPECT_FALSE(run([&] { return clock_.now_ns > 50'000'000; }) && is_reset(first));
+  EXPECT_EQ(pool_->allocator.zone(first).use, ZoneUse::resetting);
+  expect_absent(1000);
+  const unsigned later = reader.enter();  // one that comes now cannot have seen its pages
+  reader.leave(side);
+  ASSERT_TRUE(run([&] { return is_reset(first); }));
+  reader.leave(later);
+  for (Op* op : given) EXPECT_TRUE(finish(*op).ok());
+  pool_->epoch.remove(reader);
+}
+
+TEST_F(CollectorTest, AFailedFlushKeepsTheZoneAndIsTriedAgainLater) {
+  make_log({}, kCache);
+  churn(4000, [&] { return pool_->allocator.held(kVolume) + 1 == shape_.quota; });
+  run();
+  const std::size_t before = resets().size();
+  device_->fail(Io::Op::flush, {Code::io_error, Origin::zone}, 1'000'000);
+  unsigned failed = 0;
+  for (unsigned i = 0; i < 60 && failed == 0; ++i) {
+    const Status status = put(next_++, 0, 4000);
+    if (!status.ok()) {
+      ++failed;
+      EXPECT_EQ(status.code(), Code::io_error);
+    }
+  }
+  EXPECT_EQ(failed, 1u) << "who waits for a zone is told";
+  EXPECT_EQ(resets().size(), before);
+  device_->forget_events();
+  EXPECT_EQ(put(next_++, 0, 4000).code(), Code::io_error);
+  device_->fail(Io::Op::flush, Status(), 0);
+  clock_.now_ns += 2'000'000'000;
+  EXPECT_TRUE(put(next_++, 0, 4000).ok());
+  churn_until_reset(oldest(), 4000);
+}
+
+TEST_F(CollectorTest, ADeviceThatAnswersNothingIsLeftAloneForAWhile) {
+  make_log({}, kCache);
+  churn(4000, [&] { return pool_->allocator.held(kVolume) + 2 == shape_.quota; });
+  run();
+  device_->fail(Io::Op::read, {Code::aborted, Origin::zone}, 1'000'000);
+  Status status;
+  while (status.ok()) status = put(next_++, 0, 4000);
+  EXPECT_EQ(status.code(), Code::aborted) << "who waits for a zone is told why";
+  std::size_t reads = device_->count(Io::Op::read);
+  const auto attempt_after = [&](std::uint64_t ms) {
+    clock_.now_ns += ms * 1'000'000;
+    EXPECT_EQ(put(next_++, 0, 4000).code(), Code::aborted);
+    const std::size_t before = std::exchange(reads, device_->count(Io::Op::read));
+    return reads != before;
+  };
+  EXPECT_FALSE(attempt_after(0));
+  while (!attempt_after(1)) {
+  }
+  EXPECT_FALSE(attempt_after(9)) << "each time twice as long";
+  unsigned waited_ms = 9;
+  while (!attempt_after(1)) ++waited_ms;
+  EXPECT_GE(waited_ms, 15u);
+  for (unsigned i = 0; i < 10; ++i) EXPECT_TRUE(attempt_after(1001)) << "but a second at most";
+  EXPECT_TRUE(resets().empty());
+  device_->fail(Io::Op::read, Status(), 0);
+  clock_.now_ns += 1'001'000'000;
+  churn(4000, [&] { return resets().size() == 3; });
+}
+
+TEST_F(CollectorTest, AZoneWhoseResetFailsIsUsedNoMore) {
+  make_log({}, kCache);
+  churn(4000, [&] { return pool_->allocator.held(kVolume) == 2; });
+  const ZoneId first = zone_of(1000);
+  device_->fail(Io::Op::reset, {Code::io_error, Origin::zone});
+  churn_until_reset(first, 4000);
+  run();
+  EXPECT_EQ(pool_->allocator.zone(first).use, ZoneUse::bad);
+  ASSERT_EQ(cuts_.size(), 1u) << "nothing of it must come back";
+  EXPECT_EQ(cuts_[0].zone, first);
+  EXPECT_EQ(cuts_[0].end_lba, 0u);
+  churn(4000, [&] { return resets().size() == 8; });
+  EXPECT_EQ(std::ranges::count(resets(), first), 1) << "it is not tried again";
+  EXPECT_LE(pool_->allocator.held(kVolume), shape_.quota);
+}
+
+TEST_F(CollectorTest, AZoneWhoseResetIsNotDurableWaitsForTheNextOpening) {
+  make_log({}, kCache);
+  churn(4000, [&] { return pool_->allocator.held(kVolume) == 2; });
+  const ZoneId first = zone_of(1000);
+  device_->hold(Io::Op::reset);
+  std::vector<Op*> given;
+  for (unsigned i = 0; i < 40; ++i) given.push_back(&start_put(next_++, 0, 4000));
+  run();
+  ASSERT_EQ(device_->held(Io::Op::reset), 1u);
+  device_->fail(Io::Op::flush, {Code::io_error, Origin::zone});
+  device_->let_go(Io::Op::reset);
+  run();
+  EXPECT_EQ(pool_->allocator.zone(first).use, ZoneUse::bad);
+}
+
+// --- store ---
+
+TEST_F(CollectorTest, TheZoneWithTheLeastToCopyGoesFirst) {
+  make_log({}, kStore);
+  std::map<std::uint32_t, std::uint64_t> first_of;  // zone to number
+  std::vector<ZoneId> zones;
+  for (std::uint64_t n = 0; zones.size() < 4; ++n) {
+    ASSERT_TRUE(put(n, 0, 1000).ok());
+    if (zones.empty() || zones.back() != zone_of(n)) {
+      zones.push_back(zone_of(n));
+      first_of[zone_of(n).value] = n;
+    }
+  }
+  ASSERT_TRUE(resets().empty());
+  // Of the first zone some die, of the second most, of the third some.
+  const std::uint64_t begin = first_of[zones[1].value], end = first_of[zones[2].value];
+  for (std::uint64_t n = begin; n + 3 < end; ++n) ASSERT_TRUE(remove(n).ok());
+  for (std::uint64_t n = 0; n < 5; ++n) ASSERT_TRUE(remove(n).ok());
+  for (std::uint64_t n = end; n < end + 5; ++n) ASSERT_TRUE(remove(n).ok());
+  std::uint64_t n = 500;
+  for (; resets().empty(); ++n) ASSERT_TRUE(put(n, 0, 1000).ok());
+  EXPECT_EQ(resets()[0], zones[1]);
+  for (std::uint64_t live = end - 3; live < end; ++live) {
+    expect_page(live, 0, 1000);
+    EXPECT_NE(zone_of(live), zones[1]);
+  }
+}
+
+TEST_F(CollectorTest, AZoneThatNeedsNoCopiesGoesBeforeAll) {
+  make_log({}, kStore);
+  for (std::uint64_t n = 0; n < 5; ++n) ASSERT_TRUE(put(n, 0, 1000).ok());
+  overwrite(100, 10, 1000, [&] { return !resets().empty(); });
+  EXPECT_EQ(log_->stats().relocated_bytes, 0u);
+  for (std::uint64_t n = 0; n < 5; ++n) expect_page(n, 0, 1000);
+}
+
+TEST_F(CollectorTest, CopiesKeepTheirSequenceAndShareBatches) {
+  Shape shape;
+  shape.zones = 8;
+  shape.zone_size_lbas = shape.zone_capacity_lbas = 512;
+  shape.segment_lbas = 256;
+  shape.quota = 5;
+  shape.faults = true;
+  shape.delay_polls_max = 4;
+  for (const unsigned streams : {1u, 2u}) {
+    shape.streams = streams;
+    remake(shape, kStore);
+    // Each in a batch of its own: 150 batches, 300 LBAs and summaries.
+    for (std::uint64_t n = 0; n < 150; ++n) ASSERT_TRUE(put(n, 0, 500).ok());
+    const ZoneId first = zone_of(0);
+    std::map<Key, std::uint64_t, decltype([](const Key& a, const Key& b) {
+               return std::ranges::lexicographical_compare(a.bytes, b.bytes);
+             })>
+        sequences;
+    for (const SurveyedBatch& batch : batches(first)) {
+      for (const PageRecord& r : batch.records) sequences[r.key] = r.sequence;
+    }
+    fill(3);
+    collect(first);
+    const ZoneId copies = zone_of(0);
+    EXPECT_NE(copies, first);
+    std::size_t copied = 0, in_batches = 0;
+    for (const SurveyedBatch& batch : batches(copies)) {
+      std::size_t of_these = 0;
+      for (const PageRecord& r : batch.records) {
+        const auto was = sequences.find(r.key);
+        if (was == sequences.end()) continue;
+        EXPECT_EQ(r.sequence, was->second);
+        ++of_these;
+      }
+      copied += of_these;
+      in_batches += of_these != 0 ? 1 : 0;
+    }
+    EXPECT_EQ(copied, 150u);
+    EXPECT_LE(in_batches, 150 / Collector::kGroupRecords + 2 + 2) << "64 to a group, and segments";
+    for (std::uint64_t n = 0; n < 150; ++n) expect_page(n, 0, 500);
+  }
+}
+
+// Random puts, deletes and group deletions against a map, through many collections.
+TEST_F(CollectorTest, NothingLiveIsLost) {
+  Shape shape;
+  shape.faults = true;
+  for (const unsigned streams : {1u, 2u}) {
+    shape.streams = streams;
+    remake(shape, kStore);
+    std::mt19937_64 random(test_seed() + streams);
+    struct Version {
+      std::uint64_t version;
+      std::uint32_t bytes;
+    };
+    std::map<std::uint64_t, Version> model;
+    std::uint64_t version = 0, refused = 0;
+    for (unsigned i = 0; i < 4000; ++i) {
+      const std::uint64_t n = random() % 90;
+      if (random() % 5 == 0) {
+        const Status status = remove(n);
+        ASSERT_EQ(status.code(), model.contains(n) ? Code::ok : Code::not_found) << i;
+        model.erase(n);
+      } else {
+        const auto bytes = static_cast<std::uint32_t>(1 + random() % 3000);
+        const Status status = put(n, ++version, bytes);
+        ASSERT_TRUE(status.ok() || status.code() == Code::no_space) << status.describe();
+        refused += status.ok() ? 0 : 1;
+        if (status.ok()) model[n] = {version, bytes};
+      }
+      if (i % 500 != 499) continue;
+      if (i % 1000 == 999) {
+        Flush& flush = start_flush();
+        ASSERT_TRUE(run([&] { return flush.answers == 1; }));
+        power_cut(i % 2000 == 999 ? CrashModel::drive : CrashModel::emu);
+      } else {
+        reopen();
+      }
+      for (std::uint64_t k = 0; k < 90; ++k) {
+        const auto known = model.find(k);
+        if (known == model.end()) {
+          expect_absent(k);
+        } else {
+          expect_page(k, known->second.version, known->second.bytes);
+        }
+      }
+      ASSERT_FALSE(testing::Test::HasFailure()) << i;
+    }
+    EXPECT_LT(refused, 2000u);
+  }
+}
+
+// A key's delete is copied for as long as its page's record is on the medium.
+TEST_F(CollectorTest, TombstonesOutliveWhatTheyDelete) {
+  for (const unsigned streams : {1u, 2u}) {
+    Shape shape;
+    shape.streams = streams;
+    remake(shape, kStore);
+    ASSERT_TRUE(put(500, 0, 500).ok());
+    const ZoneId first = zone_of(500);
+    fill(2);
+    ASSERT_TRUE(remove(500).ok());
+    const auto tombstones = [&] {
+      std::vector<ZoneId> zones;
+      for (std::uint32_t i = 0; i < shape_.zones; ++i) {
+        if (pool_->tables[i].tombstones != 0) zones.push_back(ZoneId{i});
+      }
+      return zones;
+    };
+    ASSERT_EQ(tombstones().size(), 1u);
+    const ZoneId second = tombstones()[0];
+    // What is in the first zone stays; of the others each is emptied in time.
+    std::vector<std::uint64_t> staying, moving;
+    for (const std::uint64_t n : filler_) (zone_of(n) == first ? staying : moving).push_back(n);
+    for (std::uint64_t n = 5000; n < 5080; ++n) moving.push_back(n);
+    std::mt19937_64 random(test_seed());
+    for (unsigned i = 0; resets().size() < 40; ++i) {
+      ASSERT_LT(i, 5000u);
+      ASSERT_TRUE(put(moving[random() % moving.size()], i, 400).ok());
+    }
+    ASSERT_TRUE(is_reset(second));
+    ASSERT_FALSE(is_reset(first)) << "the page's record is still there";
+    EXPECT_GE(tombstones().size(), 1u);
+    reopen();
+    expect_absent(500);
+    // With the page's zone gone the tombstone goes as well.
+    moving.insert(moving.end(), staying.begin(), staying.end());
+    for (unsigned i = 0; !is_reset(first) || !tombstones().empty(); ++i) {
+      ASSERT_LT(i, 5000u);
+      ASSERT_TRUE(put(moving[random() % moving.size()], i, 400).ok());
+    }
+    reopen();
+    expect_absent(500);
+  }
+}
+
+TEST_F(CollectorTest, AnExpiredPageDoesNotUncoverItsOlderVersion) {
+  make_log({}, kStore);
+  ASSERT_TRUE(put(500, 0, 500).ok());
+  const ZoneId first = zone_of(500);
+  fill(2);
+  const auto soon = static_cast<std::uint32_t>(executor_.wall_s() + 1);
+  ASSERT_TRUE(put(500, 1, 500, {.expires_s = soon}).ok());
+  const ZoneId second = zone_of(500);
+  clock_.now_ns += 2'000'000'000;
+  fill(3);
+  collect(second);
+  ASSERT_FALSE(is_reset(first));
+  expect_absent(500);
+  reopen();
+  EXPECT_EQ(exist(500), Code::not_found) << "version 0 is back";
+}
+
+TEST_F(CollectorTest, ADamagedPageIsDroppedAndItsOlderVersionStaysGone) {
+  make_log({}, kStore);
+  ASSERT_TRUE(put(500, 0, 500).ok());
+  const ZoneId first = zone_of(500);
+  fill(2);
+  ASSERT_TRUE(put(500, 1, 500).ok());
+  ASSERT_TRUE(put(501, 0, 500).ok());
+  const ZoneId second = zone_of(500);
+  fill(3);
+  damage(second, pool_->relative_lba(entry(500).lba));
+  collect(second);
+  ASSERT_FALSE(is_reset(first));
+  EXPECT_EQ(log_->stats().corrupt_pages, 1u);
+  for (int round = 0; round < 2; ++round) {
+    expect_absent(500);
+    EXPECT_EQ(exist(500), Code::not_found);
+    expect_page(501, 0, 500);
+    reopen();
+  }
+}
+
+TEST_F(CollectorTest, AStoreKeepsAZoneWhosePagesNoRecordNames) {
+  make_log({}, kStore);
+  for (std::uint64_t n = 0; n < 4; ++n) ASSERT_TRUE(put(n, 0, 1000).ok());
+  const ZoneId first = zone_of(0);
+  fill(4);
+  thin_out(first);
+  damage(first, pool_->relative_lba(entry(2).lba) - 1);
+  damage(first, shape_.segment_lbas - 1);
+  churn(400, [&] { return pool_->allocator.zone(first).use == ZoneUse::bad; });
+  EXPECT_FALSE(is_reset(first));
+  for (std::uint64_t n = 0; n < 4; ++n) expect_page(n, 0, 1000);
+  EXPECT_EQ(zone_of(2), first) << "still served from there";
+}
+
+TEST_F(CollectorTest, APageThatCannotBeReadKeepsItsZone) {
+  Shape shape;
+  shape.faults = true;
+  make_log(shape, kStore);
+  for (std::uint64_t n = 0; n < 4; ++n) ASSERT_TRUE(put(n, 0, 1000).ok());
+  const ZoneId first = zone_of(0);
+  fill(4);
+  thin_out(first);
+  faults_->fail_reads(Lba{entry(2).lba}, 1);
+  // It is tried again and again, and what can be moved is.
+  churn(400, [&] { return zone_of(0) != first && zone_of(3) != first; });
+  overwrite(100, 10, 1000, [&] { return resets().size() > 2; });
+  EXPECT_FALSE(is_reset(first));
+  for (std::uint64_t n = 0; n < 4; ++n) {
+    if (n != 2) expect_page(n, 0, 1000);
+  }
+  EXPECT_EQ(zone_of(2), first);
+  EXPECT_EQ(log_->stats().corrupt_pages, 0u) << "unreadable is not damaged";
+}
+
+TEST_F(CollectorTest, APutThatComesWhileItsPageIsCopiedWins) {
+  for (const bool cache : {kCache, kStore}) {
+    remake({}, cache);
+    for (std::uint64_t n = 0; n < 8; ++n) ASSERT_TRUE(put(n, 0, 1000, {.pinned = true}).ok());
+    const ZoneId first = zone_of(0);
+    fill(4);
+    if (!cache) thin_out(first);
+    bool raced = false;
+    for (unsigned i = 0; i < 2000 && !raced; ++i) {
+      start_put(next_++, 0, 400);
+      // Whenever the zone is being emptied, its reads wait for a moment.
+      run([&] { return pool_->allocator.zone(first).use == ZoneUse::draining; });
+      if (pool_->allocator.zone(first).use != ZoneUse::draining) continue;
+      device_->hold(Io::Op::read);
+      run();
+      Op& over = start_put(3, 1, 900, {.pinned = true});
+      Op& removal = start(KeyOp::Kind::remove, 4);
+      run();
+      while (device_->held(Io::Op::read) != 0) {
+        device_->let_one_go(Io::Op::read, device_->held(Io::Op::read) - 1);
+        run();
+      }
+      device_->let_go(Io::Op::read);
+      EXPECT_TRUE(finish(over).ok());
+      EXPECT_TRUE(finish(removal).ok());
+      raced = true;
+    }
+    ASSERT_TRUE(raced);
+    run();
+    for (int round = 0; round < 2; ++round) {
+      for (std::uint64_t n = 0; n < 8; ++n) {
+        if (n == 3) {
+          expect_page(3, 1, 900);
+        } else if (n == 4) {
+          expect_absent(4);
+        } else {
+          expect_page(n, 0, 1000);
+        }
+      }
+      reopen();
+    }
+  }
+}
+
+// A copy that would be made now of what was there before would lie behind the new version.
+TEST_F(CollectorTest, APutThatCameBeforeTheCopyWins) {
+  for (const bool cache : {kCache, kStore}) {
+    remake({}, cache);
+    for (std::uint64_t n = 0; n < 8; ++n) ASSERT_TRUE(put(n, 0, 1000, {.pinned = true}).ok());
+    const ZoneId first = zone_of(0);
+    fill(4);
+    if (!cache) thin_out(first);
+    for (unsigned i = 0; pool_->allocator.zone(first).use != ZoneUse::draining; ++i) {
+      ASSERT_LT(i, 2000u);
+      start_put(next_++, 0, 400);
+      run([&] { return pool_->allocator.zone(first).use == ZoneUse::draining; });
+    }
+    device_->hold(Io::Op::write);
+    Op& over = start_put(3, 1, 900);
+    run();
+    EXPECT_EQ(over.answers, 0u);
+    EXPECT_FALSE(is_reset(first));
+    device_->let_go(Io::Op::write);
+    EXPECT_TRUE(finish(over).ok());
+    ASSERT_TRUE(run([&] { return is_reset(first); }));
+    run();
+    for (int round = 0; round < 2; ++round) {
+      for (std::uint64_t n = 0; n < 8; ++n) expect_page(n, n == 3 ? 1 : 0, n == 3 ? 900 : 1000);
+      reopen();
+    }
+  }
+}
+
+TEST_F(CollectorTest, StopsAndGoesOn) {
+  make_log({}, kStore);
+  Collector collector(*log_);  // beside the log's own, which is not asked
+  EXPECT_TRUE(collector.idle());
+  collector.kick();
+  EXPECT_TRUE(collector.idle()) << "there are zones enough";
+  EXPECT_FALSE(collector.evicted());
+  EXPECT_EQ(collector.attempts_failed(), 0u);
+  log_->stop_background();
+  ASSERT_TRUE(put(0, 0, 1000).ok());
+  std::vector<ZoneId> taken;
+  while (pool_->allocator.held(kVolume) + 1 < shape_.quota) {
+    taken.push_back(*pool_->allocator.take(kVolume, 0, 1, 1));
+  }
+  collector.stop();
+  collector.kick();
+  EXPECT_TRUE(collector.idle());
+  collector.resume();
+  EXPECT_FALSE(collector.idle()) << "it looks for a zone";
+  run();
+  EXPECT_TRUE(collector.found_nothing()) << "all of them are open";
+  for (const ZoneId zone : taken) pool_->allocator.set_use(zone, ZoneUse::sealed);
+  collector.kick();
+  run();
+  EXPECT_FALSE(collector.found_nothing());
+  EXPECT_EQ(log_->stats().zones_reset, 1u) << "one is enough";
+  EXPECT_TRUE(collector.idle());
+}
+
+}  // namespace
+}  // namespace furrow
