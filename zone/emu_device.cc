@@ -137,6 +137,8 @@ EmuDevice::EmuDevice(EmuFile file, const Superblock& superblock, Access access, 
           [](void* self) { return static_cast<EmuDevice*>(self)->sync_table(); }, this, reclaim) {}
 
 EmuDevice::~EmuDevice() {
+  // The next one to open the file may write where this one would still punch.
+  reclaimer_.stop();
   if (mapping_ != nullptr) munmap(mapping_, 2 * superblock_.table_bytes);
   // Closing is not enough: a ring that is being taken apart may still hold the file.
   unlock(file_);

@@ -23,7 +23,7 @@ Reclaimer::Reclaimer(int fd, const Superblock& superblock, ZoneTable& table, Sta
       sync_context_(sync_context),
       when_(when) {}
 
-Reclaimer::~Reclaimer() {
+void Reclaimer::stop() {
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;
@@ -35,7 +35,7 @@ Reclaimer::~Reclaimer() {
 void Reclaimer::add(ZoneId zone) {
   if (when_ == Reclaim::never) return;
   const std::lock_guard lock(mutex_);
-  if (unsupported_) return;
+  if (unsupported_ || stop_) return;
   std::erase_if(pending_, [zone](const Pending& pending) { return pending.zone == zone; });
   pending_.push_back({zone, Clock::now() + (when_ == Reclaim::lazy ? kDelay : Clock::duration())});
   if (!thread_.joinable()) thread_ = std::thread([this] { run(); });

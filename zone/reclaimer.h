@@ -23,8 +23,9 @@ class Reclaimer {
   // All outlive it. `sync` makes the zone table durable.
   Reclaimer(int fd, const Superblock& superblock, ZoneTable& table, Status (*sync)(void*),
             void* sync_context, Reclaim when);
-  ~Reclaimer();  // stops after the piece in progress
+  ~Reclaimer() { stop(); }
 
+  void stop();  // after the piece in progress, for good; from then on nothing is done to the file
   void add(ZoneId zone);  // was reset; any thread
 
   // For tests: waits until nothing is left to give back.
