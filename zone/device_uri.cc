@@ -14,6 +14,7 @@ constexpr std::uint64_t kZoneSizeMinBytes = 4 * kMiB;     // of default zone siz
 constexpr std::uint64_t kZoneSizeMaxBytes = 1024 * kMiB;  // of default zone sizes
 constexpr std::uint64_t kZonesWanted = 256;               // a default makes 256 to 511 zones
 constexpr std::uint64_t kZoneCapacityMaxLbas = 1u << 24;  // what a slot of the zone table holds
+constexpr std::uint64_t kZoneSizeMaxLbas = std::uint64_t{1} << 32;
 constexpr std::uint64_t kZoneCountMax = 1u << 24;
 constexpr std::uint64_t kAppendMaxBytes = kMiB;
 constexpr std::uint32_t kZoneWritesMax = 16;
@@ -162,6 +163,7 @@ Result<Geometry> geometry_of(const DeviceShape& shape) {
   if (zone % lba != 0) return bad("the zone size is no multiple of the LBA size");
   if (capacity % lba != 0) return bad("the zone capacity is no multiple of the LBA size");
   if (capacity > zone) return bad("the zone capacity is larger than the zone size");
+  if (zone / lba > kZoneSizeMaxLbas) return bad("the zone size is over 2^32 LBAs");
   if (capacity / lba > kZoneCapacityMaxLbas) return bad("the zone capacity is over 2^24 LBAs");
   if (shape.size_bytes < zone)
     return bad(

@@ -17,6 +17,9 @@ namespace furrow::emu {
 namespace {
 
 constexpr std::uint64_t kProbeBytes = 1u << 20;
+// Stands in the superblock's place while a device is being made: what a crash leaves of that is
+// nobody's data.
+constexpr std::string_view kUnfinished = "FurrowZD unfinished";
 
 Status fail(Code code, const char* hint, int error = 0) {
   return Status(code, Origin::zone, hint, error);
@@ -50,25 +53,48 @@ constexpr Signature kSignatures[] = {
     {4086, "SWAPSPACE2", "there is swap space; --force overwrites it"},
 };
 
-// Is there anything in the first MiB? Every file system of note leaves a mark there.
-Status check_unused(const EmuFile& file) {
-  AlignedBuffer head(kProbeBytes);
-  std::size_t got = 0;
-  while (got < head.size()) {
-    const ssize_t rc =
-        pread(file.fd.get(), head.data() + got, head.size() - got, static_cast<off_t>(got));
-    if (rc < 0) return fail(Code::io_error, "cannot read what is there", errno);
-    if (rc == 0) break;
-    got += static_cast<std::size_t>(rc);
-  }
-  const std::string_view text(reinterpret_cast<const char*>(head.data()), got);
+Status known_or_data(std::string_view head) {
   for (const Signature& known : kSignatures) {
-    if (known.offset < got && text.substr(known.offset, known.bytes.size()) == known.bytes) {
+    if (known.offset < head.size() &&
+        head.substr(known.offset, known.bytes.size()) == known.bytes) {
       return fail(Code::foreign, known.hint);
     }
   }
-  if (text.find_first_not_of('\0') != std::string_view::npos) {
-    return fail(Code::foreign, "there is data already; --force overwrites it");
+  return fail(Code::foreign, "there is data already; --force overwrites it");
+}
+
+// Is there anything? Of a file all of it is looked at (its holes cost nothing), of a block device
+// the first MiB, where every file system of note leaves a mark, and the last one, for partition
+// tables and arrays that are described at the end.
+Status check_unused(const EmuFile& file) {
+  AlignedBuffer piece(kProbeBytes);
+  const auto read_at = [&](std::uint64_t offset) -> Result<std::string_view> {
+    std::size_t got = 0;
+    while (got < piece.size()) {
+      const ssize_t rc = pread(file.fd.get(), piece.data() + got, piece.size() - got,
+                               static_cast<off_t>(offset + got));
+      if (rc < 0 && errno == EINTR) continue;
+      if (rc < 0) return fail(Code::io_error, "cannot read what is there", errno);
+      if (rc == 0) break;
+      got += static_cast<std::size_t>(rc);
+    }
+    return std::string_view(reinterpret_cast<const char*>(piece.data()), got);
+  };
+  for (std::uint64_t offset = 0; offset < file.size_bytes;) {
+    const Result<std::string_view> text = read_at(offset);
+    if (!text) return text.status();
+    if (offset == 0 && text->starts_with(kUnfinished)) return {};
+    if (text->find_first_not_of('\0') != std::string_view::npos) {
+      return offset == 0 ? known_or_data(*text) : known_or_data({});
+    }
+    offset += kProbeBytes;
+    if (file.block_device && offset < file.size_bytes) {
+      offset = std::max(offset, file.size_bytes - std::min(file.size_bytes, kProbeBytes));
+    } else if (!file.block_device) {
+      const off_t data = lseek(file.fd.get(), static_cast<off_t>(offset), SEEK_DATA);
+      if (data < 0) break;  // ENXIO: nothing but a hole is left
+      offset = static_cast<std::uint64_t>(data);
+    }
   }
   return {};
 }
@@ -106,6 +132,7 @@ Status write_table(int fd, const Superblock& superblock) {
 Status write_metadata(const EmuFile& file, const Superblock& superblock) {
   const int fd = file.fd.get();
   AlignedBuffer page(kPageBytes);
+  std::memcpy(page.data(), kUnfinished.data(), kUnfinished.size());
   for (const std::uint64_t offset : kSuperblockOffsets) {
     const Status status = write_all(fd, page.span(), offset);
     if (!status.ok()) return status;
@@ -116,6 +143,7 @@ Status write_metadata(const EmuFile& file, const Superblock& superblock) {
   Status status = write_table(fd, superblock);
   if (status.ok()) status = sync(fd);
   if (!status.ok()) return status;
+  std::ranges::fill(page.span(), std::byte{0});
   encode(superblock, page.span().first<kSuperblockBytes>());
   for (const std::uint64_t offset : kSuperblockOffsets) {
     status = write_all(fd, page.span(), offset);

@@ -39,7 +39,8 @@ Status open_error(int error) {
     case EBUSY:
       return fail(Code::in_use, "the block device is mounted or in use", error);
     case EINVAL:
-      return fail(Code::unsupported, "no direct I/O here; with ?direct=0 a regular file will do", error);
+      return fail(Code::unsupported, "no direct I/O here; with ?direct=0 a regular file will do",
+                  error);
     default:
       return fail(Code::io_error, "cannot open the file", error);
   }

@@ -53,6 +53,11 @@ bool plausible(const Superblock& superblock) {
     return false;
   if (geometry.zone_capacity_lbas == 0 || geometry.zone_capacity_lbas > 1u << 24) return false;
   if (geometry.zone_capacity_lbas > geometry.zone_size_lbas) return false;
+  if (geometry.zone_writes_max == 0 || geometry.append_lbas_max == 0) return false;
+  if (geometry.active_zones_max != 0 &&
+      (geometry.open_zones_max == 0 || geometry.open_zones_max > geometry.active_zones_max)) {
+    return false;
+  }
   const Superblock expected = make_superblock(geometry, superblock.uuid);
   return superblock.table_offset[0] == expected.table_offset[0] &&
          superblock.table_offset[1] == expected.table_offset[1] &&
