@@ -89,6 +89,10 @@ void ZoneAllocator::dismiss(std::uint64_t owner) {
   FURROW_CHECK(found != owners_.end());
   if (slots_left_ != kNoLimit) slots_left_ += found->second.streams;
   owners_.erase(found);
+  // Its bad zones were part of its quota; nobody else is promised them.
+  for (Zone& zone : zones_) {
+    if (zone.owner == owner && zone.use == ZoneUse::bad) zone.owner = 0;
+  }
 }
 
 Result<ZoneId> ZoneAllocator::take(std::uint64_t owner, std::uint8_t stream,

@@ -60,6 +60,18 @@ TEST(ZoneAllocatorTest, RetiredZonesStayCounted) {
   EXPECT_EQ(allocator.take(1, 0, 4, 4).status().code(), Code::no_space);
 }
 
+// Else the next volume would be promised a zone that nobody can give it.
+TEST(ZoneAllocatorTest, BadZonesOfADismissedOwnerArePromisedToNobody) {
+  ZoneAllocator allocator(geometry(12, 0, 0), 2);
+  ASSERT_TRUE(allocator.admit(1, 10, 1).ok());
+  allocator.retire(*allocator.take(1, 0, 1, 1));
+  EXPECT_EQ(allocator.unpromised(), 0u);
+  allocator.dismiss(1);
+  EXPECT_EQ(allocator.unpromised(), 9u);
+  ASSERT_TRUE(allocator.admit(2, 9, 1).ok());
+  for (std::uint64_t i = 0; i < 9; ++i) ASSERT_TRUE(allocator.take(2, 0, i, i).ok()) << i;
+}
+
 TEST(ZoneAllocatorTest, LostZonesComeOffTheLargestQuotas) {
   ZoneAllocator allocator(geometry(12, 0, 0), 2);
   ASSERT_TRUE(allocator.admit(1, 7, 1).ok());
