@@ -148,7 +148,10 @@ Status PageLog::admit(std::uint32_t length, const IndexEntry* replaced, bool pin
     // Pinned pages are never evicted: half of the quota stays for the rest. Of a zone counts what
     // it holds for certain; pages that fit badly would fill all of them otherwise.
     const std::uint64_t limit = quota * copied_lbas_max(std::max(largest_bytes_, length)) / 2;
-    if (pinned && pinned_lbas_ + pending_pinned_lbas_ + pool_.page_lbas(length) > limit) {
+    const std::uint64_t unpinned =
+        replaced != nullptr && replaced->pinned ? pool_.page_lbas(replaced->length) : 0;
+    if (pinned &&
+        pinned_lbas_ + pending_pinned_lbas_ + pool_.page_lbas(length) > limit + unpinned) {
       return {Code::no_space, Origin::log,
               "pinned pages fill half of the volume's quota; unpin or delete some"};
     }

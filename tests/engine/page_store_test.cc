@@ -263,6 +263,32 @@ TEST(CacheTest, PinnedAndHitPagesStay) {
   EXPECT_LE(usage.zones, usage.quota_zones);
 }
 
+// At the bound of what may be pinned, what takes the place of a pinned page still may.
+TEST(CacheTest, APinnedPageCanBeReplacedAtTheLimit) {
+  Rig rig("mem:16MiB?zone_size=1MiB");
+  ASSERT_NO_FATAL_FAILURE(rig.make(volume(VolumeMode::cache)));
+  const auto put_pinned = [&rig](std::uint64_t key, std::uint64_t version) {
+    auto page = content(key, version, 30000);
+    PageOp op;
+    op.kind = PageOp::Kind::put;
+    op.key = key_of(key);
+    op.pinned = true;
+    op.data = page.data();
+    op.length = op.capacity = 30000;
+    return rig.run(op);
+  };
+  std::uint64_t pinned = 0;
+  Status status;
+  while (pinned < 1000 && (status = put_pinned(pinned, 1)).ok()) ++pinned;
+  EXPECT_EQ(status.code(), Code::no_space) << pinned;
+  EXPECT_GT(pinned, 100u);
+  for (std::uint64_t key = 0; key < pinned; key += 10) {
+    ASSERT_TRUE(put_pinned(key, 2).ok()) << key;
+    EXPECT_EQ(*rig.get(key), content(key, 2, 30000));
+  }
+  EXPECT_EQ(put_pinned(5000, 1).code(), Code::no_space);
+}
+
 // When nearly everything that is evicted is hot, its copies must always find room: many puts and
 // gets at once, so that the writer fills its zone while the eviction goes on.
 TEST(CacheTest, EvictionOfHotZonesNeverWaitsForItself) {
