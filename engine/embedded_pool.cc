@@ -27,27 +27,34 @@ Result<std::unique_ptr<EmbeddedPool>> EmbeddedPool::open(std::string_view uri) {
 
 namespace {
 
-Result<std::unique_ptr<ZonedDevice>> open_or_create(std::string_view uri, std::uint64_t size_bytes,
-                                                    bool& created) {
+// A device that is not there, or whose making was cut off, is made.
+Result<std::unique_ptr<ZonedDevice>> open_or_create(std::string_view uri,
+                                                    std::uint64_t size_bytes) {
   Result<std::unique_ptr<ZonedDevice>> device = open_device(uri, Access::exclusive);
-  created = false;
-  if (device.ok() || size_bytes == 0 || device.status().code() != Code::not_found) return device;
+  if (device.ok() || size_bytes == 0) return device;
+  const Code code = device.status().code();
+  if (code != Code::not_found && code != Code::foreign) return device;
   DeviceShape shape;
   shape.size_bytes = size_bytes;
   const Status status = create_device(uri, shape);
   if (!status.ok()) return status;
-  created = true;
   return open_device(uri, Access::exclusive);
 }
 
-Result<std::unique_ptr<Pool>> open_pool(ZonedDevice& device, EventLoop& loop, bool created,
+// `may_make`: a pool on a device that has none, and a volume in a pool that has none. Each is made
+// by itself, so that a program that was killed in between goes on here.
+Result<std::unique_ptr<Pool>> open_pool(ZonedDevice& device, EventLoop& loop, bool may_make,
                                         const EmbeddedPool::CreateOptions& make) {
-  if (created) {
-    const Status status = Pool::format(device, make.name, loop);
+  if (may_make) {
+    const Result<bool> blank = Pool::is_blank(device);
+    if (!blank.ok()) return blank.status();
+    const Status status = *blank ? Pool::format(device, make.name, loop) : Status();
     if (!status.ok()) return status;
   }
   Result<std::unique_ptr<Pool>> pool = Pool::open(device, loop, {});
-  if (!pool.ok() || !created || make.volume.name.empty()) return pool;
+  if (!pool.ok() || !may_make || make.volume.name.empty() || !(*pool)->stores().empty()) {
+    return pool;
+  }
   const Result<PageStore*> volume = (*pool)->create_volume(make.volume);
   if (!volume.ok()) return volume.status();
   return pool;
@@ -57,18 +64,17 @@ Result<std::unique_ptr<Pool>> open_pool(ZonedDevice& device, EventLoop& loop, bo
 
 Result<std::unique_ptr<EmbeddedPool>> EmbeddedPool::open(std::string_view uri,
                                                          const CreateOptions& make) {
-  bool created = false;
-  // A mem: device is always new.
-  Result<std::unique_ptr<ZonedDevice>> device = open_or_create(uri, make.size_bytes, created);
+  Result<std::unique_ptr<ZonedDevice>> device = open_or_create(uri, make.size_bytes);
   if (!device.ok()) return device.status();
-  created = created || uri.starts_with("mem:");
+  // A mem: device is always new.
+  const bool may_make = make.size_bytes != 0 || uri.starts_with("mem:");
   std::unique_ptr<EmbeddedPool> embedded(new EmbeddedPool());
   embedded->device_ = std::move(*device);
   embedded->thread_ = std::make_unique<Thread>();
   std::promise<Status> opened;
-  embedded->thread_->thread = std::jthread([&embedded = *embedded, &opened, created, make] {
+  embedded->thread_->thread = std::jthread([&embedded = *embedded, &opened, may_make, make] {
     Thread& thread = *embedded.thread_;
-    Result<std::unique_ptr<Pool>> pool = open_pool(*embedded.device_, thread.loop, created, make);
+    Result<std::unique_ptr<Pool>> pool = open_pool(*embedded.device_, thread.loop, may_make, make);
     if (!pool.ok()) return opened.set_value(pool.status());
     Result<std::unique_ptr<PageSession>> session = (*pool)->create_session(thread.loop, kReadDepth);
     if (!session.ok()) return opened.set_value(session.status());

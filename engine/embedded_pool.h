@@ -55,8 +55,8 @@ class SyncPageStore {
 class EmbeddedPool {
  public:
   struct CreateOptions {
-    std::uint64_t size_bytes = 0;  // not 0: when nothing is there, make an emulated device, a pool
-    std::string name = "furrow";   //   of this name and a kv volume `volume`
+    std::uint64_t size_bytes = 0;  // not 0: make what is missing: an emulated device of this size,
+    std::string name = "furrow";   //   a pool of this name, and `volume` where there is none at all
     VolumeOptions volume;
   };
   static Result<std::unique_ptr<EmbeddedPool>> open(std::string_view uri);

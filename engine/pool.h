@@ -107,6 +107,10 @@ class Pool {
   // Can a device of this shape hold a pool? invalid_argument, too_many_zones: no.
   static Status suits(const Geometry& geometry);
 
+  // True: nothing was ever kept here. The device is empty, or has what a format() that was cut off
+  // left, so that a new pool loses nothing. Errors: of reading.
+  static Result<bool> is_blank(ZonedDevice& device);
+
   // Writes a new, empty pool. in_use / foreign as of the device; invalid_argument: too few zones
   // (a pool needs two metadata zones and three for a volume).
   static Status format(ZonedDevice& device, std::string_view name, Executor& executor);

@@ -1,9 +1,13 @@
 // Pool::format(): which devices can hold a pool, and how an empty one begins.
 #include <sodium.h>
 
+#include <algorithm>
+
 #include "engine/pool.h"
 #include "engine/pool_impl.h"
 #include "log/metadata_format.h"
+#include "log/structure.h"
+#include "zone/aligned_buffer.h"
 #include "zone/blocking.h"
 
 namespace furrow {
@@ -32,11 +36,43 @@ Status Pool::suits(const Geometry& geometry) {
         "too few zones: a pool needs two metadata zones and three for a volume; make the device "
         "larger or its zones smaller"};
   }
+  constexpr std::uint64_t kLbasMax = std::uint64_t{1} << 40;  // an index entry's position
+  if (geometry.zone_size_lbas > kLbasMax / geometry.zone_count) {
+    return {Code::invalid_argument, Origin::engine,
+            "the device has more than 2^40 LBAs, which a pool cannot address; make it smaller, or "
+            "its LBAs 4096 bytes"};
+  }
   if (geometry.open_zones_max == 1 || geometry.active_zones_max == 1) {
     return {Code::too_many_zones, Origin::engine,
             "a pool needs two open and active zones (MOR and MAR at least 2)"};
   }
   return {};
+}
+
+Result<bool> Pool::is_blank(ZonedDevice& device) {
+  const Result<std::vector<ZoneInfo>> report = device.report();
+  if (!report.ok()) return report.status();
+  const Result<std::unique_ptr<IoQueue>> queue = device.create_queue(kQueueDepth);
+  if (!queue.ok()) return queue.status();
+  AlignedBuffer first(device.geometry().lba_bytes);
+  bool any = false;
+  for (const ZoneInfo& info : *report) {
+    if (info.state == ZoneState::empty || info.state == ZoneState::offline) continue;
+    any = true;
+    Io io;
+    io.op = Io::Op::read;
+    io.zone = info.zone;
+    io.lba = device.geometry().zone_start(info.zone);
+    io.set_data(first.data(), 1, device.geometry().lba_bytes);
+    if (const Status status = run_blocking(**queue, io); !status.ok()) return status;
+    const bool zeroes =
+        std::ranges::all_of(first.span(), [](std::byte byte) { return byte == std::byte{0}; });
+    // Only a format begins with these, and only a volume's data with anything else.
+    if (!zeroes && !has_magic(first.span(), Magic::superblock)) return false;
+  }
+  if (!any) return true;
+  const Code code = MetadataRing::open(device, true).status().code();
+  return code == Code::corrupt || code == Code::foreign;
 }
 
 Status Pool::format(ZonedDevice& device, std::string_view name, Executor& executor) {

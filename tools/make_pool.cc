@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <optional>
 
 #include "tools/command_line.h"
@@ -19,13 +18,6 @@ Result<OpenPool> open_on(std::unique_ptr<ZonedDevice> device, EventLoop& home, b
   auto pool = Pool::open(*device, home, options);
   if (!pool) return pool.status();
   return OpenPool(std::move(device), std::move(*pool), home);
-}
-
-Result<bool> is_empty(ZonedDevice& device) {
-  const Result<std::vector<ZoneInfo>> zones = device.report();
-  if (!zones) return zones.status();
-  return std::ranges::all_of(*zones,
-                             [](const ZoneInfo& zone) { return zone.state == ZoneState::empty; });
 }
 
 // A device that could not hold a pool is not made.
@@ -63,7 +55,7 @@ Result<FoundDevice> device_of(const PoolRecipe& recipe, bool overwrite) {
     if (!device) return device.status();
     return FoundDevice{std::move(*device), true};
   }
-  const Result<bool> empty = is_empty(**device);
+  const Result<bool> empty = Pool::is_blank(**device);
   if (!empty) return empty.status();
   const bool emulated = recipe.uri.starts_with("emu:");
   if (emulated && recipe.shape.size_bytes != 0 && (*empty || overwrite)) {

@@ -17,6 +17,17 @@ struct Shape {
 
 class GeometryTest : public ::testing::TestWithParam<Shape> {};
 
+TEST(GeometryLimitTest, MoreLbasThanAnIndexEntryHoldsAreRefused) {
+  Geometry geometry;
+  geometry.lba_bytes = 4096;
+  geometry.zone_capacity_lbas = 1 << 20;
+  geometry.zone_size_lbas = std::uint64_t{1} << 32;
+  geometry.zone_count = 256;
+  EXPECT_TRUE(Pool::suits(geometry).ok());
+  geometry.zone_count = 257;
+  EXPECT_EQ(Pool::suits(geometry).code(), Code::invalid_argument);
+}
+
 TEST_P(GeometryTest, FillsCollectsAndRecovers) {
   const Shape& shape = GetParam();
   Rig rig(shape.uri);
