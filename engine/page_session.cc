@@ -178,7 +178,7 @@ void PageSessionImpl::got(PageOp& op, const IndexEntry& entry) {
   if (in.bounce != nullptr && in.io.one.iov_base == in.bounce->data()) {
     std::memcpy(op.data, in.bounce->data(), std::min(op.capacity, entry.length));
   }
-  context_.hits.set(entry.lba);
+  static_cast<PageStoreImpl*>(in.store)->log().note_hit(entry);
   GetCounters& count = counters(op);
   count.hits.store(count.hits.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   count.bytes.store(count.bytes.load(std::memory_order_relaxed) + entry.length,

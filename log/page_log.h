@@ -107,6 +107,10 @@ class PageLog final : public StreamOwner {
   const PageLogOptions& options() const { return options_; }
   const PageLogStats& stats() const { return stats_; }
   const Index& index() const { return index_; }
+  // Any thread: the page was read, which an eviction wants to know.
+  void note_hit(const IndexEntry& entry) {
+    if (options_.cache) pool_.hits.set(entry.lba);
+  }
   std::uint64_t index_bytes() const { return index_.bytes() + expiries_.bytes(); }
   HitMap& hits() { return pool_.hits; }
   void count_corrupt() { ++stats_.corrupt_pages; }

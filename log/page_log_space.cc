@@ -78,7 +78,7 @@ void PageLog::publish(const KeyHash& hash, const IndexEntry* old, const IndexEnt
   } else {
     index_.insert(hash.order, entry);
   }
-  pool_.hits.clear(entry.lba);
+  if (options_.cache) pool_.hits.clear(entry.lba);
   pool_.allocator.add_live(pool_.geometry.zone_of(Lba{entry.lba}), pool_.page_lbas(entry.length),
                            sequence);
   cost_bytes_ += cost_bytes(pool_, entry.length);
@@ -257,6 +257,7 @@ void PageLog::zones_changed() {
   for (std::uint32_t i = 0; i < pool_.geometry.zone_count; ++i) {
     if (pool_.allocator.zones()[i].owner != options_.volume) continue;
     bytes += pool_.tables[i].bytes();
+    if (options_.cache) bytes += pool_.geometry.zone_size_lbas / 8;  // hit bits, all of them used
     tombstones_ += pool_.tables[i].tombstones;
     group_tombstones_ += pool_.tables[i].group_tombstones;
   }

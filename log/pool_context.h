@@ -19,8 +19,8 @@
 
 namespace furrow {
 
-// One bit for each LBA of the pool: the page that starts there was read since it was written.
-// Any thread. Memory is touched, and so used, only where pages are.
+// One bit for each LBA of the pool: the page that starts there was read since it was written. For
+// caches, whose evictions keep such pages. Any thread. Takes memory only where pages were read.
 class HitMap {
  public:
   explicit HitMap(std::uint64_t lbas) : words_((lbas + 63) / 64) {
@@ -45,6 +45,7 @@ class HitMap {
     return (bits_[lba / 64].load(std::memory_order_relaxed) >> lba % 64 & 1) != 0;
   }
   void clear(std::uint64_t lba) {
+    if (!test(lba)) return;  // so that only what is read takes memory
     bits_[lba / 64].fetch_and(~(std::uint64_t{1} << lba % 64), std::memory_order_relaxed);
   }
 
