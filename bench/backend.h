@@ -20,9 +20,10 @@ class Backend {
   virtual std::uint64_t reconnects() const = 0;
 };
 
-// `pool` and `store` outlive it. `depth`: device reads in flight at a time.
+// `pool` and `store` outlive it. `depth`: device reads in flight at a time. `is_home`: `executor`
+// is the pool's; the system calls of all that writes count there.
 Result<std::unique_ptr<Backend>> local_backend(Pool& pool, PageStore& store, Executor& executor,
-                                               unsigned depth);
+                                               unsigned depth, bool is_home);
 // Connects; blocks.
 Result<std::unique_ptr<Backend>> remote_backend(Executor& executor,
                                                 const transport::InitiatorOptions& options);

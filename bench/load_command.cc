@@ -187,8 +187,8 @@ int local(const tools::Arguments&) {
   EventLoop home({.spin_us = FLAGS_sleep ? 50 : ~std::uint64_t{0}});
   LocalVolume volume;
   if (const int status = open_local_volume(home, volume); status != kExitDone) return status;
-  LoadRun run(options, &home, [&volume](EventLoop& loop) {
-    return local_backend(*volume.open, *volume.store, loop, FLAGS_depth);
+  LoadRun run(options, &home, [&](EventLoop& loop) {
+    return local_backend(*volume.open, *volume.store, loop, FLAGS_depth, &loop == &home);
   });
   const Status status = run.run();
   if (!status.ok()) return report("cannot measure", status);

@@ -49,7 +49,7 @@ int set_up(Rig& rig) {
     if (const int status = open_local_volume(rig.loop, rig.local); status != kExitDone) {
       return status;
     }
-    auto backend = local_backend(*rig.local.open, *rig.local.store, rig.loop, FLAGS_depth);
+    auto backend = local_backend(*rig.local.open, *rig.local.store, rig.loop, FLAGS_depth, true);
     if (!backend) return report("cannot use the pool", backend.status());
     rig.backend = std::move(*backend);
     return kExitDone;

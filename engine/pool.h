@@ -70,6 +70,8 @@ struct PoolInfo {
   Geometry geometry;
   std::uint64_t zones_free = 0, zones_metadata = 0, zones_data = 0, zones_bad = 0;
   bool device_full = false;  // the device took no more at the last write, as on a full file system
+  std::uint64_t system_calls =
+      0;  // of the home executor's device queue (all that writes), since open
   std::uint64_t recovery_us = 0;  // how long the last open took
   std::uint64_t recovered_pages = 0;
 };

@@ -64,6 +64,8 @@ constexpr Metric<PoolInfo> kPool[] = {
     {"furrow_pool_zones_metadata", "Zones of the metadata ring", kGauge, &PoolInfo::zones_metadata},
     {"furrow_pool_zones_data", "Zones that volumes hold", kGauge, &PoolInfo::zones_data},
     {"furrow_pool_zones_bad", "Zones that are read-only or offline", kGauge, &PoolInfo::zones_bad},
+    {"furrow_pool_system_calls_total", "System calls of the device queue for all that writes",
+     kCounter, &PoolInfo::system_calls},
     {"furrow_pool_recovered_pages", "Pages that the last open found", kGauge,
      &PoolInfo::recovered_pages},
 };
