@@ -2,19 +2,14 @@
 
 #include <netdb.h>
 #include <poll.h>
-#include <sys/socket.h>
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <memory>
 #include <utility>
-#include <vector>
 
-#include "transport/host_controller.h"
-#include "transport/op_queue.h"
-#include "transport/page_command.h"
+#include "transport/initiator_impl.h"
 #include "zone/check.h"
 
 namespace furrow::transport {
@@ -24,100 +19,17 @@ namespace {
 constexpr std::uint64_t kNsPerMs = 1'000'000;
 constexpr std::uint32_t kReconnectDelayMsMax = 2000;
 
-// A target that takes connections and ends them with what they carry gets no operation for ever.
-constexpr std::uint64_t kLossesMax = 8;
+}  // namespace
 
-// Where an operation is, in PageOp::internal.state[0]. In state[1]: how often it was sent without
-// an answer, so that it may have been done.
-enum Phase : std::uint64_t { kOperate, kFlush };
-
-Status lost(const PageOp& op) {
-  if (op.internal.state[1] != 0) {
-    return Status(
-        Code::aborted, Origin::transport,
-        "the connection was lost before the target answered; it may have been done or not",
-        ECONNRESET);
-  }
-  return Status(Code::aborted, Origin::transport, "the server cannot be reached; nothing was done",
-                ENOTCONN);
-}
-
-class InitiatorImpl final : public Initiator, private HostController::Owner {
- public:
-  InitiatorImpl(Executor& executor, const InitiatorOptions& options,
-                std::unique_ptr<SocketRing> ring);
-  ~InitiatorImpl() override;
-  Status connect();
-
-  void submit(PageOp& op) override;
-  std::uint32_t value_bytes_max() const override { return limits_.value_bytes_max; }
-  std::uint64_t reconnects() const override { return reconnects_; }
-  std::uint64_t system_calls() const override { return ring_->system_calls(); }
-
- private:
-  struct RetryTimer : Timer {
-    InitiatorImpl* self;
-  };
-  struct Work : SocketRing::Deferred {
-    InitiatorImpl* self;
-  };
-
-  // HostController::Owner.
-  void on_up() override;
-  void on_down(Status why) override;
-  void on_room() override { dispatch_waiting(); }
-  void on_gone() override;
-
-  Status check_options() const;
-  Status resolve();
-  Status connect_once(bool discovery);
-  void make_identity();
-  void open_controller(bool discovery);
-  void wait_for_controller();
-  void close_controller();
-  void reconnect_later();
-  bool dispatch(PageOp& op);
-  void dispatch_waiting();
-  void on_answer(HostCommand& command, const Status& status);
-  void settle(PageOp& op, Status status);
-  void refuse_waiting();
-  void deliver_refused();
-
-  Executor& executor_;
-  const InitiatorOptions options_;
-  std::unique_ptr<SocketRing> ring_;
-  HostControllerOptions controller_options_;
-  struct Address {
-    sockaddr_storage address{};
-    socklen_t bytes = 0;
-  };
-  std::vector<Address> addresses_;
-  std::unique_ptr<HostController> controller_;
-  PageLimits limits_;
-  OpQueue waiting_;  // for room or for the connection
-  OpQueue resend_;   // lost with the connection
-  OpQueue refused_;  // whose status is final, to be told in a turn of the executor
-  Work refused_work_{};
-  RetryTimer retry_{};
-  Status down_why_;
-  bool connecting_ = true;  // within connect()
-  bool answered_ = false;   // connect(): up or down
-  bool given_up_ = false;   // down for longer than reconnect_for_ms
-  bool closing_ = false;
-  std::uint32_t delay_ms_ = 0;
-  std::uint64_t down_since_ns_ = 0;
-  std::uint64_t reconnects_ = 0;
-};
-
-InitiatorImpl::InitiatorImpl(Executor& executor, const InitiatorOptions& options,
-                             std::unique_ptr<SocketRing> ring)
-    : executor_(executor), options_(options), ring_(std::move(ring)) {
+InitiatorImpl::InitiatorImpl(Executor& executor, const InitiatorOptions& options, SocketRing& ring,
+                             std::unique_ptr<SocketRing> own_ring)
+    : executor_(executor), options_(options), own_ring_(std::move(own_ring)), ring_(ring) {
   retry_.self = refused_work_.self = this;
   retry_.fire = [](Timer& timer) { static_cast<RetryTimer&>(timer).self->open_controller(false); };
   refused_work_.run = [](SocketRing::Deferred& work) {
     static_cast<Work&>(work).self->deliver_refused();
   };
-  executor_.add(*ring_);
+  executor_.add(ring_);
 }
 
 InitiatorImpl::~InitiatorImpl() {
@@ -127,8 +39,8 @@ InitiatorImpl::~InitiatorImpl() {
   waiting_.push_front_all(resend_);
   refuse_waiting();
   deliver_refused();
-  while (refused_work_.queued) ring_->poll();
-  executor_.remove(*ring_);
+  while (refused_work_.queued) ring_.poll();
+  executor_.remove(ring_);
 }
 
 Status InitiatorImpl::check_options() const {
@@ -186,9 +98,7 @@ void InitiatorImpl::make_identity() {
       options_.host_nqn.empty() ? "nqn.2014-08.org.nvmexpress:uuid:" + uuid : options_.host_nqn;
 }
 
-Status InitiatorImpl::connect() {
-  if (const Status status = check_options(); !status.ok()) return status;
-  if (const Status status = resolve(); !status.ok()) return status;
+void InitiatorImpl::set_controller_options() {
   make_identity();
   controller_options_.subsystem_nqn = options_.subsystem_nqn;
   controller_options_.nsid = options_.nsid;
@@ -199,6 +109,20 @@ Status InitiatorImpl::connect() {
   controller_options_.keep_alive_ms = options_.keep_alive_ms;
   controller_options_.timeout_ms = options_.connect_timeout_ms;
   controller_options_.command_timeout_ms = options_.command_timeout_ms;
+}
+
+void InitiatorImpl::begin(const sockaddr_storage& address, socklen_t address_bytes) {
+  set_controller_options();
+  controller_options_.address = address;
+  controller_options_.address_bytes = address_bytes;
+  connecting_ = false;
+  open_controller(false);
+}
+
+Status InitiatorImpl::connect() {
+  if (const Status status = check_options(); !status.ok()) return status;
+  if (const Status status = resolve(); !status.ok()) return status;
+  set_controller_options();
   Status status;
   for (const Address& address : addresses_) {  // a name may have several: the first that answers
     controller_options_.address = address.address;
@@ -241,15 +165,15 @@ void InitiatorImpl::open_controller(bool discovery) {
   if (discovery) options.subsystem_nqn = nvme::kDiscoveryNqn;
   FURROW_CHECK(controller_ == nullptr);
   HostController::Owner& owner = *this;
-  controller_ = std::make_unique<HostController>(*ring_, executor_, owner, options);
+  controller_ = std::make_unique<HostController>(ring_, executor_, owner, options);
   controller_->start();
 }
 
 // The executor does not run yet: its pollers and timers are ours to turn.
 void InitiatorImpl::wait_for_controller() {
   while (!answered_) {
-    if (ring_->poll() == 0) {
-      pollfd wake{ring_->wake_fd(), POLLIN, 0};
+    if (ring_.poll() == 0) {
+      pollfd wake{ring_.wake_fd(), POLLIN, 0};
       (void)poll(&wake, 1, 1);  // an interruption only makes the loop turn
     }
     if (controller_ != nullptr) controller_->tick();
@@ -259,7 +183,7 @@ void InitiatorImpl::wait_for_controller() {
 void InitiatorImpl::close_controller() {
   if (controller_ == nullptr) return;
   controller_->end();
-  while (controller_ != nullptr) ring_->poll();
+  while (controller_ != nullptr) ring_.poll();
 }
 
 void InitiatorImpl::on_up() {
@@ -310,101 +234,12 @@ void InitiatorImpl::reconnect_later() {
   executor_.start(retry_, delay_ms_ * kNsPerMs);
 }
 
-void InitiatorImpl::submit(PageOp& op) {
-  op.internal.self = &op;
-  op.internal.state[0] = kOperate;
-  op.internal.state[1] = 0;
-  op.internal.scratch[0] = nullptr;
-  op.status = check_page_op(op, limits_);
-  if (op.status.ok() && given_up_) op.status = lost(op);
-  if (!op.status.ok()) {
-    refused_.push(op);
-    ring_->defer(refused_work_);
-    return;
-  }
-  if (!waiting_.empty() || !dispatch(op)) waiting_.push(op);
-}
-
-bool InitiatorImpl::dispatch(PageOp& op) {
-  if (controller_ == nullptr) return false;
-  HostQueue* queue = nullptr;
-  HostCommand* command = controller_->take(queue);
-  if (command == nullptr) return false;
-  encode_page_op(op, limits_, op.internal.state[0] == kFlush, *command);
-  command->context = &op;
-  op.internal.scratch[1] = this;
-  command->done = [](HostCommand& done, Status status) {
-    auto& answered = *static_cast<PageOp*>(done.context);
-    static_cast<InitiatorImpl*>(answered.internal.scratch[1])->on_answer(done, status);
-  };
-  queue->submit(*command);
-  return true;
-}
-
-void InitiatorImpl::dispatch_waiting() {
-  while (!waiting_.empty()) {
-    PageOp& op = waiting_.pop();
-    if (dispatch(op)) continue;
-    waiting_.push_front(op);
-    return;
-  }
-}
-
-void InitiatorImpl::on_answer(HostCommand& command, const Status& status) {
-  PageOp& op = *static_cast<PageOp*>(command.context);
-  // A target that ends a queue says so of the commands that it did not come to; it is no answer.
-  const bool deleted = status.ok() && command.cqe.sct_sc() == nvme::sc::kAbortedSqDeletion;
-  if (status.code() == Code::aborted || deleted) {
-    const bool may_be_done = command.sent || op.internal.state[0] == kFlush;
-    if (may_be_done) ++op.internal.state[1];
-    if (closing_ || options_.reconnect_for_ms == 0 || (may_be_done && !is_idempotent(op)) ||
-        op.internal.state[1] >= kLossesMax) {
-      return settle(op, lost(op));
-    }
-    op.internal.state[0] = kOperate;  // what a Store promised may be gone: from its beginning
-    resend_.push(op);
-    return;
-  }
-  const Status result = status.ok() ? decode_page_answer(op, command) : status;
-  if (result.ok() && op.internal.state[0] == kOperate && needs_flush(op)) {
-    op.internal.state[0] = kFlush;
-    // This command's place is not free yet, another's may be.
-    if (!dispatch(op)) waiting_.push_front(op);
-    return;
-  }
-  settle(op, result);
-}
-
-void InitiatorImpl::settle(PageOp& op, Status status) {
-  free_list_memory(op);
-  op.status = status;
-  op.on_result(op);
-  if (op.on_released != nullptr) op.on_released(op);
-}
-
-void InitiatorImpl::refuse_waiting() {
-  while (!waiting_.empty()) {
-    PageOp& op = waiting_.pop();
-    op.status = lost(op);
-    refused_.push(op);
-  }
-  ring_->defer(refused_work_);
-}
-
-void InitiatorImpl::deliver_refused() {
-  while (!refused_.empty()) {
-    PageOp& op = refused_.pop();
-    settle(op, op.status);
-  }
-}
-
-}  // namespace
-
 Result<std::unique_ptr<Initiator>> Initiator::connect(Executor& executor,
                                                       const InitiatorOptions& options) {
   auto ring = SocketRing::create();
   if (!ring) return ring.status();
-  auto initiator = std::make_unique<InitiatorImpl>(executor, options, std::move(*ring));
+  SocketRing& its_ring = **ring;
+  auto initiator = std::make_unique<InitiatorImpl>(executor, options, its_ring, std::move(*ring));
   if (const Status status = initiator->connect(); !status.ok()) return status;
   return std::unique_ptr<Initiator>(std::move(initiator));
 }

@@ -58,6 +58,7 @@ class FuzzPeer {
   std::uint16_t last_cid() const { return last_cid_; }
   const PduEncoder& encoder() const { return encoder_; }
   bool io() const { return io_; }
+  bool open() const { return fd_ >= 0; }
 
   bool mute = false;  // reads, and says nothing more
   // A test's own answers: true when it took the command over.

@@ -115,6 +115,18 @@ bool initiator_seeds() {
     }
     ok &= write(script);
   }
+  for (unsigned kind = 0; kind < 6; ++kind) {  // an initiator whose connections end meanwhile
+    ScriptWriter script;
+    script.u8(0xD0).u8(10 * kind);
+    for (unsigned i = 0; i < 3; ++i) {
+      script.u8(0).u8(kind).u8(3).number(32768).u8(7);
+      if (kind == 1) script.u8(i);                  // a put's condition
+      if (kind == 1 || kind == 5) script.u8(0xFF);  // flushed
+      script.u8(0xFF).u8(4).u8(0xB4);               // the next answer is that the target hangs up
+      script.u8(7).u8(0).u8(0).u8(4).u8(5).u8(0);   // ... or a connection ends; a second passes
+    }
+    ok &= write(script);
+  }
   for (unsigned kind = 0; kind < 6; ++kind) {  // the script speaks while one is answered
     ScriptWriter script;
     script.u8(0x10).u8(0).u8(0).u8(kind).u8(3).number(32768).u8(7).u8(0xFF);

@@ -11,6 +11,7 @@
 
 #include "tests/transport/fake_engine.h"
 #include "tests/transport/fuzz_host.h"
+#include "tests/transport/fuzz_ring.h"
 #include "transport/subsystem.h"
 #include "transport/tcp_connection.h"
 
@@ -20,18 +21,9 @@ namespace {
 using namespace transport;
 
 constexpr const char* kHostNqn = "nqn.2014-08.org.nvmexpress:uuid:11111111-2222-3333-4444-5";
+constexpr const char* kBystanderNqn = "nqn.2014-08.org.nvmexpress:uuid:66666666-7777-8888-9999-0";
 constexpr std::size_t kHostsMax = 7;
 constexpr std::uint32_t kSendBytesMax = 20000;
-
-// The rings of all inputs: making one takes longer than most inputs.
-SocketRing& ring() {
-  static const std::unique_ptr<SocketRing> made = [] {
-    auto ring = SocketRing::create();
-    require(ring.ok(), "an io_uring can be made");
-    return std::move(*ring);
-  }();
-  return *made;
-}
 
 SubsystemOptions small_options() {
   SubsystemOptions options;
@@ -206,7 +198,9 @@ class Conversation {
     return send_capsule(to, sqe, data, 0);
   }
   std::uint16_t connect_queue(FuzzHost& to, std::uint16_t qid, std::uint16_t cntlid) {
-    const std::uint16_t cid = send_connect(to, connect_fields(qid, cntlid));
+    ConnectFields fields = connect_fields(qid, cntlid);
+    if (&to == hosts_[0].get() || hosts_.size() == 2) put(fields.data.hostnqn, kBystanderNqn);
+    const std::uint16_t cid = send_connect(to, fields);
     settle();
     require(to.answers.contains(cid) && to.answers[cid].sct_sc() == 0, "an honest host connects");
     return static_cast<std::uint16_t>(to.answers[cid].dw0);

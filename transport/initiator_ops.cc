@@ -1,0 +1,115 @@
+// An operation's way to the target, its answer, and what becomes of it when the connection is lost.
+#include <cerrno>
+
+#include "transport/initiator_impl.h"
+
+namespace furrow::transport {
+
+namespace {
+
+// Where an operation is, in PageOp::internal.state[0]. In state[1]: how often it was sent without
+// an answer, so that it may have been done.
+enum Phase : std::uint64_t { kOperate, kFlush };
+
+Status lost(const PageOp& op) {
+  if (op.internal.state[1] != 0) {
+    return Status(
+        Code::aborted, Origin::transport,
+        "the connection was lost before the target answered; it may have been done or not",
+        ECONNRESET);
+  }
+  return Status(Code::aborted, Origin::transport, "the server cannot be reached; nothing was done",
+                ENOTCONN);
+}
+
+}  // namespace
+
+void InitiatorImpl::submit(PageOp& op) {
+  op.internal.self = &op;
+  op.internal.state[0] = kOperate;
+  op.internal.state[1] = 0;
+  op.internal.scratch[0] = nullptr;
+  op.status = check_page_op(op, limits_);
+  if (op.status.ok() && given_up_) op.status = lost(op);
+  if (!op.status.ok()) {
+    refused_.push(op);
+    ring_.defer(refused_work_);
+    return;
+  }
+  if (!waiting_.empty() || !dispatch(op)) waiting_.push(op);
+}
+
+bool InitiatorImpl::dispatch(PageOp& op) {
+  if (controller_ == nullptr) return false;
+  HostQueue* queue = nullptr;
+  HostCommand* command = controller_->take(queue);
+  if (command == nullptr) return false;
+  encode_page_op(op, limits_, op.internal.state[0] == kFlush, *command);
+  command->context = &op;
+  op.internal.scratch[1] = this;
+  command->done = [](HostCommand& done, Status status) {
+    auto& answered = *static_cast<PageOp*>(done.context);
+    static_cast<InitiatorImpl*>(answered.internal.scratch[1])->on_answer(done, status);
+  };
+  queue->submit(*command);
+  return true;
+}
+
+void InitiatorImpl::dispatch_waiting() {
+  while (!waiting_.empty()) {
+    PageOp& op = waiting_.pop();
+    if (dispatch(op)) continue;
+    waiting_.push_front(op);
+    return;
+  }
+}
+
+void InitiatorImpl::on_answer(HostCommand& command, const Status& status) {
+  PageOp& op = *static_cast<PageOp*>(command.context);
+  // A target that ends a queue says so of the commands that it did not come to; it is no answer.
+  const bool deleted = status.ok() && command.cqe.sct_sc() == nvme::sc::kAbortedSqDeletion;
+  if (status.code() == Code::aborted || deleted) {
+    const bool may_be_done = command.sent || op.internal.state[0] == kFlush;
+    if (may_be_done) ++op.internal.state[1];
+    if (closing_ || options_.reconnect_for_ms == 0 || (may_be_done && !is_idempotent(op)) ||
+        op.internal.state[1] >= kLossesMax) {
+      return settle(op, lost(op));
+    }
+    op.internal.state[0] = kOperate;  // what a Store promised may be gone: from its beginning
+    resend_.push(op);
+    return;
+  }
+  const Status result = status.ok() ? decode_page_answer(op, command) : status;
+  if (result.ok() && op.internal.state[0] == kOperate && needs_flush(op)) {
+    op.internal.state[0] = kFlush;
+    // This command's place is not free yet, another's may be.
+    if (!dispatch(op)) waiting_.push_front(op);
+    return;
+  }
+  settle(op, result);
+}
+
+void InitiatorImpl::settle(PageOp& op, Status status) {
+  free_list_memory(op);
+  op.status = status;
+  op.on_result(op);
+  if (op.on_released != nullptr) op.on_released(op);
+}
+
+void InitiatorImpl::refuse_waiting() {
+  while (!waiting_.empty()) {
+    PageOp& op = waiting_.pop();
+    op.status = lost(op);
+    refused_.push(op);
+  }
+  ring_.defer(refused_work_);
+}
+
+void InitiatorImpl::deliver_refused() {
+  while (!refused_.empty()) {
+    PageOp& op = refused_.pop();
+    settle(op, op.status);
+  }
+}
+
+}  // namespace furrow::transport
