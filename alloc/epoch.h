@@ -20,7 +20,9 @@
 
 namespace furrow {
 
-class Epoch {
+// `Atomic` is std::atomic; a test puts in one whose accesses it orders.
+template <template <class> class Atomic>
+class BasicEpoch {
  public:
   class alignas(64) Reader {
    public:
@@ -37,9 +39,9 @@ class Epoch {
     void leave(unsigned side) { inside_[side].fetch_sub(1, std::memory_order_release); }
 
    private:
-    friend class Epoch;
-    const Epoch* epoch_ = nullptr;
-    std::array<std::atomic<std::uint32_t>, 2> inside_{};
+    friend class BasicEpoch;
+    const BasicEpoch* epoch_ = nullptr;
+    std::array<Atomic<std::uint32_t>, 2> inside_{};
   };
 
   Reader& add() {
@@ -72,10 +74,12 @@ class Epoch {
   }
 
  private:
-  std::atomic<std::uint64_t> now_{0};
+  Atomic<std::uint64_t> now_{0};
   bool in_grace_ = false;
   std::mutex mutex_;  // of the list; never taken to read a page
   std::vector<std::unique_ptr<Reader>> readers_;
 };
+
+using Epoch = BasicEpoch<std::atomic>;
 
 }  // namespace furrow
