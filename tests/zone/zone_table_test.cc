@@ -1,15 +1,12 @@
-// Establishes what ZoneTable and TableQueue promise to a back end: writes are admitted in order and
-// acknowledged in order, a failure reaches those behind it and no others, a record is saved before
-// an acknowledgement, a zone whose space is being given back is not written, and counts of open and
-// active zones stay right when several threads work at once.
+// Establishes what ZoneTable promises to a back end: writes are admitted in order and acknowledged
+// in order, a failure reaches those behind it and no others, a record is saved before an
+// acknowledgement, and counts of open and active zones stay right when several threads work at
+// once. (What a queue makes of it: table_queue_test.)
 #include "zone/zone_table.h"
 
 #include <gtest/gtest.h>
 
 #include <thread>
-
-#include "zone/aligned_buffer.h"
-#include "zone/table_queue.h"
 
 namespace furrow {
 namespace {
@@ -92,41 +89,6 @@ TEST(ZoneTable, ASealedZoneHoldsNoResources) {
 }
 
 // Hands out transfers and ends them when told to.
-class FakeQueue final : public TableQueue {
- public:
-  FakeQueue(const Geometry& geometry, ZoneTable& table) : TableQueue(geometry, table, false) {}
-  Status register_buffers(std::span<const iovec>) override { return {}; }
-  std::uint64_t system_calls() const override { return 0; }
-  int wake_fd() const override { return -1; }
-  std::vector<Io*> started;
-
- private:
-  void start_transfer(Io& io) override { started.push_back(&io); }
-  void start_flush(Io& io) override { started.push_back(&io); }
-  void zone_was_reset(ZoneId) override {}
-  unsigned do_poll() override { return settle(); }
-  unsigned do_wait(std::uint64_t) override { return settle(); }
-};
-
-TEST(TableQueue, WritesWaitWhileSpaceIsGivenBack) {
-  ZoneTable table(small(), nullptr);
-  FakeQueue queue(small(), table);
-  AlignedBuffer data(512);
-  ASSERT_TRUE(table.hold_if_empty(ZoneId{2}));
-  EXPECT_FALSE(table.hold_if_empty(ZoneId{2}));
-  Io ios[2] = {append(2, 1), append(2, 1)};
-  for (Io& io : ios) {
-    io.set_data(data.data(), 1, 512);
-    queue.submit(io);  // also the second, for which the zone is open already
-  }
-  queue.poll();
-  EXPECT_TRUE(queue.started.empty());
-  table.release(ZoneId{2});
-  EXPECT_FALSE(table.hold_if_empty(ZoneId{2})) << "it is in use";
-  queue.poll();
-  EXPECT_EQ(queue.started.size(), 2u);
-}
-
 // Four threads open, fill, finish and reset zones. Afterwards exactly MOR zones can be open.
 TEST(ZoneTable, CountsStayRightAcrossThreads) {
   ZoneTable table(small(), nullptr);

@@ -1,0 +1,74 @@
+// EmuDeviceTest: an emulated device on a file of its own, and that file's bytes.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <array>
+#include <fstream>
+#include <memory>
+#include <string>
+
+#include "tests/zone/device_test_util.h"
+#include "zone/emu_device.h"
+
+namespace furrow::test {
+
+constexpr std::uint64_t kMiB = 1u << 20;
+
+class EmuDeviceTest : public testing::Test {
+ protected:
+  static DeviceShape shape() {
+    DeviceShape made;
+    made.size_bytes = 16 * kMiB;
+    made.zone_size_bytes = 2 * kMiB;
+    made.zone_capacity_bytes = kMiB + kMiB / 2;
+    made.open_zones_max = 4;
+    made.active_zones_max = 6;
+    return made;
+  }
+  void create() {
+    const Status status = create_device(uri_, shape());
+    ASSERT_TRUE(status.ok()) << status.describe();
+  }
+  std::unique_ptr<ZonedDevice> open(const char* parameters = "",
+                                    Access access = Access::exclusive) {
+    auto device = open_device(uri_ + parameters, access);
+    EXPECT_TRUE(device.ok()) << device.status().describe();
+    return device.ok() ? std::move(*device) : nullptr;
+  }
+  Code open_code(Access access = Access::exclusive) {
+    const auto device = open_device(uri_, access);
+    EXPECT_EQ(device.ok(), std::string(device.status().hint()).empty());
+    return device.status().code();
+  }
+  emu::Superblock superblock() {
+    std::array<std::byte, emu::kSuperblockBytes> bytes;
+    std::ifstream(path_, std::ios::binary).read(reinterpret_cast<char*>(bytes.data()), 512);
+    return *emu::decode(bytes);
+  }
+  void poke(std::uint64_t offset, const void* data, std::size_t bytes) {
+    std::fstream file(path_, std::ios::binary | std::ios::in | std::ios::out);
+    file.seekp(static_cast<std::streamoff>(offset));
+    file.write(static_cast<const char*>(data), static_cast<std::streamsize>(bytes));
+    ASSERT_TRUE(file.good());
+  }
+  std::uint64_t peek(std::uint64_t offset) {
+    std::uint64_t value = 0;
+    std::ifstream file(path_, std::ios::binary);
+    file.seekg(static_cast<std::streamoff>(offset));
+    file.read(reinterpret_cast<char*>(&value), 8);
+    return value;
+  }
+  static std::uint64_t used_bytes(const std::string& path) {
+    struct stat info {};
+    stat(path.c_str(), &info);
+    return static_cast<std::uint64_t>(info.st_blocks) * 512;
+  }
+
+  TempDir dir_;
+  std::string path_ = dir_.file("device.img");
+  std::string uri_ = "emu:" + path_;
+};
+
+}  // namespace furrow::test

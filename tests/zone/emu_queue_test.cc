@@ -1,0 +1,88 @@
+// Establishes what an emulated device's queue does beyond the conformance suite: a flush covers the
+// zone table, a batch is one system call, and an event loop that sleeps is woken.
+#include "tests/zone/emu_fixture.h"
+#include "zone/event_loop.h"
+
+namespace furrow::test {
+namespace {
+
+// The pages of the zone table's mapping are written back by the flush: the kernel says that none
+// is dirty any more.
+TEST_F(EmuDeviceTest, AFlushCoversTheMappedZoneTable) {
+  create();
+  auto device = open();
+  Client client(*device);
+  const auto dirty_kib = [&] {
+    std::ifstream maps("/proc/self/smaps");
+    std::string line;
+    bool ours = false;
+    long kib = 0;
+    while (std::getline(maps, line)) {
+      if (line.find('-') < line.find(' ')) ours = line.find(path_) != std::string::npos;
+      if (ours && line.find("_Dirty:") != std::string::npos) {
+        kib += std::stol(line.substr(line.find(':') + 1));
+      }
+    }
+    return kib;
+  };
+  ASSERT_TRUE(client.write(0, 0, 1, 1).ok());
+  ASSERT_TRUE(client.write(0, 1, 1, 1).ok());
+  if (dirty_kib() == 0) GTEST_SKIP() << "the kernel does not tell";
+  ASSERT_TRUE(client.flush().ok());
+  EXPECT_EQ(dirty_kib(), 0);
+}
+
+TEST_F(EmuDeviceTest, PushesManySubmissionsByOneSystemCall) {
+  create();
+  auto device = open("?direct=0");
+  Client client(*device, 64);
+  ASSERT_TRUE(client.write(0, 0, 64, 1).ok());
+  std::vector<AlignedBuffer> data;
+  std::vector<Io> ios(64);
+  for (std::size_t i = 0; i < ios.size(); ++i) {
+    data.emplace_back(4096);
+    ios[i].lba = client.at(0, i);
+    ios[i].set_data(data[i].data(), 1, 4096);
+  }
+  const std::uint64_t before = client.queue->system_calls();
+  ASSERT_TRUE(run_blocking(*client.queue, ios).ok());
+  EXPECT_EQ(client.queue->system_calls() - before, 1u);
+  // Past the write pointer there is no I/O at all.
+  const std::uint64_t after = client.queue->system_calls();
+  client.expect_zeroes(0, 64, 64);
+  EXPECT_EQ(client.queue->system_calls(), after);
+}
+
+// The queue wakes an event loop that sleeps on its descriptor.
+TEST_F(EmuDeviceTest, WakesASleepingEventLoop) {
+  create();
+  auto device = open();
+  Client client(*device);
+  ASSERT_TRUE(client.write(0, 0, 8, 1).ok());
+  EventLoop::Options options;
+  options.spin_us = 0;
+  EventLoop loop(options);
+  struct State {
+    EventLoop* loop;
+    IoQueue* queue;
+    unsigned left = 200;
+  } state{&loop, client.queue.get()};
+  AlignedBuffer data(4096);
+  Io io;
+  io.lba = client.at(0, 3);
+  io.set_data(data.data(), 1, 4096);
+  io.context = &state;
+  io.on_complete = [](Io& done) {
+    State& self = *static_cast<State*>(done.context);
+    if (--self.left == 0) return self.loop->stop_running();
+    self.queue->submit(done);
+  };
+  loop.add(*client.queue);
+  client.queue->submit(io);
+  loop.run();
+  loop.remove(*client.queue);
+  EXPECT_EQ(state.left, 0u);
+}
+
+}  // namespace
+}  // namespace furrow::test
