@@ -332,8 +332,10 @@ TEST_F(SegmentScanTest, ASummaryThatPointsOutOfItsSegmentIsNotBelieved) {
   constexpr std::size_t kFirstLbaAt = kPrefixBytes + kStampBytes + 8 + 8 + 4;
   const auto footer = image.lba(63).last(kFooterBytes);
   ASSERT_EQ(load_le<std::uint32_t>(footer.data() + kFirstLbaAt), second);
-  store_le<std::uint32_t>(footer.data() + kFirstLbaAt, 31);  // in the segment before
+  store_le<std::uint32_t>(footer.data() + kFirstLbaAt, 31);      // in the segment before
+  store_le<std::uint32_t>(footer.data() + kFirstLbaAt + 4, 31);  // where its data ends
   store_le<std::uint32_t>(footer.data() + kFirstLbaAt + 8, 64 - 31);
+  store_le<std::uint32_t>(footer.data() + kFirstLbaAt + 24, (64 - 31) * kBytes);
   reseal(footer);
   const SegmentScan found = scan(image, 1);
   EXPECT_FALSE(found.summarized());
