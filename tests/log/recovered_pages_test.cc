@@ -1,8 +1,6 @@
-// Establishes that what recovery does with many records at once equals what is done with one:
-// key_hashes() against key_hash() for keys of each length, alike and mixed; RecordSorter against
-// std::ranges::sort on random records, among them many versions of one key and expiries, which come
-// right behind their page; and RecoveredPages loaded by several threads: each is found once, and
-// can be erased.
+// Establishes that RecoveredPages loaded by several threads are in the index once each, and can be
+// erased; that a RecordPile gives back what was added, in its order, at each number of pieces, and
+// takes another's room. How: random records against a plain vector.
 #include "log/recovered_pages.h"
 
 #include <gtest/gtest.h>
@@ -10,8 +8,6 @@
 #include <algorithm>
 #include <random>
 
-#include "log/key_hashes.h"
-#include "log/record_sorter.h"
 #include "tests/log/test_seed.h"
 
 namespace furrow {
@@ -19,11 +15,6 @@ namespace {
 
 class RecoveredPagesTest : public testing::Test {
  protected:
-  Key key(std::size_t length) {
-    std::array<std::byte, Key::kBytesMax> bytes;
-    for (std::byte& byte : bytes) byte = static_cast<std::byte>(random_());
-    return Key::from(std::span(bytes).first(length));
-  }
   RecoveredRecord record(std::uint64_t order) {
     const IndexEntry entry{next_lba_++, static_cast<std::uint32_t>(random_() % 4096) + 1,
                            static_cast<std::uint32_t>(random_()), random_() % 2 == 0,
@@ -41,46 +32,42 @@ class RecoveredPagesTest : public testing::Test {
   PieceMemory memory_;
 };
 
-TEST_F(RecoveredPagesTest, HashesOfManyKeysAreThoseOfEach) {
-  const std::array<std::uint8_t, 16> secret{9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 1, 2, 3, 4, 5, 250};
-  for (std::size_t length = 0; length <= Key::kBytesMax + 1; ++length) {
-    const bool mixed = length > Key::kBytesMax;
-    std::vector<PageRecord> records(8 * 6 + 5);
-    for (PageRecord& one : records) one.key = key(mixed ? random_() % 17 : length);
-    if (mixed) std::fill_n(records.begin() + 16, 8, records[16]);  // eights of one length between
-    std::vector<KeyHash> hashes(records.size());
-    const std::uint64_t volume = random_();
-    key_hashes(secret, volume, records, hashes);
-    for (std::size_t i = 0; i < records.size(); ++i) {
-      ASSERT_EQ(hashes[i], key_hash(secret, volume, records[i].key)) << length << ", key " << i;
-    }
+TEST_F(RecoveredPagesTest, ARecordKeepsWhatItIsMadeOf) {
+  for (const IndexEntry& entry :
+       {IndexEntry{0, 1, 0, false, false},
+        IndexEntry{(std::uint64_t{1} << 40) - 1, 4u << 20, 0xffffffff, true, true}}) {
+    const RecoveredRecord made({~std::uint64_t{0}, 5}, 9, entry, kExpiry, true);
+    EXPECT_EQ(made.entry(), entry);
+    EXPECT_EQ(made.lba(), entry.lba);
+    EXPECT_EQ(made.sequence, 9u);
+    EXPECT_TRUE(made.kind == kExpiry && made.grouped);
   }
+  const IndexEntry entry;
+  const auto made = [&](std::uint64_t order, std::uint64_t identity) {
+    return RecoveredRecord({order, identity}, 1, entry, kExpiry, false);
+  };
+  EXPECT_TRUE(made(1, 2).same_key(made(1, 2)));
+  EXPECT_FALSE(made(1, 2).same_key(made(1, 3)));
+  EXPECT_FALSE(made(1, 2).same_key(made(2, 2)));
 }
 
-TEST_F(RecoveredPagesTest, SortsByHashAndNewestFirst) {
-  for (const std::size_t count : {0u, 1u, 2u, 63u, 64u, 65u, 5000u, 100'000u}) {
-    const std::uint64_t partition = random_() << (64 - kPartitionBits);
-    std::vector<RecordPile> piles(3);
-    std::vector<RecoveredRecord> all;
-    for (std::size_t i = 0; i < count; ++i) {
-      const std::uint64_t hot = i % 7 == 0 ? 0 : random_();  // a seventh is of a few keys
-      all.push_back(record(partition | hot >> kPartitionBits));
-      RecordPile& pile = piles[random_() % 3];
-      pile.add(all.back(), memory_);
-      if (random_() % 2 == 0) continue;
-      RecoveredRecord expiry = all.back();
-      expiry.kind = kExpiry;
-      all.push_back(expiry);
-      pile.add(expiry, memory_);
-    }
-    std::ranges::sort(all, {}, sort_key);
-    RecordSorter sorter;
-    for (const RecordPile& pile : piles) sorter.add(pile);
-    const auto sorted = sorter.sort();
-    ASSERT_EQ(sorted.size(), all.size());
-    for (std::size_t i = 0; i < all.size(); ++i) {
-      ASSERT_EQ(sort_key(sorted[i]), sort_key(all[i])) << i;
-    }
+TEST_F(RecoveredPagesTest, PilesKeepTheirOrder) {
+  for (const std::size_t count : {0u, 1u, 31u, 32u, 33u, 64u, 10'000u}) {
+    RecordPile pile, room;
+    for (std::size_t i = 0; i < count; ++i) pile.add(record(i), memory_);
+    EXPECT_EQ(pile.size(), count);
+    std::uint64_t next = 0;
+    pile.for_each([&](const RecoveredRecord& one) { EXPECT_EQ(one.order, next++); });
+    EXPECT_EQ(next, count);
+    // Its pieces become another's, which then has room for as many.
+    room.add(record(7), memory_);
+    room.clear_and_take(pile);
+    EXPECT_EQ(room.size() + pile.size(), 0u);
+    for (std::size_t i = 0; i < count; ++i) room.add_in_place(record(count - i));
+    next = count;
+    room.for_each([&](const RecoveredRecord& one) { EXPECT_EQ(one.order, next--); });
+    EXPECT_EQ(next, 0u);
+    pile.for_each([](const RecoveredRecord&) { FAIL() << "it is empty"; });
   }
 }
 

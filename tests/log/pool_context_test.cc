@@ -1,0 +1,101 @@
+// Establishes what the pool's shared parts answer: HitMap keeps a bit for each LBA apart from the
+// others, from any thread; ZoneDirectory finds the batch of a page, joins runs of a group, and
+// forgets what lies behind an LBA; PoolContext converts positions. How: against plain containers.
+#include "log/pool_context.h"
+
+#include <set>
+#include <thread>
+
+#include "tests/log/log_rig.h"
+
+namespace furrow {
+namespace {
+
+TEST(HitMapTest, ABitForEachLba) {
+  HitMap hits(1000);
+  std::set<std::uint64_t> wanted;
+  std::mt19937_64 random(test_seed());
+  for (unsigned i = 0; i < 5000; ++i) {
+    const std::uint64_t lba = random() % 1000;
+    if (random() % 3 == 0) {
+      hits.clear(lba);
+      wanted.erase(lba);
+    } else {
+      hits.set(lba);
+      wanted.insert(lba);
+    }
+    if (i % 500 != 0) continue;
+    for (std::uint64_t at = 0; at < 1000; ++at) ASSERT_EQ(hits.test(at), wanted.contains(at));
+  }
+}
+
+TEST(HitMapTest, ThreadsLoseNothing) {
+  HitMap hits(64 * 100);
+  {
+    std::vector<std::jthread> threads;
+    for (std::uint64_t t = 0; t < 4; ++t) {
+      threads.emplace_back([&hits, t] {
+        for (std::uint64_t lba = t; lba < 64 * 100; lba += 4) hits.set(lba);
+      });
+    }
+  }
+  for (std::uint64_t lba = 0; lba < 64 * 100; ++lba) ASSERT_TRUE(hits.test(lba));
+}
+
+TEST(ZoneDirectoryTest, TheBatchOfAPageIsTheLastOneBeforeIt) {
+  ZoneDirectory table;
+  table.batch_lbas = {1, 8, 9, 40};
+  EXPECT_EQ(table.batch_of(2), 1u);
+  EXPECT_EQ(table.batch_of(8), 1u) << "a page lies behind its header";
+  EXPECT_EQ(table.batch_of(9), 8u);
+  EXPECT_EQ(table.batch_of(39), 9u);
+  EXPECT_EQ(table.batch_of(1000), 40u);
+}
+
+TEST(ZoneDirectoryTest, GroupsAreRuns) {
+  ZoneDirectory table;
+  for (const std::uint32_t lba : {2, 3, 9}) table.add_group(5, lba);
+  table.add_group(6, 12);
+  table.add_group(5, 14);
+  ASSERT_EQ(table.groups.size(), 3u);
+  EXPECT_EQ(table.groups[0].first_lba, 2u);
+  EXPECT_EQ(table.groups[0].last_lba, 9u);
+  EXPECT_EQ(table.groups[1].group, 6u);
+  EXPECT_EQ(table.groups[1].last_lba, 12u);
+  EXPECT_EQ(table.groups[2].first_lba, 14u);
+  EXPECT_GE(table.bytes(), 3 * sizeof(ZoneDirectory::GroupRun));
+}
+
+TEST(ZoneDirectoryTest, WhatWasNotWrittenIsForgotten) {
+  for (std::uint32_t end = 1; end < 20; ++end) {
+    ZoneDirectory table;
+    table.batch_lbas = {1, 8, 12};
+    for (const std::uint32_t lba : {2, 3, 9}) table.add_group(5, lba);
+    for (const std::uint32_t lba : {13, 15}) table.add_group(6, lba);
+    table.truncate(end);
+    for (const std::uint32_t batch : {1u, 8u, 12u}) {
+      EXPECT_EQ(std::ranges::count(table.batch_lbas, batch), batch < end ? 1 : 0) << end;
+    }
+    EXPECT_EQ(table.groups.size(), (end > 2 ? 1u : 0u) + (end > 13 ? 1u : 0u));
+    for (const ZoneDirectory::GroupRun& run : table.groups) {
+      EXPECT_LT(run.last_lba, end);
+      EXPECT_GE(run.last_lba, run.first_lba);
+    }
+  }
+}
+
+class PoolContextTest : public LogRig {};
+
+TEST_F(PoolContextTest, Positions) {
+  make({});
+  EXPECT_EQ(pool_->device_lba(ZoneId{3}, 5), 3 * shape_.zone_size_lbas + 5);
+  EXPECT_EQ(pool_->relative_lba(3 * shape_.zone_size_lbas + 5), 5u);
+  EXPECT_EQ(pool_->page_lbas(1), 1u);
+  EXPECT_EQ(pool_->page_lbas(512), 1u);
+  EXPECT_EQ(pool_->page_lbas(513), 2u);
+  const ZoneId zone = *pool_->allocator.take(kVolume, 0, 123, 123);
+  EXPECT_EQ(pool_->stamp(zone), (ZoneStamp{superblock_.pool, zone, 123}));
+}
+
+}  // namespace
+}  // namespace furrow

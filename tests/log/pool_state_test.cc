@@ -1,0 +1,177 @@
+// Establishes what a journal record may change and what it may not: each kind applied to a state,
+// refused where it does not fit (and the state is as before then), and what makes a volume, a name
+// or a whole state valid. (The codecs of checkpoints and journal records: format_test.)
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "log/metadata_format.h"
+
+namespace furrow {
+namespace {
+
+using Kind = JournalRecord::Kind;
+
+class PoolStateTest : public testing::Test {
+ protected:
+  static VolumeRecord volume(std::uint64_t id, const std::string& name, std::uint32_t nsid) {
+    VolumeRecord made;
+    made.id = id;
+    made.name = name;
+    made.nsid = nsid;
+    made.value_bytes_max = 4096;
+    return made;
+  }
+  static JournalRecord created(const VolumeRecord& volume) {
+    JournalRecord record;
+    record.kind = Kind::volume_created;
+    record.volume = volume;
+    return record;
+  }
+  static JournalRecord deleted(std::uint64_t id) {
+    JournalRecord record;
+    record.kind = Kind::volume_deleted;
+    record.volume.id = id;
+    return record;
+  }
+  static JournalRecord opened(std::uint64_t count) {
+    JournalRecord record;
+    record.open_count = count;
+    return record;
+  }
+  static JournalRecord trimmed(std::uint32_t zone, std::uint32_t end, std::uint64_t generation) {
+    JournalRecord record;
+    record.kind = Kind::zone_trimmed;
+    record.trim = {zone, end, generation};
+    return record;
+  }
+  void expect_taken(const JournalRecord& record) {
+    const Status status = apply(state_, record);
+    EXPECT_TRUE(status.ok()) << status.describe();
+    EXPECT_TRUE(valid_state(state_));
+  }
+  void expect_refused(const JournalRecord& record) {
+    const PoolState before = state_;
+    EXPECT_EQ(apply(state_, record).code(), Code::corrupt);
+    EXPECT_EQ(state_, before);
+  }
+  PoolState state_;
+};
+
+TEST_F(PoolStateTest, OpeningsAreCountedUpwards) {
+  expect_taken(opened(1));
+  expect_taken(opened(2));
+  expect_taken(opened(7));
+  EXPECT_EQ(state_.open_count, 7u);
+  expect_refused(opened(7));
+  expect_refused(opened(3));
+  expect_taken(opened((1u << 24) - 1));
+  expect_refused(opened(1u << 24));  // sequences of that opening would not fit
+}
+
+TEST_F(PoolStateTest, VolumesComeAndGoAndAnIdIsNeverUsedTwice) {
+  expect_taken(created(volume(1, "a", 1)));
+  expect_taken(created(volume(5, "b", 2)));
+  EXPECT_EQ(state_.next_volume_id, 6u);
+  expect_refused(created(volume(5, "c", 3)));
+  expect_refused(created(volume(3, "c", 3)));  // below the next
+  expect_refused(created(volume(6, "a", 3)));  // name taken
+  expect_refused(created(volume(6, "c", 2)));  // NSID taken
+  expect_taken(created(volume(6, "c", 0)));
+  expect_taken(created(volume(7, "d", 0)));  // two without an NSID
+  expect_taken(deleted(1));
+  expect_refused(deleted(1));
+  expect_refused(deleted(99));
+  expect_refused(created(volume(1, "z", 9)));
+  expect_taken(created(volume(8, "a", 1)));  // name and NSID are free again
+  ASSERT_EQ(state_.volumes.size(), 4u);
+  EXPECT_EQ(state_.volumes.back().name, "a");
+  for (const VolumeRecord& each : {volume(5, "b", 2), volume(6, "c", 0)}) {
+    EXPECT_EQ(std::ranges::count(state_.volumes, each), 1);
+  }
+}
+
+TEST_F(PoolStateTest, ATrimReplacesTheZonesEarlierOne) {
+  expect_taken(trimmed(5, 10, 100));
+  expect_taken(trimmed(2, 0, 101));
+  expect_taken(trimmed(9, 7, 102));
+  expect_taken(trimmed(5, 3, 103));
+  EXPECT_EQ(state_.trims, (std::vector<ZoneTrimRecord>{{2, 0, 101}, {5, 3, 103}, {9, 7, 102}}));
+}
+
+TEST_F(PoolStateTest, FormattedChangesNothing) {
+  expect_taken(created(volume(1, "a", 1)));
+  const PoolState before = state_;
+  JournalRecord formatted;
+  formatted.kind = Kind::formatted;
+  expect_taken(formatted);
+  EXPECT_EQ(state_, before);
+}
+
+TEST_F(PoolStateTest, RecordsWithFieldsOfAnotherKindAreRefused) {
+  JournalRecord record = opened(1);
+  record.volume.id = 3;
+  expect_refused(record);
+  record = opened(1);
+  record.trim.zone = 3;
+  expect_refused(record);
+  record = created(volume(1, "a", 1));
+  record.open_count = 1;
+  expect_refused(record);
+  record = trimmed(1, 2, 3);
+  record.open_count = 1;
+  expect_refused(record);
+  record = JournalRecord();
+  record.kind = static_cast<Kind>(9);
+  expect_refused(record);
+  record.kind = static_cast<Kind>(0);
+  expect_refused(record);
+}
+
+TEST_F(PoolStateTest, ValidVolumes) {
+  EXPECT_TRUE(valid_volume(volume(1, "a", 0)));
+  EXPECT_FALSE(valid_volume(volume(0, "a", 0)));
+  EXPECT_FALSE(valid_volume(volume(UINT64_MAX, "a", 0)));
+  EXPECT_FALSE(valid_volume(volume(1, "", 0)));
+  VolumeRecord large = volume(1, "a", 0);
+  large.value_bytes_max = kValueBytesMax;
+  EXPECT_TRUE(valid_volume(large));
+  ++large.value_bytes_max;
+  EXPECT_FALSE(valid_volume(large));
+  EXPECT_TRUE(valid_name("A-z_0.9"));
+  EXPECT_TRUE(valid_name(std::string(63, 'x')));
+  EXPECT_FALSE(valid_name(std::string(64, 'x')));
+  for (const char* name : {"", "a b", "a/b", "a\n", "\xc3\xa4"}) EXPECT_FALSE(valid_name(name));
+}
+
+TEST_F(PoolStateTest, ValidStates) {
+  EXPECT_TRUE(valid_state(PoolState()));
+  PoolState state;
+  state.volumes = {volume(1, "a", 1), volume(2, "b", 0), volume(4, "c", 0)};
+  state.trims = {{1, 5, 6}, {3, 5, 6}};
+  state.next_volume_id = 5;
+  ASSERT_TRUE(valid_state(state));
+  PoolState wrong = state;
+  wrong.next_volume_id = 4;
+  EXPECT_FALSE(valid_state(wrong)) << "an id would be used twice";
+  wrong = state;
+  std::swap(wrong.volumes[0], wrong.volumes[1]);
+  EXPECT_FALSE(valid_state(wrong));
+  wrong = state;
+  wrong.volumes[1].name = "a";
+  EXPECT_FALSE(valid_state(wrong));
+  wrong = state;
+  wrong.volumes[2].nsid = 1;
+  EXPECT_FALSE(valid_state(wrong));
+  wrong = state;
+  wrong.trims[1].zone = 1;
+  EXPECT_FALSE(valid_state(wrong)) << "one a zone";
+  wrong = state;
+  wrong.open_count = 1u << 24;
+  EXPECT_FALSE(valid_state(wrong));
+  EXPECT_EQ(checkpoint_bytes(state), checkpoint_bytes(PoolState()) + 3 * 112 + 2 * 16)
+      << "log/FORMAT.md says so";
+}
+
+}  // namespace
+}  // namespace furrow

@@ -1,0 +1,81 @@
+// Establishes that RecordSorter sorts the records of one partition by hash and identity, the newest
+// version first, an expiry right behind its page; for none, few and many, spread evenly or all of
+// one key, of several piles; and that it can be used again. How: against std::ranges::sort.
+#include "log/record_sorter.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "tests/log/test_seed.h"
+
+namespace furrow {
+namespace {
+
+class RecordSorterTest : public testing::Test {
+ protected:
+  static constexpr auto kExpiry = RecoveredRecord::Kind::expiry;
+
+  RecoveredRecord record(std::uint64_t order) {
+    const IndexEntry entry{next_lba_++, static_cast<std::uint32_t>(random_() % 4096) + 1,
+                           static_cast<std::uint32_t>(random_()), random_() % 2 == 0,
+                           random_() % 2 == 0};
+    // Some are of one key, some only look so at first.
+    return {{order, random_() % 3}, random_() % 1000, entry, RecoveredRecord::Kind::page, false};
+  }
+  static auto sort_key(const RecoveredRecord& r) {
+    return std::tuple(r.order, std::uint32_t{r.identity}, ~r.sequence, r.lba(), r.kind == kExpiry);
+  }
+  // `hot`: one in so many records is of one of a few keys.
+  void expect_sorted(std::size_t count, std::size_t hot) {
+    const std::uint64_t partition = random_() << (64 - kPartitionBits);
+    std::vector<RecordPile> piles(3);
+    std::vector<RecoveredRecord> all;
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::uint64_t rest = i % hot == 0 ? 0 : random_();
+      all.push_back(record(partition | rest >> kPartitionBits));
+      RecordPile& pile = piles[random_() % 3];
+      pile.add(all.back(), memory_);
+      if (random_() % 2 == 0) continue;
+      RecoveredRecord expiry = all.back();
+      expiry.kind = kExpiry;
+      all.push_back(expiry);
+      pile.add(expiry, memory_);
+    }
+    std::ranges::sort(all, {}, sort_key);
+    sorter_.clear();
+    for (const RecordPile& pile : piles) sorter_.add(pile);
+    const auto sorted = sorter_.sort();
+    ASSERT_EQ(sorted.size(), all.size());
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      ASSERT_EQ(sort_key(sorted[i]), sort_key(all[i])) << i;
+    }
+  }
+
+  std::mt19937_64 random_{test_seed()};
+  std::uint64_t next_lba_ = 0;
+  PieceMemory memory_;
+  RecordSorter sorter_;
+};
+
+TEST_F(RecordSorterTest, ByHashAndNewestFirst) {
+  for (const std::size_t count : {0u, 1u, 2u, 63u, 64u, 65u, 5000u, 100'000u}) {
+    expect_sorted(count, 7);
+  }
+}
+
+TEST_F(RecordSorterTest, AllOfOneHash) {
+  for (const std::size_t count : {1u, 15u, 16u, 17u, 1000u}) expect_sorted(count, 1);
+}
+
+TEST_F(RecordSorterTest, AgainWithFewer) {
+  expect_sorted(1000, 5);
+  expect_sorted(10, 5);
+  expect_sorted(0, 5);
+  sorter_.clear();
+  EXPECT_TRUE(sorter_.sort().empty());
+}
+
+}  // namespace
+}  // namespace furrow
