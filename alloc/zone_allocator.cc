@@ -19,20 +19,6 @@ unsigned open_slots(const Geometry& geometry) {
   return slots == 0 ? 0 : slots - 1;  // one is the metadata ring's
 }
 
-// Higher is the better victim.
-double score(const ZoneAllocator::Zone& zone, VictimPolicy policy, std::uint64_t now) {
-  const auto live = static_cast<double>(zone.live_lbas);
-  const auto age = static_cast<double>(now - std::min(now, zone.opened_sequence));
-  switch (policy) {
-    case VictimPolicy::fifo:
-      return age;
-    case VictimPolicy::greedy:
-      return -live;
-    case VictimPolicy::cost_benefit:
-      return age / (1.0 + live);
-  }
-  return 0;
-}
 }  // namespace
 
 const char* to_string(ZoneUse use) {
@@ -56,7 +42,9 @@ const char* to_string(ZoneUse use) {
 }
 
 ZoneAllocator::ZoneAllocator(const Geometry& geometry, std::uint32_t metadata_zones)
-    : zones_(geometry.zone_count), slots_left_(open_slots(geometry)) {
+    : zone_capacity_lbas_(geometry.zone_capacity_lbas),
+      zones_(geometry.zone_count),
+      slots_left_(open_slots(geometry)) {
   FURROW_CHECK(metadata_zones <= geometry.zone_count);
   for (std::uint32_t i = 0; i < metadata_zones; ++i) zones_[i].use = ZoneUse::metadata;
 }
@@ -147,16 +135,52 @@ void ZoneAllocator::remove_live(ZoneId zone, std::uint64_t lbas) {
 
 std::optional<ZoneId> ZoneAllocator::victim(std::uint64_t owner, VictimPolicy policy,
                                             std::uint64_t now) const {
+  return victim(owner, policy, now,
+                [this](ZoneId id) { return std::optional(zone(id).live_lbas); });
+}
+
+std::optional<ZoneId> ZoneAllocator::victim(std::uint64_t owner, VictimPolicy policy,
+                                            std::uint64_t now,
+                                            const CopiedLbas& copied_lbas) const {
+  std::vector<std::uint64_t> opened;
+  if (policy == VictimPolicy::cost_benefit) opened = opened_sequences(owner);
+  // Higher is the better victim.
+  const auto score = [&](const Zone& zone, std::uint64_t copied) -> double {
+    switch (policy) {
+      case VictimPolicy::fifo:
+        return static_cast<double>(now - std::min(now, zone.opened_sequence));
+      case VictimPolicy::greedy:
+        return -static_cast<double>(copied);
+      case VictimPolicy::cost_benefit: {
+        const double u = static_cast<double>(std::min(copied, zone_capacity_lbas_)) /
+                         static_cast<double>(zone_capacity_lbas_);
+        const auto age = opened.end() - std::ranges::lower_bound(opened, zone.opened_sequence);
+        return (1 - u) * static_cast<double>(age) / (1 + u);
+      }
+    }
+    return 0;
+  };
   std::optional<ZoneId> best;
   double best_score = 0;
   for (std::uint32_t i = 0; i < zones_.size(); ++i) {
     if (zones_[i].owner != owner || zones_[i].use != ZoneUse::sealed) continue;
-    const double its_score = score(zones_[i], policy, now);
+    const std::optional<std::uint64_t> copied = copied_lbas(ZoneId{i});
+    if (!copied) continue;
+    const double its_score = score(zones_[i], *copied);
     if (best && its_score <= best_score) continue;
     best = ZoneId{i};
     best_score = its_score;
   }
   return best;
+}
+
+std::vector<std::uint64_t> ZoneAllocator::opened_sequences(std::uint64_t owner) const {
+  std::vector<std::uint64_t> opened;
+  for (const Zone& zone : zones_) {
+    if (zone.owner == owner) opened.push_back(zone.opened_sequence);
+  }
+  std::ranges::sort(opened);
+  return opened;
 }
 
 std::uint64_t ZoneAllocator::min_sequence(std::uint64_t owner, ZoneId except) const {

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -32,8 +33,8 @@ const char* to_string(ZoneUse use);
 
 enum class VictimPolicy : std::uint8_t {
   fifo,          // the zone opened first
-  greedy,        // the fewest live LBAs
-  cost_benefit,  // (1 - u) * age / (1 + u)
+  greedy,        // the least to copy
+  cost_benefit,  // (1 - u) * age / (1 + u): see ZoneAllocator::victim()
 };
 
 class ZoneAllocator {
@@ -73,7 +74,16 @@ class ZoneAllocator {
   void remove_live(ZoneId zone, std::uint64_t lbas);
   void note_sequence(ZoneId zone, std::uint64_t sequence);
 
+  // The sealed zone of `owner` to empty next. By cost_benefit, u is what there is to copy as a
+  // share of a zone (1 at most), and age a zone's place among the owner's: 1 for the one opened
+  // last, one more for each opened before. So it means the same after a reopening, when sequences
+  // leap.
   std::optional<ZoneId> victim(std::uint64_t owner, VictimPolicy policy, std::uint64_t now) const;
+  // The same with another measure of what there is to copy than live LBAs. Nothing: this zone is
+  // not to be chosen.
+  using CopiedLbas = std::function<std::optional<std::uint64_t>(ZoneId)>;
+  std::optional<ZoneId> victim(std::uint64_t owner, VictimPolicy policy, std::uint64_t now,
+                               const CopiedLbas& copied_lbas) const;
   // The lowest sequence in any zone of `owner` but `except`.
   std::uint64_t min_sequence(std::uint64_t owner, ZoneId except) const;
   // The lowest opened_sequence of a zone of `owner` but `except`.
@@ -93,9 +103,12 @@ class ZoneAllocator {
     unsigned streams = 0;
   };
   Zone& at(ZoneId zone) { return zones_[zone.value]; }
+  // Of the owner's zones, ascending.
+  std::vector<std::uint64_t> opened_sequences(std::uint64_t owner) const;
   std::uint64_t usable() const;    // data zones that are not lost
   std::uint64_t promised() const;  // the sum of quotas
 
+  const std::uint64_t zone_capacity_lbas_;
   std::vector<Zone> zones_;
   std::map<std::uint64_t, Owner> owners_;
   std::uint32_t next_free_ = 0;  // where the search for a free zone goes on

@@ -272,7 +272,8 @@ constexpr const char* kReplayFlags[] = {
     "mode",
     "quota",
     "value_bytes_max",
-    "durability"};
+    "durability",
+    "victim_policy"};
 constexpr const char* kVerifyFlags[] = {
     "journal",          "allow_missing", "depth",         "sleep",       "target", "nqn",
     tools::kClientNsid, "connections",   "header_digest", "data_digest", "pool",   "volume"};

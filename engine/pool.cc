@@ -17,6 +17,10 @@ constexpr unsigned kHomeQueueDepth = 256;
 
 Result<std::unique_ptr<Pool>> Pool::open(ZonedDevice& device, Executor& home,
                                          const OpenOptions& options) {
+  if (options.victim_policy == VictimPolicy::fifo) {
+    return Status(Code::invalid_argument, Origin::engine,
+                  "a store's zones are collected greedy or cost_benefit");
+  }
   Result<MetadataRing> ring = MetadataRing::open(device, options.read_only);
   if (!ring.ok()) return ring.status();
   const Superblock& superblock = ring->superblock();

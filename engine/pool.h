@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "alloc/zone_allocator.h"
 #include "engine/check_report.h"
 #include "engine/page_op.h"
 #include "log/format.h"
@@ -124,6 +125,9 @@ class Pool {
     unsigned recovery_threads = 0;  // 0: one a core
     // As recovery_threads: no threads at all, everything in a fixed order (simulation).
     static constexpr unsigned kCallingThread = ~0u;
+    // Which zone a store collects: greedy, or cost_benefit. (A cache evicts first in, first out.)
+    // Not kept in the pool: each opening may choose anew. invalid_argument: fifo.
+    VictimPolicy victim_policy = VictimPolicy::greedy;
   };
   static Result<std::unique_ptr<Pool>> open(ZonedDevice& device, Executor& home,
                                             const OpenOptions& options);

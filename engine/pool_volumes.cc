@@ -39,6 +39,7 @@ Status PoolImpl::add_store(const VolumeRecord& record, bool has_collection_strea
   options.volume = record.id;
   options.cache = record.mode == static_cast<std::uint8_t>(VolumeMode::cache);
   options.value_bytes_max = record.value_bytes_max;
+  options.victim_policy = options_.victim_policy;
   options.own_collection_stream =
       !options.cache && (has_collection_stream || context_.allocator.try_add_stream(record.id));
   stores_.push_back(std::make_unique<PageStoreImpl>(*this, info_of(record, context_.geometry),

@@ -116,17 +116,11 @@ std::optional<ZoneId> Collector::choose_from_store() const {
     if (first && log_.copied_lbas(*first) <= room) return first;
   }
   const std::uint64_t most = std::min(gaining, log_.relocation_room());
-  std::optional<ZoneId> best;
-  std::uint64_t best_lbas = most + 1;
-  for (std::uint32_t i = 0; i < pool_.geometry.zone_count; ++i) {
-    const ZoneAllocator::Zone& zone = pool_.allocator.zones()[i];
-    if (zone.owner != volume || zone.use != ZoneUse::sealed) continue;
-    const std::uint64_t lbas = log_.copied_lbas(ZoneId{i});
-    if (lbas >= best_lbas) continue;
-    best = ZoneId{i};
-    best_lbas = lbas;
-  }
-  return best;
+  const auto copied = [this, most](ZoneId id) -> std::optional<std::uint64_t> {
+    const std::uint64_t lbas = log_.copied_lbas(id);
+    return lbas <= most ? std::optional(lbas) : std::nullopt;
+  };
+  return pool_.allocator.victim(volume, log_.options_.victim_policy, pool_.next_sequence, copied);
 }
 
 // No page that is live, and no record that says that an older one is not, or leaves such a record

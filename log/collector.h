@@ -2,7 +2,8 @@
 //
 // cache: the zone that was opened first; pages that were read since they were written, and pinned
 // ones, are written again (bounded), the others are evicted. store: the zone whose copies take the
-// least room, and less than a zone; every live page is written again, and so is a tombstone that an
+// least room (or an older one that takes little more: PageLogOptions::victim_policy), and less than
+// a zone; every live page is written again, and so is a tombstone that an
 // older version somewhere may still need (an expired page leaves one, too). When tombstones take a
 // good part of the quota the zone opened first goes instead, one after another: once all zones
 // older than a tombstone are gone, it is not needed any more.

@@ -28,7 +28,8 @@ struct PageLogOptions {
   std::uint64_t volume = 0;
   bool cache = true;  // evicts; else relocates and says no_space when full
   std::uint32_t value_bytes_max = 1 << 20;
-  bool own_collection_stream = false;  // relocation writes to a zone of its own
+  bool own_collection_stream = false;                 // relocation writes to a zone of its own
+  VictimPolicy victim_policy = VictimPolicy::greedy;  // of a store: greedy or cost_benefit
 };
 
 // Written by the home executor, read by any thread.

@@ -22,6 +22,10 @@ DEFINE_uint32(nsid, 0, "NVMe namespace of the volume, up to 1024; 0: the lowest 
 DEFINE_string(value_bytes_max, "1MiB", "largest value, up to 4MiB");
 DEFINE_string(durability, "none", "none: a store survives a kill; flushed: a power cut");
 
+DEFINE_string(victim_policy, "greedy",
+              "which zone a store collects: greedy, the one with the least to copy; cost_benefit, "
+              "weighed by age");
+
 namespace furrow::tools {
 
 namespace {
@@ -94,6 +98,12 @@ VolumeFlags volume_options_from_flags(std::string_view name) {
     wrong("durability", "none or flushed");
   }
   return flags;
+}
+
+Result<VictimPolicy> victim_policy_from_flags() {
+  if (FLAGS_victim_policy == "greedy") return VictimPolicy::greedy;
+  if (FLAGS_victim_policy == "cost_benefit") return VictimPolicy::cost_benefit;
+  return Status(Code::invalid_argument, Origin::tool, "greedy or cost_benefit");
 }
 
 Result<std::uint32_t> client_nsid_from_flags() {

@@ -35,6 +35,9 @@ constexpr const char* kShapeFlags[] = {"size", "zone_size", "zone_capacity", "lb
                                        "mor",  "mar",       "force"};
 constexpr const char* kVolumeFlags[] = {"mode", "quota", "nsid", "value_bytes_max", "durability"};
 
+// --victim_policy of what opens a pool to write to it. invalid_argument: no such policy.
+Result<VictimPolicy> victim_policy_from_flags();
+
 // --nsid of a command that uses a namespace over the network: 1 unless given. invalid_argument: 0,
 // which names no namespace, or over 1024.
 Result<std::uint32_t> client_nsid_from_flags();

@@ -51,6 +51,7 @@ constexpr const char* kFlags[] = {"pool",
                                   "mor",
                                   "mar",
                                   "force",
+                                  "victim_policy",
                                   "nqn",
                                   "allowed_hosts",
                                   "cores",
@@ -132,7 +133,9 @@ int take_pool(ServerOptions& options) {
   if (!shape.status.ok()) return wrong_flag(shape.wrong_flag, shape.status);
   const VolumeFlags volume = volume_options_from_flags(FLAGS_volume);
   if (!volume.status.ok()) return wrong_flag(volume.wrong_flag, volume.status);
-  options.pool = {FLAGS_pool, shape.shape, shape.asked, FLAGS_name};
+  const Result<VictimPolicy> victim_policy = victim_policy_from_flags();
+  if (!victim_policy) return wrong_flag("victim_policy", victim_policy.status());
+  options.pool = {FLAGS_pool, shape.shape, shape.asked, FLAGS_name, *victim_policy};
   options.create = FLAGS_create;
   options.volume = volume.options;
   options.volume_asked = volume.asked;

@@ -12,8 +12,10 @@ namespace furrow::tools {
 
 namespace {
 
-Result<OpenPool> open_on(std::unique_ptr<ZonedDevice> device, EventLoop& home, bool read_only) {
+Result<OpenPool> open_on(std::unique_ptr<ZonedDevice> device, EventLoop& home, bool read_only,
+                         VictimPolicy victim_policy) {
   Pool::OpenOptions options;
+  options.victim_policy = victim_policy;
   options.read_only = read_only;
   auto pool = Pool::open(*device, home, options);
   if (!pool) return pool.status();
@@ -76,7 +78,7 @@ Result<OpenPool> format_on(std::unique_ptr<ZonedDevice> device, const PoolRecipe
   if (!shaped.ok()) return shaped;
   const Status formatted = Pool::format(*device, recipe.name, home);
   if (!formatted.ok()) return formatted;
-  return open_on(std::move(device), home, false);
+  return open_on(std::move(device), home, false, recipe.victim_policy);
 }
 
 }  // namespace
@@ -106,14 +108,15 @@ int report_device(std::string_view what, const std::string& uri, const Status& s
   return report(text, status);
 }
 
-Result<OpenPool> open_pool(const std::string& uri, EventLoop& home, Opening opening) {
+Result<OpenPool> open_pool(const std::string& uri, EventLoop& home, Opening opening,
+                           VictimPolicy victim_policy) {
   // A check shows its own progress, of which this is a part.
   std::optional<Progress> progress;
   if (opening != Opening::check) progress.emplace("opening " + uri);
   const Access access = opening == Opening::inspect ? Access::inspect : Access::exclusive;
   auto device = open_device(uri, access);
   if (!device) return device.status();
-  return open_on(std::move(*device), home, opening != Opening::use);
+  return open_on(std::move(*device), home, opening != Opening::use, victim_policy);
 }
 
 Result<OpenPool> create_pool(const PoolRecipe& recipe, EventLoop& home) {
@@ -134,7 +137,7 @@ Result<OpenPool> open_or_create_pool(const PoolRecipe& recipe, EventLoop& home) 
   if (found->empty) return format_on(std::move(found->device), recipe, home);
   const Status shaped = check_shape(found->device->geometry(), recipe.shape, recipe.asked);
   if (!shaped.ok()) return shaped;
-  return open_on(std::move(found->device), home, false);
+  return open_on(std::move(found->device), home, false, recipe.victim_policy);
 }
 
 }  // namespace furrow::tools

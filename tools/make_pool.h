@@ -43,13 +43,15 @@ enum class Opening : std::uint8_t {
   check,    // by this process alone, and nothing is written: recovery mends nothing
   inspect,  // read-only, also while another process uses it
 };
-Result<OpenPool> open_pool(const std::string& uri, EventLoop& home, Opening opening);
+Result<OpenPool> open_pool(const std::string& uri, EventLoop& home, Opening opening,
+                           VictimPolicy victim_policy = VictimPolicy::greedy);
 
 struct PoolRecipe {
   std::string uri;
   DeviceShape shape;  // of an emulated device that is made when there is none
   ShapeAsked asked;   // what of the shape must be so on a device that is there
   std::string name;
+  VictimPolicy victim_policy = VictimPolicy::greedy;  // of this opening
 };
 
 // Makes the device when it is not there, and an empty pool on it. exists: it holds a pool already

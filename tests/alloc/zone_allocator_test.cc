@@ -106,5 +106,58 @@ TEST(ZoneAllocatorTest, VictimsByPolicy) {
   EXPECT_EQ(allocator.min_sequence(1, open), 11u);
 }
 
+// Cold zones, which lose little more, against hot ones, whose pages die soon anyway.
+TEST(ZoneAllocatorTest, CostBenefitWeighsAgeWhereGreedyDoesNot) {
+  using enum VictimPolicy;
+  ZoneAllocator allocator(geometry(14, 0, 0), 2);
+  ASSERT_TRUE(allocator.admit(1, 10, 1).ok());
+  std::vector<ZoneId> zones;
+  for (std::uint64_t i = 0; i < 8; ++i) {
+    zones.push_back(*allocator.take(1, 0, 10 + i, 10 + i));
+    allocator.set_use(zones.back(), ZoneUse::sealed);
+    allocator.add_live(zones.back(), i == 0 ? 70 : 60 + i % 2, 100);
+  }
+  EXPECT_EQ(allocator.victim(1, greedy, 1000), zones[2]) << "60, and the first of them";
+  EXPECT_EQ(allocator.victim(1, cost_benefit, 1000), zones[1])
+      << "(1 - .61) * 7 / 1.61 is more than (1 - .7) * 8 / 1.7, and than any younger one's";
+  allocator.remove_live(zones[0], 10);
+  EXPECT_EQ(allocator.victim(1, greedy, 1000), zones[0]);
+  EXPECT_EQ(allocator.victim(1, cost_benefit, 1000), zones[0]);
+  allocator.remove_live(zones[7], 55);
+  EXPECT_EQ(allocator.victim(1, greedy, 1000), zones[7]);
+  EXPECT_EQ(allocator.victim(1, cost_benefit, 1000), zones[0]);
+  allocator.remove_live(zones[6], 40);
+  EXPECT_EQ(allocator.victim(1, cost_benefit, 1000), zones[0]) << "it is younger";
+  // Its age is its place, however far sequences lie apart.
+  allocator.release(zones[0]);
+  const ZoneId reopened = *allocator.take(1, 0, std::uint64_t{2} << 40, std::uint64_t{2} << 40);
+  allocator.set_use(reopened, ZoneUse::sealed);
+  allocator.add_live(reopened, 1, 100);
+  allocator.add_live(zones[6], 40, 100);
+  EXPECT_EQ(allocator.victim(1, greedy, std::uint64_t{3} << 40), reopened);
+  EXPECT_EQ(allocator.victim(1, cost_benefit, std::uint64_t{3} << 40), zones[1]);
+}
+
+TEST(ZoneAllocatorTest, VictimsByAnotherMeasure) {
+  using enum VictimPolicy;
+  ZoneAllocator allocator(geometry(12, 0, 0), 2);
+  ASSERT_TRUE(allocator.admit(1, 5, 1).ok());
+  std::vector<ZoneId> zones;
+  for (std::uint64_t i = 0; i < 3; ++i) {
+    zones.push_back(*allocator.take(1, 0, 10 + i, 10 + i));
+    allocator.set_use(zones.back(), ZoneUse::sealed);
+  }
+  const auto measure = [&](ZoneId zone) -> std::optional<std::uint64_t> {
+    if (zone == zones[0]) return std::nullopt;
+    return zone == zones[1] ? 150 : 99;  // more than a zone has
+  };
+  for (const VictimPolicy policy : {greedy, cost_benefit}) {
+    EXPECT_EQ(allocator.victim(1, policy, 100, measure), zones[2]);
+  }
+  EXPECT_EQ(allocator.victim(1, fifo, 100, measure), zones[1]);
+  const auto none = [](ZoneId) { return std::optional<std::uint64_t>(); };
+  EXPECT_EQ(allocator.victim(1, greedy, 100, none), std::nullopt);
+}
+
 }  // namespace
 }  // namespace furrow

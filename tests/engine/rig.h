@@ -77,6 +77,7 @@ class Rig {
     Pool::OpenOptions options;
     options.read_only = read_only;
     options.recovery_threads = 2;
+    options.victim_policy = victim_policy;
     Result<std::unique_ptr<Pool>> opened = Pool::open(*device, loop, options);
     ASSERT_TRUE(opened.ok()) << opened.status().describe();
     pool = std::move(*opened);
@@ -169,6 +170,7 @@ class Rig {
   std::unique_ptr<Pool> pool;
   std::unique_ptr<PageSession> session;
   PageStore* store = nullptr;
+  VictimPolicy victim_policy = VictimPolicy::greedy;  // of the next opening
 
  private:
   std::string uri_;

@@ -396,6 +396,36 @@ TEST_F(CollectorTest, TheZoneWithTheLeastToCopyGoesFirst) {
   }
 }
 
+// Pages that stay, in one old zone with a few that have died, and others that are written again and
+// again. Greedy waits until hardly anything else has less to copy; cost_benefit lets the old zone
+// go first, as what is left in it will not die by itself.
+TEST_F(CollectorTest, EachPolicyPicksItsZoneOfHotAndColdPages) {
+  for (const VictimPolicy policy : {VictimPolicy::greedy, VictimPolicy::cost_benefit}) {
+    options_.victim_policy = policy;
+    remake({}, kStore);
+    for (std::uint64_t n = 0; pool_->allocator.held(kVolume) <= 1; ++n) {
+      ASSERT_TRUE(put(n, 0, 400).ok());
+    }
+    const ZoneId cold = zone_of(0);
+    for (std::uint64_t n = 0; n < 5; ++n) ASSERT_TRUE(remove(n).ok());
+    // Each of the hot zones has a few live pages less than the cold one, and the last one the
+    // least.
+    std::vector<ZoneId> hot;
+    for (std::uint64_t held = 3; held <= 4; ++held) {
+      const std::uint64_t first = next_;
+      fill(held);
+      hot.push_back(zone_of(next_ - 2));
+      for (std::uint64_t n = first; n < first + 8 + held; ++n) {
+        if (zone_of(n) != hot.back()) continue;
+        ASSERT_TRUE(remove(n).ok());
+      }
+    }
+    churn(400, [&] { return !resets().empty(); });
+    EXPECT_EQ(resets()[0], policy == VictimPolicy::greedy ? hot.back() : cold);
+    for (std::uint64_t n = 5; n < 20; ++n) expect_page(n, 0, 400);
+  }
+}
+
 TEST_F(CollectorTest, AZoneThatNeedsNoCopiesGoesBeforeAll) {
   make_log({}, kStore);
   for (std::uint64_t n = 0; n < 5; ++n) ASSERT_TRUE(put(n, 0, 1000).ok());

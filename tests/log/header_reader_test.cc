@@ -22,8 +22,11 @@ class HeaderReaderTest : public LogRig {
   };
 
   void SetUp() override {
-    make({});
+    Shape device;
+    device.zone_size_lbas = device.zone_capacity_lbas = 128;  // no LBA is left behind a zone's end
+    make(device);
     ZoneImage::Shape shape;
+    shape.capacity_lbas = 128;
     shape.stamp = {superblock_.pool, kZone, 77};
     shape.hash_key = superblock_.hash_key;
     image_ = std::make_unique<ZoneImage>(shape);

@@ -117,6 +117,7 @@ bool Simulation::make_pool() {
 bool Simulation::open_pool() {
   Pool::OpenOptions options;
   options.recovery_threads = Pool::OpenOptions::kCallingThread;
+  options.victim_policy = swarm_.victim_policy;
   Result<std::unique_ptr<Pool>> opened = Pool::open(*device_, *executor_, options);
   if (!opened.ok()) {
     if (!device_->dead() && !world_.faults) world_.fail("open: " + opened.status().describe());

@@ -161,6 +161,8 @@ Swarm draw_swarm(std::string_view scenario, SimRandom& random) {
   swarm.latency.ns_max = random.log_between(1000, 100'000);
   if (random.one_in(3)) swarm.latency.slow_one_in = random.log_between(5, 100);
   specialise(scenario, swarm, random);
+  // Not drawn from `random`: what else a seed is stays as it was.
+  if (swarm.recovery_cut_percent % 2 != 0) swarm.victim_policy = VictimPolicy::cost_benefit;
   return swarm;
 }
 
@@ -168,10 +170,11 @@ std::string describe(const Swarm& swarm) {
   const Geometry& geometry = swarm.geometry;
   std::string text = fmt::format(
       "{} zones of {} LBAs of {} B, MOR {} MAR {}, {} writes a zone, {}, cuts within {} events, "
-      "kills {}%, recovery cuts {}%",
+      "kills {}%, recovery cuts {}%, {}",
       geometry.zone_count, geometry.zone_capacity_lbas, geometry.lba_bytes, geometry.open_zones_max,
       geometry.active_zones_max, geometry.zone_writes_max, swarm.emu ? "emu" : "drive",
-      swarm.cut_events_max, swarm.kill_percent, swarm.recovery_cut_percent);
+      swarm.cut_events_max, swarm.kill_percent, swarm.recovery_cut_percent,
+      swarm.victim_policy == VictimPolicy::greedy ? "greedy" : "cost_benefit");
   const SimFaults& faults = swarm.faults;
   if (faults.any()) {
     text += fmt::format(

@@ -36,7 +36,8 @@ struct VolumeShape {
 struct Swarm {
   Geometry geometry;
   std::vector<VolumeShape> volumes;
-  bool emu = false;           // the crash model
+  bool emu = false;  // the crash model
+  VictimPolicy victim_policy = VictimPolicy::greedy;
   unsigned kill_percent = 0;  // of stops: the process alone
   std::uint64_t cut_events_max = 1000;
   unsigned recovery_cut_percent = 20;
