@@ -12,6 +12,7 @@ namespace {
 constexpr std::uint64_t kGracePollNs = 20'000;
 constexpr std::uint64_t kRetryNsMin = 10'000'000, kRetryNsMax = 1'000'000'000;
 constexpr unsigned kFailuresMax = 10;  // that are counted
+constexpr unsigned kResetsFailedMax = 8;
 }  // namespace
 
 Collector::Collector(PageLog& log) : log_(log), pool_(log.pool_) {
@@ -90,55 +91,11 @@ void Collector::turn() {
   }
 }
 
-std::optional<ZoneId> Collector::choose() const {
-  const std::uint64_t volume = log_.options_.volume;
-  // What needs no copies comes first: there may be no room for any.
-  for (std::uint32_t i = 0; i < pool_.geometry.zone_count; ++i) {
-    const ZoneAllocator::Zone& zone = pool_.allocator.zones()[i];
-    if (zone.owner == volume && zone.use == ZoneUse::sealed && holds_nothing(ZoneId{i})) {
-      return ZoneId{i};
-    }
-  }
-  if (!log_.options_.cache) return choose_from_store();
-  return pool_.allocator.victim(volume, VictimPolicy::fifo, pool_.next_sequence);
-}
-
-// A zone whose copies take less room than it gives: else collection would go in circles. One that
-// goes in its turn need not gain anything itself, only be sure of room.
-std::optional<ZoneId> Collector::choose_from_store() const {
-  const std::uint64_t volume = log_.options_.volume;
-  const std::uint64_t gaining = log_.copied_lbas_max(log_.largest_bytes_);
-  if (log_.many_tombstones()) {
-    const auto first = pool_.allocator.victim(volume, VictimPolicy::fifo, pool_.next_sequence);
-    const std::uint64_t room = log_.at_quota()
-                                   ? log_.relocation_room()
-                                   : gaining + log_.relocation_stream().room_for_pages_lbas();
-    if (first && log_.copied_lbas(*first) <= room) return first;
-  }
-  const std::uint64_t most = std::min(gaining, log_.relocation_room());
-  const auto copied = [this, most](ZoneId id) -> std::optional<std::uint64_t> {
-    const std::uint64_t lbas = log_.copied_lbas(id);
-    return lbas <= most ? std::optional(lbas) : std::nullopt;
-  };
-  return pool_.allocator.victim(volume, log_.options_.victim_policy, pool_.next_sequence, copied);
-}
-
-// No page that is live, and no record that says that an older one is not, or leaves such a record
-// behind: a page that expires, or was deleted with its group. In a cache any record may do so; a
-// zone that a power cut left without any is common.
-bool Collector::holds_nothing(ZoneId id) const {
-  const ZoneAllocator::Zone& zone = pool_.allocator.zone(id);
-  if (log_.options_.cache) return zone.min_sequence == ~std::uint64_t{0};
-  const ZoneDirectory& table = pool_.tables[id.value];
-  if (zone.live_lbas + table.tombstones + table.group_tombstones + table.expiring != 0)
-    return false;
-  return table.groups.empty() || !any_group_deleted();
-}
-
 void Collector::start() {
   if (stopping_ || !wanted()) return;
   // Nobody waits for that: who needs a zone before then is told what went wrong.
   if (pool_.home.now_ns() < retry_ns_) return log_.fail_waiting(failure_);
+  if (probe()) return;
   const std::optional<ZoneId> victim = choose();
   if (!victim) {  // open zones are all there is (the next one sealed kicks), or zones have gone bad
     log_.fail_waiting({Code::no_space, Origin::log,
@@ -153,6 +110,7 @@ void Collector::start() {
   written_lba_ = pool_.geometry.zone_capacity_lbas;
   segment_ = 0;
   readmitted_lbas_ = 0;
+  unreadable_ = Unreadable();
   next_segment();
 }
 
@@ -189,6 +147,7 @@ void Collector::read_on() {
 // look at what follows.
 void Collector::scan_fed() {
   if (!io_.status.ok() && io_.status.code() != Code::io_error) return failed(io_.status);
+  if (!io_.status.ok()) unreadable_ = {io_.lba.value, io_.lba_count};
   const std::span<const std::byte> bytes(scan_buffer_.data(), io_.one.iov_len);
   scan_->feed(io_.status.ok() ? Result<std::span<const std::byte>>(bytes)
                               : Result<std::span<const std::byte>>(io_.status));
@@ -209,8 +168,8 @@ void Collector::drained() {
       purge_from_ = 0;
       return post_turn();
     }
-    // A store still serves them from here: the zone is kept as it is and never written again.
-    pool_.allocator.set_use(victim_, ZoneUse::bad);
+    leave_alone();
+    pool_.allocator.set_use(victim_, ZoneUse::sealed);
     step_ = Step::idle;
     return kick();
   }
@@ -282,14 +241,20 @@ void Collector::wait_for_grace() {
 }
 
 void Collector::reset_done() {
-  pool_.tables[victim_.value] = ZoneDirectory();
   if (io_.status.ok()) {
+    resets_failed_ = 0;
+    pool_.tables[victim_.value] = ZoneDirectory();
     ++log_.stats_.zones_reset;
     if (log_.options_.cache) ++log_.stats_.evicted_zones;
     step_ = Step::settle;
     if (canary(Canary::reset_not_durable)) return settled();
     return pool_.flusher.request(flush_);
   }
+  // A zone that went read-only or offline stays so; anything else may pass.
+  const bool gone = io_.status.code() == Code::zone_state;
+  if (!gone && ++resets_failed_ < kResetsFailedMax) return failed(io_.status);
+  resets_failed_ = 0;
+  pool_.tables[victim_.value] = ZoneDirectory();
   pool_.allocator.retire(victim_);
   if (pool_.on_zone_cut) pool_.on_zone_cut(victim_, 0);
   step_ = Step::idle;
@@ -300,11 +265,8 @@ void Collector::reset_done() {
 // Until its reset is durable a zone is not written again: a power cut could leave the zone with its
 // old write pointer, and records that are whole, over pages that are not.
 void Collector::settled() {
-  if (flush_.status.ok()) {
-    pool_.allocator.release(victim_);
-  } else {
-    pool_.allocator.retire(victim_);  // until the pool is opened again
-  }
+  if (!flush_.status.ok()) return failed(flush_.status);  // and is reset once more
+  pool_.allocator.release(victim_);
   step_ = Step::idle;
   log_.kick();
   kick();

@@ -62,7 +62,18 @@ class Collector {
   static constexpr std::uint64_t kGroupBytes = 1 << 20;  // unless one page is larger
 
  private:
-  enum class Step : std::uint8_t { idle, scan, move, drain, purge, flush, grace, reset, settle };
+  enum class Step : std::uint8_t {
+    idle,
+    probe,
+    scan,
+    move,
+    drain,
+    purge,
+    flush,
+    grace,
+    reset,
+    settle
+  };
   static constexpr unsigned kRecordsPerTurn = 256;  // looked at before others have a turn
 
   // A page (or tombstone) on its way to another zone.
@@ -112,6 +123,12 @@ class Collector {
   bool wanted() const;
   std::optional<ZoneId> choose() const;
   std::optional<ZoneId> choose_from_store() const;
+  bool choosable(ZoneId zone) const;
+  struct Stuck;
+  void leave_alone();
+  void put_off(Stuck& stuck) const;
+  bool probe();
+  void probed();
   void start();
   void post_turn();
   void turn();
@@ -167,6 +184,22 @@ class Collector {
   unsigned failures_ = 0;       // one after another
   std::uint64_t retry_ns_ = 0;  // no attempt before
   std::uint64_t attempts_failed_ = 0;
+  unsigned resets_failed_ = 0;  // one after another
+  struct Unreadable {
+    std::uint64_t lba = 0;  // pool-wide
+    std::uint32_t lbas = 0;
+  };
+  // A zone of a store that could not be emptied.
+  struct Stuck {
+    ZoneId zone;
+    std::uint64_t generation = 0;
+    Unreadable what;        // none: damage, which stays
+    bool readable = false;  // it could since
+    unsigned probes = 0;
+    std::uint64_t probe_ns = 0;  // none before
+  };
+  std::vector<Stuck> stuck_;
+  Unreadable unreadable_;  // of the victim's
   std::optional<SegmentScan> scan_;
   std::size_t next_record_ = 0;
   AlignedBuffer scan_buffer_;

@@ -233,12 +233,13 @@ void Collector::write_tombstone(Lane& lane) {
 
 // A copy is made only of what is whole: a damaged page is dropped and counted, so that it is never
 // served and does not wedge its zone; an older version must not take its place. One that cannot be
-// read may be readable again: a store keeps its zone as it is.
+// read may be readable again: a store's zone is tried again then.
 void Collector::page_read(Lane& lane) {
   const PageRecord& record = lane.record;
   const Status& read = lane.io.status;
   if (!read.ok() && !log_.options_.cache) {
     if (read.code() != Code::io_error) give_up(read);  // nor is anything else
+    unreadable_ = {lane.io.lba.value, lane.io.lba_count};
     return release(lane, true);
   }
   const bool whole =

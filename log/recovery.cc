@@ -32,7 +32,11 @@ Result<RecoveryResult> Recovery::run() {
 
 Status Recovery::reset(ZoneId zone) {
   if (options_.read_only) return {};
-  return manage_blocking(*queue_, Io::Op::reset, zone);
+  Status status = manage_blocking(*queue_, Io::Op::reset, zone);
+  while (status.code() == Code::io_error && patience_.pause()) {
+    status = manage_blocking(*queue_, Io::Op::reset, zone);
+  }
+  return status;
 }
 
 Status Recovery::scan_zones() {
@@ -45,7 +49,7 @@ Status Recovery::scan_zones() {
   for (unsigned i = 0; i < scanners; ++i) {
     Result<std::unique_ptr<IoQueue>> queue = device_.create_queue(kQueueDepth);
     if (!queue.ok()) return queue.status();
-    scanners_.push_back(std::make_unique<Scanner>(pool_, std::move(*queue)));
+    scanners_.push_back(std::make_unique<Scanner>(pool_, std::move(*queue), patience_));
   }
   std::atomic<std::size_t> next{0};
   std::mutex mutex;

@@ -20,7 +20,7 @@ RecordPile& partition_of(Gathered& gathered, const KeyHash& hash) {
 Result<std::span<const std::byte>> Scanner::read(ZoneId zone, std::uint64_t lba,
                                                  std::uint32_t lbas) {
   const Lba first{pool_.device_lba(zone, lba)};
-  return read_blocking(*queue_, first, lbas, pool_.geometry.lba_bytes, buffer_);
+  return read_patiently(*queue_, first, lbas, pool_.geometry.lba_bytes, buffer_, patience_);
 }
 
 SegmentScan Scanner::scan_segment(const FoundZone& zone, std::uint64_t begin) {

@@ -15,6 +15,7 @@
 #include "log/recovery.h"
 #include "log/segment_scan.h"
 #include "zone/aligned_buffer.h"
+#include "zone/blocking.h"
 
 namespace furrow {
 
@@ -41,8 +42,8 @@ struct FoundZone {
 
 class Scanner {
  public:
-  Scanner(PoolContext& pool, std::unique_ptr<IoQueue> queue)
-      : pool_(pool), queue_(std::move(queue)) {}
+  Scanner(PoolContext& pool, std::unique_ptr<IoQueue> queue, Patience& patience)
+      : pool_(pool), queue_(std::move(queue)), patience_(patience) {}
 
   Status scan(const FoundZone& zone);
   std::vector<PageRecord> records_of(const FoundZone& zone);  // and gathers nothing
@@ -72,6 +73,7 @@ class Scanner {
 
   PoolContext& pool_;
   std::unique_ptr<IoQueue> queue_;
+  Patience& patience_;
   AlignedBuffer buffer_;
 };
 

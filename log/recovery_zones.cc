@@ -89,11 +89,8 @@ void Recovery::finish_aside(const ZoneInfo& info) {
 }
 
 Status Recovery::read_lba(ZoneId zone, std::uint64_t at, AlignedBuffer& into) {
-  Io io;
-  io.op = Io::Op::read;
-  io.lba = Lba{pool_.device_lba(zone, at)};
-  io.set_data(into.data(), 1, pool_.geometry.lba_bytes);
-  return run_blocking(*queue_, io);
+  const Lba lba{pool_.device_lba(zone, at)};
+  return read_patiently(*queue_, lba, 1, pool_.geometry.lba_bytes, into, patience_).status();
 }
 
 // A zone whose header cannot be read: a batch header has its stamp, and a summary (or the pool's

@@ -1,5 +1,8 @@
 #include "zone/blocking.h"
 
+#include <chrono>
+#include <thread>
+
 namespace furrow {
 
 Status run_blocking(IoQueue& queue, std::span<Io> ios) {
@@ -37,6 +40,25 @@ Result<std::span<const std::byte>> read_blocking(IoQueue& queue, Lba first, std:
   const Status status = run_blocking(queue, io);
   if (!status.ok()) return status;
   return std::span<const std::byte>(buffer.data(), bytes);
+}
+
+bool Patience::pause() {
+  if (pauses.fetch_sub(1) <= 0) return false;
+  std::this_thread::sleep_for(std::chrono::milliseconds(kPauseMs));
+  return true;
+}
+
+Result<std::span<const std::byte>> read_patiently(IoQueue& queue, Lba first, std::uint32_t lbas,
+                                                  std::uint32_t lba_bytes, AlignedBuffer& buffer,
+                                                  Patience& patience) {
+  constexpr unsigned kTriesMax = 4;
+  auto bytes = read_blocking(queue, first, lbas, lba_bytes, buffer);
+  for (unsigned tries = 1; tries < kTriesMax; ++tries) {
+    if (bytes.status().code() != Code::io_error) break;
+    if (tries > 1 && !patience.pause()) break;
+    bytes = read_blocking(queue, first, lbas, lba_bytes, buffer);
+  }
+  return bytes;
 }
 
 }  // namespace furrow

@@ -1,6 +1,7 @@
 // Blocking I/O on a queue, for formatting, recovery and tools: not for an executor that serves.
 #pragma once
 
+#include <atomic>
 #include <span>
 
 #include "zone/aligned_buffer.h"
@@ -21,5 +22,16 @@ Status flush_blocking(IoQueue& queue);
 // is valid until the buffer's next use.
 Result<std::span<const std::byte>> read_blocking(IoQueue& queue, Lba first, std::uint32_t lbas,
                                                  std::uint32_t lba_bytes, AlignedBuffer& buffer);
+
+// read_patiently(): what fails as an I/O error is read again, at once, and after a pause as long as
+// `patience` allows; a device's trouble may be of a moment, and an error ought to cost no zone.
+struct Patience {
+  std::atomic<int> pauses{10};  // of kPauseMs, any thread takes them
+  static constexpr int kPauseMs = 20;
+  bool pause();  // false: none is left
+};
+Result<std::span<const std::byte>> read_patiently(IoQueue& queue, Lba first, std::uint32_t lbas,
+                                                  std::uint32_t lba_bytes, AlignedBuffer& buffer,
+                                                  Patience& patience);
 
 }  // namespace furrow

@@ -85,6 +85,11 @@ void FaultDevice::fail_writes(Lba first, std::uint64_t lba_count) {
   bad_.push_back({first, lba_count, true});
 }
 
+void FaultDevice::heal() {
+  const std::lock_guard lock(mutex_);
+  bad_.clear();
+}
+
 void FaultDevice::fail_flushes(unsigned next) {
   const std::lock_guard lock(mutex_);
   flushes_to_fail_ = next;

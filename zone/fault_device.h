@@ -64,6 +64,7 @@ class FaultDevice final : public ZonedDevice, private ZoneStore {
   // Media errors: reads of any of these LBAs fail, until the zone is reset; writes likewise.
   void fail_reads(Lba first, std::uint64_t lba_count);
   void fail_writes(Lba first, std::uint64_t lba_count);
+  void heal();  // none of these LBAs fails any more
   void fail_flushes(unsigned next);  // so many flushes from now on
   // The zone goes read_only or offline now. Only in this device: the inner one's zone stays usable.
   void degrade(ZoneId zone, ZoneState state);

@@ -1,0 +1,117 @@
+// Which zone is collected next, and which are let alone for a while.
+#include <algorithm>
+
+#include "log/collector.h"
+#include "log/page_log.h"
+
+namespace furrow {
+
+namespace {
+constexpr std::uint64_t kProbeNsMin = 100'000'000, kProbeNsMax = 60'000'000'000;
+constexpr unsigned kProbesMax = 10;  // that are counted
+}  // namespace
+
+std::optional<ZoneId> Collector::choose() const {
+  const std::uint64_t volume = log_.options_.volume;
+  // What needs no copies comes first: there may be no room for any.
+  for (std::uint32_t i = 0; i < pool_.geometry.zone_count; ++i) {
+    const ZoneAllocator::Zone& zone = pool_.allocator.zones()[i];
+    if (zone.owner == volume && choosable(ZoneId{i}) && holds_nothing(ZoneId{i})) {
+      return ZoneId{i};
+    }
+  }
+  if (!log_.options_.cache) return choose_from_store();
+  return pool_.allocator.victim(volume, VictimPolicy::fifo, pool_.next_sequence);
+}
+
+// A zone whose copies take less room than it gives: else collection would go in circles. One that
+// goes in its turn need not gain anything itself, only be sure of room.
+std::optional<ZoneId> Collector::choose_from_store() const {
+  const std::uint64_t volume = log_.options_.volume;
+  const std::uint64_t gaining = log_.copied_lbas_max(log_.largest_bytes_);
+  if (log_.many_tombstones()) {
+    const auto first = pool_.allocator.victim(volume, VictimPolicy::fifo, pool_.next_sequence);
+    const std::uint64_t room = log_.at_quota()
+                                   ? log_.relocation_room()
+                                   : gaining + log_.relocation_stream().room_for_pages_lbas();
+    if (first && choosable(*first) && log_.copied_lbas(*first) <= room) return first;
+  }
+  const std::uint64_t most = std::min(gaining, log_.relocation_room());
+  const auto copied = [this, most](ZoneId id) -> std::optional<std::uint64_t> {
+    if (!choosable(id)) return std::nullopt;
+    const std::uint64_t lbas = log_.copied_lbas(id);
+    return lbas <= most ? std::optional(lbas) : std::nullopt;
+  };
+  return pool_.allocator.victim(volume, log_.options_.victim_policy, pool_.next_sequence, copied);
+}
+
+// No page that is live, and no record that says that an older one is not, or leaves such a record
+// behind: a page that expires, or was deleted with its group. In a cache any record may do so; a
+// zone that a power cut left without any is common.
+bool Collector::holds_nothing(ZoneId id) const {
+  const ZoneAllocator::Zone& zone = pool_.allocator.zone(id);
+  if (log_.options_.cache) return zone.min_sequence == ~std::uint64_t{0};
+  const ZoneDirectory& table = pool_.tables[id.value];
+  if (zone.live_lbas + table.tombstones + table.group_tombstones + table.expiring != 0)
+    return false;
+  return table.groups.empty() || !any_group_deleted();
+}
+
+bool Collector::choosable(ZoneId id) const {
+  const ZoneAllocator::Zone& zone = pool_.allocator.zone(id);
+  if (zone.use != ZoneUse::sealed) return false;
+  return zone.live_lbas == 0 || std::ranges::none_of(stuck_, [&](const Stuck& stuck) {
+           return stuck.zone == id && stuck.generation == zone.generation && !stuck.readable;
+         });
+}
+
+// Pages of the store's victim could not be read, or not be named. They are still served from there
+// where they can be; others are collected meanwhile.
+void Collector::leave_alone() {
+  const std::uint64_t generation = pool_.allocator.zone(victim_).generation;
+  auto stuck = std::ranges::find(stuck_, victim_, &Stuck::zone);
+  if (stuck == stuck_.end()) stuck = stuck_.insert(stuck, Stuck());
+  if (stuck->generation != generation) {
+    *stuck = Stuck();
+    stuck->zone = victim_;
+    stuck->generation = generation;
+  }
+  stuck->what = unreadable_;
+  stuck->readable = false;
+  put_off(*stuck);
+}
+
+void Collector::put_off(Stuck& stuck) const {
+  stuck.probe_ns = pool_.home.now_ns() + std::min(kProbeNsMin << stuck.probes, kProbeNsMax);
+  stuck.probes = std::min(stuck.probes + 1, kProbesMax);
+}
+
+// What could not be read may have been the device's trouble of a moment: where it can be read now,
+// the zone is tried again. True: that is being asked.
+bool Collector::probe() {
+  const auto due = std::ranges::find_if(stuck_, [&](const Stuck& stuck) {
+    return stuck.what.lbas != 0 && !stuck.readable && stuck.probe_ns <= pool_.home.now_ns() &&
+           pool_.allocator.zone(stuck.zone).generation == stuck.generation;
+  });
+  if (due == stuck_.end()) return false;
+  step_ = Step::probe;
+  victim_ = due->zone;
+  const std::size_t bytes = std::size_t{due->what.lbas} * pool_.geometry.lba_bytes;
+  if (scan_buffer_.size() < bytes) scan_buffer_ = AlignedBuffer(bytes);
+  io_.op = Io::Op::read;
+  io_.lba = Lba{due->what.lba};
+  io_.set_data(scan_buffer_.data(), due->what.lbas, pool_.geometry.lba_bytes);
+  io_.on_complete = [](Io& io) { static_cast<Collector*>(io.context)->probed(); };
+  pool_.queue.submit(io_);
+  return true;
+}
+
+void Collector::probed() {
+  const auto stuck = std::ranges::find(stuck_, victim_, &Stuck::zone);
+  stuck->readable = io_.status.ok();
+  if (!stuck->readable) put_off(*stuck);
+  step_ = Step::idle;
+  kick();
+}
+
+}  // namespace furrow
