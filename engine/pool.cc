@@ -164,6 +164,7 @@ bool PoolImpl::quiesce() {
   bool idle = !queue_->busy() && !context_.flusher.busy();
   for (const auto& store : stores_) {
     store->log().stop_background();
+    store->log().fail_stranded();
     idle = idle && store->log().idle();
   }
   if (!idle || options_.read_only) return idle;

@@ -102,7 +102,8 @@ class Pool {
  public:
   virtual ~Pool() = default;  // after quiesce(), on the home executor's thread
 
-  // Begins no more background work; true when nothing runs. For an orderly close: end the sessions,
+  // Begins no more background work; true when nothing runs. What waits for a zone that only that
+  // work would have freed is answered with aborted. For an orderly close: end the sessions,
   // then give the home executor turns until this is true, then destroy the pool. (A process that
   // just ends loses nothing either: the next open recovers.)
   virtual bool quiesce() = 0;

@@ -39,6 +39,13 @@ bool PageLog::idle() const {
 
 void PageLog::stop_background() { collector_->stop(); }
 void PageLog::start_background() { collector_->resume(); }
+void PageLog::fail_stranded() {
+  if (!collector_->idle()) return;
+  const std::uint64_t held = pool_.allocator.held(options_.volume);
+  if (held + 1 < pool_.allocator.quota(options_.volume) && !kept_for_copies()) return;
+  fail_waiting({Code::aborted, Origin::log, "the pool is being closed"});
+}
+
 bool PageLog::close() {
   const bool user = stream_->close();
   return (!collection_stream_ || collection_stream_->close()) && user;

@@ -88,7 +88,10 @@ class PageLog final : public StreamOwner {
   // All that was answered before is durable when on_flushed comes.
   void flush(FlushOp& op);
   bool idle() const;
-  void stop_background();   // no new collection; what runs comes to its end
+  void stop_background();  // no new collection; what runs comes to its end
+  // After stop_background(), for good: what waits for a zone that only collection could free is
+  // answered with aborted. Again until idle().
+  void fail_stranded();
   void start_background();  // after stop_background(), when the volume goes on after all
   bool close();             // when idle(): see Stream::close()
   void clear();             // when idle(): its volume is gone, nothing is found any more
