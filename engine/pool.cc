@@ -69,6 +69,7 @@ void PoolImpl::note_cuts() {
 
 PoolImpl::~PoolImpl() {
   FURROW_CHECK(sessions_.empty());
+  scrubber_.reset();
   stores_.clear();
   deleted_.clear();
   context_.home.remove(*queue_);
@@ -156,12 +157,32 @@ Status PoolImpl::load(const RecoveryResult& recovered) {
   }
   if (!options_.read_only) {
     for (const auto& store : stores_) store->log().start();
+    start_scrubber();
   }
   return {};
 }
 
+PageLog* PoolImpl::log_of(std::uint64_t volume) const {
+  for (const auto& store : stores_) {
+    if (store->info().id == volume) return &store->log();
+  }
+  return nullptr;
+}
+
+void PoolImpl::start_scrubber() {
+  if (options_.scrub_bytes_per_s == 0) return;
+  Scrubber::Options options;
+  options.bytes_per_s = options_.scrub_bytes_per_s;
+  options.pause_s = options_.scrub_pause_s;
+  options.log_of = [this](std::uint64_t volume) { return log_of(volume); };
+  options.on_finding = options_.on_scrub_finding;
+  scrubber_ = std::make_unique<Scrubber>(context_, std::move(options));
+  scrubber_->start();
+}
+
 bool PoolImpl::quiesce() {
-  bool idle = !queue_->busy() && !context_.flusher.busy();
+  if (scrubber_) scrubber_->stop();
+  bool idle = !queue_->busy() && !context_.flusher.busy() && (!scrubber_ || scrubber_->idle());
   for (const auto& store : stores_) {
     store->log().stop_background();
     store->log().fail_stranded();
@@ -191,6 +212,7 @@ PoolInfo PoolImpl::info() const {
   info.system_calls = queue_->system_calls();
   info.recovery_us = recovery_us_;
   info.recovered_pages = recovered_pages_;
+  if (scrubber_) info.scrub = scrubber_->stats();
   return info;
 }
 

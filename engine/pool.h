@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,6 +18,7 @@
 #include "engine/check_report.h"
 #include "engine/page_op.h"
 #include "log/format.h"
+#include "log/scrubber.h"
 #include "zone/device.h"
 #include "zone/executor.h"
 #include "zone/status.h"
@@ -71,10 +73,10 @@ struct PoolInfo {
   Geometry geometry;
   std::uint64_t zones_free = 0, zones_metadata = 0, zones_data = 0, zones_bad = 0;
   bool device_full = false;  // the device took no more at the last write, as on a full file system
-  std::uint64_t system_calls =
-      0;  // of the home executor's device queue (all that writes), since open
+  std::uint64_t system_calls = 0;  // of the device queue for all that writes, since open
   std::uint64_t recovery_us = 0;  // how long the last open took
   std::uint64_t recovered_pages = 0;
+  ScrubStats scrub;
 };
 
 // A thread's way into the pool's stores. Made and used on one executor's thread.
@@ -129,6 +131,12 @@ class Pool {
     // Which zone a store collects: greedy, or cost_benefit. (A cache evicts first in, first out.)
     // Not kept in the pool: each opening may choose anew. invalid_argument: fifo.
     VictimPolicy victim_policy = VictimPolicy::greedy;
+    // Verification in the background: bytes a second that it reads at most, 0: none; and the pause
+    // from the end of one pass to the begin of the next. Not of a pool opened read-only.
+    std::uint64_t scrub_bytes_per_s = 0;
+    std::uint64_t scrub_pause_s = 3600;
+    // What it finds, on the home executor's thread; may be empty.
+    std::function<void(const ScrubFinding&)> on_scrub_finding;
   };
   static Result<std::unique_ptr<Pool>> open(ZonedDevice& device, Executor& home,
                                             const OpenOptions& options);

@@ -58,6 +58,8 @@ class PoolImpl final : public Pool {
   static constexpr std::size_t kVolumesMax = 64;
 
  private:
+  void start_scrubber();
+  PageLog* log_of(std::uint64_t volume) const;  // null: no such volume
   Status add_store(const VolumeRecord& record, bool has_collection_stream);
   Status load(const RecoveryResult& recovered);
   void note_cuts();
@@ -75,6 +77,7 @@ class PoolImpl final : public Pool {
   const OpenOptions options_;
   std::vector<std::unique_ptr<PageStoreImpl>> stores_;
   std::vector<std::unique_ptr<PageStoreImpl>> deleted_;  // sessions may still hold them
+  std::unique_ptr<Scrubber> scrubber_;                   // null: none
   std::size_t next_ordinal_ = 0;
   std::vector<std::string> damage_;  // of the metadata, and zones that are lost
   std::vector<std::string> notes_;

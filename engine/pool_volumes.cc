@@ -10,6 +10,8 @@ namespace furrow {
 
 namespace {
 
+constexpr std::uint64_t kWaitUs = 100'000;
+
 VolumeInfo info_of(const VolumeRecord& record, const Geometry& geometry) {
   VolumeInfo info;
   info.id = record.id;
@@ -157,6 +159,8 @@ Status PoolImpl::delete_volume(std::string_view name) {
   log.clear();
   deleted_.push_back(std::move(*found));
   stores_.erase(found);
+  // What reads one of its zones now is the scrubber alone; it begins no other.
+  while (scrubber_ && scrubber_->reading()) queue_->wait(kWaitUs);
   // From here on the volume is gone; a zone that cannot be reset now is reset at the next open.
   for (std::uint32_t i = 0; i < context_.geometry.zone_count; ++i) {
     if (context_.allocator.zones()[i].owner != id) continue;

@@ -63,7 +63,8 @@ bool Collector::wanted() const {
 }
 
 void Collector::kick() {
-  if (step_ == Step::idle ? !stopping_ && wanted() : held_up()) post_turn();
+  const bool work = wanted() || !requested_.empty();
+  if (step_ == Step::idle ? !stopping_ && work : held_up()) post_turn();
 }
 
 bool Collector::held_up() const { return log_.relocations_stranded() || any_lane(&Lane::waiting); }
@@ -92,11 +93,14 @@ void Collector::turn() {
 }
 
 void Collector::start() {
-  if (stopping_ || !wanted()) return;
+  const bool needed = wanted();
+  if (stopping_ || (!needed && requested_.empty())) return;
   // Nobody waits for that: who needs a zone before then is told what went wrong.
-  if (pool_.home.now_ns() < retry_ns_) return log_.fail_waiting(failure_);
+  if (pool_.home.now_ns() < retry_ns_) return needed ? log_.fail_waiting(failure_) : void();
   if (probe()) return;
-  const std::optional<ZoneId> victim = choose();
+  std::optional<ZoneId> victim = choose_requested();
+  if (!victim && !needed) return;
+  if (!victim) victim = choose();
   if (!victim) {  // open zones are all there is (the next one sealed kicks), or zones have gone bad
     log_.fail_waiting({Code::no_space, Origin::log,
                        "no zone of the volume can be freed; zones may have gone bad: see "

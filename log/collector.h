@@ -45,6 +45,9 @@ class Collector {
     stopping_ = false;
     kick();
   }
+  // A store's sealed zone is to be collected although no room is needed. Forgotten where there is
+  // none for its copies.
+  void request(ZoneId zone);
   bool idle() const { return step_ == Step::idle && !turn_.posted; }
   // Pages have been evicted since the pool was opened.
   bool evicted() const { return evicted_; }
@@ -123,6 +126,7 @@ class Collector {
   bool wanted() const;
   std::optional<ZoneId> choose() const;
   std::optional<ZoneId> choose_from_store() const;
+  std::optional<ZoneId> choose_requested();
   bool choosable(ZoneId zone) const;
   struct Stuck;
   void leave_alone();
@@ -199,6 +203,11 @@ class Collector {
     std::uint64_t probe_ns = 0;  // none before
   };
   std::vector<Stuck> stuck_;
+  struct Requested {
+    ZoneId zone;
+    std::uint64_t generation = 0;
+  };
+  std::vector<Requested> requested_;
   Unreadable unreadable_;  // of the victim's
   std::optional<SegmentScan> scan_;
   std::size_t next_record_ = 0;

@@ -57,6 +57,34 @@ bool Collector::holds_nothing(ZoneId id) const {
   return table.groups.empty() || !any_group_deleted();
 }
 
+void Collector::request(ZoneId zone) {
+  const std::uint64_t generation = pool_.allocator.zone(zone).generation;
+  const auto same = [&](const Requested& each) {
+    return each.zone == zone && each.generation == generation;
+  };
+  if (std::ranges::none_of(requested_, same)) requested_.push_back({zone, generation});
+  kick();
+}
+
+// Each is asked for once: a zone that could not be emptied is not tried in circles.
+std::optional<ZoneId> Collector::choose_requested() {
+  const std::uint64_t volume = log_.options_.volume;
+  while (!requested_.empty()) {
+    const Requested next = requested_.back();
+    requested_.pop_back();
+    const ZoneAllocator::Zone& zone = pool_.allocator.zone(next.zone);
+    if (zone.owner != volume || zone.generation != next.generation || !choosable(next.zone)) {
+      continue;
+    }
+    // What one zone holds takes two others at most, beside the one that is kept.
+    const bool room = pool_.allocator.held(volume) + 3 <= pool_.allocator.quota(volume);
+    const std::uint64_t gaining = log_.copied_lbas_max(log_.largest_bytes_);
+    const std::uint64_t most = std::min(gaining, log_.relocation_room());
+    if (room || log_.copied_lbas(next.zone) <= most) return next.zone;
+  }
+  return std::nullopt;
+}
+
 bool Collector::choosable(ZoneId id) const {
   const ZoneAllocator::Zone& zone = pool_.allocator.zone(id);
   if (zone.use != ZoneUse::sealed) return false;

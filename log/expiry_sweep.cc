@@ -43,7 +43,7 @@ void ExpirySweep::turn() {
   from_ = log_.unpublish_some(from_, [this](const IndexEntry& entry) {
     if (!entry.expires) return false;
     const std::uint32_t expires_s = log_.expiry(entry);
-    if (expires_s <= now_s_) return log_.expired_left_out_ = true;
+    if (expires_s <= now_s_) return log_.left_out_ = true;
     note(expires_s);
     return false;
   });

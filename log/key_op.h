@@ -25,6 +25,7 @@ struct KeyOp {
     diagnose,  // a reader found no intact page: corrupt, if the key is there; else not_found
     pin,
     unpin,
+    rewrite,  // the page that stands at rewritten_lba, as it is; not_found: it does not any more
   };
   enum class Condition : std::uint8_t { always, if_absent, if_exists };
 
@@ -35,9 +36,11 @@ struct KeyOp {
   Key key;
   std::uint64_t group = 0;
   std::uint32_t expires_s = 0;
-  std::byte* data = nullptr;  // put: the page, see Append
+  std::byte* data = nullptr;  // put, rewrite: the page, see Append
   std::uint32_t length = 0;
   std::uint32_t capacity = 0;
+  std::uint64_t rewritten_lba = 0;  // pool-wide
+  std::uint64_t old_sequence = 0;   // rewrite: of its record
 
   Status status;                   // result
   std::uint32_t value_length = 0;  // exist: the page's true length
@@ -66,11 +69,10 @@ struct KeyOp {
   std::uint64_t failures_before = 0;  // of collection
   bool found = false;
   bool expired = false;
-  KeyOp* next = nullptr;           // waits for ExpirySweep
-  IndexEntry old;                  // when found
-  std::uint64_t old_sequence = 0;  // pin: of its record
-  Io io;                           // pin: reads the page
-  AlignedBuffer page;              // pin: the page
+  KeyOp* next = nullptr;  // waits for ExpirySweep
+  IndexEntry old;         // when found
+  Io io;                  // pin: reads the page
+  AlignedBuffer page;     // pin: the page
 };
 
 }  // namespace furrow

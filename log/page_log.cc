@@ -72,7 +72,7 @@ void PageLog::load(const Recovered& recovered) {
   cost_bytes_ = recovered.cost_bytes;
   pinned_lbas_ = recovered.pinned_lbas;
   largest_bytes_ = recovered.largest_bytes;
-  expired_left_out_ = recovered.expired;
+  left_out_ = recovered.expired;
   stats_.pages = recovered.pages.size();
   stats_.live_bytes = recovered.live_bytes;
   zones_changed();
@@ -102,7 +102,15 @@ void PageLog::locked(KeyOp& op) {
   op.candidate = 0;
   op.candidate_count =
       std::min(index_.find(op.lock.hash.order, 0, op.candidates), KeyOp::kCandidatesMax);
-  confirm_next(op);
+  if (op.kind != KeyOp::Kind::rewrite) return confirm_next(op);
+  // Whose page that is is known already.
+  const auto end = op.candidates.begin() + op.candidate_count;
+  const auto at = std::find_if(op.candidates.begin(), end, [&](const IndexEntry& entry) {
+    return entry.lba == op.rewritten_lba;
+  });
+  op.found = at != end;
+  if (op.found) op.old = *at;
+  confirmed(op);
 }
 
 // Reads the batch header of the next candidate, to see whether its key is this one.
@@ -184,6 +192,9 @@ void PageLog::confirmed(KeyOp& op) {
     case KeyOp::Kind::unpin:
       if (!present) return finish(op, {Code::not_found, Origin::log});
       return confirmed_pin(op);
+    case KeyOp::Kind::rewrite:
+      if (!present) return finish(op, {Code::not_found, Origin::log});
+      return confirmed_rewrite(op);
   }
 }
 
@@ -223,6 +234,18 @@ void PageLog::confirmed_pin(KeyOp& op) {
     log.read_page(its_op, its_op.old, [](Io& io) { op_of(io).log->page_read_for_pin(op_of(io)); });
   };
   headers_.read(op.header);
+}
+
+void PageLog::confirmed_rewrite(KeyOp& op) {
+  PageRecord old;
+  old.group = op.group;
+  old.sequence = op.old_sequence;
+  if (removing(old)) return finish(op, {Code::not_found, Origin::log});  // see page_read_for_pin()
+  const Status admitted =
+      admit(op.length, &op.old, false);  // pinned or not, it is no more than now
+  if (!admitted.ok()) return finish(op, admitted);
+  op.write.record.checksum = op.old.checksum;
+  append(op, RecordKind::page);
 }
 
 void PageLog::page_read_for_pin(KeyOp& op) {

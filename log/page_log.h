@@ -116,6 +116,10 @@ class PageLog final : public StreamOwner {
     if (options_.cache) pool_.hits.set(entry.lba);
   }
   std::uint64_t index_bytes() const { return index_.bytes() + expiries_.bytes(); }
+  // A cache's page that cannot be read: it leaves the index.
+  void let_go(const KeyHash& hash, const IndexEntry& entry);
+  // A store's sealed zone is written anew elsewhere, if there is room.
+  void collect(ZoneId zone);
   HitMap& hits() { return pool_.hits; }
   void count_corrupt() { ++stats_.corrupt_pages; }
 
@@ -143,6 +147,7 @@ class PageLog final : public StreamOwner {
   void confirmed(KeyOp& op);
   void confirmed_put(KeyOp& op);
   void confirmed_pin(KeyOp& op);
+  void confirmed_rewrite(KeyOp& op);
   void read_page(KeyOp& op, const IndexEntry& entry, void (*on_complete)(Io&));
   void page_read_for_confirm(KeyOp& op);
   void page_read_for_pin(KeyOp& op);
@@ -162,8 +167,8 @@ class PageLog final : public StreamOwner {
   void forget(const IndexEntry& entry);
   bool in_index(const KeyHash& hash, std::uint64_t lba) const;
   // May a key that the index does not have come back: evicted, and a power cut undoes the reset of
-  // its zone, or expired by a clock that was ahead?
-  bool may_come_back() const { return expired_left_out_ || collector_->evicted(); }
+  // its zone, expired by a clock that was ahead, or let go?
+  bool may_come_back() const { return left_out_ || collector_->evicted(); }
   // Takes what `goes` names out of the index, some buckets from `from` on; the hash to go on from,
   // 0 at the end.
   std::uint64_t unpublish_some(std::uint64_t from,
@@ -212,7 +217,7 @@ class PageLog final : public StreamOwner {
   std::uint64_t tombstones_ = 0, group_tombstones_ = 0;  // as of the zone opened last
   std::uint64_t cost_bytes_ = 0;                         // of the pages present
   std::uint32_t largest_bytes_ = 0;                      // page since the pool was opened
-  bool expired_left_out_ = false;                        // of the index, since the pool was opened
+  bool left_out_ = false;                                // of the index: pages that the medium has
   std::uint64_t pinned_lbas_ = 0;
   std::uint64_t pending_pinned_lbas_ = 0;
   std::uint64_t pending_cost_bytes_ = 0;  // of puts admitted and not yet published

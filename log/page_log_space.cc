@@ -87,6 +87,14 @@ void PageLog::publish(const KeyHash& hash, const IndexEntry* old, const IndexEnt
   stats_.live_bytes += entry.length;
 }
 
+void PageLog::let_go(const KeyHash& hash, const IndexEntry& entry) {
+  if (unpublish(hash, entry)) left_out_ = true;
+}
+
+void PageLog::collect(ZoneId zone) {
+  if (!options_.cache) collector_->request(zone);
+}
+
 bool PageLog::unpublish(const KeyHash& hash, const IndexEntry& entry) {
   if (!index_.erase(hash.order, entry.lba)) return false;
   forget(entry);

@@ -128,7 +128,9 @@ void Stream::zone_failed(Status status) {
 // more writes; it is drained like any sealed one, and its reset tells whether it can be used again.
 void Stream::abandon_zone() {
   pool_.allocator.set_use(zone_->id, ZoneUse::sealed);
-  pool_.tables[zone_->id.value].truncate(static_cast<std::uint32_t>(zone_->written_lba));
+  ZoneDirectory& table = pool_.tables[zone_->id.value];
+  table.end_lba = static_cast<std::uint32_t>(zone_->written_lba);
+  table.truncate(table.end_lba);
   zone_.reset();
   previous_flushed_ = false;
   failure_ = Status();

@@ -85,6 +85,11 @@ void FaultDevice::fail_writes(Lba first, std::uint64_t lba_count) {
   bad_.push_back({first, lba_count, true});
 }
 
+void FaultDevice::fail_read_once(Lba lba) {
+  const std::lock_guard lock(mutex_);
+  bad_.push_back({lba, 1, false, true});
+}
+
 void FaultDevice::heal() {
   const std::lock_guard lock(mutex_);
   bad_.clear();
@@ -157,11 +162,14 @@ bool FaultDevice::chance(double probability) {
   return probability > 0 && std::uniform_real_distribution<>()(random_) < probability;
 }
 
-bool FaultDevice::hits_bad_range(Lba at, std::uint64_t lba_count, bool write) const {
-  return std::ranges::any_of(bad_, [&](const BadRange& bad) {
+bool FaultDevice::hits_bad_range(Lba at, std::uint64_t lba_count, bool write) {
+  const auto hit = std::ranges::find_if(bad_, [&](const BadRange& bad) {
     return bad.write == write && at.value < bad.first.value + bad.lba_count &&
            bad.first.value < at.value + lba_count;
   });
+  if (hit == bad_.end()) return false;
+  if (hit->once) bad_.erase(hit);
+  return true;
 }
 
 Status FaultDevice::perform(Io& io, Lba at, std::uint64_t bytes) {

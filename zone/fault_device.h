@@ -64,7 +64,8 @@ class FaultDevice final : public ZonedDevice, private ZoneStore {
   // Media errors: reads of any of these LBAs fail, until the zone is reset; writes likewise.
   void fail_reads(Lba first, std::uint64_t lba_count);
   void fail_writes(Lba first, std::uint64_t lba_count);
-  void heal();  // none of these LBAs fails any more
+  void fail_read_once(Lba lba);      // the next one
+  void heal();                       // none of these LBAs fails any more
   void fail_flushes(unsigned next);  // so many flushes from now on
   // The zone goes read_only or offline now. Only in this device: the inner one's zone stays usable.
   void degrade(ZoneId zone, ZoneState state);
@@ -98,6 +99,7 @@ class FaultDevice final : public ZonedDevice, private ZoneStore {
     Lba first;
     std::uint64_t lba_count;
     bool write;
+    bool once = false;
   };
 
   void save(ZoneId zone, const ZoneRecord& record) override;
@@ -108,7 +110,7 @@ class FaultDevice final : public ZonedDevice, private ZoneStore {
   Status read(Io& io, Lba at, std::uint64_t bytes);
   Status flush();
   Status commit(ZoneId zone, bool resets_only);
-  bool hits_bad_range(Lba at, std::uint64_t lba_count, bool write) const;
+  bool hits_bad_range(Lba at, std::uint64_t lba_count, bool write);
   bool chance(double probability);
   Status cut_now(CrashModel model);
   Survivor survive_drive(const Media& media);

@@ -74,10 +74,9 @@ class Rig {
     store = *made;
   }
   void open(bool read_only = false) {
-    Pool::OpenOptions options;
+    Pool::OpenOptions options = open_options;
     options.read_only = read_only;
     options.recovery_threads = 2;
-    options.victim_policy = victim_policy;
     Result<std::unique_ptr<Pool>> opened = Pool::open(*device, loop, options);
     ASSERT_TRUE(opened.ok()) << opened.status().describe();
     pool = std::move(*opened);
@@ -166,11 +165,11 @@ class Rig {
   }
 
   RigLoop loop;
+  Pool::OpenOptions open_options;  // of the next opening
   std::unique_ptr<ZonedDevice> device;
   std::unique_ptr<Pool> pool;
   std::unique_ptr<PageSession> session;
   PageStore* store = nullptr;
-  VictimPolicy victim_policy = VictimPolicy::greedy;  // of the next opening
 
  private:
   std::string uri_;

@@ -53,14 +53,14 @@ TEST_F(VictimPolicyTest, StoresCollectByIt) {
   for (const VictimPolicy policy : {VictimPolicy::greedy, VictimPolicy::cost_benefit}) {
     versions_.clear();
     Rig rig(kDevice);
-    rig.victim_policy = policy;
+    rig.open_options.victim_policy = policy;
     ASSERT_NO_FATAL_FAILURE(make(rig, VolumeMode::store));
     ASSERT_NO_FATAL_FAILURE(write(rig, 0, 12'000));
     rig.settle();
     copied[policy] = rig.store->stats().relocated_bytes;
     ASSERT_NO_FATAL_FAILURE(expect_all(rig));
     // The next opening may choose the other one.
-    rig.victim_policy =
+    rig.open_options.victim_policy =
         policy == VictimPolicy::greedy ? VictimPolicy::cost_benefit : VictimPolicy::greedy;
     ASSERT_NO_FATAL_FAILURE(rig.reopen());
     ASSERT_NO_FATAL_FAILURE(write(rig, 12'000, 3000));
@@ -77,7 +77,7 @@ TEST_F(VictimPolicyTest, CachesDoNot) {
   std::uint64_t evicted = 0;
   for (const VictimPolicy policy : {VictimPolicy::greedy, VictimPolicy::cost_benefit}) {
     Rig rig(kDevice);
-    rig.victim_policy = policy;
+    rig.open_options.victim_policy = policy;
     ASSERT_NO_FATAL_FAILURE(make(rig, VolumeMode::cache));
     ASSERT_NO_FATAL_FAILURE(write(rig, 0, 6000));
     rig.settle();

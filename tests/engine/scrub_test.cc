@@ -1,0 +1,319 @@
+// Establishes that the scrubber finds, without anybody reading them, pages that have rotted, pages
+// that are hard to read, and damaged summaries and batch headers; that it does with each what it
+// says; and that it keeps its rate.
+//
+// Pools on files are damaged while they are closed, devices in memory fail reads; the pool is then
+// open, with nothing asked of it, until a pass has ended.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "tests/engine/rig.h"
+#include "zone/fault_device.h"
+
+namespace furrow::testing {
+namespace {
+
+constexpr std::size_t kPageBytes = 20000, kLba = 4096, kDataAt = 1 << 20;
+constexpr std::uint64_t kKeys = 180, kZoneLbas = 256;
+constexpr std::uint64_t kFast = std::uint64_t{10} << 30;
+using Kind = ScrubFinding::Kind;
+
+VolumeOptions volume(VolumeMode mode) {
+  VolumeOptions options;
+  options.name = "pages";
+  options.mode = mode;
+  options.value_bytes_max = 64 << 10;
+  return options;
+}
+
+void scrub(Rig& rig, std::vector<ScrubFinding>& findings) {
+  rig.open_options.scrub_bytes_per_s = kFast;
+  rig.open_options.scrub_pause_s = 0;
+  rig.open_options.on_scrub_finding = [&](const ScrubFinding& finding) {
+    findings.push_back(finding);
+  };
+}
+
+void wait_for_passes(Rig& rig, std::uint64_t passes) {
+  const std::uint64_t until = rig.pool->info().scrub.passes + passes;
+  for (unsigned turns = 0; rig.pool->info().scrub.passes < until; ++turns) {
+    ASSERT_LT(turns, 10'000'000u) << "a pass does not end";
+    rig.loop.run_once();
+  }
+}
+
+class ScrubFileTest : public ::testing::TestWithParam<VolumeMode> {
+ protected:
+  void SetUp() override {
+    std::filesystem::create_directory(directory_);
+    DeviceShape shape;
+    shape.size_bytes = 10 << 20;
+    shape.zone_size_bytes = 1 << 20;
+    ASSERT_TRUE(create_device(uri(), shape).ok());
+    rig_ = std::make_unique<Rig>(uri());
+    ASSERT_NO_FATAL_FAILURE(rig_->make(volume(GetParam())));
+    for (std::uint64_t i = 0; i < kKeys; ++i) ASSERT_TRUE(rig_->put(i, 1, kPageBytes).ok());
+    rig_->close();
+    rig_->device.reset();
+  }
+  void TearDown() override {
+    rig_.reset();
+    std::filesystem::remove_all(directory_);
+  }
+  std::string path() const { return (directory_ / "pool.img").string(); }
+  std::string uri() const { return "emu:" + path(); }
+  std::string read_file() const {
+    std::ifstream file(path(), std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  void damage(std::size_t offset) {
+    std::fstream file(path(), std::ios::binary | std::ios::in | std::ios::out);
+    file.seekg(static_cast<std::streamoff>(offset));
+    const char byte = static_cast<char>(file.get() ^ 0x40);
+    file.seekp(static_cast<std::streamoff>(offset));
+    file.put(byte);
+  }
+  // In an LBA's `at`, in file order: not of the ring.
+  std::vector<std::size_t> offsets_of(std::string_view magic, std::size_t at = 0) const {
+    const std::string file = read_file();
+    std::vector<std::size_t> found;
+    for (std::size_t lba = kDataAt; lba + kLba <= file.size(); lba += kLba) {
+      if (file.compare(lba + at, magic.size(), magic) == 0) found.push_back(lba);
+    }
+    return found;
+  }
+  void open() {
+    scrub(*rig_, findings_);
+    ASSERT_NO_FATAL_FAILURE(rig_->open_device());
+    ASSERT_NO_FATAL_FAILURE(rig_->open());
+  }
+
+  const std::filesystem::path directory_ =
+      std::filesystem::temp_directory_path() / ("furrow-scrub-" + std::to_string(getpid()));
+  std::unique_ptr<Rig> rig_;
+  std::vector<ScrubFinding> findings_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Modes, ScrubFileTest,
+                         ::testing::Values(VolumeMode::cache, VolumeMode::store),
+                         [](const auto& each) {
+                           return each.param == VolumeMode::cache ? "cache" : "store";
+                         });
+
+TEST_P(ScrubFileTest, NothingIsWrong) {
+  ASSERT_NO_FATAL_FAILURE(open());
+  ASSERT_NO_FATAL_FAILURE(wait_for_passes(*rig_, 2));
+  const ScrubStats stats = rig_->pool->info().scrub;
+  EXPECT_TRUE(findings_.empty()) << describe(findings_.front());
+  EXPECT_GE(stats.zones, 8u);
+  EXPECT_GT(stats.pages, kKeys);  // two passes over all but the newest zone
+  EXPECT_EQ(stats.pages_lost + stats.pages_rewritten + stats.structures_damaged, 0u);
+  EXPECT_NE(stats.last_pass_wall_s, 0u);
+}
+
+TEST_P(ScrubFileTest, APageThatRotted) {
+  const auto page = content(7, 1, kPageBytes);
+  const std::size_t at =
+      read_file().find({reinterpret_cast<const char*>(page.data()), page.size()});
+  ASSERT_NE(at, std::string::npos);
+  damage(at + 12345);
+  ASSERT_NO_FATAL_FAILURE(open());
+  ASSERT_NO_FATAL_FAILURE(wait_for_passes(*rig_, 1));
+  ASSERT_EQ(findings_.size(), 1u);
+  const ScrubFinding& finding = findings_.front();
+  const bool cache = GetParam() == VolumeMode::cache;
+  EXPECT_EQ(finding.kind, Kind::page_damaged);
+  EXPECT_EQ(finding.key, key_of(7));
+  EXPECT_EQ(kDataAt + (finding.zone.value * kZoneLbas + finding.lba) * kLba, at);
+  EXPECT_EQ(finding.dropped, cache);
+  EXPECT_NE(describe(finding).find("damaged"), std::string::npos) << describe(finding);
+  EXPECT_EQ(rig_->pool->info().scrub.pages_lost, 1u);
+  EXPECT_EQ(rig_->get(7).status().code(), cache ? Code::not_found : Code::corrupt);
+  for (std::uint64_t i = 0; i < kKeys; ++i) {
+    EXPECT_EQ(rig_->get(i).ok(), i != 7) << i;
+  }
+}
+
+// In a store the zone is written anew, and nothing is wrong then.
+TEST_P(ScrubFileTest, SummariesAndBatchHeaders) {
+  damage(offsets_of("FUSM", kLba - 96)[0] + kLba - 50);
+  damage(offsets_of("FUBH")[3] + 40);  // of the same zone
+  damage(offsets_of("FUBH")[60] + 40);
+  ASSERT_NO_FATAL_FAILURE(open());
+  ASSERT_NO_FATAL_FAILURE(wait_for_passes(*rig_, 1));
+  rig_->settle();
+  EXPECT_GE(rig_->pool->info().scrub.structures_damaged, 2u);
+  const std::size_t first = findings_.size();
+  ASSERT_GE(first, 2u);
+  for (const ScrubFinding& finding : findings_) {
+    EXPECT_TRUE(finding.kind == Kind::summary_damaged ||
+                finding.kind == Kind::batch_header_damaged);
+  }
+  ASSERT_NO_FATAL_FAILURE(wait_for_passes(*rig_, 2));
+  if (GetParam() == VolumeMode::store) {
+    EXPECT_EQ(findings_.size(), first) << describe(findings_.back());
+    EXPECT_GE(rig_->store->stats().zones_reset, 2u);
+  } else {
+    EXPECT_GT(findings_.size(), first) << "nothing is done about it in a cache";
+  }
+}
+
+class ScrubTest : public ::testing::Test {
+ protected:
+  void make(VolumeMode mode) {
+    FaultOptions options;
+    options.seed = 7;
+    auto fault = std::make_unique<FaultDevice>(
+        open_device("mem:10MiB?zone_size=1MiB", Access::exclusive).value(), options);
+    fault_ = fault.get();
+    rig_.device = std::move(fault);
+    ASSERT_NO_FATAL_FAILURE(rig_.make(volume(mode)));
+    for (std::uint64_t i = 0; i < kKeys; ++i) ASSERT_TRUE(rig_.put(i, 1, kPageBytes).ok());
+  }
+  // Each page was put alone: a header of one LBA, then the page. The first data zone is zone 2.
+  static Lba lba_of(std::uint64_t key) { return Lba{2 * kZoneLbas + 1 + key * 6 + 1}; }
+
+  Rig rig_{""};
+  FaultDevice* fault_ = nullptr;
+  std::vector<ScrubFinding> findings_;
+};
+
+TEST_F(ScrubTest, APageThatIsHardToReadIsWrittenAnew) {
+  for (const VolumeMode mode : {VolumeMode::store, VolumeMode::cache}) {
+    scrub(rig_, findings_);
+    rig_.open_options.scrub_bytes_per_s = 0;
+    ASSERT_NO_FATAL_FAILURE(make(mode));
+    rig_.open_options.scrub_bytes_per_s = kFast;
+    ASSERT_NO_FATAL_FAILURE(rig_.reopen());
+    fault_->fail_read_once(lba_of(3));
+    findings_.clear();
+    ASSERT_NO_FATAL_FAILURE(wait_for_passes(rig_, 2));
+    rig_.settle();
+    ASSERT_EQ(findings_.size(), 1u);
+    EXPECT_EQ(findings_.front().kind, Kind::page_read_twice);
+    EXPECT_EQ(findings_.front().key, key_of(3));
+    EXPECT_EQ(rig_.pool->info().scrub.pages_rewritten, 1u);
+    fault_->fail_reads(lba_of(3), 5);  // where it was
+    for (int round = 0; round < 2; ++round) {
+      const auto page = rig_.get(3);
+      ASSERT_TRUE(page.ok()) << page.status().describe();
+      EXPECT_EQ(*page, content(3, 1, kPageBytes));
+      EXPECT_TRUE(rig_.get(2).ok());
+      ASSERT_NO_FATAL_FAILURE(rig_.reopen());
+    }
+    rig_.close();
+    rig_.device.reset();
+  }
+}
+
+TEST_F(ScrubTest, APageThatCannotBeRead) {
+  for (const VolumeMode mode : {VolumeMode::store, VolumeMode::cache}) {
+    scrub(rig_, findings_);
+    ASSERT_NO_FATAL_FAILURE(make(mode));
+    findings_.clear();
+    fault_->fail_reads(lba_of(3), 1);
+    ASSERT_NO_FATAL_FAILURE(wait_for_passes(rig_, 2));
+    ASSERT_GE(findings_.size(), 1u);
+    EXPECT_EQ(findings_.front().kind, Kind::page_unreadable);
+    const bool cache = mode == VolumeMode::cache;
+    EXPECT_EQ(rig_.get(3).status().code(), cache ? Code::not_found : Code::io_error);
+    if (cache) {
+      EXPECT_EQ(findings_.size(), 1u);
+      // It is deleted, and the medium reads again: it stays deleted.
+      EXPECT_EQ(rig_.simple(PageOp::Kind::remove, 3).code(), Code::not_found);
+      fault_->heal();
+      ASSERT_NO_FATAL_FAILURE(rig_.reopen());
+      EXPECT_EQ(rig_.get(3).status().code(), Code::not_found);
+      EXPECT_TRUE(rig_.get(2).ok());
+    }
+    rig_.close();
+    rig_.device.reset();
+  }
+}
+
+// Time that passes when the test says so.
+class FakeTime final : public Executor {
+ public:
+  explicit FakeTime(Executor& inner) : inner_(inner) {}
+  void advance(std::uint64_t ns) {
+    now_ns_ += ns;
+    std::vector<Timer*> due;
+    std::erase_if(timers_, [&](Timer* timer) {
+      if (timer->at_ns > now_ns_) return false;
+      due.push_back(timer);
+      return true;
+    });
+    for (Timer* timer : due) timer->fire(*timer);
+  }
+  void post(Task& task) override { inner_.post(task); }
+  bool is_current() const override { return inner_.is_current(); }
+  void start(Timer& timer, std::uint64_t delay_ns) override {
+    stop(timer);
+    timer.at_ns = now_ns_ + delay_ns;
+    timers_.push_back(&timer);
+  }
+  void stop(Timer& timer) override { std::erase(timers_, &timer); }
+  void add(Poller& poller) override { inner_.add(poller); }
+  void remove(Poller& poller) override { inner_.remove(poller); }
+  std::uint64_t now_ns() const override { return now_ns_; }
+  std::uint64_t wall_s() const override { return inner_.wall_s(); }
+  std::uint64_t random() override { return inner_.random(); }
+
+ private:
+  Executor& inner_;
+  std::uint64_t now_ns_ = 1;
+  std::vector<Timer*> timers_;
+};
+
+TEST_F(ScrubTest, KeepsItsRate) {
+  FakeTime time(rig_.loop);
+  rig_.executor = &time;
+  ASSERT_NO_FATAL_FAILURE(make(VolumeMode::store));
+  constexpr std::uint64_t kRate = 1 << 20, kStepNs = 50'000'000, kLongestRead = 256 << 10;
+  rig_.open_options.scrub_bytes_per_s = kRate;
+  rig_.open_options.scrub_pause_s = 0;
+  ASSERT_NO_FATAL_FAILURE(rig_.reopen());
+  std::uint64_t passed_ns = 0, read = 0;
+  for (unsigned step = 0; step < 100; ++step) {
+    rig_.settle(50);  // all that it may do now
+    read = rig_.pool->info().scrub.bytes_read;
+    ASSERT_LE(read, passed_ns * kRate / 1'000'000'000 + kRate / 10 + kLongestRead) << step;
+    time.advance(kStepNs);
+    passed_ns += kStepNs;
+  }
+  EXPECT_GT(read, passed_ns * kRate / 1'000'000'000 / 2) << "nor is it idle";
+  rig_.close();
+}
+
+// Reads, overwrites, deletes and volumes deleted under it, with collection and eviction at work.
+TEST_F(ScrubTest, BesideEverythingElse) {
+  for (const VolumeMode mode : {VolumeMode::store, VolumeMode::cache}) {
+    scrub(rig_, findings_);
+    ASSERT_NO_FATAL_FAILURE(make(mode));
+    findings_.clear();
+    std::vector<std::uint64_t> versions(kKeys, 1);
+    for (std::uint64_t i = 0; i < 2000; ++i) {
+      const std::uint64_t key = i * 7919 % kKeys;
+      ASSERT_TRUE(rig_.put(key, ++versions[key], kPageBytes).ok());
+    }
+    EXPECT_GT(rig_.store->stats().zones_reset, 20u);
+    EXPECT_GT(rig_.pool->info().scrub.pages, 100u);
+    EXPECT_TRUE(findings_.empty()) << describe(findings_.front());
+    for (std::uint64_t key = 0; key < kKeys; ++key) {
+      const auto page = rig_.get(key);
+      if (mode == VolumeMode::cache && page.status().code() == Code::not_found) continue;
+      ASSERT_TRUE(page.ok()) << page.status().describe();
+      EXPECT_EQ(*page, content(key, versions[key], kPageBytes));
+    }
+    ASSERT_TRUE(rig_.pool->delete_volume("pages").ok());
+    rig_.settle();
+    rig_.close();
+    rig_.device.reset();
+  }
+}
+
+}  // namespace
+}  // namespace furrow::testing
