@@ -6,6 +6,7 @@
 #include "tools/command_line.h"
 #include "tools/device_flags.h"
 #include "tools/server.h"
+#include "zone/device_uri.h"
 
 DEFINE_string(pool, "", "device URI of the pool, as in emu:/var/lib/furrow/pool.img");
 DEFINE_string(listen, "127.0.0.1:4420", "where to serve NVMe/TCP; port 0: any free one");
@@ -26,6 +27,8 @@ DEFINE_uint32(setup_timeout_ms, 10000, "from accept to ICReq, and from there to 
 DEFINE_uint32(data_timeout_ms, 15000, "for a host to send a command's data, or to read its answer");
 DEFINE_uint32(idle_ms, 120000,
               "a controller without I/O queues and keep-alive ends after this; 0: never");
+DEFINE_string(scrub_rate, "1MiB",
+              "verify stored data in the background, so much a second; 0: do not");
 DEFINE_uint32(drain_ms, 5000, "on SIGTERM: how long accepted commands may take");
 
 namespace furrow::tools {
@@ -63,6 +66,7 @@ constexpr const char* kFlags[] = {"pool",
                                   "setup_timeout_ms",
                                   "data_timeout_ms",
                                   "idle_ms",
+                                  "scrub_rate",
                                   "drain_ms",
                                   "json"};
 
@@ -135,11 +139,16 @@ int take_pool(ServerOptions& options) {
   if (!volume.status.ok()) return wrong_flag(volume.wrong_flag, volume.status);
   const Result<VictimPolicy> victim_policy = victim_policy_from_flags();
   if (!victim_policy) return wrong_flag("victim_policy", victim_policy.status());
-  options.pool = {FLAGS_pool, shape.shape, shape.asked, FLAGS_name, *victim_policy};
+  options.opening.victim_policy = *victim_policy;
+  options.pool = {FLAGS_pool, shape.shape, shape.asked, FLAGS_name};
   options.create = FLAGS_create;
   options.volume = volume.options;
   options.volume_asked = volume.asked;
   options.volume_asked.name = flag_given("volume");
+  if (FLAGS_scrub_rate == "0") return kExitDone;
+  const Result<std::uint64_t> rate = parse_size(FLAGS_scrub_rate);
+  if (!rate || *rate == 0) return report_usage("--scrub_rate: a size, as in 4MiB, or 0");
+  options.opening.scrub_bytes_per_s = *rate;
   return kExitDone;
 }
 

@@ -12,11 +12,8 @@ namespace furrow::tools {
 
 namespace {
 
-Result<OpenPool> open_on(std::unique_ptr<ZonedDevice> device, EventLoop& home, bool read_only,
-                         VictimPolicy victim_policy) {
-  Pool::OpenOptions options;
-  options.victim_policy = victim_policy;
-  options.read_only = read_only;
+Result<OpenPool> open_on(std::unique_ptr<ZonedDevice> device, EventLoop& home,
+                         const Pool::OpenOptions& options) {
   auto pool = Pool::open(*device, home, options);
   if (!pool) return pool.status();
   return OpenPool(std::move(device), std::move(*pool), home);
@@ -72,13 +69,13 @@ Result<FoundDevice> device_of(const PoolRecipe& recipe, bool overwrite) {
 }
 
 Result<OpenPool> format_on(std::unique_ptr<ZonedDevice> device, const PoolRecipe& recipe,
-                           EventLoop& home) {
+                           EventLoop& home, const Pool::OpenOptions& options) {
   // A device that was there and is kept has its own shape.
   const Status shaped = check_shape(device->geometry(), recipe.shape, recipe.asked);
   if (!shaped.ok()) return shaped;
   const Status formatted = Pool::format(*device, recipe.name, home);
   if (!formatted.ok()) return formatted;
-  return open_on(std::move(device), home, false, recipe.victim_policy);
+  return open_on(std::move(device), home, options);
 }
 
 }  // namespace
@@ -109,14 +106,15 @@ int report_device(std::string_view what, const std::string& uri, const Status& s
 }
 
 Result<OpenPool> open_pool(const std::string& uri, EventLoop& home, Opening opening,
-                           VictimPolicy victim_policy) {
+                           Pool::OpenOptions options) {
   // A check shows its own progress, of which this is a part.
   std::optional<Progress> progress;
   if (opening != Opening::check) progress.emplace("opening " + uri);
   const Access access = opening == Opening::inspect ? Access::inspect : Access::exclusive;
   auto device = open_device(uri, access);
   if (!device) return device.status();
-  return open_on(std::move(*device), home, opening != Opening::use, victim_policy);
+  options.read_only = opening != Opening::use;
+  return open_on(std::move(*device), home, options);
 }
 
 Result<OpenPool> create_pool(const PoolRecipe& recipe, EventLoop& home) {
@@ -127,17 +125,18 @@ Result<OpenPool> create_pool(const PoolRecipe& recipe, EventLoop& home) {
     return Status(Code::exists, Origin::tool,
                   "the device has data; --force makes a new pool and loses it");
   }
-  return format_on(std::move(found->device), recipe, home);
+  return format_on(std::move(found->device), recipe, home, {});
 }
 
-Result<OpenPool> open_or_create_pool(const PoolRecipe& recipe, EventLoop& home) {
+Result<OpenPool> open_or_create_pool(const PoolRecipe& recipe, EventLoop& home,
+                                     const Pool::OpenOptions& options) {
   const Progress progress("opening " + recipe.uri);
   auto found = device_of(recipe, false);
   if (!found) return found.status();
-  if (found->empty) return format_on(std::move(found->device), recipe, home);
+  if (found->empty) return format_on(std::move(found->device), recipe, home, options);
   const Status shaped = check_shape(found->device->geometry(), recipe.shape, recipe.asked);
   if (!shaped.ok()) return shaped;
-  return open_on(std::move(found->device), home, false, recipe.victim_policy);
+  return open_on(std::move(found->device), home, options);
 }
 
 }  // namespace furrow::tools

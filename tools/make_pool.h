@@ -44,14 +44,13 @@ enum class Opening : std::uint8_t {
   inspect,  // read-only, also while another process uses it
 };
 Result<OpenPool> open_pool(const std::string& uri, EventLoop& home, Opening opening,
-                           VictimPolicy victim_policy = VictimPolicy::greedy);
+                           Pool::OpenOptions options = {});  // read_only is as `opening` says
 
 struct PoolRecipe {
   std::string uri;
   DeviceShape shape;  // of an emulated device that is made when there is none
   ShapeAsked asked;   // what of the shape must be so on a device that is there
   std::string name;
-  VictimPolicy victim_policy = VictimPolicy::greedy;  // of this opening
 };
 
 // Makes the device when it is not there, and an empty pool on it. exists: it holds a pool already
@@ -60,6 +59,7 @@ struct PoolRecipe {
 Result<OpenPool> create_pool(const PoolRecipe& recipe, EventLoop& home);
 
 // As create_pool(), but a pool that is there is opened as it is.
-Result<OpenPool> open_or_create_pool(const PoolRecipe& recipe, EventLoop& home);
+Result<OpenPool> open_or_create_pool(const PoolRecipe& recipe, EventLoop& home,
+                                     const Pool::OpenOptions& options = {});
 
 }  // namespace furrow::tools

@@ -70,6 +70,22 @@ constexpr Metric<PoolInfo> kPool[] = {
      &PoolInfo::recovered_pages},
 };
 
+constexpr Metric<ScrubStats> kScrub[] = {
+    {"furrow_scrub_bytes_read_total", "Bytes read in the background to verify them", kCounter,
+     &ScrubStats::bytes_read},
+    {"furrow_scrub_pages_total", "Pages verified in the background", kCounter, &ScrubStats::pages},
+    {"furrow_scrub_zones_total", "Zones begun to be verified", kCounter, &ScrubStats::zones},
+    {"furrow_scrub_passes_total", "Passes over all zones", kCounter, &ScrubStats::passes},
+    {"furrow_scrub_pages_rewritten_total", "Pages that read whole at the second try, written anew",
+     kCounter, &ScrubStats::pages_rewritten},
+    {"furrow_scrub_pages_lost_total", "Pages that did not read whole, once a pass", kCounter,
+     &ScrubStats::pages_lost},
+    {"furrow_scrub_structures_damaged_total", "Damaged summaries and batch headers, once a pass",
+     kCounter, &ScrubStats::structures_damaged},
+    {"furrow_scrub_last_pass_timestamp_seconds", "When the last full pass ended; 0: none did",
+     kGauge, &ScrubStats::last_pass_wall_s},
+};
+
 using transport::TargetStats;
 constexpr Metric<TargetStats> kTarget[] = {
     {"furrow_target_connections", "Connections now", kGauge, &TargetStats::connections},
@@ -155,6 +171,7 @@ std::string metrics_text(const ServerSnapshot& snapshot) {
     add_volumes(families, metric, snapshot.volumes, &VolumeSnapshot::stats);
   }
   for (const auto& metric : kPool) add_single(families, metric, snapshot.pool);
+  for (const auto& metric : kScrub) add_single(families, metric, snapshot.pool.scrub);
   for (const auto& metric : kTarget) add_single(families, metric, snapshot.target);
 
   constexpr double kSecond_us = 1e6;

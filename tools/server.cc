@@ -128,9 +128,12 @@ void Server::leave_start(Phase to) {
 }
 
 int Server::open_pool_and_volume() {
-  auto opened = options_.create ? open_or_create_pool(options_.pool, home_)
-                                : open_pool(options_.pool.uri, home_, Opening::use,
-                                            options_.pool.victim_policy);
+  Pool::OpenOptions opening = options_.opening;
+  opening.on_scrub_finding = [](const ScrubFinding& finding) {
+    fmt::print(stderr, "{}: scrub: {}\n", program_name(), describe(finding));
+  };
+  auto opened = options_.create ? open_or_create_pool(options_.pool, home_, opening)
+                                : open_pool(options_.pool.uri, home_, Opening::use, opening);
   if (!opened) return report_device("cannot open pool", options_.pool.uri, opened.status());
   open_ = std::move(*opened);
   return settle_volume();

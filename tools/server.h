@@ -27,6 +27,7 @@ struct ServerOptions {
   transport::TargetOptions target;
   std::optional<Endpoint> admin;  // none: no admin listener
   std::uint32_t drain_ms = 5000;
+  Pool::OpenOptions opening;
 };
 
 class Server {
