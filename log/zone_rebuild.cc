@@ -44,6 +44,8 @@ class Rebuild {
     AlignedBuffer lba(geometry_.lba_bytes);
     encode(header_, lba.span());
     Status status = write(lba.span());
+    // With an older header in its place, what an earlier life of the zone left would count again.
+    if (status.ok()) status = flush_blocking(queue_);
     for (const SurveyedSegment& segment : survey.segments) {
       if (status.ok()) status = copy(segment);
     }
