@@ -144,8 +144,10 @@ class Pool {
   // Writes what is damaged and still known (`repairable` in a CheckReport) again: a zone that it is
   // in to an empty one, from what its headers and summaries say of each other, the metadata ring
   // zone by zone. Nothing is reset before all that it held is durable elsewhere. Of a pool that is
-  // not open. Errors: those of open(); what could not be done is in the report.
-  static Result<RepairReport> repair(ZonedDevice& device, Executor& home);
+  // not open. Errors: those of open(); what could not be done is in the report. `recovery_threads`:
+  // as in OpenOptions.
+  static Result<RepairReport> repair(ZonedDevice& device, Executor& home,
+                                     unsigned recovery_threads = 0);
 
   virtual PoolInfo info() const = 0;
   virtual Result<PageStore*> create_volume(const VolumeOptions& options) = 0;

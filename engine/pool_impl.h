@@ -16,6 +16,7 @@
 namespace furrow {
 
 class PageSessionImpl;
+struct RepairRoom;
 struct ZoneWork;
 
 constexpr std::uint64_t kVolumeZonesMin = 3;
@@ -44,6 +45,7 @@ class PoolImpl final : public Pool {
 
   bool metadata_damaged() const { return !damage_.empty(); }
   Result<std::vector<ZoneWork>> zones_to_rebuild();
+  Result<RepairRoom> room_for_repair();
 
   Executor& home() { return context_.home; }
   const PoolContext& context() const { return context_; }  // for who looks and changes nothing

@@ -6,6 +6,7 @@
 #include "engine/pool_impl.h"
 #include "log/zone_rebuild.h"
 #include "zone/blocking.h"
+#include "zone/zone_state_machine.h"
 
 namespace furrow {
 
@@ -17,13 +18,19 @@ struct ZoneWork {
   bool full = false;
 };
 
+// Where a repair finds room among the zones, and among those that the device allows to be active.
+struct RepairRoom {
+  std::vector<ZoneId> unused;        // with data that nobody owns: the next open would reset them
+  std::vector<SurveyedZone> active;  // may be finished
+};
+
 namespace {
 
 // Works on the closed pool's device.
 class PoolRepair {
  public:
-  PoolRepair(ZonedDevice& device, MetadataRing& ring, IoQueue& queue)
-      : device_(device), ring_(ring), queue_(queue) {}
+  PoolRepair(ZonedDevice& device, MetadataRing& ring, IoQueue& queue, RepairRoom room)
+      : device_(device), ring_(ring), queue_(queue), room_(std::move(room)) {}
 
   Status begin() {
     JournalRecord opened;
@@ -37,6 +44,8 @@ class PoolRepair {
   // The old zone is reset when all that it held is durable in the new one, and not before. Until
   // then the journal says that the new one is void: its headers stand before what they speak of.
   Status rebuild(ZoneWork& work) {
+    Status status = make_room(work);
+    if (!status.ok()) return status;
     const Result<ZoneId> to = empty_zone();
     if (!to.ok()) return to.status();
     const Geometry& geometry = device_.geometry();
@@ -44,7 +53,6 @@ class PoolRepair {
     ZoneHeader header = work.header;
     header.stamp.zone = *to;
     header.stamp.generation = next_generation_++;
-    Status status;
     // What the inspection found torn stays so: with two zones alike either may pass for the newest.
     if (work.zone.end_lba < work.zone.written_lbas) status = trim(from, work.zone.end_lba);
     if (status.ok()) status = trim(header.stamp, 0);
@@ -59,11 +67,52 @@ class PoolRepair {
     }
     if (status.ok()) status = manage_blocking(queue_, Io::Op::reset, from.zone);
     if (status.ok()) status = flush_blocking(queue_);
+    std::erase_if(room_.active, [&](const auto& zone) { return zone.stamp.zone == from.zone; });
+    SurveyedZone rebuilt = work.zone;
+    rebuilt.stamp = header.stamp;
+    rebuilt.written_lbas = rebuilt.end_lba = *end;
+    if (!cut && *end < geometry.zone_capacity_lbas) room_.active.push_back(rebuilt);
     return status;
+  }
+
+  Status reset_unused() {
+    for (const ZoneId zone : room_.unused) {
+      const Status status = manage_blocking(queue_, Io::Op::reset, zone);
+      if (!status.ok()) return status;
+    }
+    return {};
   }
 
  private:
   static constexpr std::uint64_t kNowhere = ~std::uint32_t{0};
+
+  // The zone to come is one more of the device's active zones than the pool has: where that is too
+  // much, another one is finished, the one that is rebuilt last.
+  Status make_room(ZoneWork& work) {
+    const std::uint32_t most = device_.geometry().active_zones_max;
+    for (;;) {
+      const Result<std::vector<ZoneInfo>> zones = device_.report();
+      if (!zones.ok()) return zones.status();
+      const auto active = std::ranges::count_if(*zones, [&](const ZoneInfo& info) {
+        return is_active(info.state) && info.zone.value >= ring_.superblock().metadata_zones;
+      });
+      if (most == 0 || active + 1 < most) return {};  // one is the ring's, now or when it rolls
+      if (room_.active.empty()) {
+        return {Code::too_many_zones, Origin::engine,
+                "every zone that the device allows to be active (MAR) is"};
+      }
+      const auto other = std::ranges::find_if(room_.active, [&](const SurveyedZone& zone) {
+        return zone.stamp.zone != work.zone.stamp.zone;
+      });
+      const auto finished = other == room_.active.end() ? room_.active.begin() : other;
+      // A full zone does not say where its data ends, so that is noted first.
+      Status status = trim(finished->stamp, std::min(finished->end_lba, finished->written_lbas));
+      if (status.ok()) status = manage_blocking(queue_, Io::Op::finish, finished->stamp.zone);
+      if (!status.ok()) return status;
+      if (finished->stamp.zone == work.zone.stamp.zone) work.full = true;
+      room_.active.erase(finished);
+    }
+  }
 
   // Durable when it returns.
   Status trim(const ZoneStamp& zone, std::uint64_t end_lba) {
@@ -86,6 +135,7 @@ class PoolRepair {
   ZonedDevice& device_;
   MetadataRing& ring_;
   IoQueue& queue_;
+  RepairRoom room_;
   std::uint64_t next_generation_ = 0;
 };
 
@@ -117,18 +167,39 @@ Result<std::vector<ZoneWork>> PoolImpl::zones_to_rebuild() {
   return all;
 }
 
-Result<RepairReport> Pool::repair(ZonedDevice& device, Executor& home) {
+Result<RepairRoom> PoolImpl::room_for_repair() {
+  const Result<std::vector<ZoneInfo>> zones = device_.report();
+  if (!zones.ok()) return zones.status();
+  RepairRoom room;
+  for (const ZoneInfo& info : *zones) {
+    const ZoneAllocator::Zone& zone = context_.allocator.zone(info.zone);
+    if (zone.owner != 0 && is_active(info.state)) room.active.push_back(surveyed(info));
+    const bool is_void = std::ranges::any_of(ring_.state().trims, [&](const ZoneTrimRecord& trim) {
+      return trim.zone == info.zone.value && trim.end_lba == 0;
+    });
+    const bool written = is_active(info.state) || (is_void && info.state == ZoneState::full);
+    if (zone.use == ZoneUse::free && written) room.unused.push_back(info.zone);
+  }
+  return room;
+}
+
+Result<RepairReport> Pool::repair(ZonedDevice& device, Executor& home, unsigned recovery_threads) {
   std::vector<ZoneWork> works;
+  RepairRoom room;
   bool metadata = false;
   {
     OpenOptions inspect;
     inspect.read_only = true;
+    inspect.recovery_threads = recovery_threads;
     Result<std::unique_ptr<Pool>> opened = Pool::open(device, home, inspect);
     if (!opened.ok()) return opened.status();
     auto& pool = static_cast<PoolImpl&>(**opened);
     Result<std::vector<ZoneWork>> found = pool.zones_to_rebuild();
     if (!found.ok()) return found.status();
     works = std::move(*found);
+    Result<RepairRoom> its_room = pool.room_for_repair();
+    if (!its_room.ok()) return its_room.status();
+    room = std::move(*its_room);
     metadata = pool.metadata_damaged();
   }
   Result<MetadataRing> ring = MetadataRing::open(device, false);
@@ -136,13 +207,15 @@ Result<RepairReport> Pool::repair(ZonedDevice& device, Executor& home) {
   Result<std::unique_ptr<IoQueue>> queue = device.create_queue(32);
   if (!queue.ok()) return queue.status();
   RepairReport report;
-  PoolRepair repair(device, *ring, **queue);
+  PoolRepair repair(device, *ring, **queue, std::move(room));
   const auto tell = [&](const std::string& what, const Status& status) {
     (status.ok() ? report.done : report.failed)
         .push_back(status.ok() ? what : what + ": " + status.describe());
   };
   Status status = repair.begin();
   if (!status.ok()) return status;
+  status = repair.reset_unused();
+  if (!status.ok()) tell("zones that hold nothing were reset", status);
   if (metadata) tell("the metadata zones were written anew", ring->repair());
   for (ZoneWork& work : works) {
     tell(fmt::format("zone {} was written anew to another zone", work.zone.stamp.zone.value),
