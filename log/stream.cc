@@ -240,7 +240,9 @@ bool Stream::begin_zone() {
     submit_batch(batch, 1);
     return true;
   }
-  if (canary(Canary::header_not_durable)) {
+  // The header's flush would make up for what the other two leave out.
+  if (canary(Canary::header_not_durable) || canary(Canary::zone_before_unflushed) ||
+      canary(Canary::reset_not_durable)) {
     zone_->header = OpenZone::Header::durable;
     return true;
   }

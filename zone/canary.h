@@ -13,9 +13,9 @@ enum class Canary : std::uint8_t {
   flush_skipped,           // a put or delete at `flushed` is answered without a flush
   acknowledged_early,      // pages are published and answered before their batch is written
   header_not_durable,      // pages follow a zone header that is not durable
-  zone_before_unflushed,   // a zone is begun before the one before it is durable
+  zone_before_unflushed,   // pages go to a zone before the one before it is durable
   copies_not_durable,      // a victim is reset before its copies are durable
-  reset_not_durable,       // a zone is written again before its reset is durable
+  reset_not_durable,       // pages go to a zone again before its reset is durable
   reset_under_read,        // a zone is reset while it may be read
   tombstone_dropped,       // collection does not take tombstones along
   checkpoint_not_durable,  // the older checkpoint goes before the newer is durable
