@@ -9,6 +9,7 @@
 #include <gflags/gflags.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -47,7 +48,7 @@ void aborted(int) {
 
 struct Totals {
   std::uint64_t seeds = 0, failed = 0, stops = 0, recoveries = 0, answered = 0, refused = 0,
-                rotted = 0;
+                rotted = 0, repairs = 0, faults = 0, zones_lost = 0, longest_turns = 0;
 };
 
 void run_seed(std::uint64_t seed, const std::string& scenario, Totals& totals) {
@@ -61,7 +62,11 @@ void run_seed(std::uint64_t seed, const std::string& scenario, Totals& totals) {
   totals.recoveries += summary.recoveries;
   totals.answered += summary.answered;
   totals.refused += summary.removes_refused;
-  totals.rotted += summary.summaries_rotted + summary.pages_rotted;
+  totals.rotted += summary.summaries_rotted + summary.pages_rotted + summary.spoiled;
+  totals.repairs += summary.repairs;
+  totals.faults += summary.faults;
+  totals.zones_lost += summary.zones_lost;
+  totals.longest_turns = std::max(totals.longest_turns, summary.longest_turns);
   if (FLAGS_verbose) {
     fmt::print(
         stderr,
@@ -115,9 +120,11 @@ int main(int argc, char** argv) {
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
   fmt::print(
-      "{} seeds, {} failed, {} stops, {} recoveries, {} answers, {} deletes refused, "
-      "{} bits rotted, {:.1f} s: {:.0f} recoveries/s\n",
+      "{} seeds, {} failed, {} stops, {} recoveries, {} answers, {} deletes refused, {} places "
+      "rotted, {} repairs, {} faults, {} zones lost, at most {} turns an answer, {:.1f} s: {:.0f} "
+      "recoveries/s\n",
       totals.seeds, totals.failed, totals.stops, totals.recoveries, totals.answered, totals.refused,
-      totals.rotted, seconds, static_cast<double>(totals.recoveries) / seconds);
+      totals.rotted, totals.repairs, totals.faults, totals.zones_lost, totals.longest_turns,
+      seconds, static_cast<double>(totals.recoveries) / seconds);
   return totals.failed == 0 ? 0 : 1;
 }

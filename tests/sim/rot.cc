@@ -36,8 +36,10 @@ std::optional<ZoneHeader> header_of(const SimMedium& medium, ZoneId zone) {
   return header.ok() ? std::optional(*header) : std::nullopt;
 }
 
+// A zone with a header alone is not one yet: recovery resets it.
 bool is_newest(const SimMedium& medium, const ZoneHeader& header) {
   for (std::uint32_t i = 0; i < medium.geometry().zone_count; ++i) {
+    if (medium.record(ZoneId{i}).written_lbas <= 1) continue;
     const std::optional<ZoneHeader> other = header_of(medium, ZoneId{i});
     if (other && other->volume == header.volume && other->stream == header.stream &&
         other->opened_sequence > header.opened_sequence) {
@@ -105,6 +107,64 @@ bool rot_summary(SimMedium& medium, Rot how, SimRandom& random) {
     return true;
   }
   return false;
+}
+
+namespace {
+
+bool has_empty_zone(const SimMedium& medium) {
+  for (std::uint32_t i = 2; i < medium.geometry().zone_count; ++i) {
+    const ZoneRecord record = medium.record(ZoneId{i});
+    if (record.kind == ZoneRecord::Class::writable && record.written_lbas == 0) return true;
+  }
+  return false;
+}
+
+bool rot_superblock(SimMedium& medium, ZoneId zone, SimRandom& random) {
+  const std::uint32_t lba_bytes = medium.geometry().lba_bytes;
+  const auto superblock = [&](ZoneId each) -> Result<Superblock> {
+    const std::span<const std::byte> data = medium.durable_data(each);
+    if (data.size() < lba_bytes) return Status(Code::corrupt, Origin::log);
+    return decode_superblock(data.first(lba_bytes));
+  };
+  const Result<Superblock> its = superblock(zone), other = superblock(ZoneId{1 - zone.value});
+  if (!its.ok() || !other.ok()) return false;
+  // That of the zone that is written to is replaced behind what is there, for which there may be no
+  // room any more.
+  if (its->checkpoint > other->checkpoint) return false;
+  flip_bit(medium.durable_data(zone).first(128), random);
+  return true;
+}
+
+}  // namespace
+
+std::optional<ZoneId> rot_structure(SimMedium& medium, SimRandom& random) {
+  const std::uint32_t lba_bytes = medium.geometry().lba_bytes;
+  if (!has_empty_zone(medium)) return std::nullopt;  // which a repair needs
+  const std::uint64_t capacity = medium.geometry().zone_capacity_bytes();
+  if (random.one_in(6)) {
+    const ZoneId zone{static_cast<std::uint32_t>(random.below(2))};
+    return rot_superblock(medium, zone, random) ? std::optional(zone) : std::nullopt;
+  }
+  for (unsigned look = 0; look < kLooks; ++look) {
+    const ZoneId zone = any_zone(medium, random);
+    const std::span<std::byte> data = medium.durable_data(zone);
+    const std::optional<ZoneHeader> header = header_of(medium, zone);
+    if (!header || data.size() < capacity || is_newest(medium, *header)) continue;
+    if (!SummaryView::footer(data.last(lba_bytes), header->stamp).ok()) continue;
+    // The header of a zone that was rebuilt is the only one that knows when its pages were written.
+    const bool rebuilt = header->opened_sequence != header->stamp.generation;
+    const std::uint64_t what = random.between(rebuilt ? 1 : 0, 2);
+    std::size_t at = what == 0 ? 0 : data.size() - lba_bytes;
+    if (what == 1) {
+      const auto headers =
+          find_lbas(data, lba_bytes, [](auto lba) { return has_magic(lba, Magic::batch_header); });
+      if (headers.empty()) continue;
+      at = headers[random.below(headers.size())];
+    }
+    flip_bit(what == 2 ? data.last(kFooterBytes) : data.subspan(at, 80), random);
+    return zone;
+  }
+  return std::nullopt;
 }
 
 bool rot_page(SimMedium& medium, Rot how, SimRandom& random) {

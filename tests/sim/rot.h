@@ -11,6 +11,8 @@
 // Pure functions of the medium. For use while nothing runs on it.
 #pragma once
 
+#include <optional>
+
 #include "tests/sim/sim_medium.h"
 #include "tests/sim/sim_random.h"
 
@@ -21,6 +23,10 @@ enum class Rot : std::uint8_t { flip, unreadable };
 // False: none was found where a few random looks went.
 bool rot_summary(SimMedium& medium, Rot how, SimRandom& random);
 bool spoil_batch_header(SimMedium& medium, SimRandom& random);
+// A structure that a repair can write anew, of a zone that is whole: its header, a batch header or
+// the summary, of a zone like those of rot_page(); or the superblock of one of two metadata zones.
+// The zone; it must not be struck again before it is repaired.
+std::optional<ZoneId> rot_structure(SimMedium& medium, SimRandom& random);
 bool rot_page(SimMedium& medium, Rot how, SimRandom& random);
 
 }  // namespace furrow::sim

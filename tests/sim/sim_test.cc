@@ -37,7 +37,8 @@ TEST_P(SimTest, FixedSeeds) {
 
 INSTANTIATE_TEST_SUITE_P(Scenarios, SimTest,
                          ::testing::Values("mixed", "store", "cache", "full", "volumes", "metadata",
-                                           "faults", "worn", "offline", "rot", "calm"),
+                                           "faults", "worn", "offline", "rot", "repair", "large",
+                                           "calm"),
                          [](const auto& each) { return each.param; });
 
 // Each of these once found a bug of log/.
@@ -61,6 +62,10 @@ TEST(SimTest, SeedsThatFailed) {
   for (const std::uint64_t seed : {2, 10, 38, 45, 189}) run_seed("faults", seed);
   // A whole batch header from elsewhere in the zone passed for the one that was asked for.
   run_seed("faults", 1282);
+  // Repairs: over MAR, and what an earlier life of the zone had came back after a cut.
+  for (const std::uint64_t seed : {27, 40, 208, 209, 529, 1061, 1397, 1747}) {
+    run_seed("repair", seed);
+  }
   // Collection of a dead device began again and again.
   for (const std::uint64_t seed : {4, 18, 109, 141}) run_seed("cache", seed);
 }

@@ -194,6 +194,7 @@ void SimVolume::start_remove_group() {
 void SimVolume::submit(Client& client) {
   client.busy = true;
   client.window = {++world_.tick, world_.wall_s(), 0};
+  client.turn = world_.turns;
   client.op.context = &client;
   client.op.on_released = [](PageOp& op) {
     auto& its_client = *static_cast<Client*>(op.context);
@@ -214,6 +215,9 @@ void SimVolume::answered(Client& client) {
   world_.trace.add(static_cast<std::uint64_t>(code) + 77);
   const PageOp::Kind kind = client.op.kind;
   if (!expected(client, code)) fail(client, client.op.status.describe());
+  if (!world_.device_dead && !world_.faults) {
+    world_.longest_turns = std::max(world_.longest_turns, world_.turns - client.turn);
+  }
   if (world_.watch(client.key) ||
       (kind == PageOp::Kind::remove_group && world_.watched_key != ~0ul)) {
     fmt::print(stderr, "  tick {}-{}, {}-{} s: {} of key {} (serial {}, group {}): {}\n",

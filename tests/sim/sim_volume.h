@@ -33,6 +33,8 @@ struct World {
   bool device_dead = false;
   std::uint64_t rotten_pages = 0;  // places where bits were flipped and whose keys did not show yet
   std::uint64_t answered = 0;      // operations
+  std::uint64_t turns = 0;         // of the executor
+  std::uint64_t longest_turns = 0;  // that an operation took, faults and power cuts aside
   std::uint64_t puts_refused = 0, removes_refused = 0;  // no_space
   std::string failure;
 
@@ -82,6 +84,7 @@ class SimVolume {
     Window window;
     bool alone = false;         // nothing else ran on the key when it was submitted
     std::uint64_t started = 0;  // its number
+    std::uint64_t turn = 0;     // in which it was submitted
     bool busy = false;
   };
   struct Entry {

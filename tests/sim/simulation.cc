@@ -158,7 +158,7 @@ void Simulation::turn() {
   if (!device_->violation().empty()) world_.fail("the device says: " + device_->violation());
   for (const auto& volume : volumes_) volume->check_quota();
   note_lost_zones();
-  if (++turns_ % kTurnsPerCheck == 0) check_structure();
+  if (++world_.turns % kTurnsPerCheck == 0) check_structure();
   quiet_turns_ = world_.answered == answered_seen_ && running() != 0 ? quiet_turns_ + 1 : 0;
   answered_seen_ = world_.answered;
   if (running() != 0 && (!more || quiet_turns_ > kQuietTurnsMax)) {
@@ -316,13 +316,22 @@ void Simulation::end_pool(bool orderly) {
 void Simulation::recover() {
   constexpr unsigned kAttemptsMax = 6;
   SimRandom& random = world_.random;
+  std::optional<ZoneId> struck;
+  if (repairable_ && swarm_.repair_percent != 0 && random.percent(swarm_.repair_percent)) {
+    power_on();
+    if (!check("after a stop")) world_.fail("a stop has damaged structures");
+    device_.reset();
+    if (!world_.failed()) struck = rot_structure(medium_, random);
+    if (struck) say(fmt::format("zone {} is damaged", struck->value));
+  }
   for (unsigned attempt = 0; !world_.failed(); ++attempt) {
     power_on();
+    if (attempt == 0 && struck && !repair(*struck)) return;
     if (attempt < kAttemptsMax && random.percent(swarm_.recovery_cut_percent)) {
       device_->cut_after(random.log_between(1, 400));
     }
     ++summary_.recoveries;
-    if (attempt < kAttemptsMax && random.one_in(2)) {
+    if (attempt < kAttemptsMax && world_.faults && random.one_in(2)) {
       device_->set_faults(swarm_.faults.while_opening());
     }
     const bool opened = open_pool();
@@ -338,11 +347,64 @@ void Simulation::recover() {
     device_->cut_now();
     end_pool(false);
     if (world_.failed()) return;
-    medium_.crash(swarm_.emu ? Crash::emu : Crash::drive, random);
-    ++world_.era;
-    for (const auto& volume : volumes_) volume->cut(false);
+    cut();
   }
   if (random.percent(swarm_.verify_percent)) verify();
+}
+
+void Simulation::cut() {
+  medium_.crash(swarm_.emu ? Crash::emu : Crash::drive, world_.random);
+  ++world_.era;
+  for (const auto& volume : volumes_) volume->cut(false);
+}
+
+// Repairs the pool, through some power cuts; then nothing that a repair can mend is damaged.
+bool Simulation::repair(ZoneId struck) {
+  // Each attempt leaves something behind in the only whole zone of the metadata ring.
+  const unsigned cuts_max = struck.value < 2 ? 1 : 3;
+  SimRandom& random = world_.random;
+  for (unsigned cuts = static_cast<unsigned>(random.between(0, cuts_max));; --cuts) {
+    if (cuts != 0) device_->cut_after(random.log_between(1, 600));
+    ++summary_.repairs;
+    const Result<RepairReport> report =
+        Pool::repair(*device_, *executor_, Pool::OpenOptions::kCallingThread);
+    if (!device_->violation().empty()) world_.fail("the device says: " + device_->violation());
+    if (!device_->dead()) {
+      device_->cut_after(0);
+      if (!report.ok()) world_.fail("repair: " + report.status().describe());
+      if (world_.failed()) return false;
+      for (const std::string& text : report->done) say(text);
+      for (const std::string& text : report->failed) say(text);
+      repairable_ = report->failed.empty();  // else no zone was free: what is damaged stays so
+      // A batch header that only a summary in the void end of its zone names is not rebuilt.
+      if (repairable_) repairable_ = check("after a repair");
+      return !world_.failed();
+    }
+    device_.reset();
+    cut();
+    power_on();
+  }
+}
+
+// True: no structure is damaged. None may be that a repair can mend.
+bool Simulation::check(const char* when) {
+  Pool::OpenOptions inspect;
+  inspect.read_only = true;
+  inspect.recovery_threads = Pool::OpenOptions::kCallingThread;
+  const Result<std::unique_ptr<Pool>> pool = Pool::open(*device_, *executor_, inspect);
+  CheckOptions structures;
+  structures.pages = false;
+  const Result<CheckReport> report =
+      pool.ok() ? pool.value()->check(structures) : Result<CheckReport>(pool.status());
+  if (!report.ok()) {
+    world_.fail(fmt::format("check {}: {}", when, report.status().describe()));
+    return false;
+  }
+  for (const Finding& finding : report->damage) {
+    say(finding.text);
+    if (finding.repairable) world_.fail(fmt::format("damaged {}: {}", when, finding.text));
+  }
+  return report->clean();
 }
 
 void Simulation::verify() {
@@ -369,6 +431,7 @@ Simulation::Summary Simulation::summary() const {
   summary.trace = world_.trace.hash();
   summary.events = world_.trace.events();
   summary.answered = world_.answered;
+  summary.longest_turns = world_.longest_turns;
   summary.puts_refused = world_.puts_refused;
   summary.removes_refused = world_.removes_refused;
   return summary;

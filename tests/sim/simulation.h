@@ -41,7 +41,8 @@ class Simulation {
   struct Summary {
     std::uint64_t trace = 0, events = 0, answered = 0, stops = 0, recoveries = 0, closes = 0;
     std::uint64_t puts_refused = 0, removes_refused = 0;
-    std::uint64_t summaries_rotted = 0, pages_rotted = 0, spoiled = 0, faults = 0, zones_lost = 0;
+    std::uint64_t summaries_rotted = 0, pages_rotted = 0, spoiled = 0, faults = 0, zones_lost = 0,
+                  repairs = 0, longest_turns = 0;
   };
   Summary summary() const;
 
@@ -58,6 +59,9 @@ class Simulation {
   void rot();
   void end_pool(bool orderly);
   void recover();
+  void cut();
+  bool repair(ZoneId struck);
+  bool check(const char* when);
   void verify();
   // Turns until nothing runs any more.
   bool pump(const char* why);
@@ -78,8 +82,8 @@ class Simulation {
   std::unique_ptr<PageSession> session_;
   std::vector<std::unique_ptr<SimVolume>> volumes_;
   std::uint64_t steps_ = 0;
-  std::uint64_t turns_ = 0;
   std::size_t lost_zones_seen_ = 0;
+  bool repairable_ = true;         // the pool is as whole as a repair can make it
   std::uint64_t quiet_turns_ = 0;  // without an answer while operations run
   std::uint64_t answered_seen_ = 0;
   std::uint64_t names_ = 0;

@@ -27,6 +27,15 @@ Geometry draw_geometry(SimRandom& random) {
   return geometry;
 }
 
+// Hundreds or thousands of small zones.
+Geometry draw_large_geometry(SimRandom& random) {
+  Geometry geometry = draw_geometry(random);
+  geometry.zone_count = static_cast<std::uint32_t>(random.log_between(49, 3000));
+  geometry.zone_capacity_lbas = random.between(geometry.lba_bytes == 512 ? 64 : 32, 128);
+  geometry.zone_size_lbas = random.one_in(2) ? geometry.zone_capacity_lbas : 128;
+  return geometry;
+}
+
 // `zones`: the quota, about.
 VolumeShape draw_volume(const Geometry& geometry, std::uint64_t zones, SimRandom& random) {
   VolumeShape shape;
@@ -131,6 +140,9 @@ void specialise(std::string_view scenario, Swarm& swarm, SimRandom& random) {
     swarm.summary_rot_percent = static_cast<unsigned>(random.between(10, 90));
     swarm.page_rot_percent = random.one_in(2) ? static_cast<unsigned>(random.below(100)) : 0;
   }
+  if (scenario == "repair") {
+    swarm.repair_percent = static_cast<unsigned>(random.between(20, 100));
+  }
   if (scenario == "calm") {
     swarm.cut_events_max = 0;
     swarm.close_percent = 100;
@@ -145,7 +157,7 @@ bool is_scenario(std::string_view name) {
 
 Swarm draw_swarm(std::string_view scenario, SimRandom& random) {
   Swarm swarm;
-  swarm.geometry = draw_geometry(random);
+  swarm.geometry = scenario == "large" ? draw_large_geometry(random) : draw_geometry(random);
   draw_volumes(swarm, random);
   swarm.emu = random.one_in(2);
   swarm.kill_percent = random.one_in(3) ? static_cast<unsigned>(random.below(100)) : 0;

@@ -46,15 +46,16 @@ struct Swarm {
   unsigned volume_change_one_in = 0;  // steps
   unsigned clock_jump_one_in = 0;     // steps
   unsigned summary_rot_percent = 0, page_rot_percent = 0;  // of stops
-  unsigned spoil_percent = 0;                              // of stops: LBAs that cannot be read
+  unsigned repair_percent = 0;  // of stops: a structure is damaged, and the pool repaired
+  unsigned spoil_percent = 0;   // of stops: LBAs that cannot be read
   SimLatency latency;
   SimFaults faults;
 };
 
 // Scenarios: see kScenarios. Empty: no such scenario.
-inline constexpr std::string_view kScenarios[] = {"mixed",   "store",    "cache",  "full",
-                                                  "volumes", "metadata", "faults", "worn",
-                                                  "offline", "rot",      "calm"};
+inline constexpr std::string_view kScenarios[] = {
+    "mixed", "store",   "cache", "full",   "volumes", "metadata", "faults",
+    "worn",  "offline", "rot",   "repair", "large",   "calm"};
 bool is_scenario(std::string_view name);
 Swarm draw_swarm(std::string_view scenario, SimRandom& random);
 std::string describe(const Swarm& swarm);
