@@ -3,6 +3,7 @@
 //   furrow-sim --seed=7                      one seed
 //   furrow-sim --seed=1 --seeds=1000         seeds 1 to 1000
 //   furrow-sim --scenario=store --steps=500
+//   furrow-sim --scenario=all --seconds=60   from seed 1 on, each scenario in turn, for a minute
 //
 // Exit status: 0 all went well, 1 a seed failed (its line replays it), 2 wrong usage.
 #include <fmt/format.h>
@@ -15,12 +16,16 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
+#include <map>
+#include <string_view>
 
 #include "tests/sim/simulation.h"
 #include "zone/canary.h"
 
 DEFINE_uint64(seed, 1, "first seed");
 DEFINE_uint64(seeds, 1, "how many seeds, one after another");
+DEFINE_uint64(seconds, 0, "stop after so long; without --seeds, not before");
 DEFINE_uint64(steps, 1000, "steps of each seed: operations started and turns of the executor");
 DEFINE_string(scenario, "mixed", "what the seeds are drawn for; \"all\": each in turn");
 DEFINE_bool(verbose, false, "say what happens");
@@ -49,24 +54,60 @@ void aborted(int) {
 struct Totals {
   std::uint64_t seeds = 0, failed = 0, stops = 0, recoveries = 0, answered = 0, refused = 0,
                 rotted = 0, repairs = 0, faults = 0, zones_lost = 0, longest_turns = 0;
+  double seconds = 0;
+
+  void add(const Simulation::Summary& summary, bool ok) {
+    ++seeds;
+    failed += ok ? 0 : 1;
+    stops += summary.stops;
+    recoveries += summary.recoveries;
+    answered += summary.answered;
+    refused += summary.removes_refused;
+    rotted += summary.summaries_rotted + summary.pages_rotted + summary.spoiled;
+    repairs += summary.repairs;
+    faults += summary.faults;
+    zones_lost += summary.zones_lost;
+    longest_turns = std::max(longest_turns, summary.longest_turns);
+  }
+  void add(const Totals& other) {
+    seeds += other.seeds;
+    failed += other.failed;
+    stops += other.stops;
+    recoveries += other.recoveries;
+    answered += other.answered;
+    refused += other.refused;
+    rotted += other.rotted;
+    repairs += other.repairs;
+    faults += other.faults;
+    zones_lost += other.zones_lost;
+    longest_turns = std::max(longest_turns, other.longest_turns);
+    seconds += other.seconds;
+  }
+  void print(std::string_view name) const {
+    fmt::print(
+        "{}: {} seeds, {} failed, {} stops, {} recoveries, {} answers, {} deletes refused, {} "
+        "places rotted, {} repairs, {} faults, {} zones lost, at most {} turns an answer, {:.1f} "
+        "s: {:.0f} recoveries/s\n",
+        name, seeds, failed, stops, recoveries, answered, refused, rotted, repairs, faults,
+        zones_lost, longest_turns, seconds, static_cast<double>(recoveries) / seconds);
+    std::fflush(stdout);
+  }
 };
+
+// Of this process, so that what else the machine does counts as little as possible.
+double cpu_seconds() {
+  return static_cast<double>(std::clock()) / static_cast<double>(CLOCKS_PER_SEC);
+}
 
 void run_seed(std::uint64_t seed, const std::string& scenario, Totals& totals) {
   remember(seed, scenario);
+  const double before = cpu_seconds();
   Simulation simulation({seed, FLAGS_steps, scenario, FLAGS_verbose, FLAGS_key});
   if (FLAGS_verbose) fmt::print(stderr, "{}\n", simulation.describe());
   const bool ok = simulation.run();
   const Simulation::Summary summary = simulation.summary();
-  ++totals.seeds;
-  totals.stops += summary.stops;
-  totals.recoveries += summary.recoveries;
-  totals.answered += summary.answered;
-  totals.refused += summary.removes_refused;
-  totals.rotted += summary.summaries_rotted + summary.pages_rotted + summary.spoiled;
-  totals.repairs += summary.repairs;
-  totals.faults += summary.faults;
-  totals.zones_lost += summary.zones_lost;
-  totals.longest_turns = std::max(totals.longest_turns, summary.longest_turns);
+  totals.add(summary, ok);
+  totals.seconds += cpu_seconds() - before;
   if (FLAGS_verbose) {
     fmt::print(
         stderr,
@@ -75,7 +116,6 @@ void run_seed(std::uint64_t seed, const std::string& scenario, Totals& totals) {
         summary.puts_refused);
   }
   if (ok) return;
-  ++totals.failed;
   fmt::print("seed {}: {}\n{}{}\n", seed, simulation.failure(), g_replay, simulation.describe());
   std::fflush(stdout);
 }
@@ -108,23 +148,30 @@ int main(int argc, char** argv) {
     return 2;
   }
   std::signal(SIGABRT, aborted);
-  Totals totals;
   const auto started = std::chrono::steady_clock::now();
-  for (std::uint64_t seed = FLAGS_seed; seed < FLAGS_seed + FLAGS_seeds; ++seed) {
+  const auto over = [&] {
+    return FLAGS_seconds != 0 &&
+           std::chrono::steady_clock::now() - started >= std::chrono::seconds(FLAGS_seconds);
+  };
+  const bool counted =
+      FLAGS_seconds == 0 || !gflags::GetCommandLineFlagInfoOrDie("seeds").is_default;
+  std::map<std::string_view, Totals> by_scenario;
+  bool ok = true;
+  const auto goes_on = [&] { return !over() && (ok || FLAGS_keep_going); };
+  for (std::uint64_t i = 0; (!counted || i < FLAGS_seeds) && goes_on(); ++i) {
     for (const auto name : furrow::sim::kScenarios) {
       if (FLAGS_scenario != "all" && FLAGS_scenario != name) continue;
-      run_seed(seed, std::string(name), totals);
-      if (totals.failed != 0 && !FLAGS_keep_going) return 1;
+      if (!goes_on()) break;
+      Totals& totals = by_scenario[name];
+      run_seed(FLAGS_seed + i, std::string(name), totals);
+      ok = ok && totals.failed == 0;
     }
   }
-  const double seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
-  fmt::print(
-      "{} seeds, {} failed, {} stops, {} recoveries, {} answers, {} deletes refused, {} places "
-      "rotted, {} repairs, {} faults, {} zones lost, at most {} turns an answer, {:.1f} s: {:.0f} "
-      "recoveries/s\n",
-      totals.seeds, totals.failed, totals.stops, totals.recoveries, totals.answered, totals.refused,
-      totals.rotted, totals.repairs, totals.faults, totals.zones_lost, totals.longest_turns,
-      seconds, static_cast<double>(totals.recoveries) / seconds);
-  return totals.failed == 0 ? 0 : 1;
+  Totals sum;
+  for (const auto& [name, totals] : by_scenario) {
+    totals.print(name);
+    sum.add(totals);
+  }
+  if (by_scenario.size() > 1) sum.print("all");
+  return ok ? 0 : 1;
 }
