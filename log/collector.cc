@@ -150,6 +150,10 @@ void Collector::read_on() {
 // A sector that cannot be read costs what it tells. That the device answers nothing is no reason to
 // look at what follows.
 void Collector::scan_fed() {
+  if (io_.status.code() == Code::zone_state) {  // offline: nothing of it will ever be read again
+    step_ = Step::drain;
+    return drained();
+  }
   if (!io_.status.ok() && io_.status.code() != Code::io_error) return failed(io_.status);
   if (!io_.status.ok()) unreadable_ = {io_.lba.value, io_.lba_count};
   const std::span<const std::byte> bytes(scan_buffer_.data(), io_.one.iov_len);
@@ -164,9 +168,9 @@ void Collector::drained() {
     return failed(copy_error_);
   }
   if (pool_.allocator.zone(victim_).live_lbas != 0) {
-    // Pages that the zone's own records do not name, because those are damaged. A cache lets go of
-    // them: should the records be readable again one day, they would be older than what was
-    // written since.
+    // Pages that the zone's own records do not name, because those are damaged (or all of it is
+    // offline). A cache lets go of them: should the records be readable again one day, they would
+    // be older than what was written since.
     if (log_.options_.cache) {
       step_ = Step::purge;
       purge_from_ = 0;
