@@ -44,6 +44,11 @@ class SimDevice final : public ZonedDevice, private ZoneStore {
   bool dead() const { return dead_; }
   void set_faults(const SimFaults& faults) { faults_ = faults; }
   std::uint64_t faults_injected() const { return faults_injected_; }
+  // A data zone goes, as it would by a fault.
+  void lose_one(bool offline) {
+    faults_.offline = offline;
+    lose_some_zone(Io());
+  }
   // Zones that it has lost since it was powered on.
   std::span<const ZoneId> lost_zones() const { return lost_zones_; }
 

@@ -66,6 +66,8 @@ TEST(SimTest, SeedsThatFailed) {
   for (const std::uint64_t seed : {27, 40, 208, 209, 529, 1061, 1397, 1747}) {
     run_seed("repair", seed);
   }
+  // One zone that went offline kept collection from any other.
+  for (const std::uint64_t seed : {13, 31, 34, 43}) run_seed("offline", seed);
   // Collection of a dead device began again and again.
   for (const std::uint64_t seed : {4, 18, 109, 141}) run_seed("cache", seed);
 }

@@ -311,6 +311,7 @@ void SimVolume::put_answered(Client& client, Code code) {
   const bool flushed = client.op.durability == Durability::flushed ||
                        shape_.options.durability == Durability::flushed;
   if (code == Code::ok) {
+    ++puts_stored_;
     using enum PageOp::Condition;
     if (client.op.condition == if_absent && !cache() && !history.may_be_absent(client.window) &&
         !unsure(client.key)) {
@@ -476,6 +477,13 @@ void SimVolume::refused(const Client& client) {
   if (most_used_lbas() * 2 < quota - 3 * geometry_.zone_capacity_lbas) {
     fail(client, fmt::format("no_space with {} of {} LBAs used", most_used_lbas(), quota));
   }
+}
+
+bool SimVolume::must_have_room(std::uint64_t zones_lost) const {
+  const std::uint64_t quota = shape_.options.quota_bytes / geometry_.zone_capacity_bytes();
+  if (quota < zones_lost + 6 || shape_.condition_percent != 0) return false;
+  if (cache()) return shape_.pinned_percent == 0 && shape_.mix.pin == 0;
+  return most_used_lbas() * 2 < (quota - zones_lost - 5) * geometry_.zone_capacity_lbas;
 }
 
 std::uint64_t SimVolume::most_used_lbas() const {

@@ -3,6 +3,7 @@
 // Not thread-safe.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -60,6 +61,12 @@ class SimVolume {
   bool start_verification();
   void restart_verification() { next_verified_ = 0; }
   void start_list();
+  void start_put() {  // of one of a few keys
+    start_keyed(PageOp::Kind::put, world_.random.below(std::min<std::uint64_t>(shape_.keys, 8)));
+  }
+  std::uint64_t puts_stored() const { return puts_stored_; }
+  // With so many of its zones lost there is room for a put whatever the others hold.
+  bool must_have_room(std::uint64_t zones_lost) const;
   // Counts that the volume gives, against the model's. Nothing may run.
   void check_usage();
   void check_quota();  // at any time
@@ -136,6 +143,7 @@ class SimVolume {
   unsigned lists_running_ = 0;
   unsigned running_ = 0;
   bool zone_lost_ = false;
+  std::uint64_t puts_stored_ = 0;
   std::uint64_t next_verified_ = 0;
 };
 

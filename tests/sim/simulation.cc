@@ -82,9 +82,37 @@ bool Simulation::run() {
     stop();
     if (!world_.failed()) recover();
   }
+  if (!world_.failed()) write_after_losses();
   if (!world_.failed()) verify();
   if (!world_.failed()) end_pool(true);
   return !world_.failed();
+}
+
+// Zones that are gone cost their room and no more: while whatever else there is goes round, puts
+// get through.
+void Simulation::write_after_losses() {
+  constexpr unsigned kRounds = 60, kPuts = 20;
+  if (!swarm_.faults.loses_zones() || volumes_.empty()) return;
+  device_->set_faults({});
+  device_->lose_one(swarm_.faults.offline);
+  SimVolume& volume = *volumes_[world_.random.below(volumes_.size())];
+  if (!volume.attached() || !pump("before puts")) return;
+  if (!volume.must_have_room(summary_.zones_lost + 1)) return;
+  std::uint64_t before = 0;
+  for (unsigned round = 0; round < kRounds; ++round) {
+    world_.clock.now_ns += 1'000'000'000;  // the engine may wait before it tries again
+    before = volume.puts_stored();
+    for (unsigned put = 0; put < kPuts; ++put) {
+      volume.start_put();
+      if (volume.may_start()) continue;
+      if (!pump("puts after zones were lost")) return;
+    }
+    if (!pump("puts after zones were lost")) return;
+  }
+  if (volume.puts_stored() == before) {
+    world_.fail(fmt::format("volume {} takes no put, with {} zones lost", volume.name(),
+                            summary_.zones_lost));
+  }
 }
 
 void Simulation::power_on() {

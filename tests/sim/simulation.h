@@ -48,6 +48,7 @@ class Simulation {
 
  private:
   void power_on();
+  void write_after_losses();
   bool make_pool();
   bool open_pool();
   void step();
