@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <future>
 #include <thread>
 #include <utility>
 
+#include "transport/buffer_pool.h"
 #include "transport/subsystem.h"
 #include "transport/tcp_listener.h"
 #include "transport/tcp_reactor.h"
@@ -21,6 +23,28 @@ constexpr std::uint64_t kNsPerMs = 1'000'000;
 constexpr std::uint64_t kIdleCheckNs = kNsPerMs;
 constexpr std::uint64_t kTellEveryNs = 1000 * kNsPerMs;
 constexpr unsigned kCoresMax = 256;
+
+constexpr std::uint32_t kUsualTransferBytes = 1 << 20;
+
+// Values of every volume fit into one transfer. Wrong options stay wrong, for check() of the
+// subsystem.
+TargetOptions raised(TargetOptions options, const Pool& pool) {
+  for (const PageStore* store : pool.stores()) {
+    const std::uint32_t longest = store->info().options.value_bytes_max;
+    if (longest > options.transfer_bytes_max) options.transfer_bytes_max = std::bit_ceil(longest);
+  }
+  return options;
+}
+
+// Half of the slab are buffers of the largest size. Of 16 of them, hosts and addresses have the
+// reserves that fair_share.h promises.
+std::uint64_t page_buffer_bytes(const TargetOptions& options) {
+  constexpr std::uint64_t kLargest = 16;
+  if (options.transfer_bytes_max <= kUsualTransferBytes) return options.buffer_bytes_max;
+  return std::max(
+      options.buffer_bytes_max,
+      2 * kLargest * (std::uint64_t{options.transfer_bytes_max} + BufferPool::kLargeExtraBytes));
+}
 
 // Control plane only: it allocates.
 void post(Executor& executor, std::function<void()> function) {
@@ -139,7 +163,7 @@ Status TargetImpl::start(Pool& pool) {
   subsystem.controllers_per_host_max = options_.controllers_per_host_max;
   subsystem.queue_entries_total_max = options_.queue_entries_total_max;
   subsystem.idle_ms = options_.idle_ms;
-  subsystem.buffer_bytes_max = options_.buffer_bytes_max;
+  subsystem.buffer_bytes_max = page_buffer_bytes(options_);
   auto made = Subsystem::create(pool, home_, subsystem);
   if (!made) return made.status();
   subsystem_ = std::move(*made);
@@ -348,14 +372,15 @@ std::uint64_t memory_bytes_max(const TargetOptions& options) {
   static_assert(sizeof(TcpConnection) + SendBatch::kArenaBytes + 65536 / 8 +
                     TcpConnection::kReceiveBytesMax + 16 * kKiB <=
                 kConnection);
-  return options.cores * (2 * options.buffer_bytes_max + kPayload + kRings) +
+  return options.cores *
+             (page_buffer_bytes(options) + options.buffer_bytes_max + kPayload + kRings) +
          options.connections_max * kConnection + options.queue_entries_total_max * 2 * kSlot +
          kControllers * kController;
 }
 
 Result<std::unique_ptr<Target>> Target::start(Pool& pool, EventLoop& home,
                                               const TargetOptions& options) {
-  auto target = std::make_unique<TargetImpl>(home, options);
+  auto target = std::make_unique<TargetImpl>(home, raised(options, pool));
   if (const Status status = target->start(pool); !status.ok()) return status;
   return std::unique_ptr<Target>(std::move(target));
 }

@@ -25,7 +25,8 @@ struct TargetOptions {
   unsigned cores = 1;                      // reactors; the first is the pool's home executor
   std::uint64_t spin_us = 50;              // ~0: poll always
   std::uint32_t in_capsule_bytes = 16384;
-  std::uint32_t transfer_bytes_max = 1 << 20;  // MDTS
+  // MDTS, at least: start() raises it to the power of two that the pool's largest values need.
+  std::uint32_t transfer_bytes_max = 1 << 20;
   std::uint32_t io_queue_entries_max = 1024;
   // The bounds of what hosts can cost: see memory_bytes_max() and ARCHITECTURE.md.
   std::uint32_t connections_max = 1024;
@@ -38,14 +39,18 @@ struct TargetOptions {
   std::uint32_t data_timeout_ms = 15000;
   std::uint32_t idle_ms =
       120'000;  // of a controller without I/O queues and keep-alive; 0: for ever
-  std::uint64_t buffer_bytes_max = 64ull << 20;  // page buffers of a reactor
-  RefusalLog log;                                // on the home thread; may be null
+  // Page buffers of a reactor. More where transfers may be over 1 MiB: else there were not enough
+  // of the largest size for the shares that hosts have of them (fair_share.h).
+  std::uint64_t buffer_bytes_max = 64ull << 20;
+  RefusalLog log;  // on the home thread; may be null
 };
 
-// What all hosts together can make a target allocate, in bytes: for each reactor its page buffers,
-// as much again for in-capsule data that waits for one, 16 MiB for admin commands' data and 8 MiB
-// of rings; 160 KiB for each connection; two slots of 2 KiB for each entry of a queue (a
-// command that is worked on, one whose answer is on its way); 16 KiB for each of 256 controllers.
+// What all hosts together can make a target allocate, in bytes, once transfer_bytes_max is what it
+// was raised to: for each reactor its page buffers (buffer_bytes_max or, of transfers over 1 MiB,
+// 32 times such a one and 64 KiB, if that is more), buffer_bytes_max again for in-capsule data that
+// waits for one, 16 MiB for admin commands' data and 8 MiB of rings; 160 KiB for each connection;
+// two slots of 2 KiB for each entry of a queue (a command that is worked on, one whose answer is on
+// its way); 16 KiB for each of 256 controllers.
 std::uint64_t memory_bytes_max(const TargetOptions& options);
 
 struct TargetStats {

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,7 +16,7 @@
 #include "tests/transport/count_allocations.h"
 #include "tests/transport/fake_engine.h"
 #include "tests/transport/raw_host.h"
-#include "tests/transport/served_target.h"
+#include "tests/transport/served.h"
 #include "transport/connection_budget.h"
 #include "transport/fair_share.h"
 #include "transport/initiator.h"
@@ -138,37 +139,6 @@ TEST(TargetBounds, TheTimeToConnect) {
   silent.expect_closed();
   initialized.expect_closed();
   served.eventually([](const TargetStats& stats) { return stats.timeouts == 2; });
-}
-
-std::vector<std::byte> connect_capsule(RawHost& host, const std::string& subnqn, std::uint16_t qid,
-                                       std::uint16_t cntlid, std::uint32_t entries,
-                                       std::string_view hostnqn = "nqn.2026-11.test:host") {
-  nvme::Sqe sqe;
-  sqe.opc = nvme::opcode::kFabrics;
-  sqe.nsid = nvme::fabrics::kConnect;
-  sqe.cdw10 = std::uint32_t{qid} << 16;
-  sqe.cdw11 = (entries - 1) | nvme::kCattrNoFlowControl << 16u;
-  nvme::ConnectData data;
-  data.cntlid = qid == 0 ? nvme::kCntlidDynamic : cntlid;
-  std::memcpy(data.subnqn, subnqn.data(), subnqn.size());
-  std::memcpy(data.hostnqn, hostnqn.data(), hostnqn.size());
-  return host.capsule(sqe, std::as_bytes(std::span(&data, 1)));
-}
-
-// The admin connection of a controller that is ready; returns its id.
-std::uint16_t enable_controller(RawHost& host, const std::string& subnqn,
-                                std::string_view hostnqn = "nqn.2026-11.test:host") {
-  host.init();
-  host.send(connect_capsule(host, subnqn, 0, 0, 32, hostnqn));
-  const auto cntlid = static_cast<std::uint16_t>(host.expect_response(0).dw0);
-  nvme::Sqe enable;
-  enable.opc = nvme::opcode::kFabrics;
-  enable.nsid = nvme::fabrics::kPropertySet;
-  enable.cdw11 = nvme::property::kCc;
-  enable.cdw12 = nvme::kCcEnable | nvme::kCssAll << nvme::kCcCssShift;
-  host.send(host.capsule(enable));
-  EXPECT_EQ(host.expect_response(0).sct_sc(), 0);
-  return cntlid;
 }
 
 // Many queues, as deep as they may be, every one of them full of Stores that nobody sends data for.

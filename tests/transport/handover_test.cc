@@ -8,7 +8,7 @@
 #include <random>
 
 #include "tests/transport/raw_host.h"
-#include "tests/transport/served_target.h"
+#include "tests/transport/served.h"
 #include "transport/initiator.h"
 #include "transport/mailbox.h"
 

@@ -1,18 +1,22 @@
-// Served: a real Target on a thread of its own, over a pool of plain maps.
+// Served: a Target over a pool of plain maps, on a thread of its own, for tests with hosts of any
+// kind; and the bring-up of a RawHost's queues there.
 #pragma once
 
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstring>
 #include <functional>
 #include <future>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
 #include "tests/transport/fake_engine.h"
+#include "tests/transport/raw_host.h"
 #include "transport/target.h"
 #include "zone/event_loop.h"
 
@@ -20,7 +24,7 @@ namespace furrow::transport {
 
 class Served {
  public:
-  explicit Served(TargetOptions options) {
+  explicit Served(TargetOptions options = {}, std::uint32_t value_bytes_max = 1 << 20) {
     options.listen_port = 0;
     options.log = [this](const std::string& line) {
       const std::lock_guard lock(mutex_);
@@ -29,6 +33,7 @@ class Served {
     VolumeOptions volume;
     volume.name = "pages";
     volume.nsid = 1;
+    volume.value_bytes_max = value_bytes_max;
     EXPECT_TRUE(pool_.create_volume(volume).ok());
     auto started = Target::start(pool_, loop_, options);
     EXPECT_TRUE(started.ok()) << started.status().describe();
@@ -72,5 +77,37 @@ class Served {
   std::mutex mutex_;
   std::vector<std::string> lines_;
 };
+
+inline std::vector<std::byte> connect_capsule(RawHost& host, const std::string& subnqn,
+                                              std::uint16_t qid, std::uint16_t cntlid,
+                                              std::uint32_t entries,
+                                              std::string_view hostnqn = "nqn.2026-11.test:host") {
+  nvme::Sqe sqe;
+  sqe.opc = nvme::opcode::kFabrics;
+  sqe.nsid = nvme::fabrics::kConnect;
+  sqe.cdw10 = std::uint32_t{qid} << 16;
+  sqe.cdw11 = (entries - 1) | nvme::kCattrNoFlowControl << 16u;
+  nvme::ConnectData data;
+  data.cntlid = qid == 0 ? nvme::kCntlidDynamic : cntlid;
+  std::memcpy(data.subnqn, subnqn.data(), subnqn.size());
+  std::memcpy(data.hostnqn, hostnqn.data(), hostnqn.size());
+  return host.capsule(sqe, std::as_bytes(std::span(&data, 1)));
+}
+
+// The admin connection of a controller that is ready; returns its id.
+inline std::uint16_t enable_controller(RawHost& host, const std::string& subnqn,
+                                       std::string_view hostnqn = "nqn.2026-11.test:host") {
+  host.init();
+  host.send(connect_capsule(host, subnqn, 0, 0, 32, hostnqn));
+  const auto cntlid = static_cast<std::uint16_t>(host.expect_response(0).dw0);
+  nvme::Sqe enable;
+  enable.opc = nvme::opcode::kFabrics;
+  enable.nsid = nvme::fabrics::kPropertySet;
+  enable.cdw11 = nvme::property::kCc;
+  enable.cdw12 = nvme::kCcEnable | nvme::kCssAll << nvme::kCcCssShift;
+  host.send(host.capsule(enable));
+  EXPECT_EQ(host.expect_response(0).sct_sc(), 0);
+  return cntlid;
+}
 
 }  // namespace furrow::transport

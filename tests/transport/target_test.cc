@@ -1,0 +1,89 @@
+// Establishes what a target makes of its options, its volumes and its machine: transfers as large
+// as the volumes' values. How: a Target over a pool of plain maps on a thread of its own;
+// initiators and raw hosts.
+#include "transport/target.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tests/transport/served.h"
+#include "transport/initiator.h"
+#include "zone/event_loop.h"
+
+namespace furrow::transport {
+namespace {
+
+// An initiator whose executor the test turns.
+class Client {
+ public:
+  explicit Client(const Served& served, InitiatorOptions options = {}) {
+    options.port = served.target->port();
+    auto connected = Initiator::connect(loop_, options);
+    EXPECT_TRUE(connected.ok()) << connected.status().describe();
+    if (connected.ok()) initiator = std::move(*connected);
+  }
+  void run(std::span<PageOp> ops) {
+    std::size_t released = 0;
+    for (PageOp& op : ops) {
+      op.context = &released;
+      op.on_result = [](PageOp&) {};
+      op.on_released = [](PageOp& done) { ++*static_cast<std::size_t*>(done.context); };
+      initiator->submit(op);
+    }
+    while (released != ops.size()) loop_.run_once();
+  }
+
+ private:
+  EventLoop loop_;
+
+ public:
+  std::unique_ptr<Initiator> initiator;
+};
+
+// More of them at once than there are buffers of that size, and all of them come through.
+TEST(Target, TransfersAsLargeAsTheVolumesValues) {
+  constexpr std::uint32_t kBytes = 3 << 20;  // no power of two: transfers go up to 4 MiB
+  Served served({}, kBytes);
+  Client client(served);
+  ASSERT_NE(client.initiator, nullptr);
+  ASSERT_EQ(client.initiator->value_bytes_max(), kBytes);
+  constexpr std::size_t kValues = 24;
+  std::vector<std::vector<std::byte>> values(kValues), read(kValues);
+  std::vector<PageOp> puts(kValues), gets(kValues);
+  for (std::size_t i = 0; i < kValues; ++i) {
+    values[i].resize(kBytes - i, static_cast<std::byte>('a' + i));
+    read[i].resize(kBytes);
+    puts[i].kind = PageOp::Kind::put;
+    gets[i].kind = PageOp::Kind::get;
+    puts[i].key = gets[i].key = Key::from("value " + std::to_string(i));
+    puts[i].data = values[i].data();
+    puts[i].length = puts[i].capacity = static_cast<std::uint32_t>(values[i].size());
+    gets[i].data = read[i].data();
+    gets[i].capacity = kBytes;
+  }
+  client.run(puts);
+  for (const PageOp& op : puts) ASSERT_TRUE(op.status.ok()) << op.status.describe();
+  client.run(gets);
+  for (std::size_t i = 0; i < kValues; ++i) {
+    ASSERT_TRUE(gets[i].status.ok()) << gets[i].status.describe();
+    ASSERT_EQ(gets[i].length, values[i].size());
+    read[i].resize(values[i].size());
+    EXPECT_TRUE(read[i] == values[i]);
+  }
+  EXPECT_GT(served.target->stats().buffer_waits, 0u);
+}
+
+TEST(Target, MemoryCountsTheBuffersOfLargeTransfers) {
+  TargetOptions options;
+  const std::uint64_t usual = memory_bytes_max(options);
+  options.transfer_bytes_max = 4 << 20;
+  // 32 buffers instead of 64 MiB.
+  EXPECT_EQ(memory_bytes_max(options) - usual, 32 * ((4ull << 20) + (64 << 10)) - (64ull << 20));
+}
+
+}  // namespace
+}  // namespace furrow::transport
