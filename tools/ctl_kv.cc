@@ -166,11 +166,14 @@ int get(const Arguments&) {
 
 int remove(const Arguments&) {
   PageOp op;
-  op.kind = PageOp::Kind::remove;
   if (const int status = take_key(op.key); status != kExitDone) return status;
   Remote remote;
   if (const int status = remote.connect(); status != kExitDone) return status;
-  const Status removed = remote.run(op);
+  // Delete alone does not tell: over the wire, that the key is not there is success.
+  op.kind = PageOp::Kind::exist;
+  Status removed = remote.run(op);
+  op.kind = PageOp::Kind::remove;
+  if (removed.ok()) removed = remote.run(op);
   if (!removed.ok()) return report("cannot delete " + FLAGS_key, removed);
   return json_asked() ? print({{"deleted", format_key(op.key)}}) : kExitDone;
 }

@@ -107,14 +107,6 @@ void HostController::run(Step step) {
                           io_entries());
     case Step::identify_namespace:
       return send_identify(options_.nsid, 0x05, nvme::csi::kKv);
-    case Step::ask_missing_keys: {
-      nvme::Sqe sqe;
-      sqe.opc = nvme::admin::kSetFeatures;
-      sqe.nsid = options_.nsid;
-      sqe.cdw10 = nvme::fid::kKvConfig;
-      sqe.cdw11 = 1;  // EDNEK: Delete says when the key was not there
-      return send(*queues_[0], sqe, HostCommand::Direction::none, 0);
-    }
     case Step::read_discovery_log:
       return send_discovery_log();
     case Step::up:
@@ -200,7 +192,6 @@ void HostController::on_answer(HostCommand& command, const Status& status) {
   if (step_ == Step::connect_admin || step_ == Step::connect_io) {
     return fail(connect_failure(command.cqe));
   }
-  if (step_ == Step::ask_missing_keys) return run(Step::up);  // an optional feature
   if (step_ == Step::identify_namespace) {
     return fail(Status(Code::not_found, Origin::transport,
                        "the subsystem has no KV namespace with this NSID", 0, code));
@@ -237,8 +228,6 @@ void HostController::after(Step step, const nvme::Cqe& cqe) {
       return run(queues_.size() - 1 < io_queues_ ? Step::open_io : Step::identify_namespace);
     case Step::identify_namespace:
       return take_namespace();
-    case Step::ask_missing_keys:
-      return run(Step::up);
     case Step::read_discovery_log:
       return take_discovery_log();
     default:
@@ -274,7 +263,9 @@ void HostController::take_namespace() {
   const nvme::KvFormat& format = identify.kvf[identify.kvfc & 15];
   const std::uint32_t longest = format.vml == 0 ? kTransferBytesLimit : format.vml;
   facts_.value_bytes_max = std::min(longest, facts_.transfer_bytes_max);
-  run(Step::ask_missing_keys);
+  // Feature 20h stays as it is: it is the namespace's, so setting it would change what Delete says
+  // to all other hosts.
+  run(Step::up);
 }
 
 void HostController::take_discovery_log() {

@@ -88,7 +88,6 @@ class HostController final : private HostQueue::Owner {
     open_io,
     connect_io,
     identify_namespace,
-    ask_missing_keys,
     read_discovery_log,
     up,
     down,

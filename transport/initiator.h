@@ -47,7 +47,9 @@ class Initiator {
   // connection, what has no answer is sent again after the reconnect when it is idempotent (get,
   // exist, list, unconditional put and remove) or cannot have reached the target, else it fails
   // with `aborted`. Of such a failure sys_errno() is ENOTCONN when nothing was done, ECONNRESET
-  // when it may have been. A remove that was sent twice may say not_found of what itself deleted.
+  // when it may have been. A remove of a key that is not there is ok, unless some host has set the
+  // namespace's feature 20h (EDNEK): then it says not_found, also one that was sent twice of what
+  // itself deleted. Whoever wants to know asks with exist.
   // What was lost eight times is not sent again. `late` (ETIMEDOUT): no answer in
   // command_timeout_ms; it may have been done or not. `protocol`: the target's answer made no
   // sense. kinds get, put, remove, exist, list, flush; others: unsupported.

@@ -1,6 +1,6 @@
 // Establishes what a target makes of its options, its volumes and its machine: transfers as large
-// as the volumes' values. How: a Target over a pool of plain maps on a thread of its own;
-// initiators and raw hosts.
+// as the volumes' values; and that a host that connects changes nothing for the others.
+// How: a Target over a pool of plain maps on a thread of its own; initiators and raw hosts.
 #include "transport/target.h"
 
 #include <gtest/gtest.h>
@@ -83,6 +83,32 @@ TEST(Target, MemoryCountsTheBuffersOfLargeTransfers) {
   options.transfer_bytes_max = 4 << 20;
   // 32 buffers instead of 64 MiB.
   EXPECT_EQ(memory_bytes_max(options) - usual, 32 * ((4ull << 20) + (64 << 10)) - (64ull << 20));
+}
+
+// Feature 20h is the namespace's: what one host sets, all get.
+TEST(Target, AnInitiatorLeavesDeleteAsItIsForOtherHosts) {
+  Served served;
+  RawHost other(served.target->port());
+  enable_controller(other, served.target->subsystem_nqn(), "nqn.2026-11.test:other");
+  Client client(served);
+  ASSERT_NE(client.initiator, nullptr);
+  nvme::Sqe feature;
+  feature.nsid = 1;
+  feature.cdw10 = nvme::fid::kKvConfig;
+  feature.opc = nvme::admin::kGetFeatures;
+  other.send(other.capsule(feature));
+  EXPECT_EQ(other.expect_response(0).dw0, 0u) << "EDNEK";
+  PageOp op;
+  op.kind = PageOp::Kind::remove;
+  op.key = Key::from("none");
+  client.run({&op, 1});
+  EXPECT_TRUE(op.status.ok()) << op.status.describe();
+  feature.opc = nvme::admin::kSetFeatures;
+  feature.cdw11 = 1;
+  other.send(other.capsule(feature));
+  EXPECT_EQ(other.expect_response(0).sct_sc(), 0);
+  client.run({&op, 1});
+  EXPECT_EQ(op.status.code(), Code::not_found);
 }
 
 }  // namespace
