@@ -97,7 +97,6 @@ int take_initiator_options(transport::InitiatorOptions& options) {
       static_cast<std::uint16_t>(std::clamp(each, kQueueEntriesMin, kQueueEntriesMax));
   options.header_digest = FLAGS_header_digest;
   options.data_digest = FLAGS_data_digest;
-  if (!FLAGS_sleep) options.spin_us = ~std::uint64_t{0};
   return kExitDone;
 }
 

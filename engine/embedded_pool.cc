@@ -1,10 +1,9 @@
 #include "engine/embedded_pool.h"
 
-#include <condition_variable>
 #include <future>
-#include <mutex>
 #include <thread>
 
+#include "engine/run_ops.h"
 #include "zone/aligned_buffer.h"
 #include "zone/event_loop.h"
 
@@ -110,36 +109,9 @@ Result<SyncPageStore> EmbeddedPool::store(std::string_view volume) {
 }
 
 void SyncPageStore::run(std::span<PageOp> ops) {
-  struct Batch : Task {
-    SyncPageStore* self = nullptr;
-    std::span<PageOp> ops;
-    std::size_t left = 0;
-    std::mutex mutex;
-    std::condition_variable answered;
-  } batch;
-  if (ops.empty()) return;
-  batch.self = this;
-  batch.ops = ops;
-  batch.left = ops.size();
-  for (PageOp& op : ops) {
-    op.context = &batch;
-    op.on_result = nullptr;
-    op.on_released = [](PageOp& done) {
-      auto& its_batch = *static_cast<Batch*>(done.context);
-      // Notified with the mutex held: the caller cannot leave, and end the batch, before.
-      const std::lock_guard lock(its_batch.mutex);
-      if (--its_batch.left == 0) its_batch.answered.notify_one();
-    };
-  }
-  batch.Task::run = [](Task& task) {
-    auto& its_batch = static_cast<Batch&>(task);
-    PageSession& session = *its_batch.self->pool_->thread_->session;
-    PageStore& store = *its_batch.self->store_;
-    for (PageOp& op : its_batch.ops) session.submit(store, op);
-  };
-  pool_->thread_->loop.post(batch);
-  std::unique_lock lock(batch.mutex);
-  batch.answered.wait(lock, [&] { return batch.left == 0; });
+  EmbeddedPool::Thread& thread = *pool_->thread_;
+  run_ops(thread.loop, ops,
+          [&thread, store = store_](PageOp& op) { thread.session->submit(*store, op); });
 }
 
 Status SyncPageStore::put(const Key& key, std::span<const std::byte> value,

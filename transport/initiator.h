@@ -32,7 +32,6 @@ struct InitiatorOptions {
   std::uint32_t command_timeout_ms = 30000;
   std::uint32_t reconnect_delay_ms = 200;  // doubled up to 2 s
   std::uint32_t reconnect_for_ms = 30000;  // then operations fail with `aborted`; 0: never
-  std::uint64_t spin_us = 50;
 };
 
 class Initiator {

@@ -1,0 +1,130 @@
+#include "transport/sync_initiator.h"
+
+#include <algorithm>
+#include <future>
+#include <thread>
+#include <utility>
+
+#include "engine/run_ops.h"
+#include "zone/event_loop.h"
+
+namespace furrow::transport {
+
+namespace {
+
+constexpr std::uint32_t kUsualBytes = 64 << 10;
+
+PageOp keyed(PageOp::Kind kind, const Key& key) {
+  PageOp op;
+  op.kind = kind;
+  op.key = key;
+  return op;
+}
+
+}  // namespace
+
+// The initiator lives on this thread.
+struct SyncInitiator::Thread {
+  explicit Thread(std::uint64_t spin_us) : loop({.spin_us = spin_us}) {}
+  EventLoop loop;
+  std::unique_ptr<Initiator> initiator;
+  std::jthread thread;
+};
+
+Result<std::unique_ptr<SyncInitiator>> SyncInitiator::connect(const InitiatorOptions& options,
+                                                              std::uint64_t spin_us) {
+  std::unique_ptr<SyncInitiator> made(new SyncInitiator());
+  made->thread_ = std::make_unique<Thread>(spin_us);
+  std::promise<Status> connected;
+  made->thread_->thread = std::jthread([&thread = *made->thread_, &connected, options] {
+    auto initiator = Initiator::connect(thread.loop, options);
+    if (!initiator.ok()) return connected.set_value(initiator.status());
+    thread.initiator = std::move(*initiator);
+    connected.set_value(Status());
+    thread.loop.run();
+    thread.initiator.reset();
+  });
+  const Status status = connected.get_future().get();
+  if (!status.ok()) {
+    made->thread_->thread.join();
+    return status;
+  }
+  made->value_bytes_max_ = made->thread_->initiator->value_bytes_max();
+  return made;
+}
+
+SyncInitiator::~SyncInitiator() {
+  if (!thread_->thread.joinable()) return;
+  thread_->loop.stop_running();
+  thread_->thread.join();
+}
+
+void SyncInitiator::run(std::span<PageOp> ops) {
+  run_ops(thread_->loop, ops,
+          [&initiator = *thread_->initiator](PageOp& op) { initiator.submit(op); });
+}
+
+Status SyncInitiator::put(const Key& key, std::span<const std::byte> value,
+                          const PutOptions& options) {
+  if (value.size() > ~std::uint32_t{0}) return {Code::too_large, Origin::transport};
+  PageOp op = keyed(PageOp::Kind::put, key);
+  op.condition = options.condition;
+  op.durability = options.durability;
+  op.ttl_s = options.ttl_s;
+  op.group = options.group;
+  op.pinned = options.pinned;
+  op.data = const_cast<std::byte*>(value.data());  // only read
+  op.length = op.capacity = static_cast<std::uint32_t>(value.size());
+  run(op);
+  return op.status;
+}
+
+Result<std::vector<std::byte>> SyncInitiator::get(const Key& key) {
+  // Most values fit; a longer one says how long it is, and is fetched again.
+  std::vector<std::byte> value(std::min(kUsualBytes, value_bytes_max_));
+  for (;;) {
+    PageOp op = keyed(PageOp::Kind::get, key);
+    op.data = value.data();
+    op.capacity = static_cast<std::uint32_t>(value.size());
+    run(op);
+    if (!op.status.ok()) return op.status;
+    if (op.length > value_bytes_max_) {
+      return Status(Code::protocol, Origin::transport,
+                    "the value is longer than the target said that values can be");
+    }
+    value.resize(op.length);
+    if (op.length <= op.capacity) return value;
+  }
+}
+
+Status SyncInitiator::remove(const Key& key, Durability durability) {
+  PageOp op = keyed(PageOp::Kind::remove, key);
+  op.durability = durability;
+  run(op);
+  return op.status;
+}
+
+Status SyncInitiator::exist(const Key& key) {
+  PageOp op = keyed(PageOp::Kind::exist, key);
+  run(op);
+  return op.status;
+}
+
+Result<std::vector<Key>> SyncInitiator::list(const Key& after, std::uint32_t keys_max) {
+  std::vector<Key> keys(keys_max);
+  PageOp op = keyed(PageOp::Kind::list, after);
+  op.keys = keys.data();
+  op.keys_max = keys_max;
+  run(op);
+  if (!op.status.ok()) return op.status;
+  keys.resize(op.keys_count);
+  return keys;
+}
+
+Status SyncInitiator::flush() {
+  PageOp op = keyed(PageOp::Kind::flush, Key());
+  run(op);
+  return op.status;
+}
+
+}  // namespace furrow::transport

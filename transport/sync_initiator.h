@@ -1,0 +1,54 @@
+// SyncInitiator: an Initiator with its own background thread and blocking calls, for programs that
+// have no event loop. The calls are those of SyncPageStore (engine/embedded_pool.h), so a program
+// can move between a pool of its own and a server's.
+//
+//   furrow::transport::InitiatorOptions options;
+//   options.host = "10.0.0.7";
+//   auto pages = furrow::transport::SyncInitiator::connect(options);
+//   furrow::Status stored = (*pages)->put(furrow::Key::from("k"), value);
+//
+// Threads: every call may come from any thread; each blocks its caller only. All share the
+// initiator's queues.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "engine/embedded_pool.h"
+#include "transport/initiator.h"
+
+namespace furrow::transport {
+
+class SyncInitiator {
+ public:
+  // `spin_us`: how long its thread polls without work before it sleeps; ~0: for ever. Errors: those
+  // of Initiator::connect.
+  static Result<std::unique_ptr<SyncInitiator>> connect(const InitiatorOptions& options,
+                                                        std::uint64_t spin_us = 50);
+  ~SyncInitiator();  // no call is in progress
+
+  // Errors: those of Initiator::submit. TTL, groups and pinning are `unsupported`.
+  Status put(const Key& key, std::span<const std::byte> value, const PutOptions& options = {});
+  Result<std::vector<std::byte>> get(const Key& key);
+  Status remove(const Key& key, Durability durability = Durability::none);  // ok: not there either
+  Status exist(const Key& key);                                             // ok or not_found
+  // Up to `keys_max` keys behind `after` in listing order; none: the end.
+  Result<std::vector<Key>> list(const Key& after, std::uint32_t keys_max);
+  Status flush();
+  // Submits and waits. For many at once, use the span: all are in flight together.
+  void run(PageOp& op) { run(std::span<PageOp>(&op, 1)); }
+  void run(std::span<PageOp> ops);
+
+  std::uint32_t value_bytes_max() const { return value_bytes_max_; }  // when it connected
+
+ private:
+  SyncInitiator() = default;
+  struct Thread;
+  std::unique_ptr<Thread> thread_;
+  std::uint32_t value_bytes_max_ = 0;
+};
+
+}  // namespace furrow::transport
