@@ -129,6 +129,13 @@ constexpr Metric<TargetStats> kTarget[] = {
      &TargetStats::system_calls},
 };
 
+constexpr Metric<TargetStats::Reactor> kReactors[] = {
+    {"furrow_target_reactor_connections", "Connections now, by reactor", kGauge,
+     &TargetStats::Reactor::connections},
+    {"furrow_target_reactor_io_queues", "I/O queues now, by reactor", kGauge,
+     &TargetStats::Reactor::io_queues},
+};
+
 ClientMetric sample(MetricType type, double value, std::vector<ClientMetric::Label> labels) {
   ClientMetric metric;
   metric.label = std::move(labels);
@@ -160,6 +167,17 @@ void add_volumes(std::vector<MetricFamily>& families, const Metric<Source>& metr
   }
 }
 
+// One sample for each reactor.
+void add_reactors(std::vector<MetricFamily>& families, const Metric<TargetStats::Reactor>& metric,
+                  const TargetStats& target) {
+  families.push_back(family(metric));
+  for (std::size_t i = 0; i < target.reactors.size(); ++i) {
+    families.back().metric.push_back(sample(metric.type,
+                                            static_cast<double>(target.reactors[i].*metric.member),
+                                            {{"reactor", std::to_string(i)}}));
+  }
+}
+
 }  // namespace
 
 std::string metrics_text(const ServerSnapshot& snapshot) {
@@ -173,6 +191,7 @@ std::string metrics_text(const ServerSnapshot& snapshot) {
   for (const auto& metric : kPool) add_single(families, metric, snapshot.pool);
   for (const auto& metric : kScrub) add_single(families, metric, snapshot.pool.scrub);
   for (const auto& metric : kTarget) add_single(families, metric, snapshot.target);
+  for (const auto& metric : kReactors) add_reactors(families, metric, snapshot.target);
 
   constexpr double kSecond_us = 1e6;
   families.push_back({"furrow_pool_recovery_seconds", "How long the last open took", kGauge, {}});

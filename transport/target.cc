@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <bit>
 #include <future>
 #include <thread>
@@ -82,6 +83,8 @@ struct Reactor {
   EventLoop* loop = nullptr;
   std::unique_ptr<SubsystemReactor> handler;
   std::unique_ptr<TcpReactor> tcp;
+  // Connections that were dealt to it and are not there yet.
+  std::atomic<std::uint32_t> arriving{0};
   std::thread thread;
   IdleTimer idle_timer{};
   std::function<void()> done;
@@ -108,6 +111,7 @@ class TargetImpl final : public Target {
   Status make_parts(Reactor& reactor);
   Status start_thread(Reactor& reactor);
   void accepted(int fd, std::string peer);
+  Reactor& least_loaded();
   void tell_refusal(ConnectionBudget::Verdict verdict, const std::string& peer);
   void end_connections(std::size_t step);
   void part_stopped();
@@ -121,7 +125,6 @@ class TargetImpl final : public Target {
   std::unique_ptr<TcpListener> listener_;
   std::unique_ptr<Subsystem> subsystem_;
   std::vector<std::unique_ptr<Reactor>> reactors_;
-  std::size_t next_reactor_ = 0;
   struct Told {
     std::uint64_t at_ns = 0, count = 0;  // when last; refusals until then
   };
@@ -233,7 +236,18 @@ TargetImpl::~TargetImpl() {
   subsystem_.reset();
 }
 
-// A host opens its queues one after the other: round-robin spreads them over the reactors.
+// What a reactor works on are the commands of I/O queues. Which connection will be one is known at
+// Connect only, so those on their way there count as well; admin queues decide between equals.
+Reactor& TargetImpl::least_loaded() {
+  const auto load = [](const std::unique_ptr<Reactor>& reactor) {
+    const TcpReactor::Load& now = reactor->tcp->load();
+    const std::uint32_t arriving = reactor->arriving.load();
+    return std::pair(arriving + now.setting_up + now.io_queues, arriving + now.connections);
+  };
+  return **std::min_element(reactors_.begin(), reactors_.end(),
+                            [&](const auto& a, const auto& b) { return load(a) < load(b); });
+}
+
 void TargetImpl::accepted(int fd, std::string peer) {
   const AddressKey address = address_key(fd);
   const ConnectionBudget::Verdict verdict = budget_.take(address);
@@ -242,10 +256,13 @@ void TargetImpl::accepted(int fd, std::string peer) {
     close(fd);
     return;
   }
-  Reactor& reactor = *reactors_[next_reactor_];
-  next_reactor_ = (next_reactor_ + 1) % reactors_.size();
+  Reactor& reactor = least_loaded();
   if (reactor.loop == &home_) return reactor.tcp->adopt(fd, std::move(peer), address);
-  post(*reactor.loop, [&reactor, fd, peer, address] { reactor.tcp->adopt(fd, peer, address); });
+  ++reactor.arriving;
+  post(*reactor.loop, [&reactor, fd, peer, address] {
+    reactor.tcp->adopt(fd, peer, address);
+    --reactor.arriving;
+  });
 }
 
 // Whoever floods a target shall not flood its log.
@@ -349,6 +366,8 @@ TargetStats TargetImpl::stats() const {
     stats.timeouts += tcp.timeouts;
     stats.stashes_refused += tcp.stashes_refused;
     stats.system_calls += reactor->tcp->system_calls();
+    const TcpReactor::Load& load = reactor->tcp->load();
+    stats.reactors.push_back({load.connections, load.io_queues});
   }
   const SubsystemStats subsystem = subsystem_->stats();
   stats.keep_alive_expired = subsystem.keep_alive_expired;

@@ -67,6 +67,10 @@ struct TargetStats {
   std::uint64_t buffer_waits = 0;      // commands that waited for a page buffer
   std::uint64_t stashes_refused = 0;   // Stores failed (to be tried again) for want of memory
   std::uint64_t payloads_refused = 0;  // admin commands, the same
+  struct Reactor {
+    std::uint64_t connections = 0, io_queues = 0;  // now
+  };
+  std::vector<Reactor> reactors;
 };
 
 class Target {

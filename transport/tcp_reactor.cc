@@ -60,6 +60,8 @@ void TcpReactor::adopt(int fd, std::string peer, AddressKey address) {
   environment.on_live = [](TcpConnection& connection) {
     TcpReactor& self = *static_cast<TcpReactor*>(connection.context());
     self.budget_.live(self.find(connection).address);
+    --self.load_.setting_up;
+    if (connection.is_io_queue()) ++self.load_.io_queues;
   };
   environment.on_gone = [](TcpConnection& connection) {
     static_cast<TcpReactor*>(connection.context())->gone(connection);
@@ -67,6 +69,8 @@ void TcpReactor::adopt(int fd, std::string peer, AddressKey address) {
   environment.on_answered = [](TcpConnection& connection) {
     static_cast<TcpReactor*>(connection.context())->look_at_step();
   };
+  ++load_.connections;
+  ++load_.setting_up;
   connections_.push_back(
       {std::make_unique<TcpConnection>(environment, fd, std::move(peer), address), address});
   if (draining_) connections_.back().connection->cut();
@@ -83,6 +87,12 @@ TcpReactor::Held& TcpReactor::find(const TcpConnection& connection) {
 void TcpReactor::gone(TcpConnection& connection) {
   Held& held = find(connection);
   budget_.give(held.address, connection.was_live());
+  --load_.connections;
+  if (!connection.was_live()) {
+    --load_.setting_up;
+  } else if (connection.is_io_queue()) {
+    --load_.io_queues;
+  }
   std::swap(held, connections_.back());
   connections_.pop_back();
   look_at_step();

@@ -3,6 +3,7 @@
 // Threads: its executor's; made before that runs. The counters may be read by any.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -41,6 +42,11 @@ class TcpReactor {
   SocketRing& ring() { return *ring_; }
   Executor& executor() { return executor_; }
   const TcpStats& stats() const { return stats_; }
+  // Any thread. Set-up ends with Connect, which says whether it is an I/O queue.
+  struct Load {
+    std::atomic<std::uint32_t> connections{0}, setting_up{0}, io_queues{0};
+  };
+  const Load& load() const { return load_; }
   std::uint64_t system_calls() const { return ring_->system_calls(); }
 
  private:
@@ -65,6 +71,7 @@ class TcpReactor {
   bool (*is_done_)(const TcpConnection&) = nullptr;  // as far as the step goes
   bool draining_ = false;
   TcpStats stats_;
+  Load load_;
 };
 
 }  // namespace furrow::transport

@@ -1,5 +1,5 @@
 // Establishes that /metrics is Prometheus text with a value for each counter of the snapshot, in
-// the units that the names promise, and one sample for each volume.
+// the units that the names promise, and one sample for each volume and each reactor.
 #include "tools/metrics.h"
 
 #include <gmock/gmock.h>
@@ -15,6 +15,7 @@ ServerSnapshot two_volumes() {
   snapshot.pool.recovery_us = 1'500'000;
   snapshot.pool.zones_free = 7;
   snapshot.target.commands = 42;
+  snapshot.target.reactors = {{3, 1}, {4, 2}};
   for (const char* name : {"pages", "other"}) {
     VolumeSnapshot volume;
     volume.info.options.name = name;
@@ -39,6 +40,8 @@ TEST(Metrics, HasThePoolAndTheTarget) {
   EXPECT_THAT(text, HasSubstr("furrow_pool_recovery_seconds 1.5\n"));
   EXPECT_THAT(text, HasSubstr("furrow_pool_zones_free 7\n"));
   EXPECT_THAT(text, HasSubstr("furrow_target_commands_total 42\n"));
+  EXPECT_THAT(text, HasSubstr("furrow_target_reactor_connections{reactor=\"0\"} 3\n"));
+  EXPECT_THAT(text, HasSubstr("furrow_target_reactor_io_queues{reactor=\"1\"} 2\n"));
 }
 
 TEST(Metrics, EveryLineIsACommentOrASample) {

@@ -1,5 +1,6 @@
 // Establishes what a target makes of its options, its volumes and its machine: transfers as large
-// as the volumes' values; and that a host that connects changes nothing for the others.
+// as the volumes' values; that a host that connects changes nothing for the others; and that every
+// reactor gets its share of the I/O queues.
 // How: a Target over a pool of plain maps on a thread of its own; initiators and raw hosts.
 #include "transport/target.h"
 
@@ -109,6 +110,36 @@ TEST(Target, AnInitiatorLeavesDeleteAsItIsForOtherHosts) {
   EXPECT_EQ(other.expect_response(0).sct_sc(), 0);
   client.run({&op, 1});
   EXPECT_EQ(op.status.code(), Code::not_found);
+}
+
+// Each host comes with an admin queue and one I/O queue, and one of them with more.
+TEST(Target, ReactorsShareTheIoQueues) {
+  TargetOptions options;
+  options.cores = 2;
+  Served served(options);
+  InitiatorOptions host;
+  host.subsystem_nqn = served.target->subsystem_nqn();
+  host.keep_alive_ms = 60'000;  // nobody turns their loops meanwhile
+  std::vector<std::unique_ptr<Client>> clients;
+  const auto queues = [&served] {
+    const TargetStats stats = served.target->stats();
+    EXPECT_EQ(stats.reactors.size(), 2u);
+    return std::pair(stats.reactors[0].io_queues, stats.reactors[1].io_queues);
+  };
+  for (std::uint64_t i = 1; i <= 4; ++i) {
+    clients.push_back(std::make_unique<Client>(served, host));
+    const auto [first, second] = queues();
+    EXPECT_EQ(first + second, i);
+    EXPECT_LE(first > second ? first - second : second - first, 1u) << first << " " << second;
+  }
+  host.io_queues = 6;
+  clients.push_back(std::make_unique<Client>(served, host));
+  EXPECT_EQ(queues(), std::pair(std::uint64_t{5}, std::uint64_t{5}));
+  clients.clear();
+  served.eventually([](const TargetStats& stats) {
+    return stats.reactors[0].connections + stats.reactors[1].connections == 0;
+  });
+  EXPECT_EQ(queues(), std::pair(std::uint64_t{0}, std::uint64_t{0}));
 }
 
 }  // namespace
