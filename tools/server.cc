@@ -10,6 +10,7 @@
 #include <semaphore>
 
 #include "tools/command.h"
+#include "tools/file_limit.h"
 #include "transport/tcp_listener.h"
 
 namespace furrow::tools {
@@ -94,7 +95,20 @@ int Server::try_to_listen() const {
   return listener ? kExitDone : cannot_listen(listener.status());
 }
 
+void Server::want_files() const {
+  const std::uint64_t wanted = transport::descriptors_max(options_.target);
+  const auto limit = raise_file_limit(wanted);
+  if (limit && *limit >= wanted) return;
+  fmt::print(stderr,
+             "{}: --connections_max={} needs {} open files and the limit is {}: connections beyond "
+             "it will wait; raise it (`ulimit -Hn {}`, in a systemd unit LimitNOFILE={}), or lower "
+             "--connections_max\n",
+             program_name(), options_.target.connections_max, wanted,
+             limit ? fmt::to_string(*limit) : limit.status().describe(), wanted, wanted);
+}
+
 int Server::start_target() {
+  want_files();
   auto target = transport::Target::start(*open_, home_, options_.target);
   if (!target) return cannot_listen(target.status());
   target_ = std::move(*target);

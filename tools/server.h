@@ -51,6 +51,7 @@ class Server {
   int try_to_listen() const;
   int cannot_listen(const Status& status) const;
   int start_target();
+  void want_files() const;  // as many as connections may be open
   int start_admin();
   void begin_serving();
   void wait_for_signal();

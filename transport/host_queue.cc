@@ -214,8 +214,9 @@ void HostQueue::refuse(Fes fes, std::size_t information) {
 void HostQueue::on_end(int error) {
   down(Status(Code::aborted, Origin::transport,
               state_ == State::ready ? "the target closed the connection"
-                                     : "the peer closed the connection instead of answering; does "
-                                       "it serve NVMe/TCP at this port?",
+                                     : "the peer closed the connection instead of answering: it "
+                                       "does not serve NVMe/TCP at this port, or takes no more "
+                                       "connections",
               error));
 }
 

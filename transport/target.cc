@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <bit>
 #include <future>
@@ -11,6 +10,7 @@
 #include <utility>
 
 #include "transport/buffer_pool.h"
+#include "transport/refusal_log.h"
 #include "transport/subsystem.h"
 #include "transport/tcp_listener.h"
 #include "transport/tcp_reactor.h"
@@ -22,7 +22,6 @@ namespace {
 
 constexpr std::uint64_t kNsPerMs = 1'000'000;
 constexpr std::uint64_t kIdleCheckNs = kNsPerMs;
-constexpr std::uint64_t kTellEveryNs = 1000 * kNsPerMs;
 constexpr unsigned kCoresMax = 256;
 
 constexpr std::uint32_t kUsualTransferBytes = 1 << 20;
@@ -92,7 +91,8 @@ struct Reactor {
 
 class TargetImpl final : public Target {
  public:
-  TargetImpl(EventLoop& home, const TargetOptions& options) : home_(home), options_(options) {}
+  TargetImpl(EventLoop& home, const TargetOptions& options)
+      : home_(home), options_(options), refusals_(home, options.log) {}
   ~TargetImpl() override;
   Status start(Pool& pool);
 
@@ -112,7 +112,6 @@ class TargetImpl final : public Target {
   Status start_thread(Reactor& reactor);
   void accepted(int fd, std::string peer);
   Reactor& least_loaded();
-  void tell_refusal(ConnectionBudget::Verdict verdict, const std::string& peer);
   void end_connections(std::size_t step);
   void part_stopped();
   void cut();
@@ -125,10 +124,8 @@ class TargetImpl final : public Target {
   std::unique_ptr<TcpListener> listener_;
   std::unique_ptr<Subsystem> subsystem_;
   std::vector<std::unique_ptr<Reactor>> reactors_;
-  struct Told {
-    std::uint64_t at_ns = 0, count = 0;  // when last; refusals until then
-  };
-  std::array<Told, ConnectionBudget::kVerdicts> told_{};
+  RefusalLogger refusals_;
+  std::atomic<std::uint64_t> accept_errors_{0};
   CutTimer cut_timer_{};
   std::size_t parts_running_ = 0;     // while stopping: the listener, the reactors, cuts
   std::size_t reactors_in_step_ = 0;  // of the end, that have not done it yet
@@ -179,8 +176,13 @@ Status TargetImpl::start(Pool& pool) {
                       std::max(options_.connections_max / 4, 16u)});
 
   if (const Status status = make_reactors(); !status.ok()) return status;
-  listener_->start(reactors_[0]->tcp->ring(), home_,
-                   [this](int fd, std::string peer) { accepted(fd, std::move(peer)); });
+  listener_->start(
+      reactors_[0]->tcp->ring(), home_,
+      [this](int fd, std::string peer) { accepted(fd, std::move(peer)); },
+      [this](int error) {
+        ++accept_errors_;
+        refusals_.cannot_accept(error);
+      });
   subsystem_->add_port(listener_->address(), listener_->port());
   return Status();
 }
@@ -252,7 +254,7 @@ void TargetImpl::accepted(int fd, std::string peer) {
   const AddressKey address = address_key(fd);
   const ConnectionBudget::Verdict verdict = budget_.take(address);
   if (verdict != ConnectionBudget::Verdict::taken) {
-    tell_refusal(verdict, peer);
+    refusals_.refused(verdict, peer);
     close(fd);
     return;
   }
@@ -265,30 +267,11 @@ void TargetImpl::accepted(int fd, std::string peer) {
   });
 }
 
-// Whoever floods a target shall not flood its log.
-void TargetImpl::tell_refusal(ConnectionBudget::Verdict verdict, const std::string& peer) {
-  static constexpr const char* kReasons[] = {
-      "", "the target has all the connections that it may have (connections_max)",
-      "its address has all the connections that it may have (connections_per_address_max)",
-      "too many connections have not got through Connect yet"};
-  if (!options_.log) return;
-  Told& told = told_[static_cast<unsigned>(verdict)];
-  const std::uint64_t now = home_.now_ns();
-  if (told.at_ns != 0 && now - told.at_ns < kTellEveryNs) return;
-  const std::uint64_t count = budget_.count(verdict);
-  std::string line = "refused a connection from " + peer + ": ";
-  line += kReasons[static_cast<unsigned>(verdict)];
-  if (count - told.count > 1) {
-    line += "; " + std::to_string(count - told.count - 1) + " more since the last such line";
-  }
-  told = {now, count};
-  options_.log(line);
-}
-
 void TargetImpl::stop(std::uint32_t drain_ms, std::function<void()> stopped) {
   FURROW_CHECK(!stopped_);
   stopped_ = std::move(stopped);
   parts_running_ = 1 + reactors_.size();
+  refusals_.tell_rest();
   subsystem_->remove_port(listener_->address(), listener_->port());
   subsystem_->refuse_connects();
   cut_timer_.self = this;
@@ -356,6 +339,7 @@ TargetStats TargetImpl::stats() const {
   stats.connections_accepted = budget_.count(Verdict::taken);
   stats.refused_full = budget_.count(Verdict::target_full);
   stats.refused_address = budget_.count(Verdict::address_full);
+  stats.accept_errors = accept_errors_;
   stats.refused_setting_up = budget_.count(Verdict::setting_up_full);
   stats.connections_refused = stats.refused_full + stats.refused_address + stats.refused_setting_up;
   for (const auto& reactor : reactors_) {
@@ -395,6 +379,12 @@ std::uint64_t memory_bytes_max(const TargetOptions& options) {
              (page_buffer_bytes(options) + options.buffer_bytes_max + kPayload + kRings) +
          options.connections_max * kConnection + options.queue_entries_total_max * 2 * kSlot +
          kControllers * kController;
+}
+
+std::uint64_t descriptors_max(const TargetOptions& options) {
+  // Of a reactor: its event loop, rings for sockets and for the device.
+  constexpr std::uint64_t kReactor = 8, kProgram = 64;
+  return options.connections_max + options.cores * kReactor + kProgram;
 }
 
 Result<std::unique_ptr<Target>> Target::start(Pool& pool, EventLoop& home,

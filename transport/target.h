@@ -9,13 +9,11 @@
 #include <vector>
 
 #include "engine/pool.h"
+#include "transport/refusal_log.h"
 #include "zone/event_loop.h"
 #include "zone/status.h"
 
 namespace furrow::transport {
-
-// Refusals, one line for people each, at most one a second for each reason.
-using RefusalLog = std::function<void(const std::string&)>;
 
 struct TargetOptions {
   std::string listen_host = "127.0.0.1";
@@ -53,6 +51,10 @@ struct TargetOptions {
 // its way); 16 KiB for each of 256 controllers.
 std::uint64_t memory_bytes_max(const TargetOptions& options);
 
+// The file descriptors that a target with such options may hold, with what a pool and a program
+// around it need.
+std::uint64_t descriptors_max(const TargetOptions& options);
+
 struct TargetStats {
   std::uint64_t connections = 0, connections_accepted = 0, connections_refused = 0;
   std::uint64_t commands = 0, protocol_errors = 0, keep_alive_expired = 0, system_calls = 0;
@@ -60,6 +62,7 @@ struct TargetStats {
   // Of connections_refused, by reason: connections_max, connections_per_address_max, too many that
   // are not through Connect yet.
   std::uint64_t refused_full = 0, refused_address = 0, refused_setting_up = 0;
+  std::uint64_t accept_errors = 0;  // tries to accept without descriptors or memory for it
   // Connect commands refused: all; for controllers_per_host_max; for controllers or queue entries
   // that are used up.
   std::uint64_t connects_refused = 0, refused_host = 0, refused_controllers = 0;

@@ -104,10 +104,12 @@ TcpListener::~TcpListener() {
 }
 
 void TcpListener::start(SocketRing& ring, Executor& executor,
-                        std::function<void(int fd, std::string peer)> accepted) {
+                        std::function<void(int fd, std::string peer)> accepted,
+                        std::function<void(int error)> failed) {
   ring_ = &ring;
   executor_ = &executor;
   accepted_ = std::move(accepted);
+  failed_ = std::move(failed);
   accept_op_.self = retry_.self = this;
   accept_op_.done = [](SocketRing::Op& op, int result, bool) {
     static_cast<AcceptOp&>(op).self->on_accepted(result);
@@ -128,6 +130,7 @@ void TcpListener::on_accepted(int result) {
     accepted_(result, peer_name(result));
   } else if (result != -ECONNABORTED && result != -EINTR && result != -EAGAIN) {
     executor_->start(retry_, kRetryNs);
+    if (failed_) failed_(-result);
     return;
   }
   accept();

@@ -21,9 +21,11 @@ class TcpListener {
   static Result<std::unique_ptr<TcpListener>> open(const std::string& host, std::uint16_t port);
   ~TcpListener();  // after stop() has called back, or if start() never was
 
-  // `accepted` owns the socket.
+  // `accepted` owns the socket. `failed` (may be null) is told the errno of an accept that failed
+  // for want of descriptors or memory; the connection waits, and it is tried again soon.
   void start(SocketRing& ring, Executor& executor,
-             std::function<void(int fd, std::string peer)> accepted);
+             std::function<void(int fd, std::string peer)> accepted,
+             std::function<void(int error)> failed = nullptr);
   // Accepts no more; `stopped` is called when nothing is in flight (maybe from here).
   void stop(std::function<void()> stopped);
   std::uint16_t port() const { return port_; }
@@ -49,6 +51,7 @@ class TcpListener {
   RetryTimer retry_{};  // out of descriptors or memory: try again soon
   bool stopping_ = false;
   std::function<void(int, std::string)> accepted_;
+  std::function<void(int)> failed_;
   std::function<void()> stopped_;
 };
 

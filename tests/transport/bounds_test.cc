@@ -117,6 +117,27 @@ TEST(TargetBounds, ConnectionsOfOneAddress) {
   again.init();
 }
 
+// One line at once, and one with the number of the rest, although nobody is refused any more.
+TEST(TargetBounds, EveryRefusalIsTold) {
+  TargetOptions options;
+  options.buffer_bytes_max = 4 << 20;
+  options.connections_max = 1;
+  Served served(options);
+  RawHost only(served.target->port());
+  only.init();
+  constexpr unsigned kRefused = 6;
+  for (unsigned i = 0; i < kRefused; ++i) RawHost(served.target->port()).expect_closed();
+  unsigned told = 0;
+  served.eventually([&](const TargetStats&) {
+    told = 0;
+    for (const std::string& line : served.lines()) {
+      EXPECT_NE(line.find("connections_max"), std::string::npos) << line;
+      told += line.starts_with("refused") ? 1 : static_cast<unsigned>(std::stoul(line));
+    }
+    return told == kRefused;
+  });
+}
+
 TEST(TargetBounds, ConnectionsInAll) {
   TargetOptions options;
   options.buffer_bytes_max = 4 << 20;

@@ -1,10 +1,12 @@
 // Establishes what a target makes of its options, its volumes and its machine: transfers as large
-// as the volumes' values; that a host that connects changes nothing for the others; and that every
-// reactor gets its share of the I/O queues.
+// as the volumes' values; that a host that connects changes nothing for the others; that every
+// reactor gets its share of the I/O queues; that it says when it cannot accept, and goes on.
 // How: a Target over a pool of plain maps on a thread of its own; initiators and raw hosts.
 #include "transport/target.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <memory>
 #include <span>
@@ -13,6 +15,7 @@
 
 #include "tests/transport/served.h"
 #include "transport/initiator.h"
+#include "transport/refusal_log.h"
 #include "zone/event_loop.h"
 
 namespace furrow::transport {
@@ -140,6 +143,71 @@ TEST(Target, ReactorsShareTheIoQueues) {
     return stats.reactors[0].connections + stats.reactors[1].connections == 0;
   });
   EXPECT_EQ(queues(), std::pair(std::uint64_t{0}, std::uint64_t{0}));
+}
+
+// The socket of an accept that fails stays in the backlog: it is said, and served when there is
+// room.
+TEST(Target, OutOfDescriptorsIsToldAndPasses) {
+  Served served;
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const int next = dup(0);
+  ASSERT_GE(next, 0);
+  close(next);
+  // Room for three: a host, its connection at the target, and another host. (An accept that waits
+  // in the kernel may have taken note of the limit before.)
+  const rlimit tight{static_cast<rlim_t>(next) + 3, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &tight), 0);
+  RawHost first(served.target->port());
+  first.init();
+  RawHost second(served.target->port());
+  served.eventually([](const TargetStats& stats) { return stats.accept_errors > 1; });
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  second.init();
+  ASSERT_FALSE(served.lines().empty());
+  EXPECT_NE(served.lines()[0].find("cannot accept a connection (Too many open files)"),
+            std::string::npos)
+      << served.lines()[0];
+}
+
+TEST(Target, DescriptorsForAllConnections) {
+  TargetOptions options;
+  options.connections_max = 5000;
+  EXPECT_GT(descriptors_max(options), 5000u);
+}
+
+// The clock is the test's: what comes within a second of a line is counted, and told at its end.
+TEST(RefusalLogger, TellsTheFirstAtOnceAndTheRestLater) {
+  using Verdict = ConnectionBudget::Verdict;
+  std::uint64_t clock_ns = 1;
+  test::FakeExecutor executor(clock_ns);
+  std::vector<std::string> lines;
+  const auto pass_ms = [&](std::uint64_t ms) {
+    clock_ns += ms * 1'000'000;
+    executor.run_once();
+    return std::exchange(lines, {});
+  };
+  RefusalLogger log(executor, [&](const std::string& line) { lines.push_back(line); });
+  log.refused(Verdict::target_full, "one");
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_TRUE(lines[0].starts_with("refused a connection from one: ")) << lines[0];
+  EXPECT_NE(lines[0].find("connections_max"), std::string::npos) << lines[0];
+  EXPECT_TRUE(pass_ms(999).size() == 1 && lines.empty());
+  for (int i = 0; i < 3; ++i) log.refused(Verdict::target_full, "two");
+  log.refused(Verdict::address_full, "three");  // another reason
+  EXPECT_EQ(lines.size(), 1u);
+  lines.clear();
+  const auto rest = pass_ms(1);
+  ASSERT_EQ(rest.size(), 1u);
+  EXPECT_TRUE(rest[0].starts_with("3 more connections were refused: ")) << rest[0];
+  log.refused(Verdict::target_full, "four");
+  EXPECT_TRUE(lines.empty()) << "a second after that line as well";
+  log.tell_rest();
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_TRUE(lines[0].starts_with("1 more connections")) << lines[0];
+  EXPECT_EQ(pass_ms(3000).size(), 1u) << "nothing is left";
+  log.cannot_accept(EMFILE);
+  EXPECT_EQ(pass_ms(1000).size(), 1u);
 }
 
 }  // namespace
