@@ -83,8 +83,8 @@ void Controller::get_log_page(Request& request) {
     return fail(request, sc::kInvalidField);
   }
   std::vector<std::byte> log;
-  const std::uint16_t status =
-      log_page(log_id, static_cast<std::uint8_t>(command.cdw14 >> 24), log);
+  const std::uint16_t status = log_page(log_id, static_cast<std::uint8_t>(command.cdw14 >> 24),
+                                        request.connection->local_address(), log);
   if (status != sc::kSuccess) return fail(request, status);
   if (offset > log.size()) return fail(request, sc::kInvalidField);
   log.erase(log.begin(), log.begin() + static_cast<std::ptrdiff_t>(offset));

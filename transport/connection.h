@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "engine/page_op.h"
@@ -54,6 +55,8 @@ class Connection {
   virtual void close() = 0;
   virtual Executor& executor() = 0;
   virtual std::string_view peer() const = 0;  // "127.0.0.1:51234"
+  // This end's numeric address, as the host reached it: "127.0.0.1", "::1"; empty: it has none.
+  virtual std::string local_address() const { return {}; }
   // Whom it counts for (AddressKey in connection_budget.h); 0: nobody known.
   virtual std::uint64_t address() const { return 0; }
   // SQ flow control was disabled by Connect: completions carry SQHD = FFFFh and reads may use the

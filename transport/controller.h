@@ -126,7 +126,9 @@ class Controller : public std::enable_shared_from_this<Controller> {
   nvme::IdentifyController identify_controller() const;
 
   // Log pages (log_pages.cc). Returns a status; `log` is the whole page.
-  std::uint16_t log_page(std::uint8_t log_id, std::uint8_t csi, std::vector<std::byte>& log);
+  // `reached_at`: this end's address of the connection that asks.
+  std::uint16_t log_page(std::uint8_t log_id, std::uint8_t csi, const std::string& reached_at,
+                         std::vector<std::byte>& log);
   void log_page_read(std::uint8_t log_id);
   nvme::SmartLog smart_log() const;
 

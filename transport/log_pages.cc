@@ -73,8 +73,14 @@ void put_text(char (&field)[kSize], const std::string& text) {
   std::memcpy(field, text.data(), std::min(text.size(), kSize));
 }
 
+// A port that listens on all addresses is at the one that this host found.
+std::string address_of(const Port& port, const std::string& reached_at) {
+  const bool everywhere = port.address == "0.0.0.0" || port.address == "::";
+  return everywhere && !reached_at.empty() ? reached_at : port.address;
+}
+
 void discovery_log(const SubsystemImpl& subsystem, const std::string& host,
-                   std::vector<std::byte>& log) {
+                   const std::string& reached_at, std::vector<std::byte>& log) {
   const auto state = subsystem.discovery_log();
   nvme::DiscoveryLogHeader header;
   header.genctr = state.generation;
@@ -83,17 +89,17 @@ void discovery_log(const SubsystemImpl& subsystem, const std::string& host,
   append(log, header);
   for (std::size_t i = 0; i < header.numrec; ++i) {
     const Port& port = state.ports[i];
+    const std::string address = address_of(port, reached_at);
     nvme::DiscoveryLogEntry entry;
     entry.trtype = nvme::kTrtypeTcp;
-    entry.adrfam =
-        port.address.find(':') == std::string::npos ? nvme::kAdrfamIpv4 : nvme::kAdrfamIpv6;
+    entry.adrfam = address.find(':') == std::string::npos ? nvme::kAdrfamIpv4 : nvme::kAdrfamIpv6;
     entry.subtype = nvme::kSubtypeNvm;
     entry.treq = 1u << 2;  // SQ flow control may be disabled; no secure channel is required
     entry.portid = port.id;
     entry.cntlid = nvme::kCntlidDynamic;
     entry.asqsz = nvme::kAdminEntriesMax;
     put_text(entry.trsvcid, std::to_string(port.port));
-    put_text(entry.traddr, port.address);
+    put_text(entry.traddr, address);
     std::memcpy(entry.subnqn, subsystem.nqn().data(), subsystem.nqn().size());
     append(log, entry);
   }
@@ -127,7 +133,7 @@ nvme::SmartLog Controller::smart_log() const {
 }
 
 std::uint16_t Controller::log_page(std::uint8_t log_id, std::uint8_t csi,
-                                   std::vector<std::byte>& log) {
+                                   const std::string& reached_at, std::vector<std::byte>& log) {
   if (!known(log_id, kind_)) return sc::kInvalidLogPage;
   switch (log_id) {
     case nvme::lid::kSupported:
@@ -154,7 +160,7 @@ std::uint16_t Controller::log_page(std::uint8_t log_id, std::uint8_t csi,
       effects(csi, log);
       break;
     case nvme::lid::kDiscovery:
-      discovery_log(subsystem_, host_.nqn, log);
+      discovery_log(subsystem_, host_.nqn, reached_at, log);
       break;
     default:
       return sc::kInvalidLogPage;

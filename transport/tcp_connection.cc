@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "transport/tcp_listener.h"
 #include "zone/check.h"
 
 namespace furrow::transport {
@@ -30,6 +31,8 @@ TcpConnection::TcpConnection(const Environment& environment, int fd, std::string
 }
 
 TcpConnection::~TcpConnection() { FURROW_CHECK(held_ == 0 && !work_.queued); }
+
+std::string TcpConnection::local_address() const { return local_name(stream_.fd()); }
 
 // Called by the handler when it accepts Connect, before it completes it.
 void TcpConnection::set_queue(std::uint32_t entries, bool flow_control_disabled) {

@@ -99,6 +99,7 @@ class TcpConnection final : public Connection, private TcpStream::Owner {
   void close() override;
   Executor& executor() override { return environment_.executor; }
   std::string_view peer() const override { return peer_; }
+  std::string local_address() const override;
   std::uint64_t address() const override { return address_; }
   void set_queue(std::uint32_t entries, bool flow_control_disabled) override;
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <string_view>
 #include <utility>
 
 #include "zone/check.h"
@@ -71,6 +72,17 @@ std::string peer_name(int fd) {
   const Name name = name_of(address, bytes);
   const std::string host = name.ipv6 ? "[" + name.host + "]" : name.host;
   return host + ":" + std::to_string(name.port);
+}
+
+std::string local_name(int fd) {
+  sockaddr_storage address{};
+  socklen_t bytes = sizeof address;
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &bytes) != 0) return {};
+  if (address.ss_family != AF_INET && address.ss_family != AF_INET6) return {};
+  constexpr std::string_view kMapped = "::ffff:";
+  const std::string host = name_of(address, bytes).host;
+  const bool mapped = host.starts_with(kMapped) && host.find('.') != std::string::npos;
+  return mapped ? host.substr(kMapped.size()) : host;
 }
 
 Result<std::unique_ptr<TcpListener>> TcpListener::open(const std::string& host,

@@ -55,6 +55,10 @@ class TcpListener {
   std::function<void()> stopped_;
 };
 
+// The numeric address of this end, as the peer reached it: "127.0.0.1", "::1"; "": it has none.
+// IPv4 that came to an IPv6 socket is IPv4.
+std::string local_name(int fd);
+
 // "127.0.0.1:4420", "[::1]:4420"; "?" when the socket has no peer any longer.
 std::string peer_name(int fd);
 

@@ -82,6 +82,7 @@ class TcpStream {
   void abort();          // idempotent
   bool quiet() const { return !receive_op_.in_flight && !send_op_.in_flight; }
 
+  int fd() const { return fd_; }
   PduDecoder& decoder() { return decoder_; }
   // How much is read at a time when nothing large is expected. Takes effect with the next read.
   void set_receive_bytes(std::uint32_t bytes) { buffer_bytes_wanted_ = bytes; }

@@ -66,6 +66,31 @@ TEST(Discovery, HasNoIoQueuesAndIsNotListed) {
   EXPECT_EQ(read<std::uint16_t>(world.identify(admin, 0x13)->in, 0), 1u);
 }
 
+// "Any address" is none to connect to.
+TEST(Discovery, AWildcardIsToldAsTheAddressThatTheHostReached) {
+  World world;
+  world.subsystem->add_port("0.0.0.0", 4420);
+  world.subsystem->add_port("::", 4421);
+  world.subsystem->add_port("127.0.0.2", 4422);
+  FakeConnection& admin = discovery(world);
+  const auto addresses = [&](const std::string& local) {
+    admin.local = local;
+    const Bytes log = world.log(admin, nv::lid::kDiscovery, 4096)->in;
+    std::vector<std::string> out;
+    for (std::size_t at = 1024; at < log.size(); at += 1024) {
+      const char* text = reinterpret_cast<const char*>(log.data()) + at + 512;
+      const std::string address(text, std::string(text, 256).find(' '));
+      EXPECT_EQ(read<std::uint8_t>(log, at + 1), address.find(':') == std::string::npos ? 1u : 2u);
+      out.push_back(address);
+    }
+    return out;
+  };
+  using Addresses = std::vector<std::string>;
+  EXPECT_EQ(addresses("10.0.0.7"), (Addresses{"10.0.0.7", "10.0.0.7", "127.0.0.2"}));
+  EXPECT_EQ(addresses("fd00::7"), (Addresses{"fd00::7", "fd00::7", "127.0.0.2"}));
+  EXPECT_EQ(addresses(""), (Addresses{"0.0.0.0", "::", "127.0.0.2"})) << "of no address at all";
+}
+
 TEST(Discovery, LogHasAnEntryForEachPort) {
   World world;
   world.subsystem->add_port("127.0.0.1", 4420);

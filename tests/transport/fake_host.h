@@ -77,6 +77,7 @@ class FakeConnection final : public transport::Connection {
   void close() override { close_asked = true; }
   Executor& executor() override { return executor_; }
   std::string_view peer() const override { return "fake"; }
+  std::string local_address() const override { return local; }
   void set_queue(std::uint32_t queue_entries, bool no_flow_control) override {
     entries = queue_entries;
     flow_control_disabled = no_flow_control;
@@ -120,6 +121,7 @@ class FakeConnection final : public transport::Connection {
   bool hold_answers = false;  // it does not read its answers yet
   bool stuck = false;         // the socket does not drain: close() takes for ever
   Status pull_status;         // of the next pull
+  std::string local;          // this end's address
 
  private:
   struct Slot {

@@ -1,6 +1,7 @@
 // Establishes what a target makes of its options, its volumes and its machine: transfers as large
 // as the volumes' values; that a host that connects changes nothing for the others; that every
-// reactor gets its share of the I/O queues; that it says when it cannot accept, and goes on.
+// reactor gets its share of the I/O queues; that it says when it cannot accept, and goes on; and
+// where a host reached it.
 // How: a Target over a pool of plain maps on a thread of its own; initiators and raw hosts.
 #include "transport/target.h"
 
@@ -16,6 +17,7 @@
 #include "tests/transport/served.h"
 #include "transport/initiator.h"
 #include "transport/refusal_log.h"
+#include "transport/tcp_listener.h"
 #include "zone/event_loop.h"
 
 namespace furrow::transport {
@@ -174,6 +176,32 @@ TEST(Target, DescriptorsForAllConnections) {
   TargetOptions options;
   options.connections_max = 5000;
   EXPECT_GT(descriptors_max(options), 5000u);
+}
+
+TEST(LocalName, IsHowThePeerReachedThisEnd) {
+  Served served;
+  EXPECT_EQ(local_name(0), "") << "no socket";
+  for (const int family : {AF_INET, AF_INET6}) {
+    // What connects is its own peer's peer: both ends are at the same address.
+    const int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) continue;  // a machine without IPv6
+    sockaddr_in ipv4{};
+    ipv4.sin_family = AF_INET;
+    ipv4.sin_port = htons(served.target->port());
+    ipv4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    sockaddr_in6 mapped{};
+    mapped.sin6_family = AF_INET6;
+    mapped.sin6_port = ipv4.sin_port;
+    ASSERT_EQ(inet_pton(AF_INET6, "::ffff:127.0.0.1", &mapped.sin6_addr), 1);
+    const bool is_ipv4 = family == AF_INET;
+    const auto* address = is_ipv4 ? reinterpret_cast<const sockaddr*>(&ipv4)
+                                  : reinterpret_cast<const sockaddr*>(&mapped);
+    const socklen_t bytes = is_ipv4 ? sizeof ipv4 : sizeof mapped;
+    if (connect(fd, address, bytes) == 0) {
+      EXPECT_EQ(local_name(fd), "127.0.0.1") << family;
+    }
+    close(fd);
+  }
 }
 
 // The clock is the test's: what comes within a second of a line is counted, and told at its end.
