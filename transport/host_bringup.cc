@@ -37,8 +37,11 @@ Status connect_failure(const nvme::Cqe& answer) {
   const std::uint16_t status = answer.sct_sc();
   switch (status) {
     case nvme::sc::kConnectInvalidHost:
-      return Status(Code::permission, Origin::transport,
-                    "the target does not allow this host NQN; add it with --allow", 0, status);
+      return Status(
+          Code::permission, Origin::transport,
+          "the target does not allow this host NQN: name one that it allows (--hostnqn), or "
+          "add it to the server's --allowed_hosts",
+          0, status);
     case nvme::sc::kConnectInvalidParameters:
       return Status(Code::not_found, Origin::transport, wrong_parameter(answer.dw0), 0, status);
     case nvme::sc::kControllerBusy:

@@ -149,7 +149,9 @@ Status InitiatorImpl::connect_once(bool discovery) {
   const std::vector<std::string> found = controller_->facts().subsystems;
   close_controller();
   if (found.empty()) {
-    return Status(Code::not_found, Origin::transport, "discovery found no subsystem there");
+    return Status(Code::not_found, Origin::transport,
+                  "discovery found no subsystem there that this host may use: name a host NQN that "
+                  "the server allows (--hostnqn, its --allowed_hosts), or the subsystem (--nqn)");
   }
   if (found.size() > 1) {
     return Status(Code::invalid_argument, Origin::transport,
