@@ -30,9 +30,9 @@ void Controller::fail(Request& request, std::uint16_t status) {
   reactor_.complete(request, status);
 }
 
-void Controller::reply(Request& request, std::vector<std::byte> data, std::uint32_t bytes) {
+bool Controller::reply(Request& request, std::vector<std::byte> data, std::uint32_t bytes) {
   data.resize(bytes);
-  reactor_.reply(request, std::move(data));
+  return reactor_.reply(request, std::move(data));
 }
 
 void Controller::execute(Request& request) {
@@ -68,7 +68,7 @@ void Controller::identify(Request& request) {
   std::vector<std::byte> page(4096);
   const std::uint16_t status = identify_page(request.command, page);
   if (status != sc::kSuccess) return fail(request, status);
-  reply(request, std::move(page), 4096);
+  (void)reply(request, std::move(page), 4096);
 }
 
 void Controller::get_log_page(Request& request) {
@@ -88,9 +88,9 @@ void Controller::get_log_page(Request& request) {
   if (status != sc::kSuccess) return fail(request, status);
   if (offset > log.size()) return fail(request, sc::kInvalidField);
   log.erase(log.begin(), log.begin() + static_cast<std::ptrdiff_t>(offset));
-  // The answer first, then what acknowledging the event sets free.
-  reply(request, std::move(log), static_cast<std::uint32_t>(dwords * 4));
-  if (!retain_event) log_page_read(log_id);
+  // The answer first, then what acknowledging the event sets free. One that failed was not read.
+  const bool sent = reply(request, std::move(log), static_cast<std::uint32_t>(dwords * 4));
+  if (sent && !retain_event) log_page_read(log_id);
 }
 
 // Best effort (Base specification, 5.1): an asynchronous event request and a command that waits for

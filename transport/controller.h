@@ -97,8 +97,8 @@ class Controller : public std::enable_shared_from_this<Controller> {
   // Answers.
   void succeed(Request& request, std::uint32_t dw0 = 0);
   void fail(Request& request, std::uint16_t status);
-  // Sends the first `bytes` of `data`, zero-padded.
-  void reply(Request& request, std::vector<std::byte> data, std::uint32_t bytes);
+  // Sends the first `bytes` of `data`, zero-padded; false: it failed instead.
+  bool reply(Request& request, std::vector<std::byte> data, std::uint32_t bytes);
 
   // Fabrics commands (fabrics_commands.cc).
   void fabrics(Request& request);

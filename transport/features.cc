@@ -182,7 +182,7 @@ std::uint16_t Controller::set_kv_config(const nvme::Sqe& command, std::uint32_t&
 }
 
 void Controller::get_host_behavior(Request& request) {
-  reply(request, {host_behavior_.begin(), host_behavior_.end()}, kHostBehaviorBytes);
+  (void)reply(request, {host_behavior_.begin(), host_behavior_.end()}, kHostBehaviorBytes);
 }
 
 // Nothing here depends on it; it is kept so that the host reads back what it set.

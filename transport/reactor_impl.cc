@@ -182,10 +182,14 @@ void ReactorImpl::give_payload(Queue& queue, std::uint64_t bytes) {
   queue.payload_bytes -= bytes;
 }
 
-void ReactorImpl::reply(Request& request, std::vector<std::byte> data) {
-  if (request.data_bytes < data.size()) return complete(request, nvme::sc::kDataSglLengthInvalid);
+bool ReactorImpl::reply(Request& request, std::vector<std::byte> data) {
+  if (request.data_bytes < data.size()) {
+    complete(request, nvme::sc::kDataSglLengthInvalid);
+    return false;
+  }
   if (!take_payload(Queue::of(request), data.size())) {
-    return complete(request, nvme::sc::kCommandInterrupted);
+    complete(request, nvme::sc::kCommandInterrupted);
+    return false;
   }
   set_result(request, nvme::sc::kSuccess);
   auto* payload = new Payload{std::move(data), nullptr};
@@ -193,6 +197,7 @@ void ReactorImpl::reply(Request& request, std::vector<std::byte> data) {
   request.on_done = &ReactorImpl::payload_sent;
   request.connection->push(request, payload->data.data(),
                            static_cast<std::uint32_t>(payload->data.size()));
+  return true;
 }
 
 void ReactorImpl::payload_sent(Request& request) {

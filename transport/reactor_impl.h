@@ -37,8 +37,8 @@ class ReactorImpl final : public SubsystemReactor {
   // Completes a request without data; failures are logged and counted. `dnr` is made from the
   // status unless a caller knows better (complete_connect).
   void complete(Request& request, std::uint16_t status);
-  // Control plane: sends `data`, which is kept until it is out.
-  void reply(Request& request, std::vector<std::byte> data);
+  // Control plane: sends `data`, which is kept until it is out; false: the request failed instead.
+  bool reply(Request& request, std::vector<std::byte> data);
   // Control plane: brings the request's data and calls `next` with it; on failure the request is
   // completed. `bytes`: what the command needs; longer data is refused.
   void pull(Request& request, std::uint32_t bytes,

@@ -262,7 +262,12 @@ TEST(AsyncEvent, NamespaceChangesAreTold) {
   EXPECT_EQ(read<std::uint32_t>(retained, 0), 4u);
   EXPECT_EQ(read<std::uint32_t>(retained, 4), 9u);
   EXPECT_EQ(read<std::uint32_t>(retained, 8), 0u);
-  EXPECT_EQ(world.log(admin, nv::lid::kChangedNamespaces, 4096)->in, retained);
+  nv::Sqe no_room = sqe(nv::admin::kGetLogPage, nv::kNsidAll);
+  no_room.cdw10 = nv::lid::kChangedNamespaces | 1023u << 16;
+  EXPECT_EQ(world.call(admin, no_room, {}, 4092)->status(), sc::kDataSglLengthInvalid);
+  EXPECT_FALSE(second->done);
+  EXPECT_EQ(world.log(admin, nv::lid::kChangedNamespaces, 4096)->in, retained)
+      << "what failed has read nothing";
   EXPECT_EQ(world.log(admin, nv::lid::kChangedNamespaces, 4096)->in, Bytes(4096)) << "cleared";
   add_volume(world, 5);
   ASSERT_TRUE(second->done);
