@@ -28,6 +28,7 @@ DEFINE_string(histogram, "", "file for the latency histogram of the gets (or put
 DEFINE_uint64(salt, 1, "keeps the pages of different runs apart");
 DECLARE_uint32(depth);
 DECLARE_bool(sleep);
+DECLARE_string(target);
 
 namespace furrow::bench {
 
@@ -205,7 +206,7 @@ int remote(const tools::Arguments&) {
   LoadRun run(options, nullptr,
               [&initiator](EventLoop& loop) { return remote_backend(loop, initiator); });
   const Status status = run.run();
-  if (!status.ok()) return report("cannot measure " + initiator.host, status);
+  if (!status.ok()) return report("cannot measure " + FLAGS_target, status);
   return finish(run, load_report(options, run));
 }
 

@@ -24,6 +24,7 @@ DECLARE_string(pool);
 DECLARE_uint32(depth);
 DECLARE_uint64(salt);
 DECLARE_bool(sleep);
+DECLARE_string(target);
 
 namespace furrow::bench {
 
@@ -57,7 +58,7 @@ int set_up(Rig& rig) {
   transport::InitiatorOptions options;
   if (const int status = take_initiator_options(options); status != kExitDone) return status;
   auto backend = remote_backend(rig.loop, options);
-  if (!backend) return report("cannot connect to the server", backend.status());
+  if (!backend) return report("cannot connect to " + FLAGS_target, backend.status());
   rig.backend = std::move(*backend);
   return kExitDone;
 }

@@ -68,7 +68,7 @@ void ReactorImpl::connect_data(Request& request, const std::vector<std::byte>& d
   const std::shared_ptr<Queue> queue = queues_.at(&Queue::of(request));
   const std::string subnqn = nqn_of(connect.subnqn), hostnqn = nqn_of(connect.hostnqn);
   Admission admission = invalid_parameter(kIpoHostnqn);
-  if (!hostnqn.empty()) {
+  if (hostnqn.starts_with("nqn.")) {  // Base specification 2.0, 4.5
     admission = subsystem_.admit(queue, request.command, connect, subnqn, hostnqn);
   }
   complete_connect(request, admission);

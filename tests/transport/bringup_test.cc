@@ -107,6 +107,8 @@ TEST(Connect, RefusesBadParameters) {
   options = {};
   options.hostnqn = "";
   expect_invalid_parameter(world.connect(world.open(), options), kInData | 512);
+  options.hostnqn = "foo";  // no NQN
+  expect_invalid_parameter(world.connect(world.open(), options), kInData | 512);
   options.hostnqn = std::string(256, 'x');  // not terminated
   expect_invalid_parameter(world.connect(world.open(), options), kInData | 512);
   options = {};
