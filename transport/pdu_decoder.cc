@@ -128,11 +128,15 @@ PduDecoder::Event PduDecoder::check_header() {
   return Event::header;
 }
 
-// What the PDU itself says about its data's length. A capsule has no such field but its SGL.
+// What the PDU itself says about its data's length. A capsule has no such field but its SGL; of one
+// whose SGL has an offset, a command that fails for that (SGL Offset Invalid), it is what is there.
 std::uint32_t PduDecoder::declared_data_bytes() const {
   if (type() != PduType::capsule_cmd) return header<DataPdu>().datal;
-  const nvme::Sqe& sqe = header<CapsuleCmd>().sqe;
-  return sqe.sgl_type == nvme::kSglInCapsule ? sqe.sgl_length : 0;
+  const auto& [common, sqe] = header<CapsuleCmd>();
+  if (sqe.sgl_type != nvme::kSglInCapsule) return 0;
+  if (sqe.sgl_address == 0) return sqe.sgl_length;
+  const std::uint32_t around = common.pdo + (format_.data_digest ? kDigestBytes : 0u);
+  return common.pdo == 0 || common.plen < around ? 0 : common.plen - around;
 }
 
 // PDO, and PLEN == header + digest + padding + data + digest.
@@ -143,10 +147,6 @@ PduDecoder::Event PduDecoder::check_lengths() {
       capsule ? offsetof(CapsuleCmd, sqe.sgl_length) : offsetof(DataPdu, datal);
   const std::uint32_t declared = declared_data_bytes();
   const std::uint32_t front = header_done_;  // header and its digest
-  if (capsule && header<CapsuleCmd>().sqe.sgl_type == nvme::kSglInCapsule &&
-      header<CapsuleCmd>().sqe.sgl_address != 0) {
-    return fail(Fes::invalid_header_field, offsetof(CapsuleCmd, sqe.sgl_address));
-  }
   if (!capsule) {
     const bool lone_success = (common.flags & kFlagSuccess) != 0 &&
                               ((common.flags & kFlagLast) == 0 || type() == PduType::h2c_data);

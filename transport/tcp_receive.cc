@@ -109,6 +109,10 @@ bool TcpConnection::describe(CommandSlot& slot) {
     refuse(slot, nvme::sc::kSglTypeInvalid);
     return false;
   }
+  if (slot.data_in_capsule && command.sgl_address != 0) {  // ICDOFF is 0
+    refuse(slot, nvme::sc::kSglOffsetInvalid);
+    return false;
+  }
   if (connect && !queue_set_) queue_id_ = static_cast<std::uint16_t>(command.cdw10 >> 16);
   slot.waits_for_event = queue_set_ && queue_id_ == 0 && command.opc == nvme::admin::kAsyncEvent;
   if (slot.waits_for_event) ++waiting_events_;

@@ -178,6 +178,44 @@ TEST(Target, DescriptorsForAllConnections) {
   EXPECT_GT(descriptors_max(options), 5000u);
 }
 
+// Base specification 2.0, "SGL Offset Invalid": the command fails, the queue goes on.
+TEST(Target, AnOffsetIntoTheCapsuleFailsItsCommandAlone) {
+  for (const bool digests : {false, true}) {
+    Served served;
+    RawHost host(served.target->port());
+    host.init(digests, digests);
+    host.send(connect_capsule(host, served.target->subsystem_nqn(), 0, 0, 32));
+    host.expect_response(0);
+    nvme::Sqe enable;
+    enable.opc = nvme::opcode::kFabrics;
+    enable.nsid = nvme::fabrics::kPropertySet;
+    enable.cdw11 = nvme::property::kCc;
+    enable.cdw12 = nvme::kCcEnable | nvme::kCssAll << nvme::kCcCssShift;
+    host.send(host.capsule(enable));
+    EXPECT_EQ(host.expect_response(0).sct_sc(), 0);
+    nvme::Sqe behavior;
+    behavior.opc = nvme::admin::kSetFeatures;
+    behavior.cdw10 = nvme::fid::kHostBehavior;
+    const std::vector<std::byte> data(512);
+    for (const std::uint64_t offset : {4u, 0u, 512u, 0u}) {
+      behavior.sgl_address = offset;
+      host.send(host.capsule(behavior, data));
+      EXPECT_EQ(host.expect_response(0).sct_sc(),
+                offset == 0 ? nvme::sc::kSuccess : nvme::sc::kSglOffsetInvalid);
+    }
+    nvme::Sqe keep_alive;  // it says that it has data, and has none
+    keep_alive.opc = nvme::admin::kKeepAlive;
+    std::vector<std::byte> capsule = host.capsule(keep_alive);
+    auto& sqe = *reinterpret_cast<CapsuleCmd*>(capsule.data());
+    sqe.sqe.sgl_type = nvme::kSglInCapsule;
+    sqe.sqe.sgl_length = 8;
+    sqe.sqe.sgl_address = 4;
+    if (digests) continue;  // its header digest is wrong now
+    host.send(capsule);
+    EXPECT_EQ(host.expect_response(0).sct_sc(), nvme::sc::kSglOffsetInvalid);
+  }
+}
+
 TEST(LocalName, IsHowThePeerReachedThisEnd) {
   Served served;
   EXPECT_EQ(local_name(0), "") << "no socket";
