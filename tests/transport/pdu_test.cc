@@ -333,8 +333,6 @@ INSTANTIATE_TEST_SUITE_P(
                   4, 516, kField, 4},
         Malformed{"SGL shorter than the capsule", kToTarget, true, kPlain, PduType::capsule_cmd, 40,
                   4, 508, kField, 4},
-        Malformed{"SGL offset", kToTarget, true, kPlain, PduType::capsule_cmd, 32, 8, 1, kField,
-                  32},
         Malformed{"data, but the SGL is not in-capsule", kToTarget, true, kPlain,
                   PduType::capsule_cmd, 47, 1, 0x5A, kField, 4},
         Malformed{"in-capsule SGL over the limit", kToTarget, true, kPlain, PduType::capsule_cmd,
