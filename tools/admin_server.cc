@@ -1,16 +1,14 @@
 #include "tools/admin_server.h"
 
-#include <httplib.h>
-
 #include <cerrno>
+
+#include "tools/admin_http.h"
 
 namespace furrow::tools {
 
 namespace {
 
-constexpr std::size_t kThreads = 2;
-constexpr std::size_t kRequestBytesMax = 4096;
-constexpr time_t kTimeout_s = 5;
+constexpr std::size_t kBodyBytesMax = 4096;
 
 // Without SO_REUSEPORT (httplib's standard), so that a port in use is an error.
 void set_socket_options(socket_t socket) {
@@ -32,7 +30,7 @@ Status bind_error(int error) {
 
 }  // namespace
 
-AdminServer::AdminServer() : server_(std::make_unique<httplib::Server>()) {}
+AdminServer::AdminServer() : server_(std::make_unique<AdminHttp>()) {}
 
 AdminServer::~AdminServer() {
   request_stop();
@@ -60,13 +58,9 @@ Result<std::unique_ptr<AdminServer>> AdminServer::start(const std::string& host,
                                                         Handlers handlers) {
   std::unique_ptr<AdminServer> admin(new AdminServer);
   admin->handlers_ = std::move(handlers);
-  httplib::Server& server = *admin->server_;
+  AdminHttp& server = *admin->server_;
   server.set_socket_options(set_socket_options);
-  server.new_task_queue = [] { return new httplib::ThreadPool(kThreads); };
-  server.set_payload_max_length(kRequestBytesMax);
-  server.set_read_timeout(kTimeout_s);
-  server.set_write_timeout(kTimeout_s);
-  server.set_keep_alive_timeout(1);
+  server.set_payload_max_length(kBodyBytesMax);
   admin->route();
 
   errno = 0;
@@ -78,6 +72,7 @@ Result<std::unique_ptr<AdminServer>> AdminServer::start(const std::string& host,
     if (!server.bind_to_port(host, port)) return bind_error(errno);
     admin->port_ = port;
   }
+  server.widen_backlog();
   admin->thread_ = std::thread([admin = admin.get()] {
     admin->server_->listen_after_bind();
     admin->handlers_.stopped();
@@ -87,6 +82,6 @@ Result<std::unique_ptr<AdminServer>> AdminServer::start(const std::string& host,
   return admin;
 }
 
-void AdminServer::request_stop() { server_->stop(); }
+void AdminServer::request_stop() { server_->end(); }
 
 }  // namespace furrow::tools

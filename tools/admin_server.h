@@ -1,4 +1,5 @@
 // AdminServer: the read-only HTTP listener of furrowd. GET /ready and GET /metrics, nothing else.
+// Slow hosts delay neither the others nor the end: see AdminHttp.
 //
 // Threads: start(), set_ready() and request_stop() from any one thread; the handlers run on threads
 // of the server, `metrics` included.
@@ -14,11 +15,9 @@
 
 #include "zone/status.h"
 
-namespace httplib {
-class Server;
-}
-
 namespace furrow::tools {
+
+class AdminHttp;
 
 class AdminServer {
  public:
@@ -33,13 +32,13 @@ class AdminServer {
 
   std::uint16_t port() const { return port_; }
   void set_ready(bool ready) { ready_.store(ready); }  // what /ready answers: 200 or 503
-  void request_stop();                                 // does not wait
+  void request_stop();                                 // does not wait; cuts what is being asked
 
  private:
   AdminServer();
   void route();
 
-  std::unique_ptr<httplib::Server> server_;
+  std::unique_ptr<AdminHttp> server_;
   Handlers handlers_;
   std::uint16_t port_ = 0;
   std::atomic<bool> ready_{false};

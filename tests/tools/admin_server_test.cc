@@ -1,6 +1,7 @@
 // Establishes what the admin listener answers: /ready as it was told, at the start, while it serves
 // and while it drains; /metrics with what it is given, or 503 when that is nothing; and nothing
-// else.
+// else. Hosts that send a byte now and then hold up neither another's answer nor the end, and a
+// request has a deadline.
 #include "tools/admin_server.h"
 
 #include <arpa/inet.h>
@@ -8,29 +9,38 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <functional>
 #include <string>
+#include <thread>
+#include <vector>
 
 namespace furrow::tools {
 namespace {
 
-// The first line of the answer to a GET, then its last line.
-std::string get(std::uint16_t port, const std::string& path) {
+int connect_to(std::uint16_t port) {
   const int connection = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in to{};
   to.sin_family = AF_INET;
   to.sin_port = htons(port);
   to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  EXPECT_EQ(connect(connection, reinterpret_cast<const sockaddr*>(&to), sizeof to), 0);
+  return connection;
+}
+
+// The first line of the answer to a GET, then its last line.
+std::string get(std::uint16_t port, const std::string& path) {
+  const int connection = connect_to(port);
   std::string answer;
-  if (connect(connection, reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0) {
-    const std::string request = "GET " + path + " HTTP/1.0\r\n\r\n";
-    EXPECT_EQ(send(connection, request.data(), request.size(), 0),
-              static_cast<ssize_t>(request.size()));
-    char piece[4096];
-    for (ssize_t got; (got = recv(connection, piece, sizeof piece, 0)) > 0;) {
-      answer.append(piece, static_cast<std::size_t>(got));
-    }
+  const std::string request = "GET " + path + " HTTP/1.0\r\n\r\n";
+  EXPECT_EQ(send(connection, request.data(), request.size(), 0),
+            static_cast<ssize_t>(request.size()));
+  char piece[4096];
+  for (ssize_t got; (got = recv(connection, piece, sizeof piece, 0)) > 0;) {
+    answer.append(piece, static_cast<std::size_t>(got));
   }
   close(connection);
+  if (answer.size() < 12) return "nothing";
   const std::size_t body = answer.find("\r\n\r\n");
   return answer.substr(9, 3) + ' ' + answer.substr(body == std::string::npos ? 0 : body + 4);
 }
@@ -69,6 +79,69 @@ TEST_F(AdminServerTest, SaysWhenItHasStopped) {
   EXPECT_FALSE(stopped_);
   admin_.reset();
   EXPECT_TRUE(stopped_);
+}
+
+// Connections that send a byte of a request each few milliseconds, and never all of it.
+class SlowHosts {
+ public:
+  SlowHosts(std::uint16_t port, unsigned count) {
+    for (unsigned i = 0; i < count; ++i) sockets_.push_back(connect_to(port));
+    thread_ = std::jthread([this](const std::stop_token& stop) {
+      while (!stop.stop_requested()) {
+        for (const int socket : sockets_) (void)send(socket, "G", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      }
+    });
+  }
+  ~SlowHosts() {
+    thread_.request_stop();
+    thread_.join();
+    for (const int socket : sockets_) close(socket);
+  }
+
+ private:
+  std::vector<int> sockets_;
+  std::jthread thread_;
+};
+
+double seconds_of(const std::function<void()>& what) {
+  const auto start = std::chrono::steady_clock::now();
+  what();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+TEST_F(AdminServerTest, SlowHostsHoldUpNoAnswer) {
+  const SlowHosts slow(admin_->port(), 100);
+  for (unsigned i = 0; i < 20; ++i) {
+    EXPECT_LT(seconds_of([&] { EXPECT_EQ(get(admin_->port(), "/ready"), "503 not ready\n"); }), 1);
+  }
+}
+
+TEST_F(AdminServerTest, SlowHostsDoNotHoldUpTheEnd) {
+  const SlowHosts slow(admin_->port(), 4);
+  EXPECT_EQ(get(admin_->port(), "/ready"), "503 not ready\n");
+  EXPECT_LT(seconds_of([&] { admin_.reset(); }), 1);
+  EXPECT_TRUE(stopped_);
+}
+
+TEST_F(AdminServerTest, ARequestHasADeadline) {
+  const int slow = connect_to(admin_->port());
+  std::jthread sender([slow](const std::stop_token& stop) {
+    while (!stop.stop_requested()) {
+      (void)send(slow, "G", 1, MSG_NOSIGNAL);
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    }
+  });
+  char piece[4096];
+  const double waited = seconds_of([&] {
+    while (recv(slow, piece, sizeof piece, 0) > 0) {
+    }
+  });
+  EXPECT_GT(waited, 1);
+  EXPECT_LT(waited, 30);
+  sender.request_stop();
+  sender.join();
+  close(slow);
 }
 
 TEST_F(AdminServerTest, RefusesAPortInUse) {

@@ -1,0 +1,142 @@
+#include "tools/admin_http.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+namespace furrow::tools {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// httplib hands a task to its queue that only names the socket when it runs: so it runs at once, on
+// the thread that accepts, and what it does goes to the pool.
+class TasksAtOnce final : public httplib::TaskQueue {
+ public:
+  explicit TasksAtOnce(httplib::ThreadPool& pool) : pool_(pool) {}
+  void enqueue(std::function<void()> task) override { task(); }
+  void shutdown() override { pool_.shutdown(); }
+
+ private:
+  httplib::ThreadPool& pool_;
+};
+
+// A socket of which nothing is waited for beyond a point in time. httplib reads byte by byte.
+class DeadlineStream final : public httplib::Stream {
+ public:
+  DeadlineStream(int fd, Clock::time_point deadline) : fd_(fd), deadline_(deadline) {}
+  bool is_readable() const override { return wait(POLLIN); }
+  bool is_writable() const override { return wait(POLLOUT); }
+  ssize_t read(char* to, size_t size) override;
+  ssize_t write(const char* from, size_t size) override;
+  void get_remote_ip_and_port(std::string& ip, int& port) const override { ip.clear(), port = 0; }
+  void get_local_ip_and_port(std::string& ip, int& port) const override { ip.clear(), port = 0; }
+  socket_t socket() const override { return fd_; }
+
+ private:
+  static constexpr std::size_t kRequestBytesMax = 16384;
+  bool wait(short event) const;
+
+  int fd_;
+  Clock::time_point deadline_;
+  std::array<char, 1024> buffer_;
+  std::size_t from_ = 0, to_ = 0, read_ = 0;
+};
+
+bool DeadlineStream::wait(short event) const {
+  for (;;) {
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(deadline_ - Clock::now()).count();
+    if (left <= 0) return false;
+    pollfd socket{fd_, event, 0};
+    const int ready = poll(&socket, 1, static_cast<int>(left));
+    if (ready >= 0 || errno != EINTR) return ready > 0;
+  }
+}
+
+ssize_t DeadlineStream::read(char* to, size_t size) {
+  if (from_ == to_) {
+    if (read_ >= kRequestBytesMax || !wait(POLLIN)) return -1;
+    const ssize_t got = recv(fd_, buffer_.data(), buffer_.size(), MSG_DONTWAIT);
+    if (got <= 0) return got;
+    from_ = 0;
+    to_ = static_cast<std::size_t>(got);
+    read_ += to_;
+  }
+  const std::size_t taken = std::min(size, to_ - from_);
+  std::memcpy(to, buffer_.data() + from_, taken);
+  from_ += taken;
+  return static_cast<ssize_t>(taken);
+}
+
+ssize_t DeadlineStream::write(const char* from, size_t size) {
+  for (std::size_t sent = 0; sent < size;) {
+    if (!wait(POLLOUT)) return -1;
+    const ssize_t taken = send(fd_, from + sent, size - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (taken < 0) return -1;
+    sent += static_cast<std::size_t>(taken);
+  }
+  return static_cast<ssize_t>(size);
+}
+
+}  // namespace
+
+AdminHttp::AdminHttp() {
+  new_task_queue = [this] {
+    pool_ = std::make_unique<httplib::ThreadPool>(kConnectionsMax);
+    return new TasksAtOnce(*pool_);
+  };
+}
+
+void AdminHttp::end() {
+  stop();
+  const std::lock_guard lock(mutex_);
+  ending_ = true;
+  for (Connection& connection : connections_) cut(connection);
+}
+
+// Its thread sees the end of the stream, and closes it.
+void AdminHttp::cut(Connection& connection) {
+  connection.cut = true;
+  (void)::shutdown(connection.fd, SHUT_RDWR);  // its peer may have gone
+}
+
+void AdminHttp::cut_oldest() {
+  const auto oldest = std::ranges::find(connections_, false, &Connection::cut);
+  cut(*oldest);
+  --whole_;
+}
+
+bool AdminHttp::process_and_close_socket(socket_t fd) {
+  Connections::iterator connection;
+  {
+    const std::lock_guard lock(mutex_);
+    if (ending_) {
+      ::close(fd);
+      return false;
+    }
+    connection = connections_.insert(connections_.end(), {fd, false, Clock::now() + kRequestMax});
+    if (++whole_ > kConnectionsMax) cut_oldest();
+  }
+  pool_->enqueue([this, connection] { serve(connection); });
+  return true;
+}
+
+void AdminHttp::serve(Connections::iterator connection) {
+  DeadlineStream stream(connection->fd, connection->deadline);
+  bool closed = false;
+  (void)process_request(stream, true, closed, nullptr);  // false: its peer's trouble
+  const std::lock_guard lock(mutex_);
+  if (!connection->cut) --whole_;
+  (void)::shutdown(connection->fd, SHUT_RDWR);
+  ::close(connection->fd);
+  connections_.erase(connection);
+}
+
+}  // namespace furrow::tools
