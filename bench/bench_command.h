@@ -6,6 +6,7 @@
 #include <string>
 
 #include "bench/backend.h"
+#include "bench/driver.h"
 #include "tools/command.h"
 #include "tools/make_pool.h"
 #include "transport/initiator.h"
@@ -17,6 +18,10 @@ std::span<const tools::Command> replay_commands();  // replay, verify
 
 // --page_bytes, checked. An exit status when it is wrong.
 int take_page_bytes(std::uint32_t& page_bytes);
+
+// --depth, checked, and that the buffers of so many drivers go into this machine's memory. An exit
+// status when something is wrong.
+int take_buffers(Driver::Options& each, unsigned drivers);
 
 // A pool of this process's own, from --pool --volume, made with --create from the shape and volume
 // flags. Reports what is wrong on stderr.

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 #include <gflags/gflags.h>
+#include <unistd.h>
 
 #include <algorithm>
 
@@ -27,7 +28,7 @@ using tools::report;
 using tools::report_usage;
 
 namespace {
-constexpr unsigned kConnectionsMax = 64;
+constexpr unsigned kConnectionsMax = 64, kDepthMax = 65536;
 constexpr unsigned kQueueEntriesMin = 2, kQueueEntriesMax = 1024;
 }  // namespace
 
@@ -39,6 +40,21 @@ int take_page_bytes(std::uint32_t& page_bytes) {
   }
   page_bytes = static_cast<std::uint32_t>(*size);
   return kExitDone;
+}
+
+int take_buffers(Driver::Options& each, unsigned drivers) {
+  if (FLAGS_depth == 0 || FLAGS_depth > kDepthMax) {
+    return report_usage(fmt::format("--depth: 1 to {}", kDepthMax));
+  }
+  each.depth = FLAGS_depth;
+  const std::uint64_t bytes = Driver::memory_bytes(each) * drivers;
+  const std::uint64_t there =
+      static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
+  if (bytes <= there) return kExitDone;
+  return report_usage(
+      fmt::format("the buffers would take {} MiB, and this machine has {}: lower --depth, "
+                  "--page_bytes, --memory or --threads",
+                  bytes >> 20, there >> 20));
 }
 
 int open_local_volume(EventLoop& home, LocalVolume& volume) {

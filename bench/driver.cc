@@ -1,6 +1,7 @@
 #include "bench/driver.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "zone/check.h"
@@ -12,17 +13,31 @@ constexpr std::size_t aligned(std::size_t bytes) {
   constexpr std::size_t kAlignment = AlignedBuffer::kAlignment;
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
-std::uint32_t buffers_each(const Driver::Options& options) {
+std::uint64_t buffers_each(const Driver::Options& options) {
   const std::uint64_t once = options.depth * aligned(options.page_bytes);
-  return static_cast<std::uint32_t>(std::max<std::uint64_t>(1, options.memory_bytes / once));
+  return std::max<std::uint64_t>(1, options.memory_bytes / once);
 }
 }  // namespace
 
-Driver::Driver(EventLoop& loop, Backend& backend, Options options)
+std::uint64_t Driver::memory_bytes(const Options& options) {
+  return buffers_each(options) * options.depth * aligned(options.page_bytes);
+}
+
+Result<std::unique_ptr<Driver>> Driver::make(EventLoop& loop, Backend& backend,
+                                             const Options& options) {
+  std::optional<AlignedBuffer> memory = AlignedBuffer::allocate(memory_bytes(options));
+  if (!memory) {
+    return Status(Code::no_space, Origin::tool,
+                  "there is not so much memory: lower --depth, --page_bytes or --memory");
+  }
+  return std::unique_ptr<Driver>(new Driver(loop, backend, options, std::move(*memory)));
+}
+
+Driver::Driver(EventLoop& loop, Backend& backend, const Options& options, AlignedBuffer memory)
     : loop_(loop),
       backend_(backend),
       buffers_each_(buffers_each(options)),
-      memory_(buffers_each_ * options.depth * aligned(options.page_bytes)),
+      memory_(std::move(memory)),
       slots_(options.depth) {
   const bool registered = backend_.register_buffer(memory_.span()).ok();
   const std::size_t stride = aligned(options.page_bytes);

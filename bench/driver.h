@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "bench/backend.h"
@@ -20,7 +21,7 @@ struct Slot {
   std::uint64_t page = 0;   // the job's
   std::uint32_t state = 0;  // the job's
   std::uint64_t started_ns = 0, latency_ns = 0;
-  std::uint32_t buffer = 0;  // which of its buffers
+  std::uint64_t buffer = 0;  // which of its buffers
   Driver* driver = nullptr;
 };
 
@@ -44,13 +45,18 @@ class Driver {
     std::uint32_t page_bytes = 4096;  // of each slot's buffer
     std::uint64_t memory_bytes = 0;   // for the buffers of all slots, at least one each
   };
-  Driver(EventLoop& loop, Backend& backend, Options options);
+  // Of what its operations read into and write from, in bytes.
+  static std::uint64_t memory_bytes(const Options& options);
+  // no_space: there is not so much memory.
+  static Result<std::unique_ptr<Driver>> make(EventLoop& loop, Backend& backend,
+                                              const Options& options);
 
   // Starts the job; `finished` is called from the loop's turn after its last operation. Nothing may
   // be running.
   void start(Job& job, std::function<void()> finished);
 
  private:
+  Driver(EventLoop& loop, Backend& backend, const Options& options, AlignedBuffer memory);
   void next_buffer(Slot& slot);
   void pump(std::uint64_t now_ns);
   void submit(Slot& slot, std::uint64_t now_ns);
@@ -64,7 +70,7 @@ class Driver {
 
   EventLoop& loop_;
   Backend& backend_;
-  const std::uint32_t buffers_each_;
+  const std::uint64_t buffers_each_;
   AlignedBuffer memory_;  // the slots' buffers, side by side, buffers_each_ times
   std::vector<Slot> slots_;
   std::vector<Slot*> idle_;

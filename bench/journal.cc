@@ -3,6 +3,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "log/format.h"
+
 namespace furrow::bench {
 
 namespace {
@@ -35,6 +37,10 @@ Result<AckJournal::Contents> AckJournal::read(const std::string& path) {
   Preamble preamble{};
   if (std::fread(&preamble, sizeof preamble, 1, file.get()) != 1 || preamble.magic != kMagic) {
     return Status(Code::foreign, Origin::tool, "not a journal of furrow-bench");
+  }
+  if (preamble.page_bytes == 0 || preamble.page_bytes > kValueBytesMax) {
+    return Status(Code::corrupt, Origin::tool,
+                  "the journal's size of a page is none: replay anew to make another journal");
   }
   Contents contents{{static_cast<std::uint32_t>(preamble.page_bytes), preamble.salt}, {}};
   std::uint64_t page = 0;

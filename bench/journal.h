@@ -26,7 +26,8 @@ class AckJournal {
 
   // Makes a new journal, replacing one that is there.
   static Result<AckJournal> create(const std::string& path, const Header& header);
-  // A last number that was not written whole is left out. Errors: not_found, foreign, io_error.
+  // A last number that was not written whole is left out. Errors: not_found, foreign,
+  // corrupt (its page size is none), io_error.
   static Result<Contents> read(const std::string& path);
 
   void append(std::uint64_t page);

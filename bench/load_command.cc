@@ -39,7 +39,8 @@ using tools::kExitFailed;
 using tools::report;
 using tools::report_usage;
 
-constexpr unsigned kThreadsMax = 256, kDepthMax = 65536;
+constexpr unsigned kThreadsMax = 256;
+constexpr double kSecondsMax = 1e9;  // in nanoseconds that is a number of 64 bits
 constexpr std::uint64_t kMemoryMax = std::uint64_t{1} << 40;
 
 // What a member makes its backend with; called on each member's thread.
@@ -64,7 +65,7 @@ class LoadRun {
 
  private:
   void member(unsigned index);
-  void measure(unsigned index, EventLoop& loop, Backend& backend);
+  void measure(unsigned index, EventLoop& loop, const Backend& backend, Driver& driver);
   bool all_ready(const Status& status);
 
   const LoadOptions& options_;
@@ -78,7 +79,7 @@ class LoadRun {
   std::uint64_t system_calls_ = 0;
 };
 
-// The members go on only when all have a backend.
+// The members go on only when all have a backend and their buffers.
 bool LoadRun::all_ready(const Status& status) {
   if (!status.ok()) {
     const std::lock_guard lock(mutex_);
@@ -91,12 +92,13 @@ bool LoadRun::all_ready(const Status& status) {
 void LoadRun::member(unsigned index) {
   EventLoop own({.spin_us = FLAGS_sleep ? 50 : ~std::uint64_t{0}});
   EventLoop& loop = index == 0 && home_ != nullptr ? *home_ : own;
-  Result<std::unique_ptr<Backend>> backend = make_(loop);
-  if (all_ready(backend.status())) measure(index, loop, **backend);
+  const Result<std::unique_ptr<Backend>> backend = make_(loop);
+  const Driver::Options options{FLAGS_depth, options_.page_bytes, options_.memory_bytes};
+  const auto driver = backend ? Driver::make(loop, **backend, options) : backend.status();
+  if (all_ready(driver.status())) measure(index, loop, **backend, **driver);
 }
 
-void LoadRun::measure(unsigned index, EventLoop& loop, Backend& backend) {
-  Driver driver(loop, backend, {FLAGS_depth, options_.page_bytes, options_.memory_bytes});
+void LoadRun::measure(unsigned index, EventLoop& loop, const Backend& backend, Driver& driver) {
   FillJob fill(options_, index, FLAGS_threads);
   if (FLAGS_warm) crew_.run(loop, driver, fill);
 
@@ -119,10 +121,9 @@ int take_options(LoadOptions& options) {
   if (FLAGS_threads == 0 || FLAGS_threads > kThreadsMax) {
     return report_usage(fmt::format("--threads: 1 to {}", kThreadsMax));
   }
-  if (FLAGS_depth == 0 || FLAGS_depth > kDepthMax) {
-    return report_usage(fmt::format("--depth: 1 to {}", kDepthMax));
+  if (!(FLAGS_seconds > 0 && FLAGS_seconds <= kSecondsMax)) {  // nor is it a NaN
+    return report_usage(fmt::format("--seconds: more than 0, at most {}", kSecondsMax));
   }
-  if (FLAGS_seconds <= 0) return report_usage("--seconds: more than 0");
   if (FLAGS_pages == 0 && (FLAGS_get_percent != 0 || !FLAGS_put_new)) {
     return report_usage("--pages: 0 is for --get_percent=0 --put_new only");
   }
@@ -130,6 +131,8 @@ int take_options(LoadOptions& options) {
   if (!memory) return report_usage("--memory: " + memory.status().describe());
   if (*memory > kMemoryMax) return report_usage("--memory: at most 1TiB");
   options.memory_bytes = *memory;
+  Driver::Options buffers{.page_bytes = options.page_bytes, .memory_bytes = *memory};
+  if (const int status = take_buffers(buffers, FLAGS_threads); status != kExitDone) return status;
   options.pages = FLAGS_pages;
   options.get_percent = FLAGS_get_percent;
   options.put_new = FLAGS_put_new;

@@ -36,6 +36,7 @@ using tools::report;
 using tools::report_usage;
 
 constexpr std::uint32_t kPagesPerBlockMax = 4096, kLoopsMax = 1000, kRequestsMax = 10'000'000;
+constexpr std::uint64_t kPagesMax = std::uint64_t{1} << 32;  // some bits of memory each
 constexpr std::uint64_t kGeneratorSeed = 1;
 
 // --pool or --target, whichever was given.
@@ -64,11 +65,13 @@ int set_up(Rig& rig) {
 }
 
 // Runs the job to its end; in seconds.
-double play(Rig& rig, Job& job, std::uint32_t page_bytes, const char* what) {
+Result<double> play(Rig& rig, Job& job, std::uint32_t page_bytes, const char* what) {
   const tools::Progress progress(what);
-  Driver driver(rig.loop, *rig.backend, {FLAGS_depth, page_bytes});
+  const auto driver =
+      Driver::make(rig.loop, *rig.backend, {.depth = FLAGS_depth, .page_bytes = page_bytes});
+  if (!driver) return driver.status();
   const std::uint64_t start_ns = rig.loop.now_ns();
-  driver.start(job, [&rig] { rig.loop.stop_running(); });
+  (*driver)->start(job, [&rig] { rig.loop.stop_running(); });
   rig.loop.run();
   return static_cast<double>(rig.loop.now_ns() - start_ns) / 1e9;
 }
@@ -98,7 +101,9 @@ int take_options(ReplayJob::Options& options) {
   if (FLAGS_loops == 0 || FLAGS_loops > kLoopsMax) {
     return report_usage(fmt::format("--loops: 1 to {}", kLoopsMax));
   }
-  if (FLAGS_depth == 0) return report_usage("--depth: at least 1");
+  if (!(FLAGS_expect_turnovers >= 0)) return report_usage("--expect_turnovers: 0 or more");
+  Driver::Options buffers{.page_bytes = options.shape.page_bytes};
+  if (const int status = take_buffers(buffers, 1); status != kExitDone) return status;
   options.shape.salt = FLAGS_salt;
   options.pages_per_block = FLAGS_pages_per_block;
   options.loops = FLAGS_loops;
@@ -197,6 +202,10 @@ int replay(const tools::Arguments&) {
   Rig rig;
   if (const int status = take_options(options); status != kExitDone) return status;
   if (const int status = take_trace(trace); status != kExitDone) return status;
+  if (std::uint64_t{trace.distinct} * options.pages_per_block * options.loops > kPagesMax) {
+    return report_usage(
+        fmt::format("--pages_per_block and --loops: more than {} pages", kPagesMax));
+  }
   std::optional<AckJournal> journal;
   if (!FLAGS_journal.empty()) {
     auto created = AckJournal::create(FLAGS_journal, {options.shape.page_bytes, FLAGS_salt});
@@ -206,13 +215,14 @@ int replay(const tools::Arguments&) {
   if (const int status = set_up(rig); status != kExitDone) return status;
 
   ReplayJob job(trace, *rig.backend, options, journal ? &*journal : nullptr);
-  const double seconds = play(rig, job, options.shape.page_bytes, "replaying");
+  const Result<double> seconds = play(rig, job, options.shape.page_bytes, "replaying");
+  if (!seconds) return report("cannot replay", seconds.status());
   const Status kept = journal ? journal->flush() : Status();
   if (!kept.ok()) return report(FLAGS_journal, kept);
 
   std::optional<EngineFigures> figures;
   if (const int status = take_figures(rig, figures); status != kExitDone) return status;
-  Json json = replay_report(trace, options, job.result(), seconds);
+  Json json = replay_report(trace, options, job.result(), *seconds);
   if (figures) add_engine(json, *figures);
   const int printed = tools::print(json);
   return printed != kExitDone ? printed : judge_replay(job.result(), figures);
@@ -222,18 +232,21 @@ int verify(const tools::Arguments&) {
   if (FLAGS_journal.empty()) return report_usage("--journal is needed");
   const auto journal = AckJournal::read(FLAGS_journal);
   if (!journal) return report(FLAGS_journal, journal.status());
+  const PageShape shape{journal->header.page_bytes, journal->header.salt};
+  Driver::Options buffers{.page_bytes = shape.page_bytes};
+  if (const int status = take_buffers(buffers, 1); status != kExitDone) return status;
   Rig rig;
   if (const int status = set_up(rig); status != kExitDone) return status;
-  const PageShape shape{journal->header.page_bytes, journal->header.salt};
   VerifyJob job(journal->pages, shape);
-  const double seconds = play(rig, job, shape.page_bytes, "verifying");
+  const Result<double> seconds = play(rig, job, shape.page_bytes, "verifying");
+  if (!seconds) return report("cannot verify", seconds.status());
   const Verified& result = job.result();
   const int printed = tools::print(Json{{"acknowledged", journal->pages.size()},
                                         {"intact", result.intact},
                                         {"missing", result.missing},
                                         {"wrong", result.wrong},
                                         {"failed", result.failed},
-                                        {"seconds", rounded(seconds, 3)}});
+                                        {"seconds", rounded(*seconds, 3)}});
   if (printed != kExitDone) return printed;
   Verdict verdict;
   judge(result, "in the check", verdict);

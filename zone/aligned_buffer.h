@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "zone/check.h"
@@ -19,15 +20,12 @@ class AlignedBuffer {
   static constexpr std::size_t kAlignment = 4096;
 
   AlignedBuffer() = default;
-  explicit AlignedBuffer(std::size_t bytes) : size_(bytes) {
-    const std::size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
-    if (rounded == 0) return;
-    const bool huge = rounded >= kHugePage;
-    void* memory = nullptr;
-    FURROW_CHECK(posix_memalign(&memory, huge ? kHugePage : kAlignment, rounded) == 0);
-    data_.reset(static_cast<std::byte*>(memory));
-    if (huge) (void)madvise(memory, rounded, MADV_HUGEPAGE);  // where there are any
-    std::memset(memory, 0, rounded);
+  explicit AlignedBuffer(std::size_t bytes) { FURROW_CHECK(take(bytes)); }
+  // For sizes that a user chose. Nothing: there is not so much memory.
+  static std::optional<AlignedBuffer> allocate(std::size_t bytes) {
+    std::optional<AlignedBuffer> buffer(std::in_place);
+    if (!buffer->take(bytes)) buffer.reset();
+    return buffer;
   }
 
   std::byte* data() { return data_.get(); }
@@ -38,6 +36,18 @@ class AlignedBuffer {
 
  private:
   static constexpr std::size_t kHugePage = std::size_t{2} << 20;
+  bool take(std::size_t bytes) {
+    size_ = bytes;
+    const std::size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    if (rounded == 0) return bytes == 0;
+    const bool huge = rounded >= kHugePage;
+    void* memory = nullptr;
+    if (posix_memalign(&memory, huge ? kHugePage : kAlignment, rounded) != 0) return false;
+    data_.reset(static_cast<std::byte*>(memory));
+    if (huge) (void)madvise(memory, rounded, MADV_HUGEPAGE);  // where there are any
+    std::memset(memory, 0, rounded);
+    return true;
+  }
   struct Free {
     void operator()(std::byte* data) const { std::free(data); }
   };

@@ -80,8 +80,9 @@ class MapBackend final : public Backend, public Poller {
 class ReplayTest : public testing::Test {
  protected:
   void play(Job& job, std::uint32_t page_bytes) {
-    Driver driver(loop, backend, {.depth = 7, .page_bytes = page_bytes});
-    driver.start(job, [this] { loop.stop_running(); });
+    const auto driver = Driver::make(loop, backend, {.depth = 7, .page_bytes = page_bytes});
+    ASSERT_TRUE(driver.ok()) << driver.status().describe();
+    (*driver)->start(job, [this] { loop.stop_running(); });
     loop.run();
   }
 
@@ -190,6 +191,31 @@ TEST(AckJournal, RefusesWhatIsNoJournal) {
   std::remove(path.c_str());
   EXPECT_EQ(AckJournal::read(path).status().code(), Code::not_found);
   EXPECT_EQ(AckJournal::create("/no/such/directory/j", {}).status().code(), Code::io_error);
+}
+
+TEST(AckJournal, RefusesAPageSizeThatIsNone) {
+  const std::string path = testing::TempDir() + "replay_test.page_bytes";
+  const auto read = [&path](std::uint64_t page_bytes) {
+    const std::uint64_t preamble[] = {0x314b434157525546, page_bytes, 1};
+    std::FILE* file = std::fopen(path.c_str(), "wb");
+    std::fwrite(preamble, sizeof preamble, 1, file);
+    std::fclose(file);
+    return AckJournal::read(path).status().code();
+  };
+  EXPECT_EQ(read(4096), Code::ok);
+  EXPECT_EQ(read(4u << 20), Code::ok);
+  for (const std::uint64_t wrong :
+       {std::uint64_t{0}, std::uint64_t{4u << 20} + 1, std::uint64_t{0xFFFFFFFF},
+        (std::uint64_t{1} << 32) + 4096, ~std::uint64_t{0}}) {
+    EXPECT_EQ(read(wrong), Code::corrupt) << wrong;
+  }
+  std::remove(path.c_str());
+}
+
+// More than any machine's address space.
+TEST_F(ReplayTest, BuffersThatCannotBeHadAreAnError) {
+  const Driver::Options large{.depth = 64, .page_bytes = 4096, .memory_bytes = 1ull << 62};
+  EXPECT_EQ(Driver::make(loop, backend, large).status().code(), Code::no_space);
 }
 
 TEST_F(ReplayTest, LoadFillsThenFindsEveryPage) {
