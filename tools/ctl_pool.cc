@@ -22,6 +22,9 @@ int create(const Arguments& arguments) {
   if (!shape.status.ok()) {
     return report_usage(fmt::format("--{}: {}", shape.wrong_flag, shape.status.describe()));
   }
+  if (const Status named = check_new_name(FLAGS_name); !named.ok()) {
+    return report_usage("--name: " + named.describe());
+  }
   EventLoop home;
   const auto made = create_pool({arguments[0], shape.shape, shape.asked, FLAGS_name}, home);
   if (!made) return report_device("cannot create a pool on", arguments[0], made.status());

@@ -5,6 +5,8 @@
 
 #include <limits>
 
+#include "log/format.h"
+#include "log/metadata_format.h"
 #include "tools/command_line.h"
 #include "zone/device_uri.h"
 
@@ -83,6 +85,10 @@ VolumeFlags volume_options_from_flags(std::string_view name) {
     flags.wrong_flag = name_of_flag;
     flags.status = Status(Code::invalid_argument, Origin::tool, hint);
   };
+  if (FLAGS_nsid > kNsidMax) wrong("nsid", "a namespace is at most 1024");
+  if (flags.options.value_bytes_max == 0 || flags.options.value_bytes_max > kValueBytesMax) {
+    wrong("value_bytes_max", "1 byte to 4MiB");
+  }
   if (FLAGS_mode == "cache") {
     flags.options.mode = VolumeMode::cache;
   } else if (FLAGS_mode == "store") {
@@ -104,6 +110,12 @@ Result<VictimPolicy> victim_policy_from_flags() {
   if (FLAGS_victim_policy == "greedy") return VictimPolicy::greedy;
   if (FLAGS_victim_policy == "cost_benefit") return VictimPolicy::cost_benefit;
   return Status(Code::invalid_argument, Origin::tool, "greedy or cost_benefit");
+}
+
+Status check_new_name(std::string_view name) {
+  if (valid_name(name)) return {};
+  return {Code::invalid_argument, Origin::tool,
+          "a name has 1 to 63 of the characters A-Z a-z 0-9 . _ -"};
 }
 
 Result<std::uint32_t> client_nsid_from_flags() {

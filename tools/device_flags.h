@@ -30,6 +30,9 @@ struct VolumeFlags {
 };
 VolumeFlags volume_options_from_flags(std::string_view name);
 
+// Can a pool or a volume have this name? invalid_argument: no.
+Status check_new_name(std::string_view name);
+
 // Flag names, for --help and for what a command accepts.
 constexpr const char* kShapeFlags[] = {"size", "zone_size", "zone_capacity", "lba",
                                        "mor",  "mar",       "force"};

@@ -96,7 +96,7 @@ bool take_poll(std::uint64_t& spin_us) {
   return true;
 }
 
-// What hosts can cost. Zeroes that make no sense are the target's to refuse.
+// What hosts can cost.
 int take_bounds(transport::TargetOptions& target) {
   constexpr std::uint32_t kControllersMax = 4096;
   if (FLAGS_controllers_per_host_max == 0 || FLAGS_controllers_per_host_max > kControllersMax) {
@@ -125,7 +125,10 @@ int take_target(transport::TargetOptions& target) {
   }
   target.cores = FLAGS_cores;
   if (!take_poll(target.spin_us)) return report_usage("--poll: adaptive, always or sleep");
-  return take_bounds(target);
+  if (const int status = take_bounds(target); status != kExitDone) return status;
+  const transport::OptionsCheck checked = transport::check(target);
+  if (checked.status.ok()) return kExitDone;
+  return wrong_flag(checked.option, checked.status);  // these flags are named after the options
 }
 
 int take_pool(ServerOptions& options) {
@@ -133,6 +136,10 @@ int take_pool(ServerOptions& options) {
   if (FLAGS_pool.find(',') != std::string::npos) {
     return report_usage("--pool: one device; several are not supported yet");
   }
+  Status named = check_new_name(FLAGS_name);
+  if (!named.ok()) return wrong_flag("name", named);
+  named = check_new_name(FLAGS_volume);
+  if (!named.ok()) return wrong_flag("volume", named);
   const ShapeFlags shape = device_shape_from_flags();
   if (!shape.status.ok()) return wrong_flag(shape.wrong_flag, shape.status);
   const VolumeFlags volume = volume_options_from_flags(FLAGS_volume);

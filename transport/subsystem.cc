@@ -14,44 +14,52 @@ constexpr std::uint32_t kTransferBytesLimit = 4u << 20;
 constexpr std::uint32_t kQueueEntriesLimit = 4096;
 constexpr std::uint16_t kControllersLimit = 4096;
 
-Status invalid(const char* hint) { return Status(Code::invalid_argument, Origin::transport, hint); }
+}  // namespace
 
-Status check(const SubsystemOptions& options) {
-  if (!options.nqn.starts_with("nqn.") || options.nqn.size() > nvme::kNqnBytesMax) {
-    return invalid("the subsystem NQN must start with \"nqn.\" and have at most 223 bytes");
+OptionsCheck check(const SubsystemOptions& options) {
+  const auto invalid = [](const char* option, const char* hint) {
+    return OptionsCheck{Status(Code::invalid_argument, Origin::transport, hint), option};
+  };
+  const auto is_nqn = [](const std::string& nqn) {
+    return nqn.starts_with("nqn.") && nqn.size() <= nvme::kNqnBytesMax;
+  };
+  if (!options.nqn.empty() && !is_nqn(options.nqn)) {
+    return invalid("nqn", "the subsystem NQN must start with \"nqn.\" and have at most 223 bytes");
   }
   if (options.nqn == nvme::kDiscoveryNqn) {
-    return invalid("the subsystem NQN must not be that of the discovery subsystem");
+    return invalid("nqn", "the subsystem NQN must not be that of the discovery subsystem");
   }
-  for (const std::string& host : options.allowed_hosts) {
-    if (!host.starts_with("nqn.") || host.size() > nvme::kNqnBytesMax) {
-      return invalid("an allowed host's NQN must start with \"nqn.\" and have at most 223 bytes");
-    }
+  if (!std::ranges::all_of(options.allowed_hosts, is_nqn)) {
+    return invalid("allowed_hosts",
+                   "a host's NQN must start with \"nqn.\" and have at most 223 bytes");
   }
   const std::uint32_t transfer = options.transfer_bytes_max;
   if (transfer < kMpsBytes || transfer > kTransferBytesLimit || (transfer & (transfer - 1)) != 0) {
-    return invalid("transfer_bytes_max must be a power of two from 4 KiB to 4 MiB");
+    return invalid("transfer_bytes_max", "must be a power of two from 4 KiB to 4 MiB");
   }
   if (options.in_capsule_bytes % 16 != 0 || options.in_capsule_bytes > transfer) {
-    return invalid("in_capsule_bytes must be a multiple of 16 and at most transfer_bytes_max");
+    return invalid("in_capsule_bytes", "must be a multiple of 16 and at most transfer_bytes_max");
   }
   if (options.io_queue_entries_max < 32 || options.io_queue_entries_max > kQueueEntriesLimit) {
-    return invalid("io_queue_entries_max must be from 32 to 4096");
+    return invalid("io_queue_entries_max", "must be from 32 to 4096");
   }
   if (options.io_queues_max == 0 || options.io_queues_max > 1024) {
-    return invalid("io_queues_max must be from 1 to 1024");
+    return invalid("io_queues_max", "must be from 1 to 1024");
   }
   if (options.controllers_max == 0 || options.controllers_max > kControllersLimit) {
-    return invalid("controllers_max must be from 1 to 4096");
+    return invalid("controllers_max", "must be from 1 to 4096");
   }
   if (options.controllers_per_host_max == 0) {
-    return invalid("controllers_per_host_max must not be 0");
+    return invalid("controllers_per_host_max", "must not be 0");
   }
   if (options.queue_entries_total_max < options.io_queue_entries_max) {
-    return invalid("queue_entries_total_max must be io_queue_entries_max or more");
+    return invalid("queue_entries_total_max",
+                   "must be what one queue may have (1024 entries) or more");
   }
-  return Status();
+  return {};
 }
+
+namespace {
 
 std::string serial_of(const Uuid& uuid) {
   static constexpr char kDigits[] = "0123456789ABCDEF";
@@ -69,7 +77,7 @@ Result<std::unique_ptr<Subsystem>> Subsystem::create(Pool& pool, Executor& home,
                                                      const SubsystemOptions& options) {
   SubsystemOptions adjusted = options;
   if (adjusted.nqn.empty()) adjusted.nqn = "nqn.2026-11.io.furrow:" + pool.info().name;
-  if (const Status status = check(adjusted); !status.ok()) return status;
+  if (const Status status = check(adjusted).status; !status.ok()) return status;
   return std::unique_ptr<Subsystem>(
       std::make_unique<SubsystemImpl>(pool, home, std::move(adjusted)));
 }

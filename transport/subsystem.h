@@ -17,6 +17,7 @@
 
 #include "engine/pool.h"
 #include "transport/connection.h"
+#include "transport/options_check.h"
 #include "zone/executor.h"
 #include "zone/status.h"
 
@@ -39,6 +40,9 @@ struct SubsystemOptions {
   std::uint64_t buffer_bytes_max = 64ull << 20;  // page buffers of one reactor
   unsigned device_depth = 256;                   // device reads in flight of one reactor
 };
+
+// What Subsystem::create() would refuse with invalid_argument.
+OptionsCheck check(const SubsystemOptions& options);
 
 // Counters since creation.
 struct SubsystemStats {

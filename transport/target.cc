@@ -132,39 +132,28 @@ class TargetImpl final : public Target {
   std::function<void()> stopped_;
 };
 
-Status check(const TargetOptions& options) {
-  const auto invalid = [](const char* hint) {
-    return Status(Code::invalid_argument, Origin::transport, hint);
-  };
-  if (options.cores == 0 || options.cores > kCoresMax)
-    return invalid("cores must be from 1 to 256");
-  if (options.data_timeout_ms == 0) return invalid("data_timeout_ms must not be 0");
-  if (options.setup_timeout_ms == 0) return invalid("setup_timeout_ms must not be 0");
-  if (options.connections_max == 0) return invalid("connections_max must not be 0");
-  if (options.connections_per_address_max == 0) {
-    return invalid("connections_per_address_max must not be 0");
-  }
-  return Status();
+SubsystemOptions subsystem_options(const TargetOptions& options) {
+  SubsystemOptions subsystem;
+  subsystem.nqn = options.subsystem_nqn;
+  subsystem.allowed_hosts = options.allowed_hosts;
+  subsystem.in_capsule_bytes = options.in_capsule_bytes;
+  subsystem.transfer_bytes_max = options.transfer_bytes_max;
+  subsystem.io_queue_entries_max = options.io_queue_entries_max;
+  subsystem.controllers_per_host_max = options.controllers_per_host_max;
+  subsystem.queue_entries_total_max = options.queue_entries_total_max;
+  subsystem.idle_ms = options.idle_ms;
+  subsystem.buffer_bytes_max = page_buffer_bytes(options);
+  return subsystem;
 }
 
 Status TargetImpl::start(Pool& pool) {
-  if (const Status status = check(options_); !status.ok()) return status;
+  if (const Status status = check(options_).status; !status.ok()) return status;
   // First of all: a port that is taken is the likeliest trouble.
   auto listener = TcpListener::open(options_.listen_host, options_.listen_port);
   if (!listener) return listener.status();
   listener_ = std::move(*listener);
 
-  SubsystemOptions subsystem;
-  subsystem.nqn = options_.subsystem_nqn;
-  subsystem.allowed_hosts = options_.allowed_hosts;
-  subsystem.in_capsule_bytes = options_.in_capsule_bytes;
-  subsystem.transfer_bytes_max = options_.transfer_bytes_max;
-  subsystem.io_queue_entries_max = options_.io_queue_entries_max;
-  subsystem.controllers_per_host_max = options_.controllers_per_host_max;
-  subsystem.queue_entries_total_max = options_.queue_entries_total_max;
-  subsystem.idle_ms = options_.idle_ms;
-  subsystem.buffer_bytes_max = page_buffer_bytes(options_);
-  auto made = Subsystem::create(pool, home_, subsystem);
+  auto made = Subsystem::create(pool, home_, subsystem_options(options_));
   if (!made) return made.status();
   subsystem_ = std::move(*made);
   limits_.in_capsule_bytes = subsystem_->options().in_capsule_bytes;
@@ -365,6 +354,21 @@ TargetStats TargetImpl::stats() const {
 }
 
 }  // namespace
+
+OptionsCheck check(const TargetOptions& options) {
+  const auto invalid = [](const char* option, const char* hint) {
+    return OptionsCheck{Status(Code::invalid_argument, Origin::transport, hint), option};
+  };
+  constexpr const char* kNotZero = "must not be 0";
+  if (options.cores == 0 || options.cores > kCoresMax) return invalid("cores", "must be 1 to 256");
+  if (options.data_timeout_ms == 0) return invalid("data_timeout_ms", kNotZero);
+  if (options.setup_timeout_ms == 0) return invalid("setup_timeout_ms", kNotZero);
+  if (options.connections_max == 0) return invalid("connections_max", kNotZero);
+  if (options.connections_per_address_max == 0) {
+    return invalid("connections_per_address_max", kNotZero);
+  }
+  return check(subsystem_options(options));
+}
 
 std::uint64_t memory_bytes_max(const TargetOptions& options) {
   constexpr std::uint64_t kKiB = 1024, kMiB = kKiB * kKiB;

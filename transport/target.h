@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/pool.h"
+#include "transport/options_check.h"
 #include "transport/refusal_log.h"
 #include "zone/event_loop.h"
 #include "zone/status.h"
@@ -42,6 +43,9 @@ struct TargetOptions {
   std::uint64_t buffer_bytes_max = 64ull << 20;
   RefusalLog log;  // on the home thread; may be null
 };
+
+// What Target::start() would refuse with invalid_argument, before there is a pool.
+OptionsCheck check(const TargetOptions& options);
 
 // What all hosts together can make a target allocate, in bytes, once transfer_bytes_max is what it
 // was raised to: for each reactor its page buffers (buffer_bytes_max or, of transfers over 1 MiB,

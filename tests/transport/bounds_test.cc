@@ -311,5 +311,30 @@ TEST(TargetBounds, ImpossibleOnesAreRefused) {
             Code::invalid_argument);
 }
 
+// So that nothing is opened or made for options that will be refused.
+TEST(TargetBounds, ImpossibleOnesAreNamedWithoutAPool) {
+  const auto wrong = [](const std::function<void(TargetOptions&)>& change) {
+    TargetOptions options;
+    change(options);
+    const OptionsCheck checked = check(options);
+    EXPECT_EQ(checked.status.ok(), *checked.option == '\0');
+    return std::string(checked.option);
+  };
+  EXPECT_EQ(wrong([](auto&) {}), "");
+  EXPECT_EQ(wrong([](auto& options) { options.cores = 0; }), "cores");
+  EXPECT_EQ(wrong([](auto& options) { options.data_timeout_ms = 0; }), "data_timeout_ms");
+  EXPECT_EQ(wrong([](auto& options) { options.setup_timeout_ms = 0; }), "setup_timeout_ms");
+  EXPECT_EQ(wrong([](auto& options) { options.connections_max = 0; }), "connections_max");
+  EXPECT_EQ(wrong([](auto& options) { options.connections_per_address_max = 0; }),
+            "connections_per_address_max");
+  EXPECT_EQ(wrong([](auto& options) { options.queue_entries_total_max = 1; }),
+            "queue_entries_total_max");
+  EXPECT_EQ(wrong([](auto& options) { options.subsystem_nqn = "foo"; }), "nqn");
+  EXPECT_EQ(wrong([](auto& options) {
+              options.allowed_hosts = {"nqn.a", "bad"};
+            }),
+            "allowed_hosts");
+}
+
 }  // namespace
 }  // namespace furrow::transport
