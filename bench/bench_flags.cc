@@ -71,9 +71,9 @@ int open_local_volume(EventLoop& home, LocalVolume& volume) {
   if (!policy) return report_usage("--victim_policy: " + policy.status().describe());
   Pool::OpenOptions opening;
   opening.victim_policy = *policy;
-  auto opened = FLAGS_create ? tools::open_or_create_pool(
-                                   {FLAGS_pool, shape.shape, shape.asked, "bench"}, home, opening)
-                             : tools::open_pool(FLAGS_pool, home, tools::Opening::use, opening);
+  const tools::PoolRecipe recipe{FLAGS_pool, shape.shape, shape.asked, "bench"};
+  auto opened = FLAGS_create ? tools::open_or_create_pool(recipe, home, opening)
+                             : tools::open_made_pool(recipe, home, opening);
   if (!opened) return tools::report_device("cannot open pool", FLAGS_pool, opened.status());
   volume.open = std::move(*opened);
   volume.store = volume.open->find(FLAGS_volume);

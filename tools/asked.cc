@@ -33,6 +33,11 @@ Status check_shape(const Geometry& geometry, const DeviceShape& shape, const Sha
   return {};
 }
 
+Status check_name(const PoolInfo& pool, std::string_view asked) {
+  if (asked.empty() || asked == pool.name) return {};
+  return other("the pool is there already, with another --name: leave it out");
+}
+
 Status check_volume(const VolumeInfo& volume, const Geometry& geometry,
                     const VolumeOptions& options, const VolumeAsked& asked) {
   const VolumeOptions& there = volume.options;

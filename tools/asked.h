@@ -3,6 +3,8 @@
 // any thread.
 #pragma once
 
+#include <string_view>
+
 #include "engine/pool.h"
 #include "zone/device.h"
 #include "zone/status.h"
@@ -20,6 +22,9 @@ struct ShapeAsked {
 
 // exists: a part that was given is not what the device has; the hint names its flag.
 Status check_shape(const Geometry& geometry, const DeviceShape& shape, const ShapeAsked& asked);
+
+// As check_shape(), for a pool that is there; an empty name was not asked for.
+Status check_name(const PoolInfo& pool, std::string_view asked);
 
 // Which parts of VolumeOptions were given.
 struct VolumeAsked {

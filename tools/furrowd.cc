@@ -12,7 +12,7 @@ DEFINE_string(pool, "", "device URI of the pool, as in emu:/var/lib/furrow/pool.
 DEFINE_string(listen, "127.0.0.1:4420", "where to serve NVMe/TCP; port 0: any free one");
 DEFINE_string(admin, "127.0.0.1:4421", "where to serve /ready and /metrics; empty: nowhere");
 DEFINE_bool(create, false, "make what is missing: device, pool, volume");
-DEFINE_string(name, "furrow", "with --create: the pool's name");
+DEFINE_string(name, "furrow", "the pool's name, 1 to 63 bytes");
 DEFINE_string(volume, "pages", "a volume that must be there; with --create it is made");
 DEFINE_string(nqn, "", "subsystem NQN; empty: nqn.2026-11.io.furrow:POOLNAME");
 DEFINE_string(allowed_hosts, "", "host NQNs that may connect, comma-separated; empty: every host");
@@ -147,7 +147,7 @@ int take_pool(ServerOptions& options) {
   const Result<VictimPolicy> victim_policy = victim_policy_from_flags();
   if (!victim_policy) return wrong_flag("victim_policy", victim_policy.status());
   options.opening.victim_policy = *victim_policy;
-  options.pool = {FLAGS_pool, shape.shape, shape.asked, FLAGS_name};
+  options.pool = {FLAGS_pool, shape.shape, shape.asked, FLAGS_name, flag_given("name")};
   options.create = FLAGS_create;
   options.volume = volume.options;
   options.volume_asked = volume.asked;

@@ -51,6 +51,7 @@ struct PoolRecipe {
   DeviceShape shape;  // of an emulated device that is made when there is none
   ShapeAsked asked;   // what of the shape must be so on a device that is there
   std::string name;
+  bool name_asked = false;  // it must be so of a pool that is there
 };
 
 // Makes the device when it is not there, and an empty pool on it. exists: it holds a pool already
@@ -58,8 +59,11 @@ struct PoolRecipe {
 // something else; invalid_argument: a shape was asked for of a mem: device, whose URI has it.
 Result<OpenPool> create_pool(const PoolRecipe& recipe, EventLoop& home);
 
-// As create_pool(), but a pool that is there is opened as it is.
-Result<OpenPool> open_or_create_pool(const PoolRecipe& recipe, EventLoop& home,
-                                     const Pool::OpenOptions& options = {});
+// As create_pool(), but a pool that is there is opened as it is; exists: it has another name than
+// was asked for.
+Result<OpenPool> open_or_create_pool(const PoolRecipe& recipe, EventLoop& home);
+
+// The pool that must be there, for use; with what was asked for, as above.
+Result<OpenPool> open_made_pool(const PoolRecipe& recipe, EventLoop& home);
 
 }  // namespace furrow::tools

@@ -147,7 +147,7 @@ int Server::open_pool_and_volume() {
     fmt::print(stderr, "{}: scrub: {}\n", program_name(), describe(finding));
   };
   auto opened = options_.create ? open_or_create_pool(options_.pool, home_, opening)
-                                : open_pool(options_.pool.uri, home_, Opening::use, opening);
+                                : open_made_pool(options_.pool, home_, opening);
   if (!opened) return report_device("cannot open pool", options_.pool.uri, opened.status());
   open_ = std::move(*opened);
   return settle_volume();

@@ -55,6 +55,14 @@ TEST(CheckShape, RefusesEachPartThatWasAskedForAndDiffers) {
   expect_refused(check_shape(device(), other, {.active_zones_max = true}), "--mar");
 }
 
+TEST(CheckName, RefusesAnother) {
+  PoolInfo pool;
+  pool.name = "furrow";
+  EXPECT_TRUE(check_name(pool, "furrow").ok());
+  EXPECT_TRUE(check_name(pool, "").ok());
+  expect_refused(check_name(pool, "other"), "--name");
+}
+
 VolumeInfo volume() {
   VolumeInfo info;
   info.options.mode = VolumeMode::store;
