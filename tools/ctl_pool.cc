@@ -38,8 +38,15 @@ int info(const Arguments& arguments) {
   return print(pool_json(**opened));
 }
 
-constexpr const char* kCreateFlags[] = {"name", "size", "zone_size", "zone_capacity",
-                                        "lba",  "mor",  "mar",       "force"};
+constexpr const char* kCreateFlags[] = {
+    "name",
+    "size",
+    "zone_size",
+    "zone_capacity",
+    "lba",
+    "mor",
+    "mar",
+    "force: overwrite what is there, be it a pool of Furrow's or anything else; all of it is lost"};
 constexpr const char* kCheckFlags[] = {"pages", "rate", "repair", "yes", "dry_run"};
 
 }  // namespace
