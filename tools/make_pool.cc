@@ -80,10 +80,10 @@ Result<OpenPool> format_on(std::unique_ptr<ZonedDevice> device, const PoolRecipe
 
 // A pool that is there, if it is what was asked for.
 Result<OpenPool> open_asked(std::unique_ptr<ZonedDevice> device, const PoolRecipe& recipe,
-                            EventLoop& home) {
+                            EventLoop& home, const Pool::OpenOptions& options) {
   Status same = check_shape(device->geometry(), recipe.shape, recipe.asked);
   if (!same.ok()) return same;
-  auto opened = open_on(std::move(device), home, false);
+  auto opened = open_on(std::move(device), home, options);
   if (!opened) return opened.status();
   same = check_name((*opened)->info(), recipe.name_asked ? recipe.name : "");
   if (!same.ok()) return same;
@@ -145,15 +145,16 @@ Result<OpenPool> open_or_create_pool(const PoolRecipe& recipe, EventLoop& home,
   const Progress progress("opening " + recipe.uri);
   auto found = device_of(recipe, false);
   if (!found) return found.status();
-  if (found->empty) return format_on(std::move(found->device), recipe, home);
-  return open_asked(std::move(found->device), recipe, home);
+  if (found->empty) return format_on(std::move(found->device), recipe, home, options);
+  return open_asked(std::move(found->device), recipe, home, options);
 }
 
-Result<OpenPool> open_made_pool(const PoolRecipe& recipe, EventLoop& home) {
+Result<OpenPool> open_made_pool(const PoolRecipe& recipe, EventLoop& home,
+                                const Pool::OpenOptions& options) {
   const Progress progress("opening " + recipe.uri);
   auto device = open_device(recipe.uri, Access::exclusive);
   if (!device) return device.status();
-  return open_asked(std::move(*device), recipe, home);
+  return open_asked(std::move(*device), recipe, home, options);
 }
 
 }  // namespace furrow::tools

@@ -61,9 +61,11 @@ Result<OpenPool> create_pool(const PoolRecipe& recipe, EventLoop& home);
 
 // As create_pool(), but a pool that is there is opened as it is; exists: it has another name than
 // was asked for.
-Result<OpenPool> open_or_create_pool(const PoolRecipe& recipe, EventLoop& home);
+Result<OpenPool> open_or_create_pool(const PoolRecipe& recipe, EventLoop& home,
+                                     const Pool::OpenOptions& options = {});
 
 // The pool that must be there, for use; with what was asked for, as above.
-Result<OpenPool> open_made_pool(const PoolRecipe& recipe, EventLoop& home);
+Result<OpenPool> open_made_pool(const PoolRecipe& recipe, EventLoop& home,
+                                const Pool::OpenOptions& options = {});
 
 }  // namespace furrow::tools
