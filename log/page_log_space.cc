@@ -150,7 +150,7 @@ Status PageLog::admit(std::uint32_t length, const IndexEntry* replaced, bool pin
   }
   if (without_reserve() && collector_->found_nothing() && !options_.cache) {
     return {Code::no_space, Origin::log,
-            "no zone of the volume can be freed; delete pages or raise its quota"};
+            "no zone of the volume can be freed; delete pages, or make a new, larger volume"};
   }
   if (options_.cache) {
     // Pinned pages are never evicted: half of the quota stays for the rest. Of a zone counts what
@@ -171,7 +171,8 @@ Status PageLog::admit(std::uint32_t length, const IndexEntry* replaced, bool pin
                              (tombstones_ + group_tombstones_) * record_cost_bytes(pool_);
   const std::uint64_t cost = cost_bytes(pool_, length);
   if (cost > freed && used + cost > usable + freed) {  // an overwrite adds nothing
-    return {Code::no_space, Origin::log, "the volume is full; delete pages or raise its quota"};
+    return {Code::no_space, Origin::log,
+            "the volume is full; delete pages, or make a new, larger one"};
   }
   return {};
 }

@@ -5,6 +5,8 @@
 // cache. How: a store filled with pages that expire at times that the test's clock then reaches.
 #include "log/expiry_sweep.h"
 
+#include <gmock/gmock.h>
+
 #include "tests/log/page_log_rig.h"
 
 namespace furrow {
@@ -22,6 +24,8 @@ class ExpirySweepTest : public PageLogRig {
     std::uint64_t n = first;
     while (put(n, 0, 1000, {.expires_s = expires_s}).ok()) ++n;
     EXPECT_EQ(ops_.back()->status.code(), Code::no_space);
+    EXPECT_THAT(ops_.back()->status.describe(),
+                testing::HasSubstr("delete pages, or make a new, larger")) << "a quota stays";
     return n - first;
   }
 };
