@@ -21,6 +21,7 @@ DEFINE_bool(allow_missing, false, "acknowledged pages may have been evicted");
 DEFINE_uint32(expect_restarts, 0, "fail unless the server came back this often");
 DEFINE_double(expect_turnovers, 0, "fail unless eviction turned the cache over this often");
 DECLARE_string(pool);
+DECLARE_string(target);
 DECLARE_uint32(depth);
 DECLARE_uint64(salt);
 DECLARE_bool(sleep);
@@ -86,7 +87,9 @@ int take_trace(Trace& trace) {
   }
   std::uint64_t line = 0;
   Result<Trace> read = read_trace(FLAGS_trace, &line);
-  if (!read) return report(fmt::format("{}:{}", FLAGS_trace, line), read.status());
+  if (!read) {
+    return report(line == 0 ? FLAGS_trace : fmt::format("{}:{}", FLAGS_trace, line), read.status());
+  }
   trace = std::move(*read);
   return kExitDone;
 }

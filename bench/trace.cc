@@ -97,6 +97,7 @@ class Generator {
 }  // namespace
 
 Result<Trace> read_trace(const std::string& path, std::uint64_t* line) {
+  *line = 0;
   std::ifstream file(path);
   if (!file) return Status(Code::not_found, Origin::tool, "cannot open the trace", errno);
   Trace trace;
@@ -109,6 +110,7 @@ Result<Trace> read_trace(const std::string& path, std::uint64_t* line) {
                     "not a line of a Mooncake trace: {\"timestamp\": MS, \"hash_ids\": [N, ...]}");
     }
   }
+  *line = 0;
   if (file.bad()) return Status(Code::io_error, Origin::tool, "cannot read the trace", errno);
   if (trace.blocks.empty()) {
     return Status(Code::invalid_argument, Origin::tool, "the trace has no requests");

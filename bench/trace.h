@@ -27,7 +27,8 @@ struct Trace {
 };
 
 // One JSON object a line with "timestamp" (ms) and "hash_ids". Errors: not_found, io_error,
-// invalid_argument (a line is not of that form; `line` says which).
+// invalid_argument (a line is not of that form; `line` says which, and 0 when
+// it is about no line).
 Result<Trace> read_trace(const std::string& path, std::uint64_t* line);
 
 // Conversations whose requests repeat all earlier blocks and add some. 37% of references hit an

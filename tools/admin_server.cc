@@ -23,8 +23,12 @@ Status bind_error(int error) {
       return {Code::in_use, Origin::tool, "another process has this port; choose another", error};
     case EACCES:
       return {Code::permission, Origin::tool, "this port needs privileges", error};
-    default:
-      return {Code::io_error, Origin::tool, "is this an address of this machine?", error};
+    case EMFILE:
+    case ENFILE:
+    case ENOMEM:
+      return {Code::io_error, Origin::tool, "this machine is out of it", error};
+    default:  // the name was not found, or it is another machine's
+      return {Code::invalid_argument, Origin::tool, "this is no address of this machine", error};
   }
 }
 

@@ -25,7 +25,8 @@ class AdminServer {
     std::function<std::optional<std::string>()> metrics;  // the body of /metrics; nothing: 503
     std::function<void()> stopped;  // after request_stop(), when no handler runs any more
   };
-  // Port 0: any free one, see port(). Errors: in_use, permission, io_error (no such address).
+  // Port 0: any free one, see port(). Errors: in_use, permission, io_error, invalid_argument (no
+  // address of this machine).
   static Result<std::unique_ptr<AdminServer>> start(const std::string& host, std::uint16_t port,
                                                     Handlers handlers);
   ~AdminServer();

@@ -2,12 +2,14 @@
 
 #include <fmt/format.h>
 #include <gflags/gflags.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <vector>
 
 #include "tools/command_line.h"
@@ -163,6 +165,32 @@ int exist(const Arguments&) {
   return found.ok() ? kExitDone : kExitFailed;
 }
 
+// Keys on stdout as they come: one a line, or the elements of a JSON array.
+class KeyPrinter {
+ public:
+  void add(const Key& key) {
+    const std::string text = format_key(key);
+    put(json_asked() ? (count_ == 0 ? "[\n  " : ",\n  ") + Json(text).dump() : text + '\n');
+    ++count_;
+  }
+  void end() const {
+    if (json_asked()) put(count_ == 0 ? "[]\n" : "\n]\n");
+  }
+  std::uint64_t count() const { return count_; }
+
+ private:
+  // An error stays with the stream, for flush_stdout().
+  static void put(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
+
+  std::uint64_t count_ = 0;
+};
+
+// What was printed is out, or an exit status.
+int flush_stdout() {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return kExitDone;
+  return report("cannot write to stdout", file_error());
+}
+
 int list(const Arguments&) {
   constexpr std::uint64_t kKeysAtOnce = 1024;
   Key after;
@@ -173,21 +201,22 @@ int list(const Arguments&) {
   }
   Remote remote;
   if (const int status = connect(remote); status != kExitDone) return status;
-  Json all = Json::array();
-  {
-    Progress progress("listing", "keys");
-    const std::uint64_t limit = FLAGS_limit == 0 ? ~std::uint64_t{0} : FLAGS_limit;
-    for (bool more = true; more && all.size() < limit;) {
-      const std::uint64_t wanted = std::min(kKeysAtOnce, limit - all.size());
-      const auto keys = remote->list(after, static_cast<std::uint32_t>(wanted));
-      if (!keys) return report("cannot list", keys.status());
-      for (const Key& key : *keys) all.push_back(format_key(key));
-      more = !keys->empty();
-      if (more) after = keys->back();
-      progress.count(all.size());
-    }
+  std::optional<Progress> progress;
+  if (isatty(STDOUT_FILENO) == 0) progress.emplace("listing", "keys");  // else the keys show it
+  KeyPrinter printer;
+  const std::uint64_t limit = FLAGS_limit == 0 ? ~std::uint64_t{0} : FLAGS_limit;
+  for (bool more = true; more && printer.count() < limit;) {
+    const std::uint64_t wanted = std::min(kKeysAtOnce, limit - printer.count());
+    const auto keys = remote->list(after, static_cast<std::uint32_t>(wanted));
+    if (!keys) return report("cannot list", keys.status());
+    for (const Key& key : *keys) printer.add(key);
+    if (const int status = flush_stdout(); status != kExitDone) return status;
+    more = !keys->empty();
+    if (more) after = keys->back();
+    if (progress) progress->count(printer.count());
   }
-  return print(all);
+  printer.end();
+  return flush_stdout();
 }
 
 constexpr const char* kPutFlags[] = {"key", "file",    "if_absent", "if_exists",     "target",

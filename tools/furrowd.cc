@@ -174,6 +174,10 @@ int main_of_furrowd(int argc, char** argv) {
     const Result<Endpoint> admin = parse_endpoint(FLAGS_admin);
     if (!admin) return wrong_flag("admin", admin.status());
     options.admin = *admin;
+    if (admin->port != 0 && admin->port == options.target.listen_port &&
+        admin->host == options.target.listen_host) {
+      return report_usage("--listen and --admin are the same address: give each a port of its own");
+    }
   }
   options.drain_ms = FLAGS_drain_ms;
   return Server(std::move(options)).run();

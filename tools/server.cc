@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <semaphore>
@@ -57,8 +58,10 @@ int Server::run() {
   signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error, as a full disk is
 
   signals_ = std::thread([this] { wait_for_signal(); });
-  const int status = start();
+  int status = start();
   if (status == kExitDone) {
+    status = begin_serving();
+    if (status != kExitDone) (void)pthread_kill(signals_.native_handle(), SIGTERM);  // in order
     watch_device();
     home_.run();
     home_.stop(watch_timer_);
@@ -79,7 +82,6 @@ int Server::start() {
   if (status == kExitDone) status = start_admin();
   if (status == kExitDone) status = open_pool_and_volume();
   if (status == kExitDone) status = start_target();
-  if (status == kExitDone) begin_serving();
   return status;
 }
 
@@ -115,7 +117,8 @@ int Server::start_target() {
   return kExitDone;
 }
 
-void Server::begin_serving() {
+// Whoever waits for the line would wait for ever if it went nowhere: that is a failure.
+int Server::begin_serving() {
   nlohmann::ordered_json ready = {
       {"listen", format_endpoint(options_.target.listen_host, target_->port())}};
   if (admin_) ready["admin"] = format_endpoint(options_.admin->host, admin_->port());
@@ -129,8 +132,10 @@ void Server::begin_serving() {
   }
   leave_start(Phase::serving);
   if (admin_) admin_->set_ready(true);
-  fmt::print("{}\n", line);
-  std::fflush(stdout);
+  line += '\n';
+  const bool written = std::fwrite(line.data(), 1, line.size(), stdout) == line.size();
+  if (written && std::fflush(stdout) == 0) return kExitDone;
+  return report("cannot write to stdout", Status(Code::io_error, Origin::tool, "", errno));
 }
 
 // Unless a signal came first: then its thread is ending the process.
@@ -169,13 +174,13 @@ int Server::settle_volume() {
     return made.ok() ? kExitDone : report("cannot create volume " + name, made);
   }
   if (!options_.volume_asked.any()) return kExitDone;
-  std::string names;
+  std::string others;
   for (const PageStore* store : open_->stores()) {
-    names += (names.empty() ? "" : ", ") + store->info().options.name;
+    others += (others.empty() ? "; the pool has: " : ", ") + store->info().options.name;
   }
-  return report(
-      fmt::format("there is no volume {}; the pool has: {}", name, names.empty() ? "none" : names),
-      Status(Code::not_found, Origin::tool, "--create makes it"));
+  fmt::print(stderr, "{}: there is no volume {}{}; --create makes it\n", program_name(), name,
+             others.empty() ? ", nor any other" : others);
+  return kExitFailed;
 }
 
 int Server::start_admin() {

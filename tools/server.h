@@ -53,7 +53,7 @@ class Server {
   int start_target();
   void want_files() const;  // as many as connections may be open
   int start_admin();
-  void begin_serving();
+  int begin_serving();
   void wait_for_signal();
   void end_waiting();                    // of signals_
   void begin_stop();                     // on the home executor

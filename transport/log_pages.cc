@@ -110,6 +110,9 @@ void discovery_log(const SubsystemImpl& subsystem, const std::string& host,
 nvme::SmartLog Controller::smart_log() const {
   static constexpr std::uint64_t kUnitBytes = 512 * 1000;
   static constexpr std::uint8_t kSpareThreshold = 10;
+  // There is no sensor, and the field has no value that says so: 0 is -273 degrees to a host. What
+  // stands for it is for the controller to choose (5.16.1.3).
+  static constexpr std::uint16_t kRoomTemperature_K = 298;
   const SubsystemStats stats = subsystem_.stats();
   const auto gauges = subsystem_.pool_gauges();
   nvme::SmartLog out;
@@ -117,6 +120,8 @@ nvme::SmartLog Controller::smart_log() const {
   if (gauges.zones != 0) {
     out.spare = static_cast<std::uint8_t>(100 - gauges.zones_bad * 100 / gauges.zones);
   }
+  out.temperature[0] = kRoomTemperature_K & 0xFF;
+  out.temperature[1] = kRoomTemperature_K >> 8;
   out.spare_threshold = kSpareThreshold;
   out.critical_warning = out.spare < kSpareThreshold ? 1 : 0;
   out.data_units_read[0] = (stats.bytes_read + kUnitBytes - 1) / kUnitBytes;

@@ -39,8 +39,7 @@ Status open_error(int error) {
     case EBUSY:
       return fail(Code::in_use, "the block device is mounted or in use", error);
     case EINVAL:
-      return fail(Code::unsupported, "no direct I/O here; with ?direct=0 a regular file will do",
-                  error);
+      return fail(Code::unsupported, "no direct I/O here; ?direct=0 does without", error);
     default:
       return fail(Code::io_error, "cannot open the file", error);
   }
@@ -111,6 +110,16 @@ int open_patiently(const std::string& path, int flags) {
   }
 }
 
+Status check_type(const struct stat& info) {
+  if (S_ISDIR(info.st_mode)) {
+    return fail(Code::unsupported, "this is a directory; name a file in it");
+  }
+  if (!S_ISREG(info.st_mode) && !S_ISBLK(info.st_mode)) {
+    return fail(Code::unsupported, "this is neither a regular file nor a block device");
+  }
+  return {};
+}
+
 Status find_size(EmuFile& file) {
   struct stat info {};
   if (fstat(file.fd.get(), &info) != 0) return fail(Code::io_error, "cannot stat the file", errno);
@@ -118,9 +127,7 @@ Status find_size(EmuFile& file) {
     file.size_bytes = static_cast<std::uint64_t>(info.st_size);
     return {};
   }
-  if (!S_ISBLK(info.st_mode)) {
-    return fail(Code::unsupported, "emu: needs a regular file or a block device");
-  }
+  if (const Status type = check_type(info); !type.ok()) return type;
   file.block_device = true;
   if (ioctl(file.fd.get(), BLKGETSIZE64, &file.size_bytes) != 0) {
     return fail(Code::io_error, "cannot ask the block device for its size", errno);
@@ -142,6 +149,9 @@ Fd::~Fd() {
 Result<EmuFile> open_file(const std::string& path, const OpenMode& mode) {
   struct stat before {};
   const bool exists = stat(path.c_str(), &before) == 0;
+  if (exists) {
+    if (const Status type = check_type(before); !type.ok()) return type;
+  }
   int flags = (mode.inspect ? O_RDONLY : O_RDWR) | O_CLOEXEC | (mode.direct ? O_DIRECT : 0);
   EmuFile file;
   if (exists && S_ISBLK(before.st_mode)) {

@@ -150,5 +150,12 @@ TEST_F(AdminServerTest, RefusesAPortInUse) {
   EXPECT_EQ(second.status().code(), Code::in_use);
 }
 
+TEST_F(AdminServerTest, RefusesAnAddressOfAnotherMachine) {
+  for (const char* host : {"192.0.2.1", "no-such-host.invalid"}) {
+    const auto other = AdminServer::start(host, 0, {.metrics = {}, .stopped = [] {}});
+    EXPECT_EQ(other.status().code(), Code::invalid_argument) << host;
+  }
+}
+
 }  // namespace
 }  // namespace furrow::tools

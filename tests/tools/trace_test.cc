@@ -56,7 +56,10 @@ TEST(ReadTrace, SaysWhichLineIsWrong) {
 TEST(ReadTrace, RefusesAnEmptyAndAMissingFile) {
   std::uint64_t line = 0;
   EXPECT_EQ(read_text("", &line).status().code(), Code::invalid_argument);
+  EXPECT_EQ(line, 0u) << "no line is wrong";
+  line = 9;
   EXPECT_EQ(read_trace("/no/such/file", &line).status().code(), Code::not_found);
+  EXPECT_EQ(line, 0u);
 }
 
 TEST(GenerateTrace, HasThePublishedShape) {

@@ -114,6 +114,7 @@ TEST(LogPage, SmartCountsWhatHappened) {
   world.clock_ns += 2ull * 3600 * 1'000'000'000;
   const Bytes smart = world.log(admin, nv::lid::kSmart, 512)->in;
   EXPECT_EQ(read<std::uint8_t>(smart, 0), 0u) << "critical warning";
+  EXPECT_EQ(read<std::uint16_t>(smart, 1), 298u) << "no sensor, and not 0 K";
   EXPECT_EQ(read<std::uint8_t>(smart, 3), 95u) << "spare: 1 of 20 zones is bad";
   EXPECT_EQ(read<std::uint8_t>(smart, 4), 10u);
   EXPECT_EQ(read<std::uint64_t>(smart, 32), 1u) << "units of 512000 B read, rounded up";
