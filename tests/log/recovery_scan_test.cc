@@ -48,7 +48,7 @@ class RecoveryScanTest : public LogRig {
     pool_->allocator.adopt(kZone, state);
     table() = ZoneDirectory();
     table().end_lba = end_lba_;
-    scanner_ = std::make_unique<Scanner>(*pool_, std::move(*device_->create_queue(4)));
+    scanner_ = std::make_unique<Scanner>(*pool_, *device_->create_queue(4));
     FoundZone zone;
     zone.info = info(kZone);
     zone.header = {image_->shape().stamp, kVolume, 77, image_->shape().stream};
