@@ -1,43 +1,17 @@
 // Establishes that damage on the medium is found, told and never served: corrupted pages, batch
 // headers, summaries and superblocks of a pool on a file; and what makes a pool not open.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <filesystem>
-#include <fstream>
-
-#include "tests/engine/rig.h"
+#include "tests/engine/pool_file.h"
 #include "zone/fault_device.h"
 
 namespace furrow::testing {
 namespace {
 
-class DamageTest : public ::testing::Test {
+class DamageTest : public PoolFileTest {
  protected:
-  void SetUp() override {
-    std::filesystem::create_directory(directory_);
-    DeviceShape shape;
-    shape.size_bytes = 64 << 20;
-    shape.zone_size_bytes = 4 << 20;
-    ASSERT_TRUE(create_device(uri(), shape).ok());
-    rig_ = std::make_unique<Rig>(uri());
-    VolumeOptions options;
-    options.name = "pages";
-    options.mode = VolumeMode::store;
-    options.value_bytes_max = 64 << 10;
-    ASSERT_NO_FATAL_FAILURE(rig_->make(options));
-  }
-  void TearDown() override {
-    rig_.reset();
-    std::filesystem::remove_all(directory_);
-  }
-  std::string path() const { return (directory_ / "pool.img").string(); }
-  std::string uri() const { return "emu:" + path(); }
+  void SetUp() override { ASSERT_NO_FATAL_FAILURE(make_pool(64 << 20, VolumeMode::store)); }
 
-  void close_device() {
-    rig_->close();
-    rig_->device.reset();
-  }
   void open_again() {
     ASSERT_NO_FATAL_FAILURE(rig_->open_device());
     ASSERT_NO_FATAL_FAILURE(rig_->open());
@@ -50,28 +24,13 @@ class DamageTest : public ::testing::Test {
     EXPECT_NE(at, std::string::npos);
     return at;
   }
-  std::string read_file() {
-    std::ifstream file(path(), std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
-  }
-  void flip(std::size_t offset) {
-    std::fstream file(path(), std::ios::binary | std::ios::in | std::ios::out);
-    file.seekg(static_cast<std::streamoff>(offset));
-    const char byte = static_cast<char>(file.get() ^ 0x40);
-    file.seekp(static_cast<std::streamoff>(offset));
-    file.put(byte);
-  }
-
-  const std::filesystem::path directory_ =
-      std::filesystem::temp_directory_path() / ("furrow-damage-" + std::to_string(getpid()));
-  std::unique_ptr<Rig> rig_;
 };
 
 // An orderly close notes what is durable: damage after it takes one page, not the rest of the zone.
 TEST_F(DamageTest, ADamagedPageOfAClosedPoolTakesNothingElse) {
   for (std::uint64_t i = 0; i < 10; ++i) ASSERT_TRUE(rig_->put(i, 1, 9000).ok());
   close_device();
-  flip(offset_of(content(4, 1, 9000)) + 5000);
+  damage(offset_of(content(4, 1, 9000)) + 5000);
   ASSERT_NO_FATAL_FAILURE(open_again());
   for (std::uint64_t i = 0; i < 10; ++i) {
     EXPECT_EQ(rig_->get(i).status().code(), i == 4 ? Code::corrupt : Code::ok) << i;
@@ -92,7 +51,7 @@ TEST_F(DamageTest, ACloseAfterARecoveryIsNotedToo) {
   std::ofstream(path(), std::ios::binary | std::ios::trunc) << killed;
   ASSERT_NO_FATAL_FAILURE(open_again());
   close_device();
-  flip(offset_of(content(4, 1, 9000)) + 5000);
+  damage(offset_of(content(4, 1, 9000)) + 5000);
   ASSERT_NO_FATAL_FAILURE(open_again());
   for (std::uint64_t i = 0; i < 10; ++i) {
     EXPECT_EQ(rig_->get(i).status().code(), i == 4 ? Code::corrupt : Code::ok) << i;
@@ -103,7 +62,7 @@ TEST_F(DamageTest, DamageBehindTheFlushPointIsCorruptAndTakesNothingElse) {
   // More than one zone, so that the first is sealed and flushed.
   for (std::uint64_t i = 0; i < 200; ++i) ASSERT_TRUE(rig_->put(i, 1, 60000).ok());
   close_device();
-  flip(offset_of(content(4, 1, 60000)) + 30000);
+  damage(offset_of(content(4, 1, 60000)) + 30000);
   ASSERT_NO_FATAL_FAILURE(open_again());
   EXPECT_EQ(rig_->get(4).status().code(), Code::corrupt);
   EXPECT_EQ(rig_->get(4).status().code(), Code::corrupt);
@@ -129,7 +88,7 @@ TEST_F(DamageTest, ADamagedPageDoesNotGiveWayToAnOlderVersion) {
   ASSERT_TRUE(rig_->put(4, 2, 60000).ok());
   for (std::uint64_t i = 1000; i < 1100; ++i) ASSERT_TRUE(rig_->put(i, 1, 60000).ok());
   close_device();
-  flip(offset_of(content(4, 2, 60000)) + 30000);
+  damage(offset_of(content(4, 2, 60000)) + 30000);
   ASSERT_NO_FATAL_FAILURE(open_again());
   for (std::uint64_t i = 1000; i < 1100; ++i) ASSERT_TRUE(rig_->put(i, 2, 60000).ok());
   for (std::uint64_t i = 2000; rig_->store->stats().corrupt_pages == 0; ++i) {
@@ -148,8 +107,8 @@ TEST_F(DamageTest, HeaderAndPageDamagedTogether) {
   for (std::uint64_t i = 0; i < 200; ++i) ASSERT_TRUE(rig_->put(i, 1, 60000).ok());
   close_device();
   const std::size_t page = offset_of(content(4, 1, 60000));
-  flip(page + 30000);
-  flip(page - 4096 + 40);  // one put at a time: its header is the LBA before it
+  damage(page + 30000);
+  damage(page - 4096 + 40);  // one put at a time: its header is the LBA before it
   ASSERT_NO_FATAL_FAILURE(open_again());
   EXPECT_EQ(rig_->get(4).status().code(), Code::corrupt);
   EXPECT_EQ(rig_->simple(PageOp::Kind::exist, 4).code(), Code::corrupt);
@@ -165,7 +124,7 @@ TEST_F(DamageTest, HeaderAndPageDamagedTogether) {
 TEST_F(DamageTest, ADamagedBatchHeaderTakesItsOwnBatchOnly) {
   for (std::uint64_t i = 0; i < 20; ++i) ASSERT_TRUE(rig_->put(i, 1, 9000).ok());
   close_device();
-  flip(offset_of(content(4, 1, 9000)) - 4096 + 40);
+  damage(offset_of(content(4, 1, 9000)) - 4096 + 40);
   ASSERT_NO_FATAL_FAILURE(open_again());
   for (int round = 0; round < 2; ++round) {
     for (std::uint64_t i = 0; i < 20; ++i) {
@@ -190,7 +149,7 @@ TEST_F(DamageTest, ASummaryDoesNotVouchForWhatWasNotFlushed) {
   const std::string before = read_file();  // as a power cut leaves it: nothing was closed
   close_device();
   std::ofstream(path(), std::ios::binary | std::ios::trunc) << before;
-  flip(offset_of(content(30, 1, 60000)) - 4096 + 40);
+  damage(offset_of(content(30, 1, 60000)) - 4096 + 40);
   ASSERT_NO_FATAL_FAILURE(open_again());
   for (std::uint64_t i = 0; i < 63; ++i) {
     EXPECT_EQ(rig_->get(i).status().code(), i < 30 ? Code::ok : Code::not_found) << i;
@@ -209,8 +168,8 @@ TEST_F(DamageTest, AZonesFirstTwoHeadersDamaged) {
   for (std::uint64_t i = 0; i < 100; ++i) ASSERT_TRUE(rig_->put(i, 1, 60000).ok());
   close_device();
   const std::size_t first_page = offset_of(content(0, 1, 60000));
-  flip(first_page - 4096 + 40);
-  flip(first_page - 2 * 4096 + 40);
+  damage(first_page - 4096 + 40);
+  damage(first_page - 2 * 4096 + 40);
   ASSERT_NO_FATAL_FAILURE(open_again());
   for (std::uint64_t i = 0; i < 100; ++i) EXPECT_EQ(rig_->get(i).ok(), true) << i;
 }
@@ -225,7 +184,7 @@ TEST_F(DamageTest, AnyDamagedLbaOfASealedZone) {
   const std::string whole = read_file();
   std::size_t begin = first_page - 2 * 4096;  // the zone header and the first batch header
   for (std::size_t lba = 0; lba < 1024; lba += lba < 8 || lba > 1010 ? 1 : 61) {
-    flip(begin + lba * 4096 + 17);
+    damage(begin + lba * 4096 + 17);
     ASSERT_NO_FATAL_FAILURE(open_again()) << lba;
     std::uint64_t lost = 0;
     for (std::uint64_t i = 0; i < kPages; ++i) {
@@ -255,8 +214,8 @@ TEST_F(DamageTest, ACacheKeepsNothingThatItCannotName) {
   // Pages of 15 LBAs, each behind its header, in zones of 1024: 63 to a zone, then its summary.
   for (std::uint64_t i = 0; i < 70; ++i) ASSERT_TRUE(rig_->put(i, 1, 60000).ok());
   const std::size_t zone = offset_of(content(0, 1, 60000)) - 2 * 4096;
-  flip(zone + 1023 * 4096 + 40);                      // the summary
-  flip(offset_of(content(4, 1, 60000)) - 4096 + 40);  // a batch header: the chain ends there
+  damage(zone + 1023 * 4096 + 40);                      // the summary
+  damage(offset_of(content(4, 1, 60000)) - 4096 + 40);  // a batch header: the chain ends there
   EXPECT_TRUE(rig_->get(10).ok()) << "found without it";
   for (std::uint64_t i = 100; i < 3000; ++i) ASSERT_TRUE(rig_->put(i, 1, 60000).ok()) << i;
   for (std::uint64_t i = 0; i < 70; ++i) {
@@ -277,7 +236,7 @@ TEST_F(DamageTest, OneSuperblockIsEnough) {
   const std::string whole = read_file();
   const std::size_t first = whole.find(uuid);
   ASSERT_NE(first, std::string::npos);
-  flip(first);
+  damage(first);
   ASSERT_NO_FATAL_FAILURE(rig_->open_device());
   auto opened = Pool::open(*rig_->device, rig_->loop, {});
   ASSERT_TRUE(opened.ok()) << opened.status().describe();

@@ -4,43 +4,30 @@
 // which the device reports like ENOSPC, and it can be lifted again without being root.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <csignal>
 #include <filesystem>
 #include <set>
 #include <string>
 
-#include "tests/engine/rig.h"
+#include "tests/engine/pool_file.h"
 
 namespace furrow::testing {
 namespace {
 
 constexpr std::size_t kBytes = 60000;
 
-class DiskFullTest : public ::testing::TestWithParam<VolumeMode> {
+class DiskFullTest : public PoolFileTest, public ::testing::WithParamInterface<VolumeMode> {
  protected:
   void SetUp() override {
     std::signal(SIGXFSZ, SIG_IGN);
     ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before_), 0);
-    std::filesystem::create_directory(directory_);
-    DeviceShape shape;
-    shape.size_bytes = 64 << 20;
-    shape.zone_size_bytes = 4 << 20;
-    ASSERT_TRUE(create_device(uri(), shape).ok());
-    rig_ = std::make_unique<Rig>(uri());
-    VolumeOptions options;
-    options.name = "pages";
-    options.mode = GetParam();
-    options.value_bytes_max = 64 << 10;
-    ASSERT_NO_FATAL_FAILURE(rig_->make(options));
+    ASSERT_NO_FATAL_FAILURE(make_pool(64 << 20, GetParam()));
   }
   void TearDown() override {
     limit(before_.rlim_cur);
-    rig_.reset();
-    std::filesystem::remove_all(directory_);
+    PoolFileTest::TearDown();
   }
-  std::string uri() const { return "emu:" + (directory_ / "pool.img").string(); }
   void limit(rlim_t bytes) {
     const rlimit now{bytes, before_.rlim_max};
     ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &now), 0);
@@ -53,10 +40,7 @@ class DiskFullTest : public ::testing::TestWithParam<VolumeMode> {
     }
   }
 
-  const std::filesystem::path directory_ =
-      std::filesystem::temp_directory_path() / ("furrow-disk-full-" + std::to_string(getpid()));
   rlimit before_{};
-  std::unique_ptr<Rig> rig_;
   std::set<std::uint64_t> stored_;
 };
 

@@ -3,12 +3,8 @@
 // the pool is checked (read-only: the file stays as it is), repaired, checked again, and read. What
 // cannot be known any more is named, and left as it is.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <filesystem>
-#include <fstream>
-
-#include "tests/engine/rig.h"
+#include "tests/engine/pool_file.h"
 #include "zone/blocking.h"
 #include "zone/fault_device.h"
 
@@ -19,44 +15,18 @@ constexpr std::size_t kLba = 4096, kDataAt = 1 << 20;
 constexpr std::uint64_t kKeys = 300;
 constexpr std::size_t kFooterAt = kLba - 96;  // of a summary, in the segment's last LBA
 
-class RepairTest : public ::testing::Test {
+class RepairTest : public PoolFileTest {
  protected:
   void SetUp() override {
-    std::filesystem::create_directory(directory_);
-    DeviceShape shape;
-    shape.size_bytes = 40 << 20;
-    shape.zone_size_bytes = 4 << 20;
-    ASSERT_TRUE(create_device(uri(), shape).ok());
-    rig_ = std::make_unique<Rig>(uri());
-    VolumeOptions options;
-    options.name = "pages";
-    options.mode = VolumeMode::store;
-    options.value_bytes_max = 64 << 10;
-    ASSERT_NO_FATAL_FAILURE(rig_->make(options));
+    ASSERT_NO_FATAL_FAILURE(make_pool(40 << 20, VolumeMode::store));
     for (std::uint64_t i = 0; i < kKeys; ++i) ASSERT_TRUE(rig_->put(i, 1, bytes_of(i)).ok());
     for (std::uint64_t i = 0; i < kKeys; i += 10) {
       ASSERT_TRUE(rig_->simple(PageOp::Kind::remove, i).ok());
     }
-    close();
-  }
-  void TearDown() override {
-    rig_.reset();
-    std::filesystem::remove_all(directory_);
+    close_device();
   }
   static std::size_t bytes_of(std::uint64_t key) { return 1000 + key * 7919 % 60000; }
-  std::string path() const { return (directory_ / "pool.img").string(); }
-  std::string uri() const { return "emu:" + path(); }
 
-  void close() {
-    rig_->close();
-    rig_->device.reset();
-  }
-  std::string read_file() const {
-    std::string bytes(std::filesystem::file_size(path()), '\0');
-    std::ifstream(path(), std::ios::binary)
-        .read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-    return bytes;
-  }
   // Offsets in the file of all LBAs that have `magic` at `at`.
   std::vector<std::size_t> offsets_of(std::string_view magic, std::size_t at = 0) const {
     const std::string file = read_file();
@@ -66,19 +36,12 @@ class RepairTest : public ::testing::Test {
     }
     return found;
   }
-  void damage(std::size_t offset) {
-    std::fstream file(path(), std::ios::binary | std::ios::in | std::ios::out);
-    file.seekg(static_cast<std::streamoff>(offset));
-    const char byte = static_cast<char>(file.get() ^ 0x40);
-    file.seekp(static_cast<std::streamoff>(offset));
-    file.put(byte);
-  }
   CheckReport check() {
     EXPECT_NO_FATAL_FAILURE(rig_->open_device());
     EXPECT_NO_FATAL_FAILURE(rig_->open(true));
     const auto report = rig_->pool->check({});
     EXPECT_TRUE(report.ok()) << report.status().describe();
-    close();
+    close_device();
     return *report;
   }
   RepairReport repair() {
@@ -107,7 +70,7 @@ class RepairTest : public ::testing::Test {
         ASSERT_TRUE(rig_->put(5000, 1, 9000).ok());
         ASSERT_TRUE(rig_->simple(PageOp::Kind::remove, 5000).ok());
       }
-      close();
+      close_device();
     }
   }
   void expect_named_and_repaired(std::size_t offset, Finding::Structure structure) {
@@ -129,10 +92,6 @@ class RepairTest : public ::testing::Test {
     for (const Finding& finding : after.damage) ADD_FAILURE() << finding.text;
     ASSERT_NO_FATAL_FAILURE(expect_pages());
   }
-
-  const std::filesystem::path directory_ =
-      std::filesystem::temp_directory_path() / ("furrow-repair-" + std::to_string(getpid()));
-  std::unique_ptr<Rig> rig_;
 };
 
 TEST_F(RepairTest, NothingToDo) {
@@ -254,7 +213,7 @@ TEST_F(RepairTest, WhatIsNotKnownIsLeftAsItIs) {
     if (i % 10 != 0 && !rig_->get(i).ok()) ++lost;
   }
   EXPECT_EQ(lost, 1u);
-  close();
+  close_device();
 }
 
 // A page that is damaged cannot be rebuilt; a zone that has one is still written anew for its

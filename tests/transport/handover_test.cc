@@ -21,6 +21,9 @@ constexpr int kRounds = 12;
 void come_and_go(std::uint16_t port, std::uint64_t seed, std::atomic<std::uint64_t>& wrong) {
   std::mt19937_64 random(seed);
   for (int round = 0; round < kRounds; ++round) {
+    std::vector<PageOp> ops(24);  // outlive the initiator, which may leave with some in flight
+    std::vector<std::vector<std::byte>> pages(ops.size());
+    std::size_t released = 0;
     EventLoop loop({50, seed});
     InitiatorOptions options;
     options.port = port;
@@ -31,9 +34,6 @@ void come_and_go(std::uint16_t port, std::uint64_t seed, std::atomic<std::uint64
       wrong += initiator.status().code() != Code::busy;
       continue;
     }
-    std::vector<PageOp> ops(24);
-    std::vector<std::vector<std::byte>> pages(ops.size());
-    std::size_t released = 0;
     for (const PageOp::Kind kind : {PageOp::Kind::put, PageOp::Kind::get}) {
       for (std::size_t i = 0; i < ops.size(); ++i) {
         const std::byte fill = static_cast<std::byte>(seed * 16 + i);

@@ -1,0 +1,169 @@
+// Establishes what programs without an event loop rely on: EmbeddedPool makes a device, a pool and
+// a volume where nothing is and opens what is there, says why it cannot, and closes in order;
+// SyncPageStore's calls do what the operations do, from any number of threads, also many at once.
+// How: mem: and a file; two threads with keys of their own.
+#include "engine/embedded_pool.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+namespace furrow {
+namespace {
+
+std::vector<std::byte> bytes_of(std::size_t count, unsigned fill) {
+  return std::vector<std::byte>(count, static_cast<std::byte>(fill));
+}
+
+EmbeddedPool::CreateOptions small() {
+  EmbeddedPool::CreateOptions make;
+  make.size_bytes = 64 << 20;
+  make.volume.name = "pages";
+  make.volume.mode = VolumeMode::store;
+  return make;
+}
+
+class EmbeddedPoolTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto opened = EmbeddedPool::open("mem:32MiB?zone_size=2MiB", small());
+    ASSERT_TRUE(opened.ok()) << opened.status().describe();
+    pool_ = std::move(*opened);
+    auto store = pool_->store("pages");
+    ASSERT_TRUE(store.ok()) << store.status().describe();
+    store_.emplace(*store);
+  }
+  std::unique_ptr<EmbeddedPool> pool_;
+  std::optional<SyncPageStore> store_;
+};
+
+TEST_F(EmbeddedPoolTest, CallsDoWhatTheOperationsDo) {
+  const Key key = Key::from("k");
+  EXPECT_EQ(store_->get(key).status().code(), Code::not_found);
+  EXPECT_TRUE(store_->put(key, bytes_of(5000, 1)).ok());
+  EXPECT_EQ(*store_->get(key), bytes_of(5000, 1));
+  EXPECT_TRUE(store_->exist(key).ok());
+  PutOptions only_new;
+  only_new.condition = PageOp::Condition::if_absent;
+  EXPECT_EQ(store_->put(key, bytes_of(1, 2), only_new).code(), Code::exists);
+  EXPECT_TRUE(store_->pin(key).ok());
+  EXPECT_TRUE(store_->unpin(key).ok());
+  EXPECT_TRUE(store_->flush().ok());
+  EXPECT_TRUE(store_->remove(key, Durability::flushed).ok());
+  EXPECT_EQ(store_->exist(key).code(), Code::not_found);
+  EXPECT_EQ(store_->remove(key).code(), Code::not_found);
+  EXPECT_EQ(store_->put(Key(), bytes_of(1, 1)).code(), Code::invalid_argument);
+  EXPECT_EQ(store_->put(key, {}).code(), Code::invalid_argument);
+}
+
+// Longer than a get reads at first: it is read again.
+TEST_F(EmbeddedPoolTest, LargeValuesComeWhole) {
+  for (const std::size_t bytes :
+       {std::size_t{65535}, std::size_t{65536}, std::size_t{65537}, std::size_t{1} << 20}) {
+    ASSERT_TRUE(store_->put(Key::from("large"), bytes_of(bytes, 7)).ok());
+    EXPECT_EQ(*store_->get(Key::from("large")), bytes_of(bytes, 7));
+  }
+}
+
+TEST_F(EmbeddedPoolTest, APutOnlyReadsItsValue) {
+  std::vector<std::byte> value = bytes_of(8192, 9);
+  ASSERT_TRUE(store_->put(Key::from("v"), std::span(value).first(5000)).ok());
+  EXPECT_EQ(value, bytes_of(8192, 9)) << "what lies behind it is not the store's";
+}
+
+TEST_F(EmbeddedPoolTest, GroupsAndLists) {
+  PutOptions grouped;
+  for (unsigned i = 0; i < 20; ++i) {
+    grouped.group = 1 + i % 2;
+    ASSERT_TRUE(store_->put(Key::from("key " + std::to_string(i)), bytes_of(10, i), grouped).ok());
+  }
+  const auto all = store_->list(Key(), 100);
+  ASSERT_TRUE(all.ok());
+  EXPECT_EQ(all->size(), 20u);
+  const auto rest = store_->list((*all)[4], 100);
+  EXPECT_TRUE(std::ranges::equal(*rest, std::span(*all).subspan(5)));
+  EXPECT_EQ(store_->list(Key(), 3)->size(), 3u);
+  EXPECT_TRUE(store_->remove_group(1).ok());
+  EXPECT_EQ(store_->list(Key(), 100)->size(), 10u);
+  EXPECT_EQ(store_->remove_group(0).code(), Code::invalid_argument);
+}
+
+TEST_F(EmbeddedPoolTest, ManyAtOnceAndNone) {
+  std::vector<PageOp> ops(100);
+  std::vector<std::byte> value = bytes_of(3000, 3);
+  for (std::size_t i = 0; i < ops.size(); ++i) {
+    ops[i].kind = PageOp::Kind::put;
+    ops[i].key = Key::from(std::to_string(i));
+    ops[i].data = value.data();
+    ops[i].length = ops[i].capacity = 3000;
+  }
+  store_->run(ops);
+  for (const PageOp& op : ops) EXPECT_TRUE(op.status.ok()) << op.status.describe();
+  store_->run(std::span<PageOp>());
+  EXPECT_EQ(store_->async().usage().pages, 100u);
+}
+
+TEST_F(EmbeddedPoolTest, ThreadsShareIt) {
+  std::atomic<unsigned> wrong{0};
+  {
+    std::vector<std::jthread> threads;
+    for (unsigned t = 0; t < 2; ++t) {
+      threads.emplace_back([this, t, &wrong] {
+        auto store = pool_->store("pages");
+        for (unsigned i = 0; i < 300; ++i) {
+          const Key key = Key::from(std::to_string(t) + "." + std::to_string(i % 20));
+          wrong += !store->put(key, bytes_of(2000, i)).ok();
+          const auto page = store->get(key);
+          wrong += !page.ok() || *page != bytes_of(2000, i);
+        }
+      });
+    }
+  }
+  EXPECT_EQ(wrong, 0u);
+}
+
+TEST_F(EmbeddedPoolTest, AnUnknownVolumeIsNotFound) {
+  EXPECT_EQ(pool_->store("other").status().code(), Code::not_found);
+}
+
+class EmbeddedFileTest : public ::testing::Test {
+ protected:
+  void SetUp() override { std::filesystem::create_directory(directory_); }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+  const std::filesystem::path directory_ =
+      std::filesystem::temp_directory_path() / ("furrow-embedded-" + std::to_string(getpid()));
+  const std::string path_ = (directory_ / "pool.img").string();
+  const std::string uri_ = "emu:" + path_;
+};
+
+TEST_F(EmbeddedFileTest, IsMadeOnceAndOpenedAgain) {
+  EXPECT_EQ(EmbeddedPool::open(uri_).status().code(), Code::not_found);
+  for (unsigned round = 0; round < 3; ++round) {
+    const auto pool = EmbeddedPool::open(uri_, small());
+    ASSERT_TRUE(pool.ok()) << pool.status().describe();
+    EXPECT_EQ(EmbeddedPool::open(uri_).status().code(), Code::in_use);
+    auto store = (*pool)->store("pages");
+    ASSERT_TRUE(store.ok()) << store.status().describe();
+    if (round != 0) {
+      EXPECT_EQ(*store->get(Key::from("round")), bytes_of(100, round - 1));
+    }
+    ASSERT_TRUE(store->put(Key::from("round"), bytes_of(100, round)).ok());
+  }
+}
+
+TEST_F(EmbeddedFileTest, WhatCannotBeAPoolSaysWhy) {
+  EXPECT_EQ(EmbeddedPool::open("nowhere:").status().code(), Code::invalid_argument);
+  { std::ofstream(path_) << std::string(1 << 20, 'x'); }
+  EXPECT_EQ(EmbeddedPool::open(uri_, small()).status().code(), Code::foreign);
+  EmbeddedPool::CreateOptions bad = small();
+  bad.volume.name = "no such name/";
+  EXPECT_EQ(EmbeddedPool::open("mem:32MiB?zone_size=2MiB", bad).status().code(),
+            Code::invalid_argument);
+}
+
+}  // namespace
+}  // namespace furrow

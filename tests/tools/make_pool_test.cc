@@ -1,0 +1,128 @@
+// Establishes how furrowd and furrowctl come to a pool: one is made where nothing is, opened where
+// one is, never made over data unless that is asked for, and refused, with its own code, where the
+// device is too small, foreign, in use or of another shape than was asked for; and that OpenPool
+// closes in order. How: mem: and files in a scratch directory.
+#include "tools/make_pool.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+namespace furrow::tools {
+namespace {
+
+constexpr std::uint64_t kMiB = 1 << 20;
+
+class MakePoolTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::filesystem::create_directory(directory_);
+    recipe_.uri = "emu:" + path_;
+    recipe_.name = "unit";
+    recipe_.shape.size_bytes = 64 * kMiB;
+    recipe_.shape.zone_size_bytes = 4 * kMiB;
+  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+  Code create_code() { return create_pool(recipe_, loop_).status().code(); }
+  Code open_or_create_code() { return open_or_create_pool(recipe_, loop_).status().code(); }
+  void add_volume(const char* name) {
+    auto pool = open_pool(recipe_.uri, loop_, Opening::use);
+    ASSERT_TRUE(pool.ok()) << pool.status().describe();
+    VolumeOptions volume;
+    volume.name = name;
+    ASSERT_TRUE((**pool).create_volume(volume).ok());
+  }
+  bool has_volume(const char* name) {
+    auto pool = open_pool(recipe_.uri, loop_, Opening::inspect);
+    return pool.ok() && (**pool).find(name) != nullptr;
+  }
+
+  const std::filesystem::path directory_ =
+      std::filesystem::temp_directory_path() / ("furrow-make-pool-" + std::to_string(getpid()));
+  const std::string path_ = (directory_ / "pool.img").string();
+  EventLoop loop_;
+  PoolRecipe recipe_;
+};
+
+TEST_F(MakePoolTest, MadeWhereNothingIsAndNotTwice) {
+  EXPECT_EQ(open_pool(recipe_.uri, loop_, Opening::use).status().code(), Code::not_found);
+  EXPECT_EQ(create_code(), Code::ok);
+  add_volume("kept");
+  EXPECT_EQ(create_code(), Code::exists);
+  EXPECT_TRUE(has_volume("kept"));
+  recipe_.shape.force = true;
+  recipe_.shape.size_bytes = 32 * kMiB;
+  EXPECT_EQ(create_code(), Code::ok);
+  EXPECT_FALSE(has_volume("kept"));
+  EXPECT_LT(std::filesystem::file_size(path_), 40 * kMiB) << "as large as it is asked for now";
+}
+
+TEST_F(MakePoolTest, OpenOrCreateKeepsWhatIsThere) {
+  EXPECT_EQ(open_or_create_code(), Code::ok);
+  add_volume("kept");
+  EXPECT_EQ(open_or_create_code(), Code::ok);
+  EXPECT_TRUE(has_volume("kept"));
+  recipe_.asked.zone_size = true;
+  EXPECT_EQ(open_or_create_code(), Code::ok) << "it has the zone size that is asked for";
+  recipe_.shape.zone_size_bytes = 8 * kMiB;
+  EXPECT_EQ(open_or_create_code(), Code::exists);
+  EXPECT_TRUE(has_volume("kept"));
+}
+
+TEST_F(MakePoolTest, AnEmptyDeviceOfAnotherShapeIsMadeAnew) {
+  DeviceShape shape;
+  shape.size_bytes = 16 * kMiB;
+  shape.zone_size_bytes = kMiB;
+  ASSERT_TRUE(create_device(recipe_.uri, shape).ok());
+  EXPECT_EQ(create_code(), Code::ok);
+  EXPECT_EQ(open_pool(recipe_.uri, loop_, Opening::use)->operator->()->info().geometry.zone_count,
+            16u);
+}
+
+TEST_F(MakePoolTest, NothingIsLeftOfOneThatCannotBe) {
+  recipe_.shape.size_bytes = 8 * kMiB;  // two zones
+  EXPECT_EQ(create_code(), Code::invalid_argument);
+  EXPECT_FALSE(std::filesystem::exists(path_));
+  recipe_.shape.size_bytes = 0;
+  EXPECT_EQ(create_code(), Code::invalid_argument);
+  EXPECT_FALSE(std::filesystem::exists(path_));
+}
+
+TEST_F(MakePoolTest, ForeignDataIsKept) {
+  { std::ofstream(path_) << std::string(2 * kMiB, 'x'); }
+  EXPECT_EQ(create_code(), Code::foreign);
+  EXPECT_EQ(open_or_create_code(), Code::foreign);
+  EXPECT_EQ(std::filesystem::file_size(path_), 2 * kMiB);
+}
+
+TEST_F(MakePoolTest, AGeometryForMemoryStandsInItsUri) {
+  recipe_.uri = "mem:64MiB?zone_size=4MiB";
+  EXPECT_EQ(create_code(), Code::ok);
+  recipe_.asked.zone_size = true;
+  EXPECT_EQ(create_code(), Code::invalid_argument);
+}
+
+TEST_F(MakePoolTest, InUseByOneButInspectedByAny) {
+  ASSERT_EQ(create_code(), Code::ok);
+  auto held = open_pool(recipe_.uri, loop_, Opening::use);
+  ASSERT_TRUE(held.ok());
+  EXPECT_EQ(open_pool(recipe_.uri, loop_, Opening::check).status().code(), Code::in_use);
+  EXPECT_TRUE(open_pool(recipe_.uri, loop_, Opening::inspect).ok());
+  held->close();
+  EXPECT_TRUE(open_pool(recipe_.uri, loop_, Opening::check).ok());
+}
+
+TEST_F(MakePoolTest, AnOpenPoolMovesAndClosesWhatItHad) {
+  ASSERT_EQ(create_code(), Code::ok);
+  auto first = open_pool(recipe_.uri, loop_, Opening::use);
+  ASSERT_TRUE(first.ok());
+  OpenPool pool = std::move(*first);
+  EXPECT_EQ(pool->info().name, "unit");
+  pool = OpenPool();
+  EXPECT_TRUE(open_pool(recipe_.uri, loop_, Opening::use).ok()) << "the device is free again";
+}
+
+}  // namespace
+}  // namespace furrow::tools
