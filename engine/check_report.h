@@ -13,9 +13,10 @@ struct Finding {
   enum class Structure : std::uint8_t { metadata, zone, zone_header, batch_header, summary, page };
   Structure structure = Structure::metadata;
   std::optional<std::uint32_t> zone;
-  std::optional<std::uint64_t> lba;  // from the zone's start
-  bool repairable = false;           // Pool::repair() makes it whole again
-  std::string text;                  // all of that in words
+  std::optional<std::uint64_t> lba;     // from the zone's start
+  std::optional<std::uint64_t> volume;  // that the metadata does not know: its id
+  bool repairable = false;              // Pool::repair() makes it whole again
+  std::string text;                     // all of that in words
 };
 const char* to_string(Finding::Structure structure);
 

@@ -97,33 +97,76 @@ Status PoolImpl::open_volumes() {
   for (const ZoneTrimRecord& trim : ring_.state().trims) {
     options.trims.push_back({ZoneId{trim.zone}, trim.generation, trim.end_lba});
   }
+  options.next_volume_id = ring_.state().next_volume_id;
   damage_ = ring_.damage();
-  if (!options_.read_only) {
-    JournalRecord opened;
-    opened.kind = JournalRecord::Kind::opened;
-    opened.open_count = ring_.state().open_count + 1;
-    const Status status = ring_.append(opened);
-    if (!status.ok()) return status;
-  }
-  context_.next_sequence = (ring_.state().open_count << kSequenceShift) + 1;
+  notes_ = ring_.notes();
   Result<RecoveryResult> recovered = recover(device_, context_, options);
   if (!recovered.ok()) return recovered.status();
   lost_ = std::move(recovered->lost);
+  unknown_ = std::move(recovered->unknown);
+  const Status counted = count_opening(recovered->highest_sequence);
+  if (!counted.ok()) return counted;
   for (const ZoneTrim& trim : recovered->new_trims) {
     notes_.push_back(
         fmt::format("zone {}: nothing counts from LBA {} on: writing ended there, or "
                     "was torn before it was flushed",
                     trim.zone.value, trim.end_lba));
-    if (options_.read_only) continue;
-    JournalRecord record;
-    record.kind = JournalRecord::Kind::zone_trimmed;
-    record.trim = {trim.zone.value, trim.end_lba, trim.generation};
-    const Status status = ring_.append(record);
+    const Status status = note_trim({trim.zone.value, trim.end_lba, trim.generation});
     if (!status.ok()) return status;
   }
+  const Status dropped = drop_trims();
+  if (!dropped.ok()) return dropped;
   const Status status = load(*recovered);
   recovery_us_ = (context_.home.now_ns() - started_ns) / 1000;
   return status;
+}
+
+// Before anything is written: what this opening draws must be beyond all that any zone has seen,
+// also where the metadata is older than the zones.
+Status PoolImpl::count_opening(std::uint64_t highest_sequence) {
+  const std::uint64_t known = ring_.state().open_count;
+  const std::uint64_t seen = highest_sequence >> kSequenceShift;
+  if (seen > known) {
+    const std::string text = fmt::format(
+        "zones hold records of opening {}, and the metadata knows of {} only: its journal has lost "
+        "its end",
+        seen, known);
+    (options_.read_only ? damage_ : notes_).push_back(text);
+  }
+  open_count_ = std::max(known, seen) + 1;
+  context_.next_sequence = (open_count_ << kSequenceShift) + 1;
+  if (options_.read_only) return {};
+  if (open_count_ >= kOpenCountMax) {
+    return {Code::unsupported, Origin::engine,
+            "the pool's numbers are used up; open it read-only and copy it"};
+  }
+  JournalRecord opened;
+  opened.kind = JournalRecord::Kind::opened;
+  opened.open_count = open_count_;
+  return ring_.append(opened);
+}
+
+Status PoolImpl::note_trim(const ZoneTrimRecord& trim) {
+  if (options_.read_only) return {};
+  JournalRecord record;
+  record.kind = JournalRecord::Kind::zone_trimmed;
+  record.trim = trim;
+  return ring_.append(record);
+}
+
+// Of lives of zones that are over: recovery has made their resets durable. So there is never more
+// than a trim for each zone that is in use.
+Status PoolImpl::drop_trims() {
+  const std::vector<ZoneTrimRecord> trims = ring_.state().trims;
+  for (const ZoneTrimRecord& trim : trims) {
+    if (trim.zone < context_.geometry.zone_count) {
+      const ZoneAllocator::Zone& zone = context_.allocator.zone(ZoneId{trim.zone});
+      if (zone.use == ZoneUse::bad || zone.generation == trim.generation) continue;
+    }
+    const Status status = note_trim({trim.zone, ZoneTrimRecord::kNothing, trim.generation});
+    if (!status.ok()) return status;
+  }
+  return {};
 }
 
 Status PoolImpl::load(const RecoveryResult& recovered) {

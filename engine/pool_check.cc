@@ -58,8 +58,12 @@ class ZoneFindings {
 
   void add(Structure structure, std::optional<std::uint64_t> lba, const std::string& text,
            bool repairable) {
-    report_.damage.push_back(
-        {structure, zone_.value, lba, repairable, fmt::format("zone {}: {}", zone_.value, text)});
+    report_.damage.push_back({structure,
+                              zone_.value,
+                              lba,
+                              {},
+                              repairable,
+                              fmt::format("zone {}: {}", zone_.value, text)});
   }
 
   void structures(const ZoneSurvey& survey, bool rebuildable) {
@@ -178,7 +182,18 @@ Result<CheckReport> PoolImpl::check(const CheckOptions& options) {
   CheckReport report;
   report.notes = notes_;
   for (const std::string& text : damage_) {
-    report.damage.push_back({Structure::metadata, {}, {}, ring_.repairable(), text});
+    report.damage.push_back({Structure::metadata, {}, {}, {}, ring_.repairable(), text});
+  }
+  for (const auto& [volume, zones] : unknown_) {
+    report.damage.push_back(
+        {Structure::metadata,
+         {},
+         {},
+         volume,
+         ring_.repairable(),
+         fmt::format("{} zones are of volume {}, which the metadata does not know: its journal has "
+                     "lost its end",
+                     zones.size(), volume)});
   }
   for (const RecoveryResult::Lost& lost : lost_) {
     ZoneFindings(lost.zone, report).add(Structure::zone, {}, lost.why, false);

@@ -46,7 +46,8 @@ Status Pool::suits(const Geometry& geometry) {
     return {Code::too_many_zones, Origin::engine,
             "a pool needs two open and active zones (MOR and MAR at least 2)"};
   }
-  return {};
+  const std::uint64_t volumes = (geometry.zone_count - kMetadataZones) / kVolumeZonesMin;
+  return MetadataRing::suits(geometry, std::min<std::uint64_t>(volumes, PoolImpl::kVolumesMax));
 }
 
 Result<bool> Pool::is_blank(ZonedDevice& device) {

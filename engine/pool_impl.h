@@ -1,6 +1,7 @@
 // Pool, as it is. See engine/pool.h.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -20,8 +21,10 @@ struct RepairRoom;
 struct ZoneWork;
 
 constexpr std::uint64_t kVolumeZonesMin = 3;
-constexpr unsigned kSequenceShift = 40;  // records of one opening
 constexpr const char* kNameHint = "a name has 1 to 63 of the characters A-Z a-z 0-9 . _ -";
+
+// A segment must hold at least one page of the largest size, its headers and its summary.
+bool value_fits(const Geometry& geometry, std::uint64_t segment_lbas, std::uint32_t bytes);
 
 Uuid random_uuid(Executor& executor);  // RFC 4122, version 4
 
@@ -46,6 +49,8 @@ class PoolImpl final : public Pool {
   bool metadata_damaged() const { return !damage_.empty(); }
   Result<std::vector<ZoneWork>> zones_to_rebuild();
   Result<RepairRoom> room_for_repair();
+  const std::map<std::uint64_t, std::vector<ZoneId>>& unknown_volumes() const { return unknown_; }
+  std::uint64_t open_count() const { return open_count_; }
 
   Executor& home() { return context_.home; }
   const PoolContext& context() const { return context_; }  // for who looks and changes nothing
@@ -62,6 +67,9 @@ class PoolImpl final : public Pool {
  private:
   void start_scrubber();
   PageLog* log_of(std::uint64_t volume) const;  // null: no such volume
+  Status count_opening(std::uint64_t highest_sequence);
+  Status note_trim(const ZoneTrimRecord& trim);  // durable when it returns; not when read-only
+  Status drop_trims();
   Status add_store(const VolumeRecord& record, bool has_collection_stream);
   Status load(const RecoveryResult& recovered);
   void note_cuts();
@@ -84,7 +92,9 @@ class PoolImpl final : public Pool {
   std::vector<std::string> damage_;  // of the metadata, and zones that are lost
   std::vector<std::string> notes_;
   std::vector<RecoveryResult::Lost> lost_;
-  std::vector<ZoneTrimRecord> cuts_;  // to be noted in the journal
+  std::map<std::uint64_t, std::vector<ZoneId>> unknown_;  // volumes' zones; read-only
+  std::uint64_t open_count_ = 0;                          // of this opening; read-only: the next
+  std::vector<ZoneTrimRecord> cuts_;                      // to be noted in the journal
   std::uint64_t recovery_us_ = 0;
   std::uint64_t recovered_pages_ = 0;
   mutable std::mutex sessions_mutex_;  // of the list and of ended_, never on a page's path

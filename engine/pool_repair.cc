@@ -26,19 +26,54 @@ struct RepairRoom {
 
 namespace {
 
+std::string recovered_name(std::uint64_t volume) { return fmt::format("recovered-{}", volume); }
+
 // Works on the closed pool's device.
 class PoolRepair {
  public:
   PoolRepair(ZonedDevice& device, MetadataRing& ring, IoQueue& queue, RepairRoom room)
       : device_(device), ring_(ring), queue_(queue), room_(std::move(room)) {}
 
-  Status begin() {
+  Status begin(std::uint64_t open_count) {
     JournalRecord opened;
     opened.kind = JournalRecord::Kind::opened;
-    opened.open_count = ring_.state().open_count + 1;
-    const Status status = ring_.append(opened);
-    next_generation_ = (ring_.state().open_count << kSequenceShift) + 1;
-    return status;
+    opened.open_count = open_count;
+    next_generation_ = (open_count << kSequenceShift) + 1;
+    return ring_.append(opened);
+  }
+
+  // A volume whose zones are there and whose record is lost, in ascending order of ids. Which mode
+  // it had is not known: a store drops nothing.
+  Status list_again(std::uint64_t id, std::uint64_t held_zones, Executor& home) {
+    const Geometry& geometry = device_.geometry();
+    const Superblock& superblock = ring_.superblock();
+    std::uint64_t left = geometry.zone_count - superblock.metadata_zones;
+    JournalRecord created;
+    created.kind = JournalRecord::Kind::volume_created;
+    VolumeRecord& volume = created.volume;
+    const std::vector<VolumeRecord>& others = ring_.state().volumes;
+    for (const VolumeRecord& other : others) left -= std::min(left, other.quota_zones);
+    volume.nsid = 1;
+    while (std::ranges::find(others, volume.nsid, &VolumeRecord::nsid) != others.end()) {
+      ++volume.nsid;
+    }
+    volume.id = id;
+    volume.uuid = random_uuid(home);
+    volume.name = recovered_name(id);
+    volume.kind = static_cast<std::uint8_t>(VolumeKind::kv);
+    volume.mode = static_cast<std::uint8_t>(VolumeMode::store);
+    volume.quota_zones = std::max(held_zones, kVolumeZonesMin);
+    if (volume.quota_zones > left) {
+      return {Code::no_space, Origin::engine,
+              "the other volumes' quotas leave it less than its zones; delete one, and try again"};
+    }
+    volume.quota_zones = std::min(left, volume.quota_zones + kVolumeZonesMin);
+    volume.value_bytes_max = kValueBytesMax;
+    while (volume.value_bytes_max > 1 &&
+           !value_fits(geometry, superblock.segment_lbas, volume.value_bytes_max)) {
+      volume.value_bytes_max /= 2;
+    }
+    return ring_.append(created);
   }
 
   // The old zone is reset when all that it held is durable in the new one, and not before. Until
@@ -178,7 +213,10 @@ Result<RepairRoom> PoolImpl::room_for_repair() {
       return trim.zone == info.zone.value && trim.end_lba == 0;
     });
     const bool written = is_active(info.state) || (is_void && info.state == ZoneState::full);
-    if (zone.use == ZoneUse::free && written) room.unused.push_back(info.zone);
+    const bool unknown = std::ranges::any_of(unknown_, [&](const auto& volume) {
+      return std::ranges::find(volume.second, info.zone) != volume.second.end();
+    });
+    if (zone.use == ZoneUse::free && written && !unknown) room.unused.push_back(info.zone);
   }
   return room;
 }
@@ -186,6 +224,8 @@ Result<RepairRoom> PoolImpl::room_for_repair() {
 Result<RepairReport> Pool::repair(ZonedDevice& device, Executor& home, unsigned recovery_threads) {
   std::vector<ZoneWork> works;
   RepairRoom room;
+  std::map<std::uint64_t, std::vector<ZoneId>> unknown;
+  std::uint64_t open_count = 0;
   bool metadata = false;
   {
     OpenOptions inspect;
@@ -201,6 +241,8 @@ Result<RepairReport> Pool::repair(ZonedDevice& device, Executor& home, unsigned 
     if (!its_room.ok()) return its_room.status();
     room = std::move(*its_room);
     metadata = pool.metadata_damaged();
+    unknown = pool.unknown_volumes();
+    open_count = pool.open_count();
   }
   Result<MetadataRing> ring = MetadataRing::open(device, false);
   if (!ring.ok()) return ring.status();
@@ -212,11 +254,15 @@ Result<RepairReport> Pool::repair(ZonedDevice& device, Executor& home, unsigned 
     (status.ok() ? report.done : report.failed)
         .push_back(status.ok() ? what : what + ": " + status.describe());
   };
-  Status status = repair.begin();
+  Status status = repair.begin(open_count);
   if (!status.ok()) return status;
   status = repair.reset_unused();
   if (!status.ok()) tell("zones that hold nothing were reset", status);
   if (metadata) tell("the metadata zones were written anew", ring->repair());
+  for (const auto& [id, zones] : unknown) {
+    tell(fmt::format("volume {} was listed again, as '{}'", id, recovered_name(id)),
+         repair.list_again(id, zones.size(), home));
+  }
   for (ZoneWork& work : works) {
     tell(fmt::format("zone {} was written anew to another zone", work.zone.stamp.zone.value),
          repair.rebuild(work));
@@ -230,7 +276,10 @@ std::vector<std::string> repair_plan(const CheckReport& report) {
   for (const Finding& finding : report.damage) {
     if (!finding.repairable) continue;
     std::string step;
-    if (!finding.zone) {
+    if (finding.volume) {
+      step = fmt::format("volume {}: list it again, as the store '{}', with what its zones hold",
+                         *finding.volume, recovered_name(*finding.volume));
+    } else if (!finding.zone) {
       step = "write the metadata zones anew: superblocks, checkpoints and journal";
     } else if (finding.zone != last) {
       step = fmt::format(

@@ -26,15 +26,14 @@ VolumeInfo info_of(const VolumeRecord& record, const Geometry& geometry) {
   return info;
 }
 
-// A segment must hold at least one page of the largest size, its headers and its summary.
+}  // namespace
+
 bool value_fits(const Geometry& geometry, std::uint64_t segment_lbas, std::uint32_t bytes) {
   const std::uint64_t last = geometry.zone_capacity_lbas % segment_lbas;
   const std::uint64_t shortest = last == 0 ? segment_lbas : last;
   return geometry.lbas(bytes) + 4 + geometry.lbas(summary_bytes(1, 1, true, true, true)) <=
          shortest;
 }
-
-}  // namespace
 
 Status PoolImpl::add_store(const VolumeRecord& record, bool has_collection_stream) {
   PageLogOptions options;

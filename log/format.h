@@ -26,6 +26,15 @@ using Uuid = std::array<std::uint8_t, 16>;
 constexpr std::uint32_t kFormatVersion = 1;
 constexpr std::uint32_t kValueBytesMax = 4u << 20;
 
+// Sequences, and the generations of zones, are drawn from open_count << kSequenceShift on.
+constexpr unsigned kSequenceShift = 40;
+// Of openings; the last one is never begun, so what the medium says can always be counted beyond.
+constexpr std::uint64_t kOpenCountMax = (std::uint64_t{1} << 23) - 1;
+// False: no pool can have drawn it, and what says so is damaged.
+constexpr bool plausible_sequence(std::uint64_t sequence) {
+  return sequence >> kSequenceShift < kOpenCountMax;
+}
+
 // Whose structure this is. `generation` is drawn anew each time the zone is opened from empty, and
 // never repeats in a pool.
 struct ZoneStamp {
@@ -185,6 +194,7 @@ struct VolumeRecord {
 // From `end_lba` on (zone-relative) the records of a zone's life `generation` are void: they were
 // torn when a crash cut the zone's unflushed end, or were drained before the zone went bad.
 struct ZoneTrimRecord {
+  static constexpr std::uint32_t kNothing = ~std::uint32_t{0};  // end_lba: no record is void
   std::uint32_t zone = 0;
   std::uint32_t end_lba = 0;
   std::uint64_t generation = 0;
@@ -205,7 +215,7 @@ struct JournalRecord {
     opened = 1,
     volume_created = 2,
     volume_deleted = 3,
-    zone_trimmed = 4,  // replaces an earlier trim of the zone
+    zone_trimmed = 4,  // replaces an earlier trim of the zone; kNothing: there is none any more
     formatted = 5,     // changes nothing: begins the journal of a new pool
   };
   Kind kind = Kind::opened;

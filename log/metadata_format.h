@@ -29,12 +29,16 @@ struct Checkpoint {
   friend bool operator==(const Checkpoint&, const Checkpoint&) = default;
 };
 std::size_t checkpoint_bytes(const PoolState& state);
+std::size_t checkpoint_bytes(std::size_t volumes, std::size_t trims);
 void encode(const Checkpoint& checkpoint, std::span<std::byte> lbas);  // checkpoint_bytes() fit
 Result<Checkpoint> decode_checkpoint(std::span<const std::byte> lbas, const Uuid& pool);
 // What an unchecked first LBA says that the checkpoint takes; 0: it is not one.
 std::uint32_t claimed_checkpoint_bytes(std::span<const std::byte> first_lba);
 
-// A journal record takes one LBA. Record 0 repeats the change that made the ring roll and that its
+constexpr std::uint8_t kJournalCopies = 2;
+
+// A journal record stands in two LBAs, one behind the other, that differ in `copy` alone: either
+// of them is the record. Record 0 repeats the change that made the ring roll and that its
 // checkpoint already holds, and says which journal it continues: without the checkpoint, the one
 // before it and all journals since then lead to the same state.
 struct JournalEntry {
@@ -44,6 +48,7 @@ struct JournalEntry {
   std::uint64_t previous_checkpoint = 0;  // of record 0: whose journal it continues; else 0
   std::uint64_t previous_index = 0;       // of record 0: the last record that counts there; else 0
   JournalRecord record;
+  std::uint8_t copy = 0;  // 0, 1
   friend bool operator==(const JournalEntry&, const JournalEntry&) = default;
 };
 void encode(const JournalEntry& entry, std::span<std::byte> lba);

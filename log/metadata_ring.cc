@@ -40,24 +40,33 @@ Status write(IoQueue& queue, const Geometry& geometry, ZoneId zone, std::uint64_
   return {};
 }
 
-// Superblock, checkpoint and record 0, as they stand on the medium.
+// Both copies of a journal record.
+void encode_copies(JournalEntry entry, std::span<std::byte> lbas) {
+  const std::size_t lba_bytes = lbas.size() / kJournalCopies;
+  for (entry.copy = 0; entry.copy < kJournalCopies; ++entry.copy) {
+    encode(entry, lbas.subspan(entry.copy * lba_bytes, lba_bytes));
+  }
+}
+
+// Superblock, checkpoint, record 0 and the superblock again, as they stand on the medium.
 AlignedBuffer section(const Superblock& superblock, const Checkpoint& checkpoint,
                       const JournalEntry& first) {
   const std::uint32_t lba_bytes = superblock.lba_bytes;
   const std::size_t checkpoint_lbas =
       (checkpoint_bytes(checkpoint.state) + lba_bytes - 1) / lba_bytes;
-  AlignedBuffer buffer((checkpoint_lbas + 2) * lba_bytes);
-  encode(superblock, buffer.span().first(lba_bytes));
-  encode(checkpoint, buffer.span().subspan(lba_bytes, checkpoint_lbas * lba_bytes));
-  encode(first, buffer.span().last(lba_bytes));
+  AlignedBuffer buffer((checkpoint_lbas + kSectionBesides) * lba_bytes);
+  const auto lbas = [&](std::size_t at, std::size_t count) {
+    return buffer.span().subspan(at * lba_bytes, count * lba_bytes);
+  };
+  encode(superblock, lbas(0, 1));
+  encode(checkpoint, lbas(1, checkpoint_lbas));
+  encode_copies(first, lbas(1 + checkpoint_lbas, kJournalCopies));
+  encode(superblock, lbas(1 + checkpoint_lbas + kJournalCopies, 1));
   return buffer;
 }
 
 Status check_fits(const PoolState& state, const Geometry& geometry) {
-  if (geometry.lbas(checkpoint_bytes(state)) <= checkpoint_lbas_max(geometry) &&
-      geometry.zone_capacity_lbas >= 4) {
-    return {};
-  }
+  if (geometry.lbas(checkpoint_bytes(state)) <= checkpoint_lbas_max(geometry)) return {};
   return Status(Code::no_space, Origin::log,
                 "the pool's volumes do not fit its metadata zones; delete some");
 }
@@ -72,6 +81,18 @@ Status check_features(const Features& features, bool read_only) {
                   "the pool uses features that this version may only read; use a newer one");
   }
   return {};
+}
+
+// May the state be built upon?
+Status check_complete(const RingContents& contents) {
+  if (contents.unreadable) {
+    return Status(Code::io_error, Origin::log,
+                  "a metadata zone cannot be read; try again, and if it stays so open the pool "
+                  "read-only and copy it");
+  }
+  if (!contents.incomplete) return {};
+  return Status(Code::corrupt, Origin::log,
+                "metadata records are lost; open the pool read-only and copy what is left");
 }
 
 Status check_new_pool(const Superblock& superblock, const PoolState& state,
@@ -97,6 +118,14 @@ MetadataRing::MetadataRing() = default;
 MetadataRing::MetadataRing(MetadataRing&&) noexcept = default;
 MetadataRing& MetadataRing::operator=(MetadataRing&&) noexcept = default;
 MetadataRing::~MetadataRing() = default;
+
+Status MetadataRing::suits(const Geometry& geometry, std::size_t volumes) {
+  const std::size_t largest = checkpoint_bytes(volumes, geometry.zone_count);
+  if (geometry.lbas(largest) <= checkpoint_lbas_max(geometry)) return {};
+  return invalid(
+      "too many zones for their size: a pool keeps lists of all its zones in two of them; make the "
+      "zones larger");
+}
 
 // The first section goes into zone 0, which is finished then, and a second one, with the same
 // state, into zone 1: from the start there is an older checkpoint to fall back to.
@@ -135,12 +164,13 @@ Result<MetadataRing> MetadataRing::open(ZonedDevice& device, bool read_only) {
   if (!contents.ok()) return contents.status();
   const Status features = check_features(contents->superblock.features, read_only);
   if (!features.ok()) return features;
-  if (contents->incomplete) {
-    if (!read_only) {
-      return Status(Code::corrupt, Origin::log,
-                    "metadata records are lost; open the pool read-only and copy what is left");
-    }
+  if (!read_only) {
+    const Status complete = check_complete(*contents);
+    if (!complete.ok()) return complete;
+  } else if (contents->incomplete) {
     contents->damage.push_back("metadata records that were acknowledged are lost");
+  } else if (contents->unreadable) {
+    contents->damage.push_back("the metadata's newest records may be in what cannot be read");
   }
   MetadataRing ring;
   ring.device_ = &device;
@@ -148,8 +178,9 @@ Result<MetadataRing> MetadataRing::open(ZonedDevice& device, bool read_only) {
   ring.superblock_ = std::move(contents->superblock);
   ring.state_ = std::move(contents->state);
   ring.damage_ = std::move(contents->damage);
+  ring.notes_ = std::move(contents->notes);
   ring.read_only_ = read_only;
-  ring.incomplete_ = contents->incomplete;
+  ring.incomplete_ = contents->incomplete || contents->unreadable;
   ring.must_roll_ = contents->must_roll;
   ring.active_zone_ = contents->active;
   ring.written_lbas_ = contents->written_lbas;
@@ -176,7 +207,9 @@ Status MetadataRing::append(const JournalRecord& record) {
   PoolState changed = state_;
   const Status status = check_record(record, changed);
   if (!status.ok()) return status;
-  if (!must_roll_ && written_lbas_ < superblock_.zone_capacity_lbas) {
+  const std::uint64_t repairs = (kSections - 1) * section_lbas(device_->geometry(), changed);
+  const bool fits = written_lbas_ + kJournalCopies + repairs <= superblock_.zone_capacity_lbas;
+  if (!must_roll_ && fits) {
     if (write_record(record).ok()) {
       state_ = std::move(changed);
       return {};
@@ -191,13 +224,13 @@ Status MetadataRing::append(const JournalRecord& record) {
 }
 
 Status MetadataRing::write_record(const JournalRecord& record) {
-  AlignedBuffer buffer(superblock_.lba_bytes);
-  encode(JournalEntry{superblock_.pool, superblock_.checkpoint, last_index_ + 1, 0, 0, record},
-         buffer.span());
+  AlignedBuffer buffer(kJournalCopies * superblock_.lba_bytes);
+  encode_copies({superblock_.pool, superblock_.checkpoint, last_index_ + 1, 0, 0, record},
+                buffer.span());
   Status status = write(*queue_, device_->geometry(), active_zone_, written_lbas_, buffer);
   if (status.ok()) status = flush_blocking(*queue_);
   if (!status.ok()) return status;
-  ++written_lbas_;
+  written_lbas_ += kJournalCopies;
   ++last_index_;
   return {};
 }
@@ -238,6 +271,9 @@ Status MetadataRing::roll(const PoolState& state, const JournalRecord& record) {
 
 Status MetadataRing::roll_into(ZoneId zone, const PoolState& state, const JournalRecord& record) {
   Status status = manage_blocking(*queue_, Io::Op::reset, zone);
+  // A power cut must not put the new section under the write pointer of the zone's earlier life,
+  // nor leave that life beside the active zone, finished.
+  if (status.ok()) status = flush_blocking(*queue_);
   if (status.ok()) status = finish_if_active(active_zone_);
   if (status.ok()) status = write_section(zone, 0, state, record);
   return status;

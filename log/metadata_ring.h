@@ -1,17 +1,20 @@
 // MetadataRing: checkpoints, each followed by its journal, in the first zones of a pool.
 //
-// A ring zone holds, in order: superblock (1 LBA), checkpoint, journal records (1 LBA each). When
-// the active zone has no room for a record, the ring rolls: another zone is reset, and superblock,
-// checkpoint (with the record applied) and the record itself are written there and flushed; until
-// that is done the old zone stays valid. Opening takes the newest readable checkpoint and its
-// journal; if the newest is damaged, the older checkpoint, its journal and then the newest zone's
-// journal, whose record 0 is why the ring rolled. A torn tail of the journal is cut off (the ring
-// rolls before the next record). When every zone is needed to read the state back, the roll goes
-// into the rest of the active zone, so that no single damage and no power cut loses anything.
+// A ring zone holds, in order: superblock (1 LBA), checkpoint, journal records (2 LBAs each, either
+// of which is the record: so rot is told from a tear, which takes both). When the active zone has
+// no room for a record, the ring rolls: another zone is reset, and superblock, checkpoint (with the
+// record applied) and the record itself are written there and flushed; until that is done the old
+// zone stays valid. Opening takes the newest readable checkpoint and its journal; if the newest is
+// damaged, the older checkpoint, its journal and then the newest zone's journal, whose record 0 is
+// why the ring rolled. A torn tail of the journal is cut off (the ring rolls before the next
+// record, as it does when a copy of one is damaged). When every zone is needed to read the state
+// back, the roll goes into the rest of the active zone, so that no single damage and no power cut
+// loses anything.
 //
-// Blocking; one thread at a time. Errors: no_space when a state does not fit half a zone (or 64
-// MiB), invalid_argument (a record or a pool that the format has no place for; names are 1-63 of
-// [A-Za-z0-9._-]), io_error, corrupt, foreign (no superblock anywhere), unsupported (newer version,
+// Blocking; one thread at a time. Errors: no_space when a state does not fit a third of a zone
+// (or 64 MiB: never on a device that suits()), invalid_argument (a record or a pool that the format
+// has no place for; names are 1-63 of [A-Za-z0-9._-]), io_error (also when what cannot be read may
+// be newer than what can), corrupt, foreign (no superblock anywhere), unsupported (newer version,
 // unknown incompatible bit; unknown read-only bit unless opened so), permission (append when opened
 // read-only).
 #pragma once
@@ -27,6 +30,10 @@ namespace furrow {
 
 class MetadataRing {
  public:
+  // Does a zone have room for the largest checkpoint, twice over: so many volumes, each zone
+  // trimmed?
+  // invalid_argument: no.
+  static Status suits(const Geometry& geometry, std::size_t volumes);
   // Writes a first checkpoint, twice. Zones [0, superblock.metadata_zones) must be empty or are
   // reset.
   static Status format(ZonedDevice& device, const Superblock& superblock, const PoolState& state);
@@ -47,6 +54,8 @@ class MetadataRing {
   bool repairable() const { return !incomplete_; }
   // What was found damaged and got around at open, one line each (for `pool check`).
   const std::vector<std::string>& damage() const { return damage_; }
+  // What is none: a torn end of the journal.
+  const std::vector<std::string>& notes() const { return notes_; }
 
  private:
   MetadataRing();
@@ -64,9 +73,9 @@ class MetadataRing {
   std::unique_ptr<IoQueue> queue_;
   Superblock superblock_;
   PoolState state_;
-  std::vector<std::string> damage_;
+  std::vector<std::string> damage_, notes_;
   bool read_only_ = false;
-  bool incomplete_ = false;  // records that were acknowledged are lost
+  bool incomplete_ = false;  // records that were acknowledged are lost, or cannot be read
   bool must_roll_ = false;   // nothing may be written behind the journal as it is
   ZoneId active_zone_;
   std::uint64_t written_lbas_ = 0;  // in the active zone

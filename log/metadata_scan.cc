@@ -1,19 +1,15 @@
 #include "log/metadata_scan.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "log/structure.h"
-#include "zone/blocking.h"
 
 namespace furrow {
 
 namespace {
 
-constexpr std::uint64_t kWindowBytes = 256 << 10;
-
-bool is_zero(std::span<const std::byte> bytes) {
-  return std::ranges::all_of(bytes, [](std::byte byte) { return byte == std::byte{0}; });
-}
+constexpr unsigned kAllCopies = (1u << kJournalCopies) - 1;
 
 // Superblocks of one pool agree on all that a roll leaves as it is.
 Status check_agree(const Superblock& a, const Superblock& b) {
@@ -22,6 +18,11 @@ Status check_agree(const Superblock& a, const Superblock& b) {
   same.features = b.features;
   if (same == b) return {};
   return Status(Code::corrupt, Origin::log, "the pool's superblocks contradict each other");
+}
+
+bool is_writable(const ZoneInfo& zone) {
+  return zone.state == ZoneState::implicitly_open || zone.state == ZoneState::explicitly_open ||
+         zone.state == ZoneState::closed;
 }
 
 // Everything that was found in the ring's zones, and how it hangs together.
@@ -40,6 +41,11 @@ class RingScan {
   };
   struct FoundEntry : Item {
     JournalEntry entry;
+    unsigned copies = 0;  // a bit for each that is whole
+  };
+  struct BadLba {  // of a zone: not what it should be, or nothing
+    std::uint64_t lba;
+    bool unreadable, zero;
   };
   using Journal = std::map<std::uint64_t, FoundEntry>;
 
@@ -48,8 +54,12 @@ class RingScan {
   Status check_pool() const;
   Status scan_zone(const ZoneInfo& info);
   std::uint64_t visit(ZoneReader& reader, ZoneId zone, std::uint64_t at);
-  void note_damage(ZoneId zone, const std::vector<std::uint64_t>& bad_lbas);
-  bool is_torn_roll(std::uint64_t number) const;
+  bool take_entry(ZoneId zone, std::uint64_t at, const JournalEntry& entry);
+  void note_damage(ZoneId zone);
+  void note_tail(const Item& end);
+  bool may_hide_newer(ZoneId zone, const BadLba& bad, const Item& end) const;
+  std::optional<std::uint64_t> newest_in(ZoneId zone) const;
+  bool is_sealed_roll(std::uint64_t number) const;
   std::optional<std::vector<std::uint64_t>> chain_to(std::uint64_t number) const;
   bool follow(const std::vector<std::uint64_t>& chain);
   bool apply_journal(std::uint64_t number, std::uint64_t from,
@@ -67,6 +77,9 @@ class RingScan {
   Status refused_;
   std::map<std::uint64_t, FoundCheckpoint> checkpoints_;
   std::map<std::uint64_t, Journal> journals_;
+  std::map<std::uint32_t, std::vector<BadLba>> bad_;  // by zone
+  bool unreadable_ = false;                           // some LBA
+  bool read_failed_ = false;  // of a checkpoint's LBAs, since the last visit
   RingContents contents_;
 };
 
@@ -146,15 +159,20 @@ Status RingScan::scan_zone(const ZoneInfo& info) {
     return {};
   }
   ZoneReader reader(queue_, device_.geometry(), info);
-  std::vector<std::uint64_t> bad_lbas;
+  std::vector<BadLba>& bad = bad_[info.zone.value];
   for (std::uint64_t at = 0; at < reader.written_lbas();) {
     if (reader.is_unused_from(at)) break;
     const std::uint64_t lbas = visit(reader, info.zone, at);
     if (!refused_.ok()) return refused_;
-    if (lbas == 0) bad_lbas.push_back(at);
+    if (lbas == 0) {
+      const std::span<const std::byte> bytes = reader.lba(at);
+      const bool unreadable = std::exchange(read_failed_, false) || bytes.empty();
+      bad.push_back({at, unreadable, !unreadable && is_zero(bytes)});
+      unreadable_ |= unreadable;
+    }
     at += std::max<std::uint64_t>(lbas, 1);
   }
-  note_damage(info.zone, bad_lbas);
+  note_damage(info.zone);
   return {};
 }
 
@@ -173,25 +191,48 @@ std::uint64_t RingScan::visit(ZoneReader& reader, ZoneId zone, std::uint64_t at)
   if (has_magic(bytes, Magic::journal)) {
     const Result<JournalEntry> entry = decode_journal(bytes, pool);
     if (entry.status().code() == Code::unsupported) refused_ = entry.status();
-    if (!entry.ok()) return 0;
-    journals_[entry->checkpoint].try_emplace(entry->index, FoundEntry{{zone, at + 1}, *entry});
-    return 1;
+    return entry.ok() && take_entry(zone, at, *entry) ? 1 : 0;
   }
   const std::uint64_t claimed = claimed_checkpoint_bytes(bytes) / lba_bytes;
   if (claimed == 0 || claimed > reader.written_lbas() - at ||
       claimed > checkpoint_lbas_max(device_.geometry())) {
     return 0;
   }
-  const Result<Checkpoint> checkpoint = decode_checkpoint(reader.lbas(at, claimed), pool);
+  bytes = reader.lbas(at, claimed);
+  if (bytes.empty()) {
+    read_failed_ = true;
+    return 0;
+  }
+  const Result<Checkpoint> checkpoint = decode_checkpoint(bytes, pool);
   if (checkpoint.status().code() == Code::unsupported) refused_ = checkpoint.status();
   if (!checkpoint.ok()) return 0;
   checkpoints_.try_emplace(checkpoint->number, FoundCheckpoint{{zone, at + claimed}, *checkpoint});
   return claimed;
 }
 
-// Unreadable LBAs before the last structure of the zone's newest journal are damage; behind it they
-// are what a power cut left of a record that nobody was told about.
-void RingScan::note_damage(ZoneId zone, const std::vector<std::uint64_t>& bad_lbas) {
+// False: a record of this index was found, which says something else; neither was acknowledged
+// then, or both are behind what counts.
+bool RingScan::take_entry(ZoneId zone, std::uint64_t at, const JournalEntry& entry) {
+  // Behind record 0 comes the superblock once more.
+  const std::uint64_t behind = entry.index == 0 ? 1 : 0;
+  const Item where{zone, at + kJournalCopies - entry.copy + behind};
+  const auto [found, is_first] =
+      journals_[entry.checkpoint].try_emplace(entry.index, FoundEntry{where, entry});
+  FoundEntry& record = found->second;
+  JournalEntry same = entry;
+  same.copy = record.entry.copy;
+  if (!is_first &&
+      (record.zone != zone || record.end_lba != where.end_lba || same != record.entry)) {
+    return false;
+  }
+  record.copies |= 1u << entry.copy;
+  return true;
+}
+
+// Bad LBAs before the end of the zone's newest journal are damage; behind it they are what a power
+// cut left of a record that nobody was told about. So is what is missing
+// of the last record, all zeroes.
+void RingScan::note_damage(ZoneId zone) {
   std::uint64_t newest = 0, end_lba = 0;
   const auto meet = [&](std::uint64_t number, const Item& item) {
     if (item.zone != zone || number < newest) return;
@@ -202,12 +243,53 @@ void RingScan::note_damage(ZoneId zone, const std::vector<std::uint64_t>& bad_lb
   for (const auto& [number, found] : journals_) {
     for (const auto& [index, entry] : found) meet(number, entry);
   }
-  for (const std::uint64_t lba : bad_lbas) {
-    if (lba >= end_lba) continue;
+  for (const BadLba& bad : bad_[zone.value]) {
+    if (bad.lba >= end_lba || (bad.zero && bad.lba + 1 + kJournalCopies >= end_lba)) continue;
     contents_.damage.push_back("metadata zone " + std::to_string(zone.value) + ": LBA " +
-                               std::to_string(lba) + (lba == 0 ? " (superblock)" : "") +
-                               " is damaged");
+                               std::to_string(bad.lba) + (bad.lba == 0 ? " (superblock)" : "") +
+                               (bad.unreadable ? " cannot be read" : " is damaged"));
   }
+}
+
+// What follows the last record that counts.
+void RingScan::note_tail(const Item& end) {
+  std::uint64_t torn = 0;
+  for (const auto& [zone, all] : bad_) {
+    for (const BadLba& bad : all) {
+      if (bad.unreadable && may_hide_newer(ZoneId{zone}, bad, end)) contents_.unreadable = true;
+      if (ZoneId{zone} == end.zone && bad.lba >= end.end_lba) ++torn;
+    }
+  }
+  if (torn == 0) return;
+  contents_.notes.push_back("metadata zone " + std::to_string(end.zone.value) + ": " +
+                            std::to_string(torn) + " LBAs behind the last record are none: a " +
+                            "power cut tore one that was answered to nobody");
+}
+
+// The highest number that a zone's structures speak of.
+std::optional<std::uint64_t> RingScan::newest_in(ZoneId zone) const {
+  std::optional<std::uint64_t> newest;
+  const auto meet = [&](std::uint64_t number) { newest = std::max(newest.value_or(0), number); };
+  const auto superblock = superblocks_.find(zone.value);
+  if (superblock != superblocks_.end()) meet(superblock->second.checkpoint);
+  for (const auto& [number, found] : checkpoints_) {
+    if (found.zone == zone) meet(number);
+  }
+  for (const auto& [number, found] : journals_) {
+    for (const auto& [index, entry] : found) {
+      if (entry.zone == zone) meet(number);
+    }
+  }
+  return newest;
+}
+
+// An LBA that the device does not give is no tear: may it hold what is newer than what was found?
+bool RingScan::may_hide_newer(ZoneId zone, const BadLba& bad, const Item& end) const {
+  if (zone == end.zone) return bad.lba >= end.end_lba;
+  // A roll finishes the zone that it comes from before it writes elsewhere.
+  if (is_writable(zones_[end.zone.value])) return false;
+  const std::optional<std::uint64_t> newest = newest_in(zone);
+  return !newest || *newest > contents_.number;
 }
 
 const RingScan::Journal& RingScan::journal(std::uint64_t number) const {
@@ -258,14 +340,27 @@ bool RingScan::follow(const std::vector<std::uint64_t>& chain) {
   return true;
 }
 
-// Of a roll that a power cut ended, record 0 may be all that survived, in a zone whose write
-// pointer is still that of its earlier life. Had the roll been acknowledged, the write pointer
-// would be behind what it wrote.
-bool RingScan::is_torn_roll(std::uint64_t number) const {
+// A roll that failed, which sealed its zone, and of which a power cut left some, is not worth
+// following: both zones would be needed, and neither could be written. Where the one before it is
+// whole, it was never acknowledged: the next thing to be done would have been to reset that.
+bool RingScan::is_sealed_roll(std::uint64_t number) const {
+  if (superblocks_.begin()->second.metadata_zones != 2) return false;
   const Journal& records = journal(number);
-  if (checkpoints_.contains(number) || records.size() != 1) return false;
-  const auto& [index, entry] = *records.begin();
-  return index == 0 && zones_[entry.zone.value].written_lbas != entry.end_lba;
+  const auto checkpoint = checkpoints_.find(number);
+  const auto first = records.find(0);
+  const bool any = checkpoint != checkpoints_.end() || first != records.end();
+  if (!any || records.size() > 1 || (records.size() == 1 && first == records.end())) return false;
+  const ZoneId zone =
+      checkpoint != checkpoints_.end() ? checkpoint->second.zone : first->second.zone;
+  if (is_writable(zones_[zone.value])) return false;
+  const auto is_older = [&](const auto& found) {
+    return found.first < number && found.second.zone != zone;
+  };
+  if (std::ranges::none_of(checkpoints_, is_older)) return false;
+  const auto superblock = superblocks_.find(zone.value);
+  if (superblock == superblocks_.end() || superblock->second.checkpoint != number) return true;
+  return checkpoint == checkpoints_.end() || first == records.end() ||
+         first->second.copies != kAllCopies;
 }
 
 Status RingScan::resolve() {
@@ -274,7 +369,7 @@ Status RingScan::resolve() {
   for (const auto& [number, found] : journals_) numbers.push_back(number);
   std::ranges::sort(numbers, std::greater());
   for (const std::uint64_t number : numbers) {
-    if (is_torn_roll(number)) continue;
+    if (is_sealed_roll(number)) continue;
     const auto chain = chain_to(number);
     if (chain) {
       contents_.incomplete |= !follow(*chain);
@@ -290,6 +385,10 @@ Status RingScan::resolve() {
     }
     contents_.incomplete = true;
   }
+  if (unreadable_) {
+    return Status(Code::io_error, Origin::log,
+                  "no checkpoint of the pool can be read; is the device well?");
+  }
   return Status(Code::corrupt, Origin::log, "every checkpoint of the pool is damaged");
 }
 
@@ -304,9 +403,13 @@ void RingScan::find_end() {
   contents_.active = end.zone;
   const ZoneInfo& info = zones_[end.zone.value];
   contents_.written_lbas = info.written_lbas;
-  const bool writable = info.state == ZoneState::implicitly_open ||
-                        info.state == ZoneState::explicitly_open || info.state == ZoneState::closed;
-  if (!writable || info.written_lbas != end.end_lba) contents_.must_roll = true;
+  if (!is_writable(info) || info.written_lbas != end.end_lba) contents_.must_roll = true;
+  // Rolling makes whole what is damaged, and a record of which one copy is left.
+  const auto before_end = [&](const BadLba& bad) { return bad.lba < end.end_lba; };
+  if (std::ranges::any_of(bad_[end.zone.value], before_end)) contents_.must_roll = true;
+  const auto is_half = [](const auto& found) { return found.second.copies != kAllCopies; };
+  if (std::ranges::any_of(journal(contents_.number), is_half)) contents_.must_roll = true;
+  note_tail(end);
 }
 
 void RingScan::note_needed(const std::vector<std::uint64_t>& chain) {
@@ -355,68 +458,11 @@ Result<RingContents> RingScan::run() {
   for (const auto& [number, found] : checkpoints_) newest = std::max(newest, number);
   for (const auto& [number, found] : journals_) newest = std::max(newest, number);
   contents_.next_number = newest + 1;
+  contents_.unreadable |= contents_.incomplete && unreadable_;
   return std::move(contents_);
 }
 
 }  // namespace
-
-ZoneReader::ZoneReader(IoQueue& queue, const Geometry& geometry, const ZoneInfo& info)
-    : queue_(queue), geometry_(geometry), info_(info) {
-  // A full zone was written somewhere up to its capacity: finished early, perhaps.
-  if (info.state == ZoneState::offline) return;
-  const bool unknown = info.state == ZoneState::full || info.state == ZoneState::read_only;
-  written_ = unknown ? geometry.zone_capacity_lbas
-                     : std::min(info.written_lbas, geometry.zone_capacity_lbas);
-}
-
-Status ZoneReader::read(std::uint64_t at, std::uint64_t count, std::byte* into) {
-  Io io;
-  io.op = Io::Op::read;
-  io.lba = Lba{geometry_.zone_start(info_.zone).value + at};
-  io.set_data(into, static_cast<std::uint32_t>(count), geometry_.lba_bytes);
-  return run_blocking(queue_, io);
-}
-
-std::span<const std::byte> ZoneReader::lba(std::uint64_t at) {
-  const std::uint32_t lba_bytes = geometry_.lba_bytes;
-  if (at < window_at_ || at >= window_at_ + window_lbas_) {
-    if (window_.size() == 0) window_ = AlignedBuffer(std::min(kWindowBytes, written_ * lba_bytes));
-    window_at_ = at;
-    window_lbas_ = std::min(kWindowBytes / lba_bytes, written_ - at);
-    if (!read(at, window_lbas_, window_.data()).ok()) {
-      window_lbas_ = 1;  // one bad LBA must not hide its neighbours
-      if (!read(at, 1, window_.data()).ok()) {
-        window_lbas_ = 0;
-        return {};
-      }
-    }
-  }
-  return window_.span().subspan((at - window_at_) * lba_bytes, lba_bytes);
-}
-
-std::span<const std::byte> ZoneReader::lbas(std::uint64_t at, std::uint64_t count) {
-  const std::uint32_t lba_bytes = geometry_.lba_bytes;
-  large_ = AlignedBuffer(count * lba_bytes);
-  for (std::uint64_t done = 0; done < count;) {
-    const std::uint64_t piece = std::min(count - done, kWindowBytes / lba_bytes);
-    if (!read(at + done, piece, large_.data() + done * lba_bytes).ok()) return {};
-    done += piece;
-  }
-  return large_.span();
-}
-
-bool ZoneReader::is_unused_from(std::uint64_t at) {
-  if (info_.state != ZoneState::full && info_.state != ZoneState::read_only) return false;
-  if (lba(at).empty()) return false;
-  const std::uint64_t skip = (at - window_at_) * geometry_.lba_bytes;
-  return is_zero(window_.span().first(window_lbas_ * geometry_.lba_bytes).subspan(skip));
-}
-
-std::uint64_t checkpoint_lbas_max(const Geometry& geometry) {
-  const std::uint64_t half =
-      (geometry.zone_capacity_lbas - std::min<std::uint64_t>(geometry.zone_capacity_lbas, 4)) / 2;
-  return std::min(half, kCheckpointBytesMax / geometry.lba_bytes);
-}
 
 Result<RingContents> read_ring(ZonedDevice& device, IoQueue& queue) {
   return RingScan(device, queue).run();

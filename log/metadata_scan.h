@@ -15,7 +15,13 @@
 namespace furrow {
 
 constexpr std::uint64_t kCheckpointBytesMax = 64 << 20;
-// Two checkpoints, each with its superblock and record 0, fit a zone: one may be a repair.
+// Superblock, checkpoint, record 0 and the superblock again: the newest zone needs no other one.
+constexpr std::uint64_t kSectionBesides = 2 + kJournalCopies;  // LBAs besides the checkpoint's
+std::uint64_t section_lbas(const Geometry& geometry, const PoolState& state);
+// A zone has room for so many: its own, one that repairs it, and one more for when the power fails
+// meanwhile. The journal leaves that room.
+constexpr std::uint64_t kSections = 3;
+// With which that is so, and some records find place as well. 0: with none.
 std::uint64_t checkpoint_lbas_max(const Geometry& geometry);
 
 struct RingContents {
@@ -28,14 +34,17 @@ struct RingContents {
   std::uint64_t written_lbas = 0;  // in `active`
   bool must_roll = false;          // nothing can be written behind that journal
   bool incomplete = false;         // records that were acknowledged are lost
+  bool unreadable = false;         // what the device does not give may be newer than this
   std::vector<ZoneId> needed;      // zones without which the state cannot be read back
-  std::vector<std::string> damage;
+  std::vector<std::string> damage, notes;
 };
 
 // Errors: foreign, unsupported, corrupt (nothing readable at all), io_error.
 Result<RingContents> read_ring(ZonedDevice& device, IoQueue& queue);
 
-// The LBAs of one zone, read through a window.
+bool is_zero(std::span<const std::byte> bytes);
+
+// The LBAs of one zone, read through a window; what fails is tried again.
 class ZoneReader {
  public:
   ZoneReader(IoQueue& queue, const Geometry& geometry, const ZoneInfo& info);
@@ -49,6 +58,7 @@ class ZoneReader {
 
  private:
   Status read(std::uint64_t at, std::uint64_t count, std::byte* into);
+  Status read_patiently(std::uint64_t at, std::uint64_t count, std::byte* into);
 
   IoQueue& queue_;
   const Geometry geometry_;

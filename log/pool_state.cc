@@ -12,8 +12,6 @@ constexpr std::size_t kVolumeBytes = 8 + 16 + 8 + 4 + 4 + 4 + 4 + kNameBytesMax 
 constexpr std::size_t kTrimBytes = 4 + 4 + 8;
 constexpr std::size_t kCheckpointFieldsBytes = 16 + 8 + 8 + 8 + 4 + 4;
 constexpr std::size_t kJournalFieldsBytes = 16 + 4 * 8 + 8 + 8 + kVolumeBytes + kTrimBytes;
-// Sequences start at open_count << 40 and have 64 bits.
-constexpr std::uint64_t kOpenCountMax = (std::uint64_t{1} << 24) - 1;
 
 void put_volume(ByteWriter& writer, const VolumeRecord& volume) {
   writer.put(volume.id);
@@ -96,6 +94,7 @@ bool valid_journal(const JournalRecord& record) {
 }
 
 bool valid_entry(const JournalEntry& entry) {
+  if (entry.copy >= kJournalCopies) return false;
   if (entry.index != 0 && (entry.previous_checkpoint != 0 || entry.previous_index != 0)) {
     return false;
   }
@@ -130,9 +129,12 @@ bool valid_state(const PoolState& state) {
   return state.next_volume_id > last_id && all_differ(names) && all_differ(nsids);
 }
 
+std::size_t checkpoint_bytes(std::size_t volumes, std::size_t trims) {
+  return kPrefixBytes + kCheckpointFieldsBytes + volumes * kVolumeBytes + trims * kTrimBytes;
+}
+
 std::size_t checkpoint_bytes(const PoolState& state) {
-  return kPrefixBytes + kCheckpointFieldsBytes + state.volumes.size() * kVolumeBytes +
-         state.trims.size() * kTrimBytes;
+  return checkpoint_bytes(state.volumes.size(), state.trims.size());
 }
 
 void encode(const Checkpoint& checkpoint, std::span<std::byte> lbas) {
@@ -193,7 +195,8 @@ void encode(const JournalEntry& entry, std::span<std::byte> lba) {
   writer.put(entry.previous_checkpoint);
   writer.put(entry.previous_index);
   writer.put(static_cast<std::uint8_t>(entry.record.kind));
-  writer.put_zeroes(7);
+  writer.put(entry.copy);
+  writer.put_zeroes(6);
   writer.put(entry.record.open_count);
   put_volume(writer, entry.record.volume);
   put_trim(writer, entry.record.trim);
@@ -213,7 +216,8 @@ Result<JournalEntry> decode_journal(std::span<const std::byte> lba, const Uuid& 
   entry.previous_checkpoint = reader.take<std::uint64_t>();
   entry.previous_index = reader.take<std::uint64_t>();
   entry.record.kind = static_cast<JournalRecord::Kind>(reader.take<std::uint8_t>());
-  reader.take_bytes(7);
+  entry.copy = reader.take<std::uint8_t>();
+  reader.take_bytes(6);
   entry.record.open_count = reader.take<std::uint64_t>();
   entry.record.volume = take_volume(reader);
   entry.record.trim = take_trim(reader);
@@ -249,7 +253,10 @@ Status apply(PoolState& state, const JournalRecord& record) {
       return {};
     case JournalRecord::Kind::zone_trimmed: {
       auto at = std::ranges::lower_bound(state.trims, record.trim.zone, {}, &ZoneTrimRecord::zone);
-      if (at != state.trims.end() && at->zone == record.trim.zone) {
+      const bool there = at != state.trims.end() && at->zone == record.trim.zone;
+      if (record.trim.end_lba == ZoneTrimRecord::kNothing) {
+        if (there) state.trims.erase(at);
+      } else if (there) {
         *at = record.trim;
       } else {
         state.trims.insert(at, record.trim);

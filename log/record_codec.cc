@@ -38,6 +38,7 @@ void unpack_shape(std::uint32_t shape, PageRecord& record) {
 }
 
 bool valid_record(const PageRecord& record, const RecordBounds& bounds) {
+  if (!plausible_sequence(record.sequence)) return false;
   switch (record.kind) {
     case RecordKind::page: {
       if (record.length < 1 || record.length > kValueBytesMax) return false;

@@ -88,6 +88,7 @@ Status Recovery::finish_zones() {
       }
     }
     std::ranges::move(scanner->trims, std::back_inserter(result_.new_trims));
+    result_.highest_sequence = std::max(result_.highest_sequence, scanner->highest_sequence);
   }
   if (options_.read_only) return {};
   // What was found whole is durable from here on.

@@ -51,8 +51,9 @@ struct RecoveryOptions {
   unsigned scanners_per_thread = 3;    // that read zones: they wait for the device most of the time
   bool read_only = false;              // nothing is finished or reset
   std::vector<std::uint64_t> volumes;  // ids that exist; zones of others are reset
-  std::vector<std::uint64_t> stores;   // of these, those that collect by relocation
-  std::vector<ZoneTrim> trims;         // from the journal
+  std::uint64_t next_volume_id = ~std::uint64_t{0};  // but for those from this one on
+  std::vector<std::uint64_t> stores;                 // of these, those that collect by relocation
+  std::vector<ZoneTrim> trims;                       // from the journal
 };
 
 struct RecoveryResult {
@@ -64,9 +65,14 @@ struct RecoveryResult {
     std::string why;
   };
   std::vector<Lost> lost;  // zones that cannot be used as they should, and are gone around
+  // Zones of volumes that no metadata speaks of yet: it is older than they are. Read-only; a
+  // recovery that writes is refused then.
+  std::map<std::uint64_t, std::vector<ZoneId>> unknown;
+  std::uint64_t highest_sequence = 0;  // of all sequences and generations that were seen
 };
 
-// Fills pool.allocator (zones adopted; owners must be admitted) and pool.tables as well.
+// Fills pool.allocator (zones adopted; owners must be admitted) and pool.tables as well. corrupt:
+// metadata is older than the zones (RecoveryResult::unknown); nothing was changed.
 Result<RecoveryResult> recover(ZonedDevice& device, PoolContext& pool,
                                const RecoveryOptions& options);
 

@@ -53,6 +53,7 @@ class Scanner {
   std::map<std::uint64_t, std::map<unsigned, Stream::Resume>> resumes;
   std::vector<ZoneTrim> trims;
   std::vector<ZoneId> to_finish;
+  std::uint64_t highest_sequence = 0;  // that a record had
 
  private:
   Result<std::span<const std::byte>> read(ZoneId zone, std::uint64_t lba, std::uint32_t lbas);

@@ -36,7 +36,16 @@ class Recovery {
     std::vector<Copied> copied;
   };
 
+  // A zone that was written, and what its header or, without one, its batches say.
+  struct ReadZone {
+    ZoneInfo info;
+    Result<ZoneHeader> header;
+  };
+
   Status find_zones();
+  Result<ZoneHeader> read_header(const ZoneInfo& info, AlignedBuffer& lba);
+  Status check_known(const std::vector<ReadZone>& zones);
+  void take_zone(const ReadZone& read);
   Status reset(ZoneId zone);
   void set_aside(ZoneId zone, const char* why);
   void finish_aside(const ZoneInfo& info);

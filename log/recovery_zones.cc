@@ -16,53 +16,82 @@ Status Recovery::find_zones() {
   Result<std::vector<ZoneInfo>> report = device_.report();
   if (!report.ok()) return report.status();
   AlignedBuffer lba(pool_.geometry.lba_bytes);
+  std::vector<ReadZone> zones;
   for (const ZoneInfo& info : *report) {
     if (pool_.allocator.zone(info.zone).use == ZoneUse::metadata) continue;
     if (info.state == ZoneState::offline) {
       set_aside(info.zone, "is offline");
-      continue;
-    }
-    if (info.written_lbas == 0) continue;
-    if (info.written_lbas == 1 && info.state != ZoneState::read_only) {
-      // A header and nothing else: its own or, when that was not made durable, an earlier life's.
-      const Status status = reset(info.zone);
-      if (!status.ok()) set_aside(info.zone, "cannot be reset");
-      continue;
-    }
-    const Status read = read_lba(info.zone, 0, lba);
-    Result<ZoneHeader> header = read.ok() ? decode_zone_header(lba.span(), pool_.pool, info.zone)
-                                          : Result<ZoneHeader>(read);
-    if (!header.ok()) {
-      header = rebuild_header(info);
-      if (!header.ok() && header.status().code() != Code::not_found) {
-        set_aside(info.zone, "has data, and nothing that tells whose; it is kept and not used");
-        finish_aside(info);
-        continue;
-      }
-    }
-    if (!header.ok() || !known(header->volume) || is_void(header->stamp)) {
-      // Never begun (torn at its first write), of a deleted volume, or never completed by a repair.
-      const Status status = reset(info.zone);
-      if (!status.ok()) set_aside(info.zone, "cannot be reset");
-      continue;
-    }
-    ZoneAllocator::Zone state;
-    state.use = ZoneUse::sealed;
-    state.stream = header->stream;
-    state.owner = header->volume;
-    state.generation = header->stamp.generation;
-    state.opened_sequence = header->opened_sequence;
-    pool_.allocator.adopt(info.zone, state);
-    zones_.push_back({info, *header, false});
-    for (const ZoneTrim& trim : options_.trims) {
-      if (trim.zone == info.zone && trim.generation == state.generation) {
-        pool_.tables[info.zone.value].end_lba = trim.end_lba;
-      }
+    } else if (info.written_lbas != 0) {
+      zones.push_back({info, read_header(info, lba)});
     }
   }
+  const Status known = check_known(zones);
+  if (!known.ok()) return known;
+  for (const ReadZone& zone : zones) take_zone(zone);
   mark_newest();
   mark_spares();
   return {};
+}
+
+// not_found: nothing in the zone counts; corrupt: nobody can tell whose it is.
+Result<ZoneHeader> Recovery::read_header(const ZoneInfo& info, AlignedBuffer& lba) {
+  if (info.written_lbas == 1 && info.state != ZoneState::read_only) {
+    // A header and nothing else: its own or, when that was not made durable, an earlier life's.
+    return Status(Code::not_found, Origin::log);
+  }
+  if (read_lba(info.zone, 0, lba).ok()) {
+    Result<ZoneHeader> header = decode_zone_header(lba.span(), pool_.pool, info.zone);
+    if (header.ok()) return header;
+  }
+  return rebuild_header(info);
+}
+
+// Before anything is changed: a volume's creation is in the journal before any zone is its. Where
+// the metadata has not heard of it, the journal has lost its end, and its data must not go as well.
+Status Recovery::check_known(const std::vector<ReadZone>& zones) {
+  for (const ReadZone& zone : zones) {
+    if (!zone.header.ok()) continue;
+    const ZoneHeader& header = *zone.header;
+    for (const std::uint64_t drawn : {header.stamp.generation, header.opened_sequence}) {
+      result_.highest_sequence = std::max(result_.highest_sequence, drawn);
+    }
+    if (known(header.volume) || header.volume < options_.next_volume_id) continue;
+    result_.unknown[header.volume].push_back(zone.info.zone);
+  }
+  if (options_.read_only || result_.unknown.empty()) return {};
+  return Status(Code::corrupt, Origin::log,
+                "zones hold a volume that the metadata does not know: its journal has lost its "
+                "end; `furrowctl pool check --repair` lists the volume again");
+}
+
+void Recovery::take_zone(const ReadZone& read) {
+  const ZoneInfo& info = read.info;
+  const Result<ZoneHeader>& header = read.header;
+  if (!header.ok() && header.status().code() != Code::not_found) {
+    set_aside(info.zone, "has data, and nothing that tells whose; it is kept and not used");
+    finish_aside(info);
+    return;
+  }
+  if (header.ok() && result_.unknown.contains(header->volume)) return;
+  if (!header.ok() || !known(header->volume) || is_void(header->stamp)) {
+    // Never begun (torn at its first write), of a deleted volume, or never completed by a repair.
+    const Status status = reset(info.zone);
+    if (!status.ok()) set_aside(info.zone, "cannot be reset");
+    return;
+  }
+  ZoneAllocator::Zone state;
+  state.use = ZoneUse::sealed;
+  state.stream = header->stream;
+  state.owner = header->volume;
+  state.generation = header->stamp.generation;
+  state.opened_sequence = header->opened_sequence;
+  pool_.allocator.adopt(info.zone, state);
+  zones_.push_back({info, *header, false});
+  for (const ZoneTrim& trim : options_.trims) {
+    if (trim.zone == info.zone && trim.generation == state.generation) {
+      pool_.tables[info.zone.value].end_lba = trim.end_lba;
+    }
+  }
 }
 
 bool Recovery::is_void(const ZoneStamp& stamp) const {
@@ -113,6 +142,7 @@ Result<ZoneHeader> Recovery::rebuild_header(const ZoneInfo& info) {
     ZoneHeader header;
     header.stamp = take_stamp(reader);
     if (header.stamp.pool != pool_.pool || header.stamp.zone != info.zone) continue;
+    if (!plausible_sequence(header.stamp.generation)) continue;
     const Result<BatchHeader> batch = BatchView::fixed_part(lba.span(), header.stamp);
     if (!batch.ok()) continue;
     header.stream = batch->stream;

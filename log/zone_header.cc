@@ -31,6 +31,9 @@ Result<ZoneHeader> decode_zone_header(std::span<const std::byte> lba, const Uuid
   if (header.stamp.pool != pool || header.stamp.zone != zone) {
     return Status(Code::corrupt, Origin::log, "a zone header belongs to another pool or zone");
   }
+  if (!plausible_sequence(header.stamp.generation) || !plausible_sequence(header.opened_sequence)) {
+    return Status(Code::corrupt, Origin::log, "a zone header's fields are out of range");
+  }
   return header;
 }
 

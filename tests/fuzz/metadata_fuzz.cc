@@ -13,7 +13,7 @@ using namespace furrow;
 
 namespace {
 
-constexpr std::size_t kLbaBytes = 512, kCapacityLbas = 24;
+constexpr std::size_t kLbaBytes = 512, kCapacityLbas = 30;
 
 Uuid pool_uuid() {
   Uuid uuid;
@@ -37,7 +37,7 @@ Superblock superblock(const Geometry& geometry, std::uint64_t number) {
 ZonedDevice& device() {
   static const std::unique_ptr<ZonedDevice> kDevice = [] {
     auto opened =
-        open_device("mem:64KiB?zone_size=16KiB&zone_capacity=12KiB&lba=512", Access::exclusive);
+        open_device("mem:64KiB?zone_size=16KiB&zone_capacity=15KiB&lba=512", Access::exclusive);
     fuzz::require(opened.ok(), "mem: opens");
     return std::move(*opened);
   }();
@@ -69,7 +69,11 @@ fuzz::Bytes zone_of(RandomStructures& random, std::uint64_t number) {
     if (entry.record.kind == JournalRecord::Kind::opened) {
       entry.record.open_count = number * 100 + index;
     }
-    put(zone, [&](auto lba) { encode(entry, lba); });
+    for (entry.copy = 0; entry.copy < kJournalCopies; ++entry.copy) {
+      if (random.below(8) != 0) put(zone, [&](auto lba) { encode(entry, lba); });
+    }
+    if (index != 0) continue;
+    put(zone, [&](auto lba) { encode(superblock(device().geometry(), number), lba); });
   }
   zone.resize(std::min(zone.size(), kCapacityLbas * kLbaBytes));
   return zone;

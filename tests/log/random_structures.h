@@ -16,6 +16,7 @@ class RandomStructures {
 
   std::uint64_t number() { return random_(); }
   std::uint64_t below(std::uint64_t end) { return random_() % end; }
+  std::uint64_t sequence() { return below(kOpenCountMax << kSequenceShift); }
   std::uint32_t lba_bytes() { return below(2) == 0 ? 512 : 4096; }
 
   Uuid uuid() {
@@ -24,7 +25,7 @@ class RandomStructures {
     return uuid;
   }
   ZoneStamp stamp() {
-    return {uuid(), ZoneId{static_cast<std::uint32_t>(below(100000))}, number()};
+    return {uuid(), ZoneId{static_cast<std::uint32_t>(below(100000))}, sequence()};
   }
   std::string name() {
     static constexpr std::string_view kLetters = "abcXYZ019._-";
@@ -34,7 +35,7 @@ class RandomStructures {
   }
 
   ZoneHeader zone_header() {
-    return {stamp(), number(), number(), static_cast<std::uint8_t>(number())};
+    return {stamp(), number(), sequence(), static_cast<std::uint8_t>(number())};
   }
 
   // A record without its place. `rich`: with groups, expiries and far sequences.
@@ -48,7 +49,7 @@ class RandomStructures {
         record.key.bytes[i] = static_cast<std::byte>(number());
       }
     }
-    record.sequence = rich ? number() : 1'000'000 + below(1000);
+    record.sequence = rich ? sequence() : 1'000'000 + below(1000);
     record.group = record.kind == RecordKind::group_tombstone || (rich && below(2) == 0)
                        ? 1 + below(UINT64_MAX)
                        : 0;
@@ -169,7 +170,7 @@ class RandomStructures {
       state.volumes.push_back(next);
       state.next_volume_id = next.id + 1;
     }
-    state.open_count = below(1u << 24);
+    state.open_count = below(kOpenCountMax + 1);
     for (std::uint32_t zone = 0; zone < 20; ++zone) {
       if (below(4) == 0) state.trims.push_back(trim(zone));
     }
@@ -190,12 +191,13 @@ class RandomStructures {
     }
     entry.record.kind = static_cast<JournalRecord::Kind>(1 + below(5));
     if (entry.record.kind == JournalRecord::Kind::opened) {
-      entry.record.open_count = below(1u << 24);
+      entry.record.open_count = below(kOpenCountMax + 1);
     } else if (entry.record.kind == JournalRecord::Kind::zone_trimmed) {
       entry.record.trim = trim(static_cast<std::uint32_t>(number()));
     } else if (entry.record.kind != JournalRecord::Kind::formatted) {
       entry.record.volume = volume(1 + below(1000));
     }
+    entry.copy = static_cast<std::uint8_t>(below(kJournalCopies));
     return entry;
   }
 

@@ -19,10 +19,10 @@
 namespace furrow {
 
 constexpr std::uint32_t kRingLbaBytes = 512;
-constexpr std::uint64_t kRingZoneLbas = 32, kRingCapacityLbas = 24;
+constexpr std::uint64_t kRingZoneLbas = 32, kRingCapacityLbas = 30;
 
 inline std::unique_ptr<ZonedDevice> small_device() {
-  auto device = open_device("mem:128KiB?zone_size=16KiB&zone_capacity=12KiB&lba=512&mor=3&mar=3",
+  auto device = open_device("mem:128KiB?zone_size=16KiB&zone_capacity=15KiB&lba=512&mor=3&mar=3",
                             Access::exclusive);
   EXPECT_TRUE(device.ok()) << device.status().describe();
   EXPECT_EQ((*device)->geometry().zone_capacity_lbas, kRingCapacityLbas);
