@@ -35,6 +35,7 @@ void come_and_go(std::uint16_t port, std::uint64_t seed, std::atomic<std::uint64
       continue;
     }
     for (const PageOp::Kind kind : {PageOp::Kind::put, PageOp::Kind::get}) {
+      released = 0;
       for (std::size_t i = 0; i < ops.size(); ++i) {
         const std::byte fill = static_cast<std::byte>(seed * 16 + i);
         ops[i] = PageOp();
@@ -51,7 +52,7 @@ void come_and_go(std::uint16_t port, std::uint64_t seed, std::atomic<std::uint64
       }
       // Every other time it leaves with some of them in flight.
       const std::size_t until = kind == PageOp::Kind::get && round % 2 == 1 ? 5 : ops.size();
-      for (released = 0; released < until;) loop.run_once();
+      while (released < until) loop.run_once();
       for (std::size_t i = 0; i < ops.size() && until == ops.size(); ++i) {
         wrong += !ops[i].status.ok() ||
                  pages[i][ops[i].length - 1] != static_cast<std::byte>(seed * 16 + i);
