@@ -89,6 +89,9 @@ TEST_F(PoolStateTest, VolumesComeAndGoAndAnIdIsNeverUsedTwice) {
   for (const VolumeRecord& each : {volume(5, "b", 2), volume(6, "c", 0)}) {
     EXPECT_EQ(std::ranges::count(state_.volumes, each), 1);
   }
+  // Not even the last one's, once that is deleted.
+  expect_taken(deleted(8));
+  expect_refused(created(volume(8, "q", 0)));
 }
 
 TEST_F(PoolStateTest, ATrimReplacesTheZonesEarlierOne) {

@@ -66,7 +66,8 @@ TEST_F(RecordSorterTest, ByHashAndNewestFirst) {
 }
 
 TEST_F(RecordSorterTest, AllOfOneHash) {
-  for (const std::size_t count : {1u, 15u, 16u, 17u, 1000u}) expect_sorted(count, 1);
+  for (std::size_t count = 1; count < 40; ++count) expect_sorted(count, 1);
+  expect_sorted(1000, 1);
 }
 
 TEST_F(RecordSorterTest, AgainWithFewer) {

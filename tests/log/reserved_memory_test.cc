@@ -61,7 +61,7 @@ TEST(ReservedMemoryTest, TakesLessWhereAddressSpaceIsScarce) {
     if (memory.bytes() < 1 << 20 || memory.bytes() >= std::uint64_t{1} << 32) _exit(3);
     memory.words()[memory.bytes() / 8 - 1] = 1;
     try {
-      const ReservedMemory none(std::uint64_t{1} << 40, std::uint64_t{1} << 39);
+      const ReservedMemory none(std::uint64_t{1} << 40, std::uint64_t{3} << 30);  // not half of 4
     } catch (const std::bad_alloc&) {
       _exit(0);
     }
