@@ -60,7 +60,8 @@ void PageLog::start() { collector_->kick(); }
 
 void PageLog::resume(unsigned stream, Stream::Resume&& zone) {
   if (stream == kCollectionStream && !collection_stream_) {
-    // It was written when there was an open zone to spare for it.
+    // It was written when there was an open zone to spare for it. Its last segment stays unclosed.
+    pool_.tables[zone.zone.value].end_lba = static_cast<std::uint32_t>(zone.next_lba);
     return pool_.allocator.set_use(zone.zone, ZoneUse::sealed);
   }
   (stream == kCollectionStream && collection_stream_ ? collection_stream_ : stream_)
