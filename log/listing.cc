@@ -5,7 +5,7 @@
 namespace furrow {
 
 void Listing::start(PageLog& log, ListOp& op) {
-  (new Listing(log, op))->next_bucket();  // deleted by finish()
+  (new Listing(log, op))->walk();  // deleted by finish()
 }
 
 Listing::Listing(PageLog& log, ListOp& op) : log_(log), op_(op), from_start_(op.after.length == 0) {
@@ -16,6 +16,7 @@ Listing::Listing(PageLog& log, ListOp& op) : log_(log), op_(op), from_start_(op.
     after_ = log_.hash(op.after);
     bucket_ = after_.order;
   }
+  run = [](Task& task) { static_cast<Listing&>(task).walk(); };
   for (Lane& lane : lanes_) {
     lane.listing = this;
     lane.on_read = [](HeaderRead& read, const Result<BatchView>& view) {
@@ -25,7 +26,18 @@ Listing::Listing(PageLog& log, ListOp& op) : log_(log), op_(op), from_start_(op.
   }
 }
 
-void Listing::next_bucket() {
+// From bucket to bucket, up to one whose headers have to be read: header_read() goes on then. Most
+// may be empty.
+void Listing::walk() {
+  for (unsigned looked = 0; looked < kBucketsPerTurn; ++looked) {
+    if (begin_bucket()) return;
+    if (end_bucket()) return finish();
+  }
+  log_.pool_.home.post(*this);
+}
+
+// True: headers are being read.
+bool Listing::begin_bucket() {
   entries_.clear();
   found_.clear();
   epoch_side_ = log_.epoch_.enter();  // what the bucket names stays until it has been read
@@ -33,9 +45,9 @@ void Listing::next_bucket() {
   next_entry_ = 0;
   const std::uint64_t now = log_.pool_.home.wall_s();
   std::erase_if(entries_, [&](const IndexEntry& entry) { return log_.expired(entry, now); });
-  reading_ = 1;  // this function
-  for (Lane& lane : lanes_) read_on(lane);
-  if (--reading_ == 0) bucket_done();
+  reading_ = 0;
+  for (Lane& lane : lanes_) read_on(lane);  // none answers from within
+  return reading_ != 0;
 }
 
 void Listing::read_on(Lane& lane) {
@@ -64,24 +76,26 @@ void Listing::header_read(Lane& lane, const Result<BatchView>& view) {
     }
   }
   read_on(lane);
-  if (--reading_ == 0) bucket_done();
+  if (--reading_ != 0) return;
+  end_bucket() ? finish() : walk();
 }
 
-void Listing::bucket_done() {
+// True: that was the last one.
+bool Listing::end_bucket() {
   log_.epoch_.leave(epoch_side_);
   std::ranges::sort(found_, {}, &Found::hash);
   for (const Found& found : found_) {
     if (!from_start_ && found.hash <= after_) continue;
-    if (op_.keys_count == op_.keys_max) return finish(status_);
+    if (op_.keys_count == op_.keys_max) return true;
     op_.keys[op_.keys_count++] = found.key;
   }
-  if (behind_ == 0 || op_.keys_count == op_.keys_max || !status_.ok()) return finish(status_);
   bucket_ = behind_;
-  next_bucket();
+  return behind_ == 0 || op_.keys_count == op_.keys_max || !status_.ok();
 }
 
-void Listing::finish(Status status) {
+void Listing::finish() {
   ListOp& op = op_;
+  const Status status = status_;
   --log_.running_;
   delete this;
   op.status = status;

@@ -12,8 +12,10 @@
 
 namespace furrow {
 
-class Listing {
+class Listing : private Task {
  public:
+  static constexpr unsigned kBucketsPerTurn = 256;  // looked at before others have a turn
+
   static void start(PageLog& log, ListOp& op);  // frees itself when the op has been answered
 
  private:
@@ -28,11 +30,12 @@ class Listing {
   };
 
   Listing(PageLog& log, ListOp& op);
-  void next_bucket();
+  void walk();
+  bool begin_bucket();
   void read_on(Lane& lane);
   void header_read(Lane& lane, const Result<BatchView>& view);
-  void bucket_done();
-  void finish(Status status);
+  bool end_bucket();
+  void finish();
 
   PageLog& log_;
   ListOp& op_;

@@ -107,6 +107,41 @@ TEST_F(ListingTest, AFailingReadIsTold) {
   EXPECT_TRUE(log_->idle());
 }
 
+// The index of a large volume begins with many buckets, and most may stay empty. Others have their
+// turn while they are looked at.
+TEST_F(ListingTest, EmptyBucketsAreLookedAtInTurns) {
+  Shape shape;
+  shape.zones = 6;
+  shape.zone_size_lbas = shape.zone_capacity_lbas = shape.segment_lbas = 1 << 20;
+  shape.quota = 4;
+  drop_pool();
+  make_log(shape, false);
+  constexpr std::uint64_t kBuckets = 4 << 10;  // as the index begins, one for 1024 LBAs
+  struct Count : Task {
+    Executor* home = nullptr;
+    std::uint64_t turns = 0;
+    bool stop = false;
+  } count;
+  count.home = &executor_;
+  count.run = [](Task& task) {
+    auto& its = static_cast<Count&>(task);
+    ++its.turns;
+    if (!its.stop) its.home->post(its);
+  };
+  for (const unsigned pages : {0u, 3u}) {
+    for (std::uint64_t n = 0; n < pages; ++n) add(n);
+    count.turns = 0;
+    count.stop = false;
+    executor_.post(count);
+    EXPECT_EQ(list(Key(), 100).size(), pages);
+    EXPECT_GE(count.turns, kBuckets / Listing::kBucketsPerTurn);
+    EXPECT_LE(count.turns, 4 * kBuckets / Listing::kBucketsPerTurn);
+    count.stop = true;
+    run();
+    EXPECT_TRUE(list_all(2) == expected());
+  }
+}
+
 // Pages move and go while a listing reads: those that stay are there, once, in order.
 TEST_F(ListingTest, BesideChangesAndCollection) {
   for (std::uint64_t n = 0; n < 80; ++n) add(n);
