@@ -26,6 +26,7 @@ RecordBounds bounds_of(const BatchHeader& header, std::uint32_t lba_bytes) {
 bool valid_fixed(const Fixed& fixed) {
   const BatchHeader& h = fixed.header;
   if (h.header_lbas == 0 || h.batch_lbas < h.header_lbas || h.flushed_lba > h.lba) return false;
+  if (h.stream > kStreamMax) return false;
   if (std::uint64_t{h.lba} + h.batch_lbas > UINT32_MAX) return false;
   if (fixed.total_bytes % h.header_lbas != 0) return false;
   if (!valid_lba_bytes(fixed.total_bytes / h.header_lbas)) return false;

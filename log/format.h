@@ -44,12 +44,15 @@ struct ZoneStamp {
   friend bool operator==(const ZoneStamp&, const ZoneStamp&) = default;
 };
 
+// A volume's streams, by the numbers in zone and batch headers.
+constexpr std::uint8_t kUserStream = 0, kCollectionStream = 1, kStreamMax = kCollectionStream;
+
 // First LBA of a data zone.
 struct ZoneHeader {
   ZoneStamp stamp;
   std::uint64_t volume = 0;           // id of the owner
   std::uint64_t opened_sequence = 0;  // the next record's sequence when the zone was opened
-  std::uint8_t stream = 0;            // lifetime class
+  std::uint8_t stream = 0;            // lifetime class, up to kStreamMax
   friend bool operator==(const ZoneHeader&, const ZoneHeader&) = default;
 };
 void encode(const ZoneHeader& header, std::span<std::byte> lba);

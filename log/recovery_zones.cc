@@ -144,7 +144,10 @@ Result<ZoneHeader> Recovery::rebuild_header(const ZoneInfo& info) {
     if (header.stamp.pool != pool_.pool || header.stamp.zone != info.zone) continue;
     if (!plausible_sequence(header.stamp.generation)) continue;
     const Result<BatchHeader> batch = BatchView::fixed_part(lba.span(), header.stamp);
-    if (!batch.ok()) continue;
+    if (!batch.ok()) {
+      unreadable = true;  // it is of this pool and zone, whatever it says
+      continue;
+    }
     header.stream = batch->stream;
     header.opened_sequence = header.stamp.generation;  // Stream draws both at once
     const Result<std::uint64_t> owner = owner_of(info, header.stamp, lba);

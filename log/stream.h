@@ -24,9 +24,6 @@
 
 namespace furrow {
 
-// A volume's streams, by the numbers in zone headers.
-constexpr std::uint8_t kUserStream = 0, kCollectionStream = 1;
-
 // One record to write. Intrusive; the caller's again at on_done.
 struct Append {
   enum class Priority : std::uint8_t { user, relocation };

@@ -34,6 +34,9 @@ Result<ZoneHeader> decode_zone_header(std::span<const std::byte> lba, const Uuid
   if (!plausible_sequence(header.stamp.generation) || !plausible_sequence(header.opened_sequence)) {
     return Status(Code::corrupt, Origin::log, "a zone header's fields are out of range");
   }
+  if (header.stream > kStreamMax) {
+    return Status(Code::corrupt, Origin::log, "a zone header names a stream that there is not");
+  }
   return header;
 }
 

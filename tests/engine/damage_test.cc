@@ -2,7 +2,10 @@
 // headers, summaries and superblocks of a pool on a file; and what makes a pool not open.
 #include <gtest/gtest.h>
 
+#include "log/codec.h"
+#include "log/format.h"
 #include "tests/engine/pool_file.h"
+#include "zone/blocking.h"
 #include "zone/fault_device.h"
 
 namespace furrow::testing {
@@ -160,6 +163,41 @@ TEST_F(DamageTest, ASummaryDoesNotVouchForWhatWasNotFlushed) {
   EXPECT_TRUE(rig_->put(40, 2, 60000).ok());
   ASSERT_NO_FATAL_FAILURE(rig_->reopen());
   EXPECT_EQ(rig_->store->usage().pages, 31u);
+}
+
+// A zone header that was made up, its checksum right: no stream has its number. The zone is left as
+// it is, and told.
+TEST_F(DamageTest, AZoneOfAStreamThatThereIsNot) {
+  ASSERT_TRUE(rig_->put(1, 1, 9000).ok());
+  const Uuid uuid = rig_->pool->info().uuid;
+  const std::uint64_t volume = rig_->store->info().id;
+  rig_->close();
+  const ZoneId zone{7};
+  const auto write = [&](std::uint8_t stream) {
+    AlignedBuffer lbas(2 * 4096);
+    const ZoneStamp stamp{uuid, zone, 12345};
+    encode(ZoneHeader{stamp, volume, 12345, stream}, lbas.span().first(4096));
+    encode(BatchHeader{stamp, 1, 1, 1, 1, 0, 0}, {}, lbas.span().last(4096));
+    // Its stream is beyond what the encoder takes, too.
+    auto header = lbas.span().last(4096).first(kBatchHeaderBytes);
+    header[kBatchHeaderBytes - 8] = static_cast<std::byte>(stream);
+    store_le(header.data() + 8, crc32c(header.subspan(12), crc32c(header.first(8))));
+    auto queue = rig_->device->create_queue(4);
+    Io io;
+    io.op = Io::Op::write;
+    io.zone = zone;
+    io.lba = rig_->device->geometry().zone_start(zone);
+    io.set_data(lbas.data(), 2, 4096);
+    ASSERT_TRUE(run_blocking(**queue, io).ok());
+  };
+  ASSERT_NO_FATAL_FAILURE(write(kStreamMax + 1));
+  ASSERT_NO_FATAL_FAILURE(rig_->open());
+  EXPECT_TRUE(rig_->get(1).ok());
+  EXPECT_TRUE(rig_->put(2, 1, 9000).ok());
+  EXPECT_EQ(rig_->pool->info().zones_bad, 1u);
+  const auto found = rig_->pool->check({});
+  ASSERT_TRUE(found.ok());
+  EXPECT_EQ(found->damage.size(), 1u);
 }
 
 // With the header of a zone and that of its first batch both gone, the next batch tells whose zone

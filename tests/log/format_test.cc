@@ -120,6 +120,12 @@ TEST_F(FormatTest, ZoneHeaderRoundTripAndDamage) {
               Code::corrupt);
     EXPECT_EQ(decode_zone_header(lba, random_.uuid(), header.stamp.zone).status().code(),
               Code::corrupt);
+    ZoneHeader no_stream = header;
+    no_stream.stream = static_cast<std::uint8_t>(kStreamMax + 1 + random_.below(255 - kStreamMax));
+    Bytes crafted(lba.size());
+    encode(no_stream, crafted);
+    EXPECT_EQ(decode_zone_header(crafted, header.stamp.pool, header.stamp.zone).status().code(),
+              Code::corrupt);
     if (round != 0) continue;
     const Decode decode = [&](auto bytes) {
       return status_of(decode_zone_header(bytes, header.stamp.pool, header.stamp.zone));
@@ -195,8 +201,10 @@ TEST_F(FormatTest, BatchFieldsOutOfRange) {
   EXPECT_EQ(code_with(kFields + 16, 10), Code::corrupt);            // more records than fit
   EXPECT_EQ(code_with(kFields + 16, ~0u), Code::corrupt);
   EXPECT_EQ(code_with(kFields + 20, 500), Code::corrupt);  // no LBA size
-  EXPECT_EQ(code_with(kRecord + 32, 10), Code::corrupt);   // a page in the header
-  EXPECT_EQ(code_with(kRecord + 32, 12), Code::corrupt);   // beyond the batch
+  EXPECT_EQ(code_with(kFields + 28, kStreamMax), Code::ok);
+  EXPECT_EQ(code_with(kFields + 28, kStreamMax + 1), Code::corrupt);  // no stream
+  EXPECT_EQ(code_with(kRecord + 32, 10), Code::corrupt);              // a page in the header
+  EXPECT_EQ(code_with(kRecord + 32, 12), Code::corrupt);              // beyond the batch
   EXPECT_EQ(code_with(kRecord + 32, ~0u), Code::corrupt);
   EXPECT_EQ(code_with(kRecord + 36, shape(1025, 3, 1)), Code::corrupt);
   EXPECT_EQ(code_with(kRecord + 36, shape(600, 0, 1)), Code::corrupt);

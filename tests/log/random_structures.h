@@ -35,7 +35,7 @@ class RandomStructures {
   }
 
   ZoneHeader zone_header() {
-    return {stamp(), number(), sequence(), static_cast<std::uint8_t>(number())};
+    return {stamp(), number(), sequence(), static_cast<std::uint8_t>(below(kStreamMax + 1))};
   }
 
   // A record without its place. `rich`: with groups, expiries and far sequences.
@@ -82,7 +82,7 @@ class RandomStructures {
         0,
         static_cast<std::uint32_t>(below(std::uint64_t{lba} + 1)),
         static_cast<std::uint32_t>(count),
-        static_cast<std::uint8_t>(below(256))};
+        static_cast<std::uint8_t>(below(kStreamMax + 1))};
     std::uint32_t at = lba + batch.header.header_lbas;
     for (std::size_t i = 0; i < count; ++i) {
       PageRecord next = record(true);
