@@ -1,6 +1,7 @@
 #include "log/collector.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "log/page_log.h"
 #include "zone/canary.h"
@@ -115,6 +116,7 @@ void Collector::start() {
   segment_ = 0;
   readmitted_lbas_ = 0;
   unreadable_ = Unreadable();
+  records_unread_ = false;
   next_segment();
 }
 
@@ -134,12 +136,14 @@ void Collector::next_segment() {
 void Collector::read_on() {
   const std::optional<SegmentScan::Read> read = scan_->next();
   if (!read) {
+    records_unread_ |= scan_->unreadable_before(pool_.tables[victim_.value].end_lba);
     step_ = Step::move;
     next_record_ = 0;
     return post_turn();
   }
   const std::size_t bytes = std::size_t{read->lbas} * pool_.geometry.lba_bytes;
   if (scan_buffer_.size() < bytes) scan_buffer_ = AlignedBuffer(bytes);
+  scan_again_ = false;
   io_.op = Io::Op::read;
   io_.lba = Lba{pool_.device_lba(victim_, read->lba)};
   io_.set_data(scan_buffer_.data(), read->lbas, pool_.geometry.lba_bytes);
@@ -147,12 +151,15 @@ void Collector::read_on() {
   pool_.queue.submit(io_);
 }
 
-// A sector that cannot be read costs what it tells. That the device answers nothing is no reason to
-// look at what follows.
+// A sector that cannot be read, twice, costs what it tells. That the device answers nothing is no
+// reason to look at what follows.
 void Collector::scan_fed() {
   if (io_.status.code() == Code::zone_state) {  // offline: nothing of it will ever be read again
     step_ = Step::drain;
     return drained();
+  }
+  if (io_.status.code() == Code::io_error && !std::exchange(scan_again_, true)) {
+    return pool_.queue.submit(io_);
   }
   if (!io_.status.ok() && io_.status.code() != Code::io_error) return failed(io_.status);
   if (!io_.status.ok()) unreadable_ = {io_.lba.value, io_.lba_count};
@@ -167,7 +174,8 @@ void Collector::drained() {
   if (pool_.allocator.zone(victim_).use != ZoneUse::draining) {  // a copy failed
     return failed(copy_error_);
   }
-  if (pool_.allocator.zone(victim_).live_lbas != 0) {
+  const bool unread = records_unread_ && !log_.options_.cache;  // a tombstone may stand there
+  if (pool_.allocator.zone(victim_).live_lbas != 0 || unread) {
     // Pages that the zone's own records do not name, because those are damaged (or all of it is
     // offline). A cache lets go of them: should the records be readable again one day, they would
     // be older than what was written since.

@@ -198,6 +198,7 @@ class Collector {
     ZoneId zone;
     std::uint64_t generation = 0;
     Unreadable what;        // none: damage, which stays
+    bool records = false;   // records among it: the zone must stay though no page in it is live
     bool readable = false;  // it could since
     unsigned probes = 0;
     std::uint64_t probe_ns = 0;  // none before
@@ -210,6 +211,8 @@ class Collector {
   std::vector<Requested> requested_;
   Unreadable unreadable_;  // of the victim's
   std::optional<SegmentScan> scan_;
+  bool scan_again_ = false;      // this read has failed before
+  bool records_unread_ = false;  // some of the victim's records could not be read
   std::size_t next_record_ = 0;
   AlignedBuffer scan_buffer_;
   Io io_;

@@ -88,9 +88,10 @@ std::optional<ZoneId> Collector::choose_requested() {
 bool Collector::choosable(ZoneId id) const {
   const ZoneAllocator::Zone& zone = pool_.allocator.zone(id);
   if (zone.use != ZoneUse::sealed) return false;
-  return zone.live_lbas == 0 || std::ranges::none_of(stuck_, [&](const Stuck& stuck) {
-           return stuck.zone == id && stuck.generation == zone.generation && !stuck.readable;
-         });
+  return std::ranges::none_of(stuck_, [&](const Stuck& stuck) {
+    return stuck.zone == id && stuck.generation == zone.generation && !stuck.readable &&
+           (zone.live_lbas != 0 || stuck.records);
+  });
 }
 
 // Pages of the store's victim could not be read, or not be named. They are still served from there
@@ -105,6 +106,7 @@ void Collector::leave_alone() {
     stuck->generation = generation;
   }
   stuck->what = unreadable_;
+  stuck->records = records_unread_;
   stuck->readable = false;
   put_off(*stuck);
 }

@@ -113,7 +113,8 @@ class BatchView {
 };
 
 // A summary closes a segment (a fixed slice of a zone): its records, then a footer that ends
-// exactly at the segment's last byte. All pages of the segment were flushed before it was written.
+// exactly at the segment's last byte. It does not say that their pages are durable: flush points
+// do (FORMAT.md, rule 4).
 struct Summary {
   ZoneStamp stamp;
   std::uint64_t volume = 0;

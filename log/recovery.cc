@@ -89,10 +89,25 @@ Status Recovery::finish_zones() {
     }
     std::ranges::move(scanner->trims, std::back_inserter(result_.new_trims));
     result_.highest_sequence = std::max(result_.highest_sequence, scanner->highest_sequence);
+    for (const ZoneId zone : scanner->unreadable) keep_unreadable(zone);
   }
   if (options_.read_only) return {};
   // What was found whole is durable from here on.
   return flush_blocking(*queue_);
+}
+
+// What a store could not read may be there at the next opening, if the zone is left alone until
+// then. A cache lets go of what it cannot name.
+void Recovery::keep_unreadable(ZoneId zone) {
+  const std::uint64_t owner = pool_.allocator.zone(zone).owner;
+  if (std::ranges::find(options_.stores, owner) == options_.stores.end()) return;
+  pool_.allocator.set_use(zone, ZoneUse::bad);
+  result_.lost.push_back(
+      {zone,
+       "holds batch headers that cannot be read; until the pool is opened again it is kept "
+       "as it is, and not collected"});
+  const auto spare = spares_.find(owner);
+  if (spare != spares_.end() && spare->second.zone == zone) spare->second.needed = true;
 }
 
 Result<RecoveryResult> recover(ZonedDevice& device, PoolContext& pool,

@@ -45,8 +45,10 @@ std::vector<PageRecord> Scanner::records_of(const FoundZone& zone) {
 Status Scanner::scan(const FoundZone& zone) {
   ZoneDirectory& table = pool_.tables[zone.info.zone.value];
   std::vector<SegmentScan> scans;  // of the newest zone: it is looked at as a whole
+  bool all_read = true;
   for (std::uint64_t begin = 0; begin < zone.info.written_lbas; begin += pool_.segment_lbas) {
     SegmentScan scan = scan_segment(zone, begin);
+    all_read &= !scan.unreadable_before(table.end_lba);
     table.batch_lbas.insert(table.batch_lbas.end(), scan.batch_lbas().begin(),
                             scan.batch_lbas().end());
     if (zone.newest) {
@@ -55,6 +57,7 @@ Status Scanner::scan(const FoundZone& zone) {
       scan.for_each([&](std::span<const PageRecord> records) { keep(zone, records); });
     }
   }
+  if (!all_read) unreadable.push_back(zone.info.zone);
   if (zone.newest) {
     end_newest(zone, scans);
   } else if (zone.info.state != ZoneState::full) {
@@ -101,12 +104,15 @@ std::uint64_t Scanner::flush_point(const FoundZone& zone) {
 }
 
 // Behind the flush point the zone ends at the first batch header that is not whole. Before it, such
-// a header is damage, and takes nothing else with it.
+// a header is damage, and takes nothing else with it; nor does one that cannot be read, which is no
+// proof of a torn write.
 std::uint64_t Scanner::first_gap(const FoundZone& zone, const std::vector<SegmentScan>& scans,
                                  std::uint64_t flushed_lba) {
   for (const SegmentScan& scan : scans) {
-    const auto gap = std::ranges::lower_bound(scan.gaps(), flushed_lba);
-    if (gap != scan.gaps().end()) return *gap;
+    for (const std::uint64_t gap : scan.gaps()) {
+      if (gap < flushed_lba || std::ranges::binary_search(scan.unreadable_gaps(), gap)) continue;
+      return gap;
+    }
     if (!scan.summarized()) continue;
     // The summary names batches that it does not make durable.
     const std::vector<std::uint32_t>& batches = scan.batch_lbas();
@@ -137,11 +143,11 @@ void Scanner::end_newest(const FoundZone& zone, std::vector<SegmentScan>& scans)
   keep(zone, records);
   if (full) return;
   SegmentScan& tail = scans.back();
-  // Damage up to where writing ended leaves no place to go on from.
-  const bool reached =
-      tail.summarized() || tail.gaps().empty() ||
-      (!tail.batch_lbas().empty() && tail.batch_lbas().back() > tail.gaps().back());
-  if (table.end_lba != ~std::uint32_t{0} || !reached) {
+  // A segment with a gap takes no more: its summary would leave out what the gap hides, for good,
+  // and that may be readable another time.
+  const bool all_read = std::ranges::none_of(
+      scans, [&](const SegmentScan& scan) { return scan.unreadable_before(table.end_lba); });
+  if (table.end_lba != ~std::uint32_t{0} || !tail.gaps().empty() || !all_read) {
     finish(zone);
     return;
   }

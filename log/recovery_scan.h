@@ -54,6 +54,7 @@ class Scanner {
   std::vector<ZoneTrim> trims;
   std::vector<ZoneId> to_finish;
   std::uint64_t highest_sequence = 0;  // that a record had
+  std::vector<ZoneId> unreadable;      // something in them could not be read that may name pages
 
  private:
   Result<std::span<const std::byte>> read(ZoneId zone, std::uint64_t lba, std::uint32_t lbas);

@@ -57,6 +57,7 @@ class Recovery {
   void mark_spares();
   Status scan_zones();
   Status finish_zones();
+  void keep_unreadable(ZoneId zone);
   void merge();
   void merge_volume(std::uint64_t volume, RecoveredVolume& into);
   void verify_originals();

@@ -25,6 +25,7 @@ void SegmentScan::feed(const Result<std::span<const std::byte>>& bytes) {
     // It may be an LBA of a page behind the header.
     if (next_->lbas > 1 && extent_ == Extent::guess) return read_batch_at(next_->lba, 1);
     gaps_.push_back(next_->lba);
+    note_unreadable(next_->lba);
     return search_from(next_->lba + 1, kSearchBytes / bounds_.lba_bytes);
   }
   switch (step_) {
@@ -77,6 +78,7 @@ void SegmentScan::start_chain() {
   records_.clear();
   batch_lbas_.clear();
   gaps_.clear();
+  unreadable_gaps_.clear();
   read_batch_at(bounds_.begin_lba == 0 ? 1 : bounds_.begin_lba,
                 kHeaderGuessBytes / bounds_.lba_bytes);
 }
@@ -133,7 +135,9 @@ void SegmentScan::feed_search(const Result<std::span<const std::byte>>& bytes) {
   const std::uint32_t whole = kSearchBytes / bounds_.lba_bytes;
   if (!bytes.ok()) {  // one LBA of these, perhaps: one at a time
     damaged_ = true;
-    return read.lbas == 1 ? search_from(read.lba + 1, 1) : search_from(read.lba, 1);
+    if (read.lbas != 1) return search_from(read.lba, 1);
+    note_unreadable(read.lba);
+    return search_from(read.lba + 1, 1);
   }
   for (std::uint32_t i = 0; i < read.lbas; ++i) {
     const auto lba = bytes->subspan(std::size_t{i} * bounds_.lba_bytes, bounds_.lba_bytes);
@@ -142,6 +146,19 @@ void SegmentScan::feed_search(const Result<std::span<const std::byte>>& bytes) {
     }
   }
   search_from(read.lba + read.lbas, whole);
+}
+
+// In the last gap. Where the segment's summary stands there is no batch header.
+void SegmentScan::note_unreadable(std::uint64_t lba) {
+  if (bounds_.end_lba <= bounds_.written_lba) {
+    const std::size_t bytes =
+        summary_bytes(records_.size(), batch_lbas_.size(), false, false, false);
+    const std::uint64_t lbas = (bytes + bounds_.lba_bytes - 1) / bounds_.lba_bytes;
+    if (lba + lbas >= bounds_.end_lba) return;
+  }
+  if (unreadable_gaps_.empty() || unreadable_gaps_.back() != gaps_.back()) {
+    unreadable_gaps_.push_back(gaps_.back());
+  }
 }
 
 void SegmentScan::end_chain() {

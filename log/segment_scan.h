@@ -1,8 +1,8 @@
 // SegmentScan: what a segment holds, from its summary, or, where that is missing or damaged, from
 // its batch headers one after another. Behind a header that is damaged or unreadable it looks for
 // the next one, LBA by LBA: whether that gap is a tear or damage is for the caller to say. Pure: it
-// says what to read next and is fed the bytes, so recovery (many threads, blocking) and collection
-// (on an executor) share it.
+// says what to read next and is fed
+// the bytes, so recovery (many threads, blocking) and collection (on an executor) share it.
 #pragma once
 
 #include <algorithm>
@@ -49,6 +49,12 @@ class SegmentScan {
   // LBAs at which a batch header should be and is not readable (summarized: none), ascending. The
   // last one may be where writing ended.
   const std::vector<std::uint64_t>& gaps() const { return gaps_; }
+  // Of these, the ones in which the device could not read something that may be a batch header:
+  // another time it may be there. Ascending.
+  const std::vector<std::uint64_t>& unreadable_gaps() const { return unreadable_gaps_; }
+  bool unreadable_before(std::uint64_t end_lba) const {
+    return !unreadable_gaps_.empty() && unreadable_gaps_.front() < end_lba;
+  }
   // The highest flush point that a batch header read here speaks of.
   std::uint64_t flushed_lba() const { return flushed_lba_; }
   // A summary that should be there, or something behind a gap's header, was not readable.
@@ -64,6 +70,7 @@ class SegmentScan {
   void feed_batch(std::span<const std::byte> bytes);
   void feed_search(const Result<std::span<const std::byte>>& bytes);
   void search_from(std::uint64_t lba, std::uint32_t lbas);
+  void note_unreadable(std::uint64_t lba);
   std::uint64_t limit() const { return std::min(bounds_.end_lba, bounds_.written_lba); }
   void end_chain();
   // A checked summary of ours has no others; bytes made to look like one can.
@@ -78,7 +85,7 @@ class SegmentScan {
   std::vector<PageRecord> records_;
   std::optional<SummaryView> borrowed_;
   std::vector<std::uint32_t> batch_lbas_;
-  std::vector<std::uint64_t> gaps_;
+  std::vector<std::uint64_t> gaps_, unreadable_gaps_;
   std::uint64_t flushed_lba_ = 0;
   bool summarized_ = false;
   bool damaged_ = false;

@@ -196,7 +196,8 @@ bool Stream::issue_one() {
   if (zone_->next_lba == pool_.geometry.zone_capacity_lbas) return false;
   const PageRecord& next = next_queue()->front()->record;
   if (!fits(0, 0, next)) {
-    FURROW_CHECK(!zone_->records.empty());  // else it would fit nowhere: admission checks the size
+    // Else it would fit nowhere: admission checks the size.
+    FURROW_CHECK(zone_->next_lba > std::max<std::uint64_t>(segment_begin(), 1));
     close_segment();
     return true;
   }

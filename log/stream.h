@@ -193,6 +193,7 @@ class Stream {
   bool issue_one();
   void schedule();
   bool fits(std::uint32_t records, std::uint64_t page_lbas, const PageRecord& next) const;
+  std::uint64_t segment_begin() const { return zone_->segment * pool_.segment_lbas; }
   std::uint64_t segment_end() const;
   std::uint64_t summary_lbas(std::size_t more_records, const PageRecord* next) const;
   Batch& new_batch();
