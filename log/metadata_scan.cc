@@ -55,7 +55,8 @@ class RingScan {
   Status scan_zone(const ZoneInfo& info);
   std::uint64_t visit(ZoneReader& reader, ZoneId zone, std::uint64_t at);
   bool take_entry(ZoneId zone, std::uint64_t at, const JournalEntry& entry);
-  void note_damage(ZoneId zone);
+  void note_damage();
+  void note_damage(ZoneId zone, const std::vector<BadLba>& all);
   void note_tail(const Item& end);
   bool may_hide_newer(ZoneId zone, const BadLba& bad, const Item& end) const;
   std::optional<std::uint64_t> newest_in(ZoneId zone) const;
@@ -172,7 +173,6 @@ Status RingScan::scan_zone(const ZoneInfo& info) {
     }
     at += std::max<std::uint64_t>(lbas, 1);
   }
-  note_damage(info.zone);
   return {};
 }
 
@@ -229,10 +229,14 @@ bool RingScan::take_entry(ZoneId zone, std::uint64_t at, const JournalEntry& ent
   return true;
 }
 
+void RingScan::note_damage() {
+  for (const auto& [zone, all] : bad_) note_damage(ZoneId{zone}, all);
+}
+
 // Bad LBAs before the end of the zone's newest journal are damage; behind it they are what a power
-// cut left of a record that nobody was told about. So is what is missing
-// of the last record, all zeroes.
-void RingScan::note_damage(ZoneId zone) {
+// cut left of a record that nobody was told about. So is what is missing of the last record, all
+// zeroes, or anything in a zone that the ring has left since.
+void RingScan::note_damage(ZoneId zone, const std::vector<BadLba>& all) {
   std::uint64_t newest = 0, end_lba = 0;
   const auto meet = [&](std::uint64_t number, const Item& item) {
     if (item.zone != zone || number < newest) return;
@@ -243,8 +247,10 @@ void RingScan::note_damage(ZoneId zone) {
   for (const auto& [number, found] : journals_) {
     for (const auto& [index, entry] : found) meet(number, entry);
   }
-  for (const BadLba& bad : bad_[zone.value]) {
-    if (bad.lba >= end_lba || (bad.zero && bad.lba + 1 + kJournalCopies >= end_lba)) continue;
+  const bool left = zone != contents_.active;
+  for (const BadLba& bad : all) {
+    const bool last = bad.lba + 1 + kJournalCopies >= end_lba;
+    if (bad.lba >= end_lba || (last && (bad.zero || left))) continue;
     contents_.damage.push_back("metadata zone " + std::to_string(zone.value) + ": LBA " +
                                std::to_string(bad.lba) + (bad.lba == 0 ? " (superblock)" : "") +
                                (bad.unreadable ? " cannot be read" : " is damaged"));
@@ -444,6 +450,7 @@ Result<RingContents> RingScan::run() {
   }
   status = check_pool();  // a repair left further superblocks inside the zones
   if (status.ok()) status = resolve();
+  note_damage();
   if (!status.ok()) return status;
 
   std::uint64_t newest = contents_.number;

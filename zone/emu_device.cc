@@ -164,6 +164,14 @@ void EmuDevice::load_table() {
                   "both of the zone's slots in the zone table are damaged");
       continue;
     }
+    if (access_ == Access::exclusive) {
+      // After a sync that failed the kernel takes what it holds of the table for written. Written
+      // again, it is what the next sync vouches for.
+      for (const unsigned copy : {0u, 1u}) {
+        const std::atomic_ref same(slot(copy, zone));
+        same.store(same.load());
+      }
+    }
     const bool use_a = a && (!b || !SlotCodec::newer(*b, *a));
     const ZoneRecord& record = use_a ? *a : *b;
     next_copy_[i] = use_a ? 1 : 0;

@@ -121,13 +121,24 @@ TEST_F(RepairTest, Checkpoints) {
   }
 }
 
+// Of each record there are two copies; the last one is no exception, also after a repair.
+TEST_F(RepairTest, ACopyOfAJournalRecord) {
+  for (const std::size_t from_end : {4u, 2u, 1u}) {
+    const auto copies = offsets_of("FUJN");
+    ASSERT_NO_FATAL_FAILURE(expect_named_and_repaired(copies[copies.size() - from_end] + 40,
+                                                      Finding::Structure::metadata));
+  }
+}
+
 // What only a journal record said is nowhere else: it is named, writers are refused, and nothing is
 // done about it. (A zone's last record cannot be told from a tear, and was answered to nobody
 // then.)
 TEST_F(RepairTest, AJournalRecordIsNamedAndCannotBeRebuilt) {
-  damage(offsets_of("FUJN")[2] + 40);
+  // Behind record 0 of either zone.
+  const std::size_t record = offsets_of("FUJN")[4];
+  for (const std::size_t copy : {record, record + kLba}) damage(copy + 40);
   const CheckReport found = check();
-  ASSERT_EQ(found.damage.size(), 2u) << "the LBA, and what that means";
+  ASSERT_GE(found.damage.size(), 3u) << "the LBAs, and what that means";
   for (const Finding& finding : found.damage) {
     EXPECT_EQ(finding.structure, Finding::Structure::metadata) << finding.text;
     EXPECT_FALSE(finding.repairable) << finding.text;

@@ -25,7 +25,8 @@ class ExpirySweepTest : public PageLogRig {
     while (put(n, 0, 1000, {.expires_s = expires_s}).ok()) ++n;
     EXPECT_EQ(ops_.back()->status.code(), Code::no_space);
     EXPECT_THAT(ops_.back()->status.describe(),
-                testing::HasSubstr("delete pages, or make a new, larger")) << "a quota stays";
+                testing::HasSubstr("delete pages, or make a new, larger"))
+        << "a quota stays";
     return n - first;
   }
 };

@@ -167,8 +167,15 @@ TEST_F(MetadataDamageTest, EachLbaDamaged) {
         ASSERT_TRUE(inspected.ok()) << what;
         ASSERT_EQ(inspected->state(), state_) << what;
         ASSERT_TRUE(inspected->repairable()) << what;
-        // What nobody ever wrote, in a zone that was finished, is not worth a line.
-        ASSERT_EQ(inspected->damage().empty(), lba >= end_of_zone(zone)) << what;
+        // What nobody ever wrote, in a zone that was finished, is not worth a line, nor is a copy
+        // of the last record there: it may have been torn before the ring left the zone.
+        const std::uint64_t end = end_of_zone(zone);
+        const bool is_left = zone != newest_zone() && lba + 3 >= end;
+        if (!is_left) {
+          ASSERT_FALSE(inspected->damage().empty()) << what;
+        } else if (lba >= end) {
+          ASSERT_TRUE(inspected->damage().empty()) << what;
+        }
         Result<MetadataRing> ring = MetadataRing::open(*device_, false);
         ASSERT_TRUE(ring.ok()) << what << ": " << ring.status().describe();
         ASSERT_EQ(ring->state(), state_) << what;
@@ -300,7 +307,8 @@ TEST_F(MetadataDamageTest, UnreadableLbas) {
       const Result<MetadataRing> ring = MetadataRing::open(faulty, false);
       ASSERT_TRUE(ring.ok()) << ring.status().describe();
       EXPECT_EQ(ring->state(), state_);
-      EXPECT_FALSE(ring->damage().empty()) << "zone " << zone << " LBA " << lba;
+      const bool is_left = zone != newest_zone() && lba + 3 >= end_of_zone(zone);
+      EXPECT_TRUE(is_left || !ring->damage().empty()) << "zone " << zone << " LBA " << lba;
       device_ = faulty.take_inner();
       restore();
     }

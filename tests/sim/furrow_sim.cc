@@ -63,7 +63,8 @@ struct Totals {
     recoveries += summary.recoveries;
     answered += summary.answered;
     refused += summary.removes_refused;
-    rotted += summary.summaries_rotted + summary.pages_rotted + summary.spoiled;
+    rotted +=
+        summary.summaries_rotted + summary.pages_rotted + summary.records_rotted + summary.spoiled;
     repairs += summary.repairs;
     faults += summary.faults;
     zones_lost += summary.zones_lost;

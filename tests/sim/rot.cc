@@ -193,4 +193,20 @@ bool rot_page(SimMedium& medium, Rot how, SimRandom& random) {
   return false;
 }
 
+// Half of the time the last record, which nothing follows.
+bool rot_journal(SimMedium& medium, SimRandom& random) {
+  const std::uint32_t lba_bytes = medium.geometry().lba_bytes;
+  const ZoneId zone{random.one_in(2) ? 1u : 0u};  // of the ring
+  const std::span<std::byte> data = medium.durable_data(zone);
+  const auto records =
+      find_lbas(data, lba_bytes, [](auto lba) { return has_magic(lba, Magic::journal); });
+  if (records.empty()) return false;
+  const std::size_t last = records.size() - 1;
+  const std::size_t at = random.one_in(2)
+                             ? last - random.below(std::min<std::size_t>(2, records.size()))
+                             : random.below(records.size());
+  flip_bit(data.subspan(records[at], std::min<std::uint32_t>(lba_bytes, 200)), random);
+  return true;
+}
+
 }  // namespace furrow::sim

@@ -8,6 +8,8 @@
 //   reads say corrupt or io_error, its collection drops it if it is corrupt), no other, and no
 //   older version may come back.
 //
+// journal: one copy of a record of the metadata ring, the last one as well: it stands twice.
+//
 // Pure functions of the medium. For use while nothing runs on it.
 #pragma once
 
@@ -28,5 +30,6 @@ bool spoil_batch_header(SimMedium& medium, SimRandom& random);
 // The zone; it must not be struck again before it is repaired.
 std::optional<ZoneId> rot_structure(SimMedium& medium, SimRandom& random);
 bool rot_page(SimMedium& medium, Rot how, SimRandom& random);
+bool rot_journal(SimMedium& medium, SimRandom& random);
 
 }  // namespace furrow::sim

@@ -316,6 +316,9 @@ void Simulation::rot() {
     ++summary_.pages_rotted;
     ++world_.rotten_pages;
   }
+  if (drawn(swarm_.journal_rot_percent) && rot_journal(medium_, random)) {
+    ++summary_.records_rotted;
+  }
   if (!drawn(swarm_.spoil_percent)) return;
   const std::uint64_t what = random.below(3);
   if (what == 0   ? rot_summary(medium_, Rot::unreadable, random)

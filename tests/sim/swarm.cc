@@ -139,6 +139,7 @@ void specialise(std::string_view scenario, Swarm& swarm, SimRandom& random) {
   if (scenario == "rot") {
     swarm.summary_rot_percent = static_cast<unsigned>(random.between(10, 90));
     swarm.page_rot_percent = random.one_in(2) ? static_cast<unsigned>(random.below(100)) : 0;
+    swarm.journal_rot_percent = random.one_in(2) ? static_cast<unsigned>(random.below(100)) : 0;
   }
   if (scenario == "repair") {
     swarm.repair_percent = static_cast<unsigned>(random.between(20, 100));

@@ -45,7 +45,7 @@ struct Swarm {
   unsigned close_percent = 0;         // of stops: an orderly close
   unsigned volume_change_one_in = 0;  // steps
   unsigned clock_jump_one_in = 0;     // steps
-  unsigned summary_rot_percent = 0, page_rot_percent = 0;  // of stops
+  unsigned summary_rot_percent = 0, page_rot_percent = 0, journal_rot_percent = 0;  // of stops
   unsigned repair_percent = 0;  // of stops: a structure is damaged, and the pool repaired
   unsigned spoil_percent = 0;   // of stops: LBAs that cannot be read
   SimLatency latency;
