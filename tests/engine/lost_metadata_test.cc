@@ -82,10 +82,7 @@ class LostMetadataTest : public ::testing::Test {
     rig_.close();
     return report.ok() ? *report : CheckReport();
   }
-  Status open_status() {
-    return Pool::open(*rig_.device, rig_.loop, {.read_only = false, .recovery_threads = 1})
-        .status();
-  }
+  Status open_status() { return Pool::open(*rig_.device, rig_.loop, {}).status(); }
   std::uint64_t data_lbas() {
     std::uint64_t lbas = 0;
     for (const ZoneInfo& zone : *rig_.device->report()) {
@@ -204,9 +201,7 @@ TEST_F(LostMetadataTest, AnUnreadableRecordCostsNoVolume) {
   const std::uint64_t start = rig_.device->geometry().zone_start(kActive).value;
   auto fault = std::make_unique<FaultDevice>(std::move(rig_.device), FaultOptions());
   fault->fail_reads(Lba{start + end - 2}, 2);
-  EXPECT_EQ(
-      Pool::open(*fault, rig_.loop, {.read_only = false, .recovery_threads = 1}).status().code(),
-      Code::io_error);
+  EXPECT_EQ(Pool::open(*fault, rig_.loop, {}).status().code(), Code::io_error);
   rig_.device = fault->take_inner();
   EXPECT_EQ(data_lbas(), before);
   ASSERT_NO_FATAL_FAILURE(rig_.open());

@@ -77,10 +77,10 @@ class Rig {
     Pool::OpenOptions options = open_options;
     options.read_only = read_only;
     options.recovery_threads = 2;
-    Result<std::unique_ptr<Pool>> opened = Pool::open(*device, loop, options);
+    Result<std::unique_ptr<Pool>> opened = Pool::open(*device, *executor, options);
     ASSERT_TRUE(opened.ok()) << opened.status().describe();
     pool = std::move(*opened);
-    Result<std::unique_ptr<PageSession>> made = pool->create_session(loop, 64);
+    Result<std::unique_ptr<PageSession>> made = pool->create_session(*executor, 64);
     ASSERT_TRUE(made.ok()) << made.status().describe();
     session = std::move(*made);
     const auto stores = pool->stores();
@@ -165,6 +165,7 @@ class Rig {
   }
 
   RigLoop loop;
+  Executor* executor = &loop;      // the pool's and the session's; runs on `loop`
   Pool::OpenOptions open_options;  // of the next opening
   std::unique_ptr<ZonedDevice> device;
   std::unique_ptr<Pool> pool;

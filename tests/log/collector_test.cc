@@ -337,11 +337,11 @@ TEST_F(CollectorTest, ADeviceThatAnswersNothingIsLeftAloneForAWhile) {
   churn(4000, [&] { return resets().size() == 3; });
 }
 
-TEST_F(CollectorTest, AZoneWhoseResetFailsIsUsedNoMore) {
+TEST_F(CollectorTest, AZoneThatTheDeviceGivesUpIsUsedNoMore) {
   make_log({}, kCache);
   churn(4000, [&] { return pool_->allocator.held(kVolume) == 2; });
   const ZoneId first = zone_of(1000);
-  device_->fail(Io::Op::reset, {Code::io_error, Origin::zone});
+  device_->fail(Io::Op::reset, {Code::zone_state, Origin::zone});
   churn_until_reset(first, 4000);
   run();
   EXPECT_EQ(pool_->allocator.zone(first).use, ZoneUse::bad);
@@ -353,7 +353,34 @@ TEST_F(CollectorTest, AZoneWhoseResetFailsIsUsedNoMore) {
   EXPECT_LE(pool_->allocator.held(kVolume), shape_.quota);
 }
 
-TEST_F(CollectorTest, AZoneWhoseResetIsNotDurableWaitsForTheNextOpening) {
+TEST_F(CollectorTest, AResetThatFailsIsTriedAgain) {
+  make_log({}, kCache);
+  churn(4000, [&] { return pool_->allocator.held(kVolume) == 2; });
+  const ZoneId first = zone_of(1000);
+  device_->fail(Io::Op::reset, {Code::io_error, Origin::zone});
+  churn_until_reset(first, 4000);
+  run();
+  EXPECT_EQ(pool_->allocator.zone(first).use, ZoneUse::sealed);
+  clock_.now_ns += 1'001'000'000;
+  churn(4000, [&] { return std::ranges::count(resets(), first) == 2; });
+  EXPECT_TRUE(cuts_.empty());
+}
+
+TEST_F(CollectorTest, AZoneThatRefusesEightResetsIsUsedNoMore) {
+  make_log({}, kCache);
+  churn(4000, [&] { return pool_->allocator.held(kVolume) == 2; });
+  const ZoneId first = zone_of(1000);
+  device_->fail(Io::Op::reset, {Code::io_error, Origin::zone}, 8);
+  for (unsigned i = 0; i < 1000 && pool_->allocator.zone(first).use != ZoneUse::bad; ++i) {
+    clock_.now_ns += 1'001'000'000;
+    (void)put(next_++, 0, 4000);  // refused while no zone can be had
+  }
+  EXPECT_EQ(pool_->allocator.zone(first).use, ZoneUse::bad);
+  EXPECT_EQ(std::ranges::count(resets(), first), 8);
+  EXPECT_EQ(cuts_.size(), 1u);
+}
+
+TEST_F(CollectorTest, AZoneWhoseResetIsNotDurableIsResetOnceMore) {
   make_log({}, kCache);
   churn(4000, [&] { return pool_->allocator.held(kVolume) == 2; });
   const ZoneId first = zone_of(1000);
@@ -365,7 +392,9 @@ TEST_F(CollectorTest, AZoneWhoseResetIsNotDurableWaitsForTheNextOpening) {
   device_->fail(Io::Op::flush, {Code::io_error, Origin::zone});
   device_->let_go(Io::Op::reset);
   run();
-  EXPECT_EQ(pool_->allocator.zone(first).use, ZoneUse::bad);
+  EXPECT_EQ(pool_->allocator.zone(first).use, ZoneUse::sealed) << "nobody writes to it";
+  clock_.now_ns += 1'001'000'000;
+  churn(4000, [&] { return std::ranges::count(resets(), first) == 2; });
 }
 
 // --- store ---
@@ -616,7 +645,7 @@ TEST_F(CollectorTest, AStoreKeepsAZoneWhosePagesNoRecordNames) {
   thin_out(first);
   damage(first, pool_->relative_lba(entry(2).lba) - 1);
   damage(first, shape_.segment_lbas - 1);
-  churn(400, [&] { return pool_->allocator.zone(first).use == ZoneUse::bad; });
+  overwrite(100, 10, 1000, [&] { return resets().size() > 2; });  // others are collected
   EXPECT_FALSE(is_reset(first));
   for (std::uint64_t n = 0; n < 4; ++n) expect_page(n, 0, 1000);
   EXPECT_EQ(zone_of(2), first) << "still served from there";

@@ -65,8 +65,8 @@ TEST_F(PoolStateTest, OpeningsAreCountedUpwards) {
   EXPECT_EQ(state_.open_count, 7u);
   expect_refused(opened(7));
   expect_refused(opened(3));
-  expect_taken(opened((1u << 24) - 1));
-  expect_refused(opened(1u << 24));  // sequences of that opening would not fit
+  expect_taken(opened(kOpenCountMax));
+  expect_refused(opened(kOpenCountMax + 1));  // sequences of that opening would not fit
 }
 
 TEST_F(PoolStateTest, VolumesComeAndGoAndAnIdIsNeverUsedTwice) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "log/metadata_format.h"
 #include "log/structure.h"
 
 namespace furrow::sim {
@@ -193,6 +194,27 @@ bool rot_page(SimMedium& medium, Rot how, SimRandom& random) {
   return false;
 }
 
+std::optional<JournalEntry> journal_entry(std::span<const std::byte> data, std::uint32_t lba_bytes,
+                                          std::size_t at) {
+  if (at >= data.size()) return std::nullopt;  // before the zone's begin, too
+  const auto lba = data.subspan(at, lba_bytes);
+  Uuid pool;
+  std::ranges::transform(lba.subspan(kPrefixBytes, pool.size()), pool.begin(),
+                         [](std::byte each) { return static_cast<std::uint8_t>(each); });
+  const Result<JournalEntry> entry = decode_journal(lba, pool);
+  return entry.ok() ? std::optional(*entry) : std::nullopt;
+}
+
+// With both copies gone a record is lost, which is more than one fault.
+bool stands_twice(std::span<const std::byte> data, std::uint32_t lba_bytes, std::size_t at) {
+  const auto entry = journal_entry(data, lba_bytes, at);
+  if (!entry) return false;
+  auto other = journal_entry(data, lba_bytes, entry->copy == 0 ? at + lba_bytes : at - lba_bytes);
+  if (!other) return false;
+  other->copy = entry->copy;
+  return *other == *entry;
+}
+
 // Half of the time the last record, which nothing follows.
 bool rot_journal(SimMedium& medium, SimRandom& random) {
   const std::uint32_t lba_bytes = medium.geometry().lba_bytes;
@@ -205,6 +227,7 @@ bool rot_journal(SimMedium& medium, SimRandom& random) {
   const std::size_t at = random.one_in(2)
                              ? last - random.below(std::min<std::size_t>(2, records.size()))
                              : random.below(records.size());
+  if (!stands_twice(data, lba_bytes, records[at])) return false;
   flip_bit(data.subspan(records[at], std::min<std::uint32_t>(lba_bytes, 200)), random);
   return true;
 }

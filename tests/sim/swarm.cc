@@ -32,7 +32,9 @@ Geometry draw_large_geometry(SimRandom& random) {
   Geometry geometry = draw_geometry(random);
   geometry.zone_count = static_cast<std::uint32_t>(random.log_between(49, 3000));
   geometry.zone_capacity_lbas = random.between(geometry.lba_bytes == 512 ? 64 : 32, 128);
-  geometry.zone_size_lbas = random.one_in(2) ? geometry.zone_capacity_lbas : 128;
+  // So many that the metadata's lists of them need larger ones.
+  while (!Pool::suits(geometry).ok()) geometry.zone_capacity_lbas *= 2;
+  geometry.zone_size_lbas = geometry.zone_capacity_lbas + (random.one_in(2) ? 0 : random.below(64));
   return geometry;
 }
 

@@ -182,6 +182,7 @@ TEST(TableQueueInspecting, ChangesNothing) {
                             Io::Op::open, Io::Op::close, Io::Op::flush}) {
     Io io;
     io.op = what;
+    io.on_complete = [](Io&) {};
     io.set_data(data.data(), 1, 512);
     queue.submit(io);
     queue.poll();
