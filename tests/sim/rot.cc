@@ -168,7 +168,7 @@ std::optional<ZoneId> rot_structure(SimMedium& medium, SimRandom& random) {
   return std::nullopt;
 }
 
-bool rot_page(SimMedium& medium, Rot how, SimRandom& random) {
+bool rot_page(SimMedium& medium, Rot how, SimRandom& random, std::vector<Flip>& flips) {
   const std::uint32_t lba_bytes = medium.geometry().lba_bytes;
   for (unsigned look = 0; look < kLooks; ++look) {
     const ZoneId zone = any_zone(medium, random);
@@ -188,10 +188,25 @@ bool rot_page(SimMedium& medium, Rot how, SimRandom& random) {
       medium.spoil(zone, at / lba_bytes);
       return true;
     }
-    flip_bit(lba.first(std::min<std::size_t>(lba_bytes, random.one_in(2) ? 16 : 4096)), random);
+    const std::size_t struck = std::min<std::size_t>(lba_bytes, random.one_in(2) ? 16 : 4096);
+    const Flip flip{zone, header->stamp.generation, at + random.below(struck),
+                    static_cast<std::byte>(1u << random.below(8))};
+    data[flip.at] ^= flip.mask;
+    flips.push_back(flip);
     return true;
   }
   return false;
+}
+
+void mend_newest(SimMedium& medium, std::vector<Flip>& flips) {
+  std::erase_if(flips, [&medium](const Flip& flip) {
+    const std::optional<ZoneHeader> header = header_of(medium, flip.zone);
+    if (!header || header->stamp.generation != flip.generation) return true;
+    if (!is_newest(medium, *header)) return false;
+    const std::span<std::byte> data = medium.durable_data(flip.zone);
+    if (flip.at < data.size()) data[flip.at] ^= flip.mask;
+    return true;
+  });
 }
 
 std::optional<JournalEntry> journal_entry(std::span<const std::byte> data, std::uint32_t lba_bytes,
