@@ -76,9 +76,9 @@ int Server::run() {
 }
 
 // The admin listener comes first, so that /ready tells of the start-up. An address that cannot be
-// had is said before a pool is made or recovered.
+// had is said before a pool is made.
 int Server::start() {
-  int status = try_to_listen();
+  int status = options_.create ? try_to_listen() : kExitDone;
   if (status == kExitDone) status = start_admin();
   if (status == kExitDone) status = open_pool_and_volume();
   if (status == kExitDone) status = start_target();

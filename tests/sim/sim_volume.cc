@@ -472,6 +472,8 @@ void SimVolume::refused(const Client& client) {
     if (shape_.pinned_percent == 0 && shape_.mix.pin == 0) fail(client, "a cache says no_space");
     return;
   }
+  // Of pages that are large beside a zone, few fit where many would by their size.
+  if (geometry_.lbas(shape_.value_bytes_max) * 8 > geometry_.zone_capacity_lbas) return;
   const std::uint64_t quota =
       shape_.options.quota_bytes / geometry_.zone_capacity_bytes() * geometry_.zone_capacity_lbas;
   if (most_used_lbas() * 2 < quota - 3 * geometry_.zone_capacity_lbas) {
