@@ -12,8 +12,7 @@ constexpr std::uint64_t kTellEveryNs = 1'000'000'000;
 
 // By ConnectionBudget::Verdict; the first, which refuses nobody, stands for an accept that failed.
 constexpr const char* kReasons[] = {
-    "the process may open no more files (raise `ulimit -n`, or lower connections_max), or the "
-    "machine is out of memory; connections wait",
+    "no more open files (raise `ulimit -n`, or lower connections_max) or memory; they wait",
     "the target has all the connections that it may have (connections_max)",
     "its address has all the connections that it may have (connections_per_address_max)",
     "too many connections have not got through Connect yet"};
