@@ -2,6 +2,7 @@
 
 #include <future>
 #include <thread>
+#include <utility>
 
 #include "engine/run_ops.h"
 #include "zone/aligned_buffer.h"
@@ -114,32 +115,12 @@ void SyncPageStore::run(std::span<PageOp> ops) {
           [&thread, store = store_](PageOp& op) { thread.session->submit(*store, op); });
 }
 
-Status SyncPageStore::put(const Key& key, std::span<const std::byte> value,
-                          const PutOptions& options) {
-  PageOp op;
-  op.kind = PageOp::Kind::put;
-  op.condition = options.condition;
-  op.durability = options.durability;
-  op.ttl_s = options.ttl_s;
-  op.group = options.group;
-  op.pinned = options.pinned;
-  op.key = key;
-  if (value.size() > ~std::uint32_t{0}) return {Code::too_large, Origin::engine};
-  // Only read, as its capacity says that there is nothing behind it to round up into.
-  op.data = const_cast<std::byte*>(value.data());
-  op.length = op.capacity = static_cast<std::uint32_t>(value.size());
-  run(op);
-  return op.status;
-}
-
 Result<std::vector<std::byte>> SyncPageStore::get(const Key& key) {
   // Most pages fit; a longer one says how long it is, and is read again.
   std::uint32_t capacity = 64 << 10;
   for (;;) {
     AlignedBuffer buffer(capacity);
-    PageOp op;
-    op.kind = PageOp::Kind::get;
-    op.key = key;
+    PageOp op = keyed(PageOp::Kind::get, key);
     op.data = buffer.data();
     op.capacity = capacity;
     run(op);
@@ -151,63 +132,17 @@ Result<std::vector<std::byte>> SyncPageStore::get(const Key& key) {
   }
 }
 
-namespace {
-PageOp keyed(PageOp::Kind kind, const Key& key) {
-  PageOp op;
-  op.kind = kind;
-  op.key = key;
-  return op;
-}
-}  // namespace
-
-Status SyncPageStore::remove(const Key& key, Durability durability) {
-  PageOp op = keyed(PageOp::Kind::remove, key);
-  op.durability = durability;
-  run(op);
-  return op.status;
-}
-
-Status SyncPageStore::exist(const Key& key) {
-  PageOp op = keyed(PageOp::Kind::exist, key);
-  run(op);
-  return op.status;
-}
-
-Result<std::vector<Key>> SyncPageStore::list(const Key& after, std::uint32_t keys_max) {
-  std::vector<Key> keys(keys_max);
-  PageOp op = keyed(PageOp::Kind::list, after);
-  op.keys = keys.data();
-  op.keys_max = keys_max;
-  run(op);
-  if (!op.status.ok()) return op.status;
-  keys.resize(op.keys_count);
-  return keys;
-}
-
-Status SyncPageStore::flush() {
-  PageOp op = keyed(PageOp::Kind::flush, Key());
-  run(op);
-  return op.status;
-}
-
 Status SyncPageStore::remove_group(std::uint64_t group, Durability durability) {
   PageOp op = keyed(PageOp::Kind::remove_group, Key());
   op.group = group;
   op.durability = durability;
-  run(op);
-  return op.status;
+  return run_for_status(std::move(op));
 }
 
-Status SyncPageStore::pin(const Key& key) {
-  PageOp op = keyed(PageOp::Kind::pin, key);
-  run(op);
-  return op.status;
-}
+Status SyncPageStore::pin(const Key& key) { return run_for_status(keyed(PageOp::Kind::pin, key)); }
 
 Status SyncPageStore::unpin(const Key& key) {
-  PageOp op = keyed(PageOp::Kind::unpin, key);
-  run(op);
-  return op.status;
+  return run_for_status(keyed(PageOp::Kind::unpin, key));
 }
 
 }  // namespace furrow

@@ -15,35 +15,22 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/page_calls.h"
 #include "engine/pool.h"
 
 namespace furrow {
 
-struct PutOptions {
-  PageOp::Condition condition = PageOp::Condition::always;
-  Durability durability = Durability::none;
-  std::uint32_t ttl_s = 0;
-  std::uint64_t group = 0;
-  bool pinned = false;
-};
-
 class EmbeddedPool;
 
-class SyncPageStore {
+class SyncPageStore final : public PageCalls {
  public:
-  Status put(const Key& key, std::span<const std::byte> value, const PutOptions& options = {});
+  using PageCalls::run;
   Result<std::vector<std::byte>> get(const Key& key);
-  Status remove(const Key& key, Durability durability = Durability::none);
-  Status exist(const Key& key);  // ok or not_found
-  Result<std::vector<Key>> list(const Key& after, std::uint32_t keys_max);
-  Status flush();
   Status remove_group(std::uint64_t group, Durability durability = Durability::none);
   Status pin(const Key& key);
   Status unpin(const Key& key);
   PageStore& async() { return *store_; }
-  // Submits and waits. For many at once, use the span: all are in flight together.
-  void run(PageOp& op) { run(std::span<PageOp>(&op, 1)); }
-  void run(std::span<PageOp> ops);
+  void run(std::span<PageOp> ops) override;
 
  private:
   friend class EmbeddedPool;

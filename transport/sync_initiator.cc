@@ -14,13 +14,6 @@ namespace {
 
 constexpr std::uint32_t kUsualBytes = 64 << 10;
 
-PageOp keyed(PageOp::Kind kind, const Key& key) {
-  PageOp op;
-  op.kind = kind;
-  op.key = key;
-  return op;
-}
-
 }  // namespace
 
 // The initiator lives on this thread.
@@ -64,21 +57,6 @@ void SyncInitiator::run(std::span<PageOp> ops) {
           [&initiator = *thread_->initiator](PageOp& op) { initiator.submit(op); });
 }
 
-Status SyncInitiator::put(const Key& key, std::span<const std::byte> value,
-                          const PutOptions& options) {
-  if (value.size() > ~std::uint32_t{0}) return {Code::too_large, Origin::transport};
-  PageOp op = keyed(PageOp::Kind::put, key);
-  op.condition = options.condition;
-  op.durability = options.durability;
-  op.ttl_s = options.ttl_s;
-  op.group = options.group;
-  op.pinned = options.pinned;
-  op.data = const_cast<std::byte*>(value.data());  // only read
-  op.length = op.capacity = static_cast<std::uint32_t>(value.size());
-  run(op);
-  return op.status;
-}
-
 Result<std::vector<std::byte>> SyncInitiator::get(const Key& key) {
   // Most values fit; a longer one says how long it is, and is fetched again.
   std::vector<std::byte> value(std::min(kUsualBytes, value_bytes_max_));
@@ -95,36 +73,6 @@ Result<std::vector<std::byte>> SyncInitiator::get(const Key& key) {
     value.resize(op.length);
     if (op.length <= op.capacity) return value;
   }
-}
-
-Status SyncInitiator::remove(const Key& key, Durability durability) {
-  PageOp op = keyed(PageOp::Kind::remove, key);
-  op.durability = durability;
-  run(op);
-  return op.status;
-}
-
-Status SyncInitiator::exist(const Key& key) {
-  PageOp op = keyed(PageOp::Kind::exist, key);
-  run(op);
-  return op.status;
-}
-
-Result<std::vector<Key>> SyncInitiator::list(const Key& after, std::uint32_t keys_max) {
-  std::vector<Key> keys(keys_max);
-  PageOp op = keyed(PageOp::Kind::list, after);
-  op.keys = keys.data();
-  op.keys_max = keys_max;
-  run(op);
-  if (!op.status.ok()) return op.status;
-  keys.resize(op.keys_count);
-  return keys;
-}
-
-Status SyncInitiator::flush() {
-  PageOp op = keyed(PageOp::Kind::flush, Key());
-  run(op);
-  return op.status;
 }
 
 }  // namespace furrow::transport

@@ -17,30 +17,24 @@
 #include <span>
 #include <vector>
 
-#include "engine/embedded_pool.h"
+#include "engine/page_calls.h"
 #include "transport/initiator.h"
 
 namespace furrow::transport {
 
-class SyncInitiator {
+class SyncInitiator final : public PageCalls {
  public:
+  using PageCalls::run;
   // `spin_us`: how long its thread polls without work before it sleeps; ~0: for ever. Errors: those
   // of Initiator::connect.
   static Result<std::unique_ptr<SyncInitiator>> connect(const InitiatorOptions& options,
                                                         std::uint64_t spin_us = 50);
-  ~SyncInitiator();  // no call is in progress
+  ~SyncInitiator() override;  // no call is in progress
 
-  // Errors: those of Initiator::submit. TTL, groups and pinning are `unsupported`.
-  Status put(const Key& key, std::span<const std::byte> value, const PutOptions& options = {});
+  // Errors of these and of PageCalls: those of Initiator::submit. TTL, groups and pinning are
+  // `unsupported`; remove() of a key that is not there is ok.
   Result<std::vector<std::byte>> get(const Key& key);
-  Status remove(const Key& key, Durability durability = Durability::none);  // ok: not there either
-  Status exist(const Key& key);                                             // ok or not_found
-  // Up to `keys_max` keys behind `after` in listing order; none: the end.
-  Result<std::vector<Key>> list(const Key& after, std::uint32_t keys_max);
-  Status flush();
-  // Submits and waits. For many at once, use the span: all are in flight together.
-  void run(PageOp& op) { run(std::span<PageOp>(&op, 1)); }
-  void run(std::span<PageOp> ops);
+  void run(std::span<PageOp> ops) override;
 
   std::uint32_t value_bytes_max() const { return value_bytes_max_; }  // when it connected
 
