@@ -50,7 +50,7 @@ void geometry_round_trip(std::span<const std::byte> input) {
   geometry.zone_capacity_lbas = 1 + number(2) % (1u << 24);
   geometry.zone_size_lbas = geometry.zone_capacity_lbas + number(3) % (1u << 24);
   geometry.open_zones_max = static_cast<std::uint32_t>(number(4));
-  geometry.append_lbas_max = static_cast<std::uint32_t>(number(5));
+  geometry.append_lbas_max = 1 + static_cast<std::uint32_t>(number(5) % (1u << 24));
   std::array<std::byte, kSuperblockBytes> encoded;
   furrow::emu::encode(furrow::emu::make_superblock(geometry, {}), encoded);
   const auto decoded = furrow::emu::decode(encoded);
