@@ -124,6 +124,7 @@ std::unique_ptr<Running> ModelRun::draw_keyed(std::uint64_t number) {
     state = keys_[number].last();
     state.pinned = op.kind == pin;
     state.answered = 0;
+    state.evicted = false;
   }
   return one;
 }

@@ -21,6 +21,7 @@ struct PageState {
   std::uint64_t expires_s = 0;  // 0: never
   bool pinned = false;
   std::uint64_t answered = 0;  // the round in which it was acknowledged; 0: it was not
+  bool evicted = false;        // it was not there, and counted as that
 
   bool alive(std::uint64_t wall_s) const {
     return version != 0 && (expires_s == 0 || expires_s > wall_s);
@@ -38,7 +39,7 @@ class KeyModel {
   void refuse() { states_.pop_back(); }
   void acknowledge(std::uint64_t round, bool durable) {
     states_.back().answered = round;
-    missing_ = unknown_ = evicted_ = false;
+    missing_ = unknown_ = false;
     if (durable) keep_from(states_.size() - 1);
   }
   // A flush of this round was acknowledged: what was answered in the rounds before is durable.
@@ -48,10 +49,13 @@ class KeyModel {
       return keep_from(i);
     }
   }
-  // A cache has evicted it, until it is stored again. True: for the first time since.
+  // A cache has evicted it, until it is stored again. True: for the first time since, and that
+  // for certain: after a cut what is missing may be what was evicted before it was stored again.
   bool set_missing() {
-    const bool first = !evicted_;
-    missing_ = evicted_ = true;
+    const auto tried = std::span(states_).last(unknown_ ? states_.size() : 1);
+    const bool first = std::ranges::none_of(tried, &PageState::evicted);
+    for (PageState& each : tried) each.evicted = true;
+    missing_ = true;
     return first;
   }
   bool missing() const { return missing_; }
@@ -87,15 +91,16 @@ class KeyModel {
     PageState found;
     for (const PageState& each : states_) {
       if (!each.alive(wall_s) || each.bytes != page.size()) continue;
-      if (!std::ranges::equal(content(number, each.version, each.bytes), page)) continue;
+      if (!equal(content(number, each.version, each.bytes), page)) continue;
       const bool pinned = each.pinned && (found.version == 0 || found.pinned);
       found = each;
       found.pinned = pinned;  // for certain
+      found.evicted = false;
     }
     if (found.version == 0) return false;
     found.answered = 1;
     states_ = {found};
-    missing_ = unknown_ = evicted_ = false;
+    missing_ = unknown_ = false;
     return true;
   }
 
@@ -106,7 +111,6 @@ class KeyModel {
   std::vector<PageState> states_{PageState{0, 0, 0, 0, false, 1}};
   bool missing_ = false;
   bool unknown_ = false;
-  bool evicted_ = false;
 };
 
 // Keys of 1 to 16 bytes. Sixteen numbers give keys that differ in nothing but their length: one
