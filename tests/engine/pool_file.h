@@ -1,45 +1,45 @@
-// PoolFileTest: a pool with one volume on a file in a directory of its own, for tests that damage
-// the file or lack room for it.
+// A pool on a file, for tests that damage the file or lack room for it.
 #pragma once
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "tests/engine/rig.h"
+#include "zone/check.h"
 
 namespace furrow::testing {
 
-class PoolFileTest : public ::testing::Test {
- protected:
-  // To be called by the SetUp() of whoever derives from this.
-  void make_pool(std::uint64_t size_bytes, VolumeMode mode) {
-    std::filesystem::create_directory(directory_);
-    DeviceShape shape;
-    shape.size_bytes = size_bytes;
-    shape.zone_size_bytes = 4 << 20;
-    ASSERT_TRUE(create_device(uri(), shape).ok());
-    rig_ = std::make_unique<Rig>(uri());
-    VolumeOptions options;
-    options.name = "pages";
-    options.mode = mode;
-    options.value_bytes_max = 64 << 10;
-    ASSERT_NO_FATAL_FAILURE(rig_->make(options));
+// The file in a directory of its own, which goes with it: a base of the fixtures.
+class PoolFile {
+ public:
+  PoolFile() {
+    std::string name = (std::filesystem::temp_directory_path() / "furrow-pool-XXXXXX").string();
+    FURROW_CHECK(::mkdtemp(name.data()) != nullptr);
+    directory_ = name;
   }
-  void TearDown() override {
-    rig_.reset();
-    std::filesystem::remove_all(directory_);
-  }
+  ~PoolFile() { std::filesystem::remove_all(directory_); }
+  PoolFile(const PoolFile&) = delete;
+  PoolFile& operator=(const PoolFile&) = delete;
+
   std::string path() const { return (directory_ / "pool.img").string(); }
   std::string uri() const { return "emu:" + path(); }
-
-  void close_device() {
-    rig_->close();
-    rig_->device.reset();
+  // The device in it. `active_zones`: at most, as many of them open; 0: no limit.
+  void make_device(std::uint64_t size_bytes, std::uint64_t zone_bytes,
+                   std::uint32_t active_zones = 0) const {
+    DeviceShape shape;
+    shape.size_bytes = size_bytes;
+    shape.zone_size_bytes = zone_bytes;
+    if (active_zones != 0) shape.open_zones_max = shape.active_zones_max = active_zones;
+    const Status made = create_device(uri(), shape);
+    ASSERT_TRUE(made.ok()) << made.describe();
   }
   std::string read_file() const {
     std::string bytes(std::filesystem::file_size(path()), '\0');
@@ -47,8 +47,11 @@ class PoolFileTest : public ::testing::Test {
         .read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
     return bytes;
   }
+  void write_file(const std::string& bytes) const {
+    std::ofstream(path(), std::ios::binary | std::ios::trunc) << bytes;
+  }
   // Flips a bit of the byte there.
-  void damage(std::size_t offset) {
+  void damage(std::size_t offset) const {
     std::fstream file(path(), std::ios::binary | std::ios::in | std::ios::out);
     file.seekg(static_cast<std::streamoff>(offset));
     const char byte = static_cast<char>(file.get() ^ 0x40);
@@ -56,8 +59,52 @@ class PoolFileTest : public ::testing::Test {
     file.put(byte);
   }
 
-  const std::filesystem::path directory_ =
-      std::filesystem::temp_directory_path() / ("furrow-pool-file-" + std::to_string(getpid()));
+ protected:
+  static std::string_view text_of(std::span<const std::byte> bytes) {
+    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+  }
+  // Where `wanted` stands in `file`, in its order.
+  static std::vector<std::size_t> places(std::string_view file, std::string_view wanted) {
+    std::vector<std::size_t> found;
+    for (std::size_t at = file.find(wanted); at != file.npos; at = file.find(wanted, at + 1)) {
+      found.push_back(at);
+    }
+    return found;
+  }
+  // Offsets of the LBAs of the zones that have `magic` at `at`, in file order. Of a device of fewer
+  // than 4 thousand zones, with the usual LBA.
+  static constexpr std::size_t kLba = 4096, kDataAt = 1 << 20;
+  std::vector<std::size_t> offsets_of(std::string_view magic, std::size_t at = 0) const {
+    const std::string file = read_file();
+    std::vector<std::size_t> found;
+    for (std::size_t lba = kDataAt; lba + kLba <= file.size(); lba += kLba) {
+      if (file.compare(lba + at, magic.size(), magic) == 0) found.push_back(lba);
+    }
+    return found;
+  }
+
+ private:
+  std::filesystem::path directory_;
+};
+
+// With one volume.
+class PoolFileTest : public ::testing::Test, public PoolFile {
+ protected:
+  // To be called by the SetUp() of whoever derives from this.
+  void make_pool(std::uint64_t size_bytes, VolumeMode mode) {
+    ASSERT_NO_FATAL_FAILURE(make_device(size_bytes, 4 << 20));
+    rig_ = std::make_unique<Rig>(uri());
+    VolumeOptions options;
+    options.name = "pages";
+    options.mode = mode;
+    options.value_bytes_max = 64 << 10;
+    ASSERT_NO_FATAL_FAILURE(rig_->make(options));
+  }
+  void close_device() {
+    rig_->close();
+    rig_->device.reset();
+  }
+
   std::unique_ptr<Rig> rig_;
 };
 

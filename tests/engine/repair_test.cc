@@ -11,9 +11,8 @@
 namespace furrow::testing {
 namespace {
 
-constexpr std::size_t kLba = 4096, kDataAt = 1 << 20;
 constexpr std::uint64_t kKeys = 300;
-constexpr std::size_t kFooterAt = kLba - 96;  // of a summary, in the segment's last LBA
+constexpr std::size_t kFooterAt = 4096 - 96;  // of a summary, in the segment's last LBA
 
 class RepairTest : public PoolFileTest {
  protected:
@@ -27,15 +26,6 @@ class RepairTest : public PoolFileTest {
   }
   static std::size_t bytes_of(std::uint64_t key) { return 1000 + key * 7919 % 60000; }
 
-  // Offsets in the file of all LBAs that have `magic` at `at`.
-  std::vector<std::size_t> offsets_of(std::string_view magic, std::size_t at = 0) const {
-    const std::string file = read_file();
-    std::vector<std::size_t> found;
-    for (std::size_t lba = kDataAt; lba + kLba <= file.size(); lba += kLba) {
-      if (file.compare(lba + at, magic.size(), magic) == 0) found.push_back(lba);
-    }
-    return found;
-  }
   CheckReport check() {
     EXPECT_NO_FATAL_FAILURE(rig_->open_device());
     EXPECT_NO_FATAL_FAILURE(rig_->open(true));

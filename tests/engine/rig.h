@@ -19,12 +19,17 @@ namespace furrow::testing {
 // Bytes that belong to (key, version): equal only when the same page comes back.
 inline std::vector<std::byte> content(std::uint64_t key, std::uint64_t version, std::size_t bytes) {
   std::vector<std::byte> page(bytes);
+  std::byte* const to = page.data();
   std::uint64_t word = key * 0x9E3779B97F4A7C15u + version * 0xC2B2AE3D27D4EB4Fu + bytes;
-  for (std::size_t i = 0; i < bytes; ++i) {
-    if (i % 8 == 0) word = word * 6364136223846793005u + 1442695040888963407u;
-    page[i] = static_cast<std::byte>(word >> (8 * (i % 8)));
+  for (std::size_t at = 0; at < bytes; at += sizeof word) {
+    word = word * 6364136223846793005u + 1442695040888963407u;
+    std::memcpy(to + at, &word, std::min(sizeof word, bytes - at));
   }
   return page;
+}
+
+inline bool equal(std::span<const std::byte> a, std::span<const std::byte> b) {
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size()) == 0);
 }
 
 inline Key key_of(std::uint64_t number) {

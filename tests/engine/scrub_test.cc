@@ -5,18 +5,14 @@
 // Pools on files are damaged while they are closed, devices in memory fail reads; the pool is then
 // open, with nothing asked of it, until a pass has ended.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <filesystem>
-#include <fstream>
-
-#include "tests/engine/rig.h"
+#include "tests/engine/pool_file.h"
 #include "zone/fault_device.h"
 
 namespace furrow::testing {
 namespace {
 
-constexpr std::size_t kPageBytes = 20000, kLba = 4096, kDataAt = 1 << 20;
+constexpr std::size_t kPageBytes = 20000;
 constexpr std::uint64_t kKeys = 180, kZoneLbas = 256;
 constexpr std::uint64_t kFast = std::uint64_t{10} << 30;
 using Kind = ScrubFinding::Kind;
@@ -45,45 +41,15 @@ void wait_for_passes(Rig& rig, std::uint64_t passes) {
   }
 }
 
-class ScrubFileTest : public ::testing::TestWithParam<VolumeMode> {
+class ScrubFileTest : public ::testing::TestWithParam<VolumeMode>, public PoolFile {
  protected:
   void SetUp() override {
-    std::filesystem::create_directory(directory_);
-    DeviceShape shape;
-    shape.size_bytes = 10 << 20;
-    shape.zone_size_bytes = 1 << 20;
-    ASSERT_TRUE(create_device(uri(), shape).ok());
+    ASSERT_NO_FATAL_FAILURE(make_device(10 << 20, 1 << 20));
     rig_ = std::make_unique<Rig>(uri());
     ASSERT_NO_FATAL_FAILURE(rig_->make(volume(GetParam())));
     for (std::uint64_t i = 0; i < kKeys; ++i) ASSERT_TRUE(rig_->put(i, 1, kPageBytes).ok());
     rig_->close();
     rig_->device.reset();
-  }
-  void TearDown() override {
-    rig_.reset();
-    std::filesystem::remove_all(directory_);
-  }
-  std::string path() const { return (directory_ / "pool.img").string(); }
-  std::string uri() const { return "emu:" + path(); }
-  std::string read_file() const {
-    std::ifstream file(path(), std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
-  }
-  void damage(std::size_t offset) {
-    std::fstream file(path(), std::ios::binary | std::ios::in | std::ios::out);
-    file.seekg(static_cast<std::streamoff>(offset));
-    const char byte = static_cast<char>(file.get() ^ 0x40);
-    file.seekp(static_cast<std::streamoff>(offset));
-    file.put(byte);
-  }
-  // In an LBA's `at`, in file order: not of the ring.
-  std::vector<std::size_t> offsets_of(std::string_view magic, std::size_t at = 0) const {
-    const std::string file = read_file();
-    std::vector<std::size_t> found;
-    for (std::size_t lba = kDataAt; lba + kLba <= file.size(); lba += kLba) {
-      if (file.compare(lba + at, magic.size(), magic) == 0) found.push_back(lba);
-    }
-    return found;
   }
   void open() {
     scrub(*rig_, findings_);
@@ -91,8 +57,6 @@ class ScrubFileTest : public ::testing::TestWithParam<VolumeMode> {
     ASSERT_NO_FATAL_FAILURE(rig_->open());
   }
 
-  const std::filesystem::path directory_ =
-      std::filesystem::temp_directory_path() / ("furrow-scrub-" + std::to_string(getpid()));
   std::unique_ptr<Rig> rig_;
   std::vector<ScrubFinding> findings_;
 };
@@ -116,8 +80,7 @@ TEST_P(ScrubFileTest, NothingIsWrong) {
 
 TEST_P(ScrubFileTest, APageThatRotted) {
   const auto page = content(7, 1, kPageBytes);
-  const std::size_t at =
-      read_file().find({reinterpret_cast<const char*>(page.data()), page.size()});
+  const std::size_t at = read_file().find(text_of(page));
   ASSERT_NE(at, std::string::npos);
   damage(at + 12345);
   ASSERT_NO_FATAL_FAILURE(open());

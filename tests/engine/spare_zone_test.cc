@@ -6,57 +6,26 @@
 // zone and resets it. With the file as it was before, one page is then damaged in its other place,
 // and the pool opened.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <filesystem>
-#include <fstream>
-
-#include "tests/engine/rig.h"
+#include "tests/engine/pool_file.h"
 #include "zone/fault_device.h"
 
 namespace furrow::testing {
 namespace {
 
-constexpr std::size_t kPageBytes = 20000, kZoneBytes = 1 << 20, kDataAt = 1 << 20;
+constexpr std::size_t kPageBytes = 20000, kZoneBytes = 1 << 20;
 
-class SpareZoneTest : public ::testing::Test {
+class SpareZoneTest : public ::testing::Test, public PoolFile {
  protected:
   void SetUp() override {
-    std::filesystem::create_directory(directory_);
-    DeviceShape shape;
-    shape.size_bytes = 10 << 20;
-    shape.zone_size_bytes = kZoneBytes;
-    shape.open_zones_max = shape.active_zones_max = 2;  // one zone to write to, for puts and copies
-    ASSERT_TRUE(create_device(uri(), shape).ok());
+    // One zone to write to, for puts and copies.
+    ASSERT_NO_FATAL_FAILURE(make_device(10 << 20, kZoneBytes, 2));
     rig_ = std::make_unique<Rig>(uri());
     VolumeOptions options;
     options.name = "pages";
     options.mode = VolumeMode::store;
     options.value_bytes_max = 64 << 10;
     ASSERT_NO_FATAL_FAILURE(rig_->make(options));
-  }
-  void TearDown() override {
-    rig_.reset();
-    std::filesystem::remove_all(directory_);
-  }
-  std::string path() const { return (directory_ / "pool.img").string(); }
-  std::string uri() const { return "emu:" + path(); }
-  std::string read_file() const {
-    std::ifstream file(path(), std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
-  }
-  static std::vector<std::size_t> places(const std::string& file,
-                                         const std::vector<std::byte>& page) {
-    const std::string_view wanted(reinterpret_cast<const char*>(page.data()), page.size());
-    std::vector<std::size_t> found;
-    for (std::size_t at = file.find(wanted); at != std::string::npos;
-         at = file.find(wanted, at + 1)) {
-      found.push_back(at);
-    }
-    return found;
-  }
-  void write_file(const std::string& file) const {
-    std::ofstream(path(), std::ios::binary | std::ios::trunc) << file;
   }
   void close() {
     rig_->close();
@@ -124,7 +93,7 @@ class SpareZoneTest : public ::testing::Test {
          ++key) {
       const auto page = rig_->get(key);
       if (!page.ok() || found) continue;
-      auto where = places(file, *page);
+      auto where = places(file, text_of(*page));
       if (where.size() != 2) continue;
       if (zone_of(where[0]) == empty.front()) std::swap(where[0], where[1]);
       // The copy counts: it lies before the write pointer, and its zone is the newer one.
@@ -140,8 +109,6 @@ class SpareZoneTest : public ::testing::Test {
     return found;
   }
 
-  const std::filesystem::path directory_ =
-      std::filesystem::temp_directory_path() / ("furrow-spare-" + std::to_string(getpid()));
   std::unique_ptr<Rig> rig_;
   std::uint64_t version_ = 0;
 };

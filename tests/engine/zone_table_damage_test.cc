@@ -2,12 +2,8 @@
 // of each zone is damaged in turn, in the file of a pool that was killed, and of one that was
 // closed; the pool is opened, every page is read, and pages are written.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <filesystem>
-#include <fstream>
-
-#include "tests/engine/rig.h"
+#include "tests/engine/pool_file.h"
 
 namespace furrow::testing {
 namespace {
@@ -15,22 +11,9 @@ namespace {
 constexpr std::uint64_t kKeys = 60, kZones = 10;
 constexpr std::size_t kTableAt = 8192, kTableBytes = 4096;  // of one copy
 
-class ZoneTableDamageTest : public ::testing::TestWithParam<bool> {
+class ZoneTableDamageTest : public ::testing::TestWithParam<bool>, public PoolFile {
  protected:
-  void SetUp() override {
-    std::filesystem::create_directory(directory_);
-    DeviceShape shape;
-    shape.size_bytes = kZones << 20;
-    shape.zone_size_bytes = 1 << 20;
-    ASSERT_TRUE(create_device(uri(), shape).ok());
-  }
-  void TearDown() override { std::filesystem::remove_all(directory_); }
-  std::string path() const { return (directory_ / "pool.img").string(); }
-  std::string uri() const { return "emu:" + path(); }
-  std::string read_file() const {
-    std::ifstream file(path(), std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
-  }
+  void SetUp() override { ASSERT_NO_FATAL_FAILURE(make_device(kZones << 20, 1 << 20)); }
   static std::size_t bytes_of(std::uint64_t key) { return 1000 + key * 7919 % 60000; }
 
   // The file of a pool with all pages, killed or closed.
@@ -47,9 +30,6 @@ class ZoneTableDamageTest : public ::testing::TestWithParam<bool> {
     rig.device.reset();
     return GetParam() ? killed : read_file();
   }
-
-  const std::filesystem::path directory_ =
-      std::filesystem::temp_directory_path() / ("furrow-table-" + std::to_string(getpid()));
 };
 
 INSTANTIATE_TEST_SUITE_P(Ends, ZoneTableDamageTest, ::testing::Bool(),
@@ -63,7 +43,7 @@ TEST_P(ZoneTableDamageTest, OneSlotLosesNothing) {
       std::string damaged = whole;
       char& byte = damaged[kTableAt + copy * kTableBytes + zone * 8];
       byte = static_cast<char>(byte ^ 4);
-      std::ofstream(path(), std::ios::binary | std::ios::trunc) << damaged;
+      write_file(damaged);
       Rig rig(uri());
       ASSERT_NO_FATAL_FAILURE(rig.open_device());
       ASSERT_NO_FATAL_FAILURE(rig.open());
