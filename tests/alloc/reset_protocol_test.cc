@@ -34,7 +34,7 @@ class ResetProtocol {
     auto opened = open_device("mem:1MiB?zone_size=64KiB", Access::exclusive);
     EXPECT_TRUE(opened.ok()) << opened.status().describe();
     device_ = std::move(*opened);
-    queue_ = std::move(*device_->create_queue(8));
+    queue_ = *device_->create_queue(8);
   }
 
   // `reads` of each reader, `resets` in all. How many orders there were; 0: they wait for ever.
@@ -44,7 +44,7 @@ class ResetProtocol {
       threads.push_back([this, i, reads] {
         for (unsigned n = 0; n < reads; ++n) read_page(*epoch_readers_[i], *queues_[i]);
       });
-      queues_.push_back(std::move(*device_->create_queue(8)));
+      queues_.push_back(*device_->create_queue(8));
     }
     threads.push_back([this, resets] {
       for (unsigned n = 0; n < resets; ++n) reset_zone();

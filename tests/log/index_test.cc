@@ -19,10 +19,8 @@
 namespace furrow {
 namespace {
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#if defined(FURROW_SANITIZED)
 constexpr bool kSlow = true;
-#elif defined(__has_feature)
-constexpr bool kSlow = __has_feature(thread_sanitizer) || __has_feature(address_sanitizer);
 #else
 constexpr bool kSlow = false;
 #endif

@@ -50,7 +50,7 @@ TEST(ReservedMemoryTest, CostsWhatIsTouchedAndGivesItBack) {
 }
 
 TEST(ReservedMemoryTest, TakesLessWhereAddressSpaceIsScarce) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(FURROW_SANITIZED)
   GTEST_SKIP() << "a sanitizer needs the address space itself";
 #endif
   const auto with_limit = [] {

@@ -13,7 +13,7 @@
 namespace furrow::sim {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(FURROW_SANITIZED)
 constexpr std::uint64_t kSeeds = 4;
 #else
 constexpr std::uint64_t kSeeds = 40;

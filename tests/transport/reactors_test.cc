@@ -126,9 +126,9 @@ class Server {
     volume.quota_bytes = 24 << 20;
     volume.value_bytes_max = 64 << 10;
     EXPECT_TRUE(pool->create_volume(volume).ok());
-    subsystem = std::move(*transport::Subsystem::create(*pool, home, World::small_buffers()));
-    lanes[0] = std::make_unique<Lane>(home, std::move(*subsystem->create_reactor(home)));
-    lanes[1] = std::make_unique<Lane>(other, std::move(*subsystem->create_reactor(other)));
+    subsystem = *transport::Subsystem::create(*pool, home, World::small_buffers());
+    lanes[0] = std::make_unique<Lane>(home, *subsystem->create_reactor(home));
+    lanes[1] = std::make_unique<Lane>(other, *subsystem->create_reactor(other));
     thread = std::thread([this] { other.run(); });
   }
   ~Server() {
