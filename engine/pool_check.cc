@@ -99,7 +99,7 @@ class ZoneFindings {
       ++report_.batch_headers;
       if (batch.intact) continue;
       add(Structure::batch_header, batch.header.lba,
-          fmt::format("the batch header at LBA {} is damaged; the segment's summary names its {} "
+          fmt::format("the batch header at LBA {} is damaged; a summary behind it names its {} "
                       "records",
                       batch.header.lba, batch.records.size()),
           rebuildable);

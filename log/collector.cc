@@ -225,6 +225,8 @@ void Collector::flush() {
   step_ = Step::flush;
   if (canary(Canary::copies_not_durable)) return flushed();
   pool_.flusher.request(flush_);
+  // The originals go: damage to a copy must not look as if it had never been written whole.
+  if (!log_.options_.cache) log_.relocation_stream().note_flush();
 }
 
 void Collector::flushed() {

@@ -88,6 +88,11 @@ struct BatchHeader {
   std::uint8_t stream = 0;  // as in the zone header, which may be lost
   friend bool operator==(const BatchHeader&, const BatchHeader&) = default;
 };
+// Behind the header of a batch without records may stand a summary of the segment's batches before
+// it, from one of them on: what their headers say, once more.
+constexpr bool is_note(const BatchHeader& header) {
+  return header.record_count == 0 && header.batch_lbas > header.header_lbas;
+}
 constexpr std::size_t kBatchHeaderBytes = 80;  // fixed part
 constexpr std::size_t kBatchRecordBytes = 48;
 constexpr std::size_t batch_header_bytes(std::size_t records) {

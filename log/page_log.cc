@@ -52,11 +52,17 @@ bool PageLog::close() {
 }
 
 void PageLog::clear() {
+  stream_->stop_notes();
+  if (collection_stream_) collection_stream_->stop_notes();
   const auto all = [](const IndexEntry&) { return true; };
   for (std::uint64_t from = unpublish_some(0, all); from != 0;) from = unpublish_some(from, all);
 }
 
-void PageLog::start() { collector_->kick(); }
+void PageLog::start() {
+  collector_->kick();
+  stream_->note_when_idle();
+  if (collection_stream_) collection_stream_->note_when_idle();
+}
 
 void PageLog::resume(unsigned stream, Stream::Resume&& zone) {
   if (stream == kCollectionStream && !collection_stream_) {

@@ -1,6 +1,7 @@
 #include "log/segment_scan.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace furrow {
 
@@ -19,6 +20,7 @@ SegmentScan::SegmentScan(const Bounds& bounds) : bounds_(bounds) {
 
 void SegmentScan::feed(const Result<std::span<const std::byte>>& bytes) {
   if (step_ == Step::search) return feed_search(bytes);
+  if (step_ == Step::note) return feed_note(bytes);
   if (!bytes.ok()) {
     damaged_ = true;
     if (step_ != Step::batch) return start_chain();
@@ -35,6 +37,7 @@ void SegmentScan::feed(const Result<std::span<const std::byte>>& bytes) {
       return feed_summary(*bytes);
     case Step::batch:
       return feed_batch(*bytes);
+    case Step::note:
     case Step::search:
     case Step::done:
       break;
@@ -119,7 +122,47 @@ void SegmentScan::feed_batch(std::span<const std::byte> bytes) {
     const bool inside = record.lba >= lba && record.lba < lba + header.batch_lbas;
     if (inside) records_.push_back(record);
   }
+  if (is_note(header) && !gaps_.empty()) {
+    step_ = Step::note;
+    next_ = Read{lba + header.header_lbas, header.batch_lbas - header.header_lbas};
+    return;
+  }
   read_batch_at(lba + header.batch_lbas, kHeaderGuessBytes / bounds_.lba_bytes);
+}
+
+void SegmentScan::feed_note(const Result<std::span<const std::byte>>& bytes) {
+  const Read read = *next_;
+  const Result<SummaryView> view =
+      bytes.ok() ? SummaryView::open(*bytes, bounds_.stamp) : Result<SummaryView>(bytes.status());
+  if (!view.ok()) {
+    damaged_ = true;
+  } else if (view->summary().first_lba == read.lba &&
+             view->summary().data_end_lba == batch_lbas_.back()) {
+    fill_gaps(*view);
+  }
+  read_batch_at(read.lba + read.lbas, kHeaderGuessBytes / bounds_.lba_bytes);
+}
+
+// A note names all batches from its first one up to itself.
+void SegmentScan::fill_gaps(const SummaryView& note) {
+  std::vector<std::uint32_t> batches(note.batch_count());
+  for (std::uint32_t i = 0; i < batches.size(); ++i) batches[i] = note.batch_lba(i);
+  const auto filled = [&](std::uint64_t gap) {
+    if (!std::ranges::binary_search(batches, gap)) return false;
+    const std::uint64_t end = *std::ranges::upper_bound(batch_lbas_, gap);  // the note, or before
+    const auto missing = [&](std::uint64_t lba) { return lba >= gap && lba < end; };
+    std::ranges::copy_if(batches, std::back_inserter(batch_lbas_), missing);
+    for (std::uint32_t i = 0; i < note.summary().record_count; ++i) {
+      const PageRecord record = note.record(i);
+      if (missing(record.lba)) records_.push_back(record);
+    }
+    std::ranges::sort(batch_lbas_);
+    return true;
+  };
+  std::erase_if(gaps_, filled);
+  std::erase_if(unreadable_gaps_,
+                [this](std::uint64_t gap) { return !std::ranges::binary_search(gaps_, gap); });
+  std::ranges::stable_sort(records_, {}, &PageRecord::lba);
 }
 
 void SegmentScan::search_from(std::uint64_t lba, std::uint32_t lbas) {

@@ -1,7 +1,7 @@
 // SegmentScan: what a segment holds, from its summary, or, where that is missing or damaged, from
 // its batch headers one after another. Behind a header that is damaged or unreadable it looks for
-// the next one, LBA by LBA: whether that gap is a tear or damage is for the caller to say. Pure: it
-// says what to read next and is fed
+// the next one, LBA by LBA: whether that gap is a tear or damage is for the caller to say. A note
+// behind it that repeats what the gap hides fills it. Pure: it says what to read next and is fed
 // the bytes, so recovery (many threads, blocking) and collection (on an executor) share it.
 #pragma once
 
@@ -46,8 +46,8 @@ class SegmentScan {
   std::vector<PageRecord> take_records() { return std::move(records_); }
   const std::vector<std::uint32_t>& batch_lbas() const { return batch_lbas_; }
   bool summarized() const { return summarized_; }
-  // LBAs at which a batch header should be and is not readable (summarized: none), ascending. The
-  // last one may be where writing ended.
+  // LBAs at which a batch header should be and is not readable (summarized: none), nor repeated
+  // further on; ascending. The last one may be where writing ended.
   const std::vector<std::uint64_t>& gaps() const { return gaps_; }
   // Of these, the ones in which the device could not read something that may be a batch header:
   // another time it may be there. Ascending.
@@ -61,13 +61,15 @@ class SegmentScan {
   bool damaged() const { return damaged_; }
 
  private:
-  enum class Step : std::uint8_t { footer, summary, batch, search, done };
+  enum class Step : std::uint8_t { footer, summary, batch, note, search, done };
   void start_chain();
   enum class Extent : std::uint8_t { guess, known };  // of a batch header
   void read_batch_at(std::uint64_t lba, std::uint32_t lbas, Extent extent = Extent::guess);
   void feed_footer(std::span<const std::byte> bytes);
   void feed_summary(std::span<const std::byte> bytes);
   void feed_batch(std::span<const std::byte> bytes);
+  void feed_note(const Result<std::span<const std::byte>>& bytes);
+  void fill_gaps(const SummaryView& note);
   void feed_search(const Result<std::span<const std::byte>>& bytes);
   void search_from(std::uint64_t lba, std::uint32_t lbas);
   void note_unreadable(std::uint64_t lba);

@@ -41,6 +41,7 @@ Stream::Stream(PoolContext& pool, std::uint64_t volume, std::uint8_t number,
     if (!point.status.ok() || !zone) return;
     if (point.stream->pool_.allocator.zone(zone->id).generation != point.generation) return;
     zone->flushed_lba = std::max(zone->flushed_lba, point.lba);
+    point.stream->note_when_idle();
   };
   seal_flush_.on_flushed = [](FlushWaiter& waiter) {
     auto& seal = static_cast<FlushPoint&>(waiter);
@@ -68,11 +69,16 @@ Stream::Stream(PoolContext& pool, std::uint64_t volume, std::uint8_t number,
     issue_task.posted = false;
     issue_task.stream->issue();
   };
+  note_timer_.stream = this;
+  note_timer_.fire = [](Timer& timer) { static_cast<NoteTimer&>(timer).stream->note_time(); };
   finish_io_.context = this;
   finish_io_.on_complete = [](Io& io) { static_cast<Stream*>(io.context)->abandon_zone(); };
 }
 
-Stream::~Stream() { FURROW_CHECK(in_flight_ == 0 && !issue_task_.posted); }
+Stream::~Stream() {
+  FURROW_CHECK(in_flight_ == 0 && !issue_task_.posted);
+  pool_.home.stop(note_timer_);
+}
 
 void Stream::resume(Resume&& zone) {
   FURROW_CHECK(!zone_ && pool_.allocator.zone(zone.zone).use == ZoneUse::open);
@@ -83,7 +89,12 @@ void Stream::resume(Resume&& zone) {
   open.records = std::move(zone.segment_records);
   open.batches = std::move(zone.segment_batches);
   open.header = OpenZone::Header::durable;
-  note_wanted_ = !zone.flush_noted;  // recovery's flush is not noted yet
+  open.noted_lba = zone.flush_noted ? zone.next_lba : 0;  // else recovery's flush is not noted yet
+  open.records_end = zone.next_lba;
+  if (zone.flush_noted) {
+    open.told_records = zone.segment_records.size();
+    open.told_batches = zone.segment_batches.size();
+  }
   for (const PageRecord& record : open.records) {
     open.groups |= record.group != 0;
     open.expiries |= record.expires_s != 0;

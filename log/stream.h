@@ -6,13 +6,15 @@
 //
 // Durability of a zone's beginning is known from `flushed_lba` in batch headers; a zone is started
 // only after a flush has covered the stream's zone before it. So recovery has pages to verify in
-// the newest zone of a stream only, behind the last flush point. A zone's header is durable before
-// anything follows it: with an older header in its place, what an earlier life of the zone left
-// behind would count again.
+// the newest zone of a stream only, behind the last flush point. When nothing follows a flush for a
+// while, a batch without records notes it: damage to what was flushed must not look torn. A zone's
+// header is durable before anything follows it: with an older header in its place, what an earlier
+// life of the zone left behind would count again.
 //
 // Threads: the pool's home executor.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -113,9 +115,13 @@ class Stream {
 
   void resume(Resume&& zone);
   void append(Append& append);
-  // A device flush is being asked for: its success is noted in the headers of later batches, so
-  // that recovery has less to verify.
+  // A device flush is being asked for: its success is noted in the headers of later batches or,
+  // when there is none for kNoteDelayNs, in one that has nothing else to say.
   void note_flush();
+  // What is durable is to be noted when there is nothing to write for a while.
+  void note_when_idle();
+  // The zone is about to be taken away: nothing more is noted in it.
+  void stop_notes() { noted_ = true; }
   // For an orderly close, when idle(): makes all durable and notes that in the zone, so that the
   // next recovery has nothing to verify. Call it until it is true.
   bool close();
@@ -153,6 +159,7 @@ class Stream {
   static constexpr std::uint64_t kBatchBytes = 1 << 20;    // of pages, unless one page is larger
   static constexpr std::uint64_t kEagerBytes = 256 << 10;  // waiting bytes that start another batch
   static constexpr std::size_t kZeroBytes = 256 << 10;     // of zeroes_, a piece of the padding
+  static constexpr std::uint64_t kNoteDelayNs = 10'000'000;
 
   struct Batch {
     Io io;
@@ -171,9 +178,12 @@ class Stream {
     std::uint64_t next_lba = 0;     // zone-relative: where the next write goes
     std::uint64_t written_lba = 0;  // all before it has completed
     std::uint64_t flushed_lba = 0;  // all before it is durable
+    std::uint64_t noted_lba = 0;    // of that, what the last batch header says
+    std::uint64_t records_end = 0;  // behind the last batch with records
     std::uint64_t segment = 0;
-    std::vector<PageRecord> records;     // of the segment
-    std::vector<std::uint32_t> batches;  // of the segment
+    std::vector<PageRecord> records;                 // of the segment
+    std::vector<std::uint32_t> batches;              // of the segment
+    std::size_t told_records = 0, told_batches = 0;  // of these, by notes
     bool groups = false, expiries = false, wide = false;
     enum class Header : std::uint8_t { none, written, durable } header = Header::none;
   };
@@ -199,7 +209,7 @@ class Stream {
   Batch& new_batch();
   void fill(Batch& batch);
   void add_page(Batch& batch, Append& append, std::uint64_t& bounce_used);
-  void place(Batch& batch, std::uint64_t header_lbas);
+  void place(Batch& batch, std::uint64_t header_lbas, std::uint64_t note_lbas = 0);
   void submit_batch(Batch& batch, std::uint64_t lbas);
   void close_segment();
   void completed(Batch& batch);
@@ -208,7 +218,14 @@ class Stream {
   void abandon_zone();
   void request_flush_point();
   void seal_zone();
+  // Is something durable that the zone does not say is?
+  bool note_due() const {
+    return zone_ && std::min(zone_->flushed_lba, zone_->records_end) > zone_->noted_lba;
+  }
+  void note_time();
   void write_flush_note();
+  std::uint64_t note_lbas() const;
+  Summary summary_at(std::uint64_t first_lba, std::uint64_t lbas, std::size_t records) const;
 
   PoolContext& pool_;
   const std::uint64_t volume_;
@@ -229,14 +246,18 @@ class Stream {
   AppendQueue to_retry_;                // what a failed zone did not take
   unsigned failed_zones_ = 0;           // one after another
   AlignedBuffer zeroes_;
+  AlignedBuffer note_;  // its summary; one note is in flight at most, and nothing beside it
   FlushPoint flush_point_, seal_flush_, header_flush_;
   struct IssueTask : Task {
     Stream* stream = nullptr;
     bool posted = false;
   } issue_task_;
   bool issuing_ = false;
-  bool note_wanted_ = false;  // something is durable that the zone does not say is
-  bool seal_asked_ = false, flush_asked_ = false, noted_ = false;  // by close()
+  struct NoteTimer : Timer {
+    Stream* stream = nullptr;
+  } note_timer_;
+  bool seal_asked_ = false, flush_asked_ = false;  // by close()
+  bool noted_ = false;  // the last note is written, or there is to be none
   Io finish_io_;
 };
 

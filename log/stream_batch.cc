@@ -116,7 +116,7 @@ void Stream::add_page(Batch& batch, Append& append, std::uint64_t& bounce_used) 
 }
 
 // Gives every record its place, and writes the headers.
-void Stream::place(Batch& batch, std::uint64_t header_lbas) {
+void Stream::place(Batch& batch, std::uint64_t header_lbas, std::uint64_t note_lbas) {
   const std::uint32_t lba_bytes = pool_.geometry.lba_bytes;
   const ZoneStamp stamp = pool_.stamp(zone_->id);
   const std::uint64_t header_lba = zone_->next_lba;
@@ -140,6 +140,7 @@ void Stream::place(Batch& batch, std::uint64_t header_lbas) {
     pool_.allocator.note_sequence(zone_->id, record.sequence);
     zone_->records.push_back(record);
   }
+  end += note_lbas;
   table.records += batch.records.size();
   zone_->batches.push_back(static_cast<std::uint32_t>(header_lba));
   table.batch_lbas.push_back(static_cast<std::uint32_t>(header_lba));
@@ -150,6 +151,8 @@ void Stream::place(Batch& batch, std::uint64_t header_lbas) {
                           static_cast<std::uint32_t>(zone_->flushed_lba),
                           static_cast<std::uint32_t>(batch.records.size()),
                           pool_.allocator.zone(zone_->id).stream};
+  zone_->noted_lba = zone_->flushed_lba;
+  if (!batch.records.empty()) zone_->records_end = end;
   encode(fixed, batch.records, {batch.header.data(), header_lbas * lba_bytes});
   batch.iov.front() = {batch.header.data(), header_lbas * lba_bytes};
 }
@@ -181,21 +184,57 @@ void Stream::close_segment() {
     pad -= piece;
   }
   grow(batch.header, lbas * lba_bytes);
-  const Summary summary{pool_.stamp(zone_->id),
-                        volume_,
-                        static_cast<std::uint32_t>(zone_->segment),
-                        static_cast<std::uint32_t>(end - lbas),
-                        static_cast<std::uint32_t>(zone_->next_lba),
-                        static_cast<std::uint32_t>(lbas),
-                        static_cast<std::uint32_t>(zone_->records.size())};
+  const Summary summary = summary_at(end - lbas, lbas, zone_->records.size());
   encode(summary, zone_->records, zone_->batches, {batch.header.data(), lbas * lba_bytes});
   batch.iov.push_back({batch.header.data(), lbas * lba_bytes});
   submit_batch(batch, end - zone_->next_lba);
   zone_->records.clear();
   zone_->batches.clear();
+  zone_->told_records = zone_->told_batches = 0;
   zone_->groups = zone_->expiries = false;
   ++zone_->segment;
   if (zone_->next_lba == pool_.geometry.zone_capacity_lbas) seal_zone();
+}
+
+Summary Stream::summary_at(std::uint64_t first_lba, std::uint64_t lbas, std::size_t records) const {
+  return {pool_.stamp(zone_->id),
+          volume_,
+          static_cast<std::uint32_t>(zone_->segment),
+          static_cast<std::uint32_t>(first_lba),
+          static_cast<std::uint32_t>(zone_->next_lba),
+          static_cast<std::uint32_t>(lbas),
+          static_cast<std::uint32_t>(records)};
+}
+
+// What a note's summary takes; 0: it does not fit any more, the segment's is near.
+std::uint64_t Stream::note_lbas() const {
+  const std::uint64_t lbas = pool_.geometry.lbas(summary_bytes(
+      zone_->records.size() - zone_->told_records, zone_->batches.size() - zone_->told_batches,
+      zone_->groups, zone_->expiries, true));
+  return fits(0, lbas, PageRecord()) ? lbas : 0;
+}
+
+// A batch without records: its header says up to where the zone is durable. Behind it stands what
+// the headers say that no note has told yet: until the segment is closed there would be only one
+// copy of that, and a key whose newest record is lost would have its older page back.
+void Stream::write_flush_note() {
+  const std::uint32_t lba_bytes = pool_.geometry.lba_bytes;
+  const std::uint64_t header_lbas = pool_.geometry.lbas(batch_header_bytes(0));
+  const std::uint64_t lbas = note_lbas();
+  Batch& batch = new_batch();
+  batch.iov.push_back({});
+  if (lbas != 0) {
+    const auto records = std::span(zone_->records).subspan(zone_->told_records);
+    const auto batches = std::span(zone_->batches).subspan(zone_->told_batches);
+    zone_->told_records = zone_->records.size();
+    zone_->told_batches = zone_->batches.size();
+    grow(note_, lbas * lba_bytes);
+    encode(summary_at(zone_->next_lba + header_lbas, lbas, records.size()), records, batches,
+           {note_.data(), lbas * lba_bytes});
+    batch.iov.push_back({note_.data(), lbas * lba_bytes});
+  }
+  place(batch, header_lbas, lbas);
+  submit_batch(batch, header_lbas + lbas);
 }
 
 }  // namespace furrow

@@ -45,11 +45,23 @@ void Stream::finish(Batch& batch) {
     spare_batches_ = std::move(zone_->batches);
     zone_.reset();
   }
+  note_when_idle();
   while (Append* append = batch.appends.pop()) append->on_done(*append);
 }
 
 void Stream::note_flush() {
   if (zone_) request_flush_point();
+}
+
+void Stream::note_when_idle() {
+  if (note_due() && !noted_) pool_.home.start(note_timer_, kNoteDelayNs);
+}
+
+// What waits or is in flight brings this up again when it is on the device, or has noted it.
+void Stream::note_time() {
+  const bool quiet = in_flight_ == 0 && queue_.empty() && relocations_.empty() && failure_.ok();
+  if (!quiet || !note_due() || noted_ || !fits(0, 0, PageRecord())) return;
+  if (owner_.may_write_user()) write_flush_note();  // else what is left is kept for copies
 }
 
 bool Stream::close() {
@@ -60,25 +72,16 @@ bool Stream::close() {
     return false;
   }
   if (!zone_ || noted_ || zone_->next_lba == pool_.geometry.zone_capacity_lbas) return true;
-  if (zone_->flushed_lba != zone_->next_lba) {
+  if (zone_->flushed_lba < zone_->records_end) {
     if (flush_asked_) return true;  // it failed: the next recovery verifies instead
-    flush_asked_ = note_wanted_ = true;
+    flush_asked_ = true;
     request_flush_point();
     return false;
   }
   noted_ = true;
-  if (!note_wanted_ || !fits(0, 0, PageRecord())) return true;  // nothing new, or no room
+  if (!note_due() || !fits(0, 0, PageRecord())) return true;  // nothing new, or no room
   write_flush_note();
   return false;
-}
-
-// A batch without records: its header says up to where the zone is durable.
-void Stream::write_flush_note() {
-  Batch& batch = new_batch();
-  batch.iov.push_back({});
-  const std::uint64_t header_lbas = pool_.geometry.lbas(batch_header_bytes(0));
-  place(batch, header_lbas);
-  submit_batch(batch, header_lbas);
 }
 
 void Stream::request_flush_point() {

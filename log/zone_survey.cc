@@ -1,6 +1,7 @@
 #include "log/zone_survey.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 
 namespace furrow {
@@ -51,17 +52,54 @@ class SegmentSurvey {
     if (!bytes.ok()) return std::nullopt;
     const Result<SummaryView> view = SummaryView::open(*bytes, zone_.stamp);
     if (!view.ok()) return std::nullopt;
+    return known_from(*view);
+  }
+
+  static KnownRecords known_from(const SummaryView& view) {
     KnownRecords known;
-    known.data_end_lba = view->summary().data_end_lba;
-    for (std::uint32_t i = 0; i < view->summary().record_count; ++i) {
-      known.records.push_back(view->record(i));
+    known.data_end_lba = view.summary().data_end_lba;
+    for (std::uint32_t i = 0; i < view.summary().record_count; ++i) {
+      known.records.push_back(view.record(i));
     }
     std::ranges::stable_sort(known.records, {}, &PageRecord::lba);
-    for (std::uint32_t i = 0; i < view->batch_count(); ++i) {
-      known.batch_lbas.push_back(view->batch_lba(i));
+    for (std::uint32_t i = 0; i < view.batch_count(); ++i) {
+      known.batch_lbas.push_back(view.batch_lba(i));
     }
     return known;
   }
+
+  // By what a note repeats of the batches before it, from its first one on.
+  void fill_gaps(const BatchHeader& note) {
+    const std::uint32_t first = note.lba + note.header_lbas;
+    const auto bytes = read_(first, note.batch_lbas - note.header_lbas);
+    if (!bytes.ok()) return;
+    const Result<SummaryView> view = SummaryView::open(*bytes, zone_.stamp);
+    if (!view.ok() || view->summary().first_lba != first ||
+        view->summary().data_end_lba != note.lba) {
+      return;
+    }
+    const KnownRecords told = known_from(*view);
+    std::erase_if(segment_.gaps, [&](std::uint64_t gap) { return fill_gap(gap, told); });
+  }
+
+  bool fill_gap(std::uint64_t gap, const KnownRecords& told) {
+    const auto behind = std::ranges::lower_bound(segment_.batches, gap, {}, lba_of);
+    const std::uint64_t end =
+        behind == segment_.batches.end() ? told.data_end_lba : behind->header.lba;
+    std::vector<SurveyedBatch> filled;
+    for (std::uint64_t lba = gap; lba < end;
+         lba = filled.back().header.lba + std::uint64_t{filled.back().header.batch_lbas}) {
+      const BatchHeader* before = behind == segment_.batches.begin() ? nullptr : &behind[-1].header;
+      std::optional<SurveyedBatch> batch = known_batch(told, lba, before);
+      if (!batch) return false;
+      filled.push_back(std::move(*batch));
+    }
+    segment_.batches.insert(behind, std::make_move_iterator(filled.begin()),
+                            std::make_move_iterator(filled.end()));
+    return true;
+  }
+
+  static std::uint64_t lba_of(const SurveyedBatch& batch) { return batch.header.lba; }
 
   // From batch to batch; over a damaged header by what the summary says, or to the next that is
   // one of ours.
@@ -69,13 +107,17 @@ class SegmentSurvey {
     std::uint64_t lba = std::max<std::uint64_t>(segment_.begin_lba, 1);  // behind the zone header
     while (lba < stop) {
       std::optional<SurveyedBatch> batch = batch_at(lba, kHeaderGuessBytes);
-      if (!batch && known_) batch = known_batch(lba);
+      if (!batch && known_) {
+        const bool first = segment_.batches.empty();
+        batch = known_batch(*known_, lba, first ? nullptr : &segment_.batches.back().header);
+      }
       if (batch) {
         lba += batch->header.batch_lbas;
+        if (is_note(batch->header) && !segment_.gaps.empty()) fill_gaps(batch->header);
         segment_.batches.push_back(std::move(*batch));
         continue;
       }
-      const std::uint64_t next = known_ ? next_known(lba) : search(lba + 1, stop);
+      const std::uint64_t next = known_ ? next_known(*known_, lba) : search(lba + 1, stop);
       const bool all_read =
           next >= stop && segment_.closing == SurveyedSegment::Closing::damaged && is_padding(lba);
       if (all_read) break;
@@ -115,24 +157,23 @@ class SegmentSurvey {
     return batch;
   }
 
-  std::uint64_t next_known(std::uint64_t lba) const {
-    const auto next = std::ranges::upper_bound(known_->batch_lbas, lba);
-    return next == known_->batch_lbas.end() ? known_->data_end_lba : *next;
+  static std::uint64_t next_known(const KnownRecords& known, std::uint64_t lba) {
+    const auto next = std::ranges::upper_bound(known.batch_lbas, lba);
+    return next == known.batch_lbas.end() ? known.data_end_lba : *next;
   }
 
-  // A damaged header again, from the summary. Its flush point is the one before: a lower one is
-  // never wrong.
-  std::optional<SurveyedBatch> known_batch(std::uint64_t lba) const {
-    if (!std::ranges::binary_search(known_->batch_lbas, lba)) return std::nullopt;
-    const std::uint64_t next = next_known(lba);
-    const auto first = std::ranges::lower_bound(known_->records, lba, {}, &PageRecord::lba);
-    const auto last = std::ranges::lower_bound(known_->records, next, {}, &PageRecord::lba);
+  // A damaged header again, from a summary. Its flush point is that of the one before: a lower one
+  // is never wrong.
+  std::optional<SurveyedBatch> known_batch(const KnownRecords& known, std::uint64_t lba,
+                                           const BatchHeader* before) const {
+    if (!std::ranges::binary_search(known.batch_lbas, lba)) return std::nullopt;
+    const std::uint64_t next = next_known(known, lba);
+    const auto first = std::ranges::lower_bound(known.records, lba, {}, &PageRecord::lba);
+    const auto last = std::ranges::lower_bound(known.records, next, {}, &PageRecord::lba);
     SurveyedBatch batch;
     batch.intact = false;
     batch.records.assign(first, last);
     const std::size_t bytes = batch_header_bytes(batch.records.size());
-    const BatchHeader* before =
-        segment_.batches.empty() ? nullptr : &segment_.batches.back().header;
     batch.header = {zone_.stamp,
                     static_cast<std::uint32_t>(lba),
                     static_cast<std::uint32_t>((bytes + zone_.lba_bytes - 1) / zone_.lba_bytes),

@@ -1,5 +1,6 @@
-// Establishes that damage on the medium is found, told and never served: corrupted pages, batch
-// headers, summaries and superblocks of a pool on a file; and what makes a pool not open.
+// Establishes that damage on the medium is found, told and never served, and costs nothing beside
+// what it hit: corrupted and unreadable pages, batch headers, summaries and superblocks of a pool,
+// closed or killed; and what makes a pool not open.
 #include <gtest/gtest.h>
 
 #include "log/codec.h"
@@ -26,6 +27,26 @@ class DamageTest : public PoolFileTest {
     const std::size_t at = file.find(wanted);
     EXPECT_NE(at, std::string::npos);
     return at;
+  }
+  // The pages' last batch is followed by a note, as after an orderly close.
+  std::size_t note_behind(std::uint64_t number, std::uint64_t version, std::size_t bytes) {
+    return offset_of(content(number, version, bytes)) + (bytes + 4095) / 4096 * 4096;
+  }
+  Status flush() {
+    PageOp op;
+    op.kind = PageOp::Kind::flush;
+    return rig_->run(op);
+  }
+  // Flushes, and turns until something is written that nobody has asked for, or for ten seconds.
+  void flush_and_wait_for_note() {
+    const std::uint64_t before = rig_->store->stats().device_bytes_written;
+    ASSERT_TRUE(flush().ok());
+    const std::uint64_t late_ns = rig_->loop.now_ns() + 10'000'000'000;
+    while (rig_->store->stats().device_bytes_written == before && rig_->loop.now_ns() < late_ns) {
+      rig_->settle(10);
+    }
+    EXPECT_GT(rig_->store->stats().device_bytes_written, before);
+    ASSERT_TRUE(flush().ok());  // answered behind it
   }
 };
 
@@ -54,6 +75,42 @@ TEST_F(DamageTest, ACloseAfterARecoveryIsNotedToo) {
   std::ofstream(path(), std::ios::binary | std::ios::trunc) << killed;
   ASSERT_NO_FATAL_FAILURE(open_again());
   close_device();
+  damage(offset_of(content(4, 1, 9000)) + 5000);
+  ASSERT_NO_FATAL_FAILURE(open_again());
+  for (std::uint64_t i = 0; i < 10; ++i) {
+    EXPECT_EQ(rig_->get(i).status().code(), i == 4 ? Code::corrupt : Code::ok) << i;
+  }
+}
+
+// A flush that was answered is on record even when nothing followed it and the process was killed:
+// one bad page takes no other with it.
+TEST_F(DamageTest, ADamagedPageOfAKilledPoolTakesNothingThatWasFlushed) {
+  for (std::uint64_t i = 0; i < 10; ++i) ASSERT_TRUE(rig_->put(i, 1, 9000).ok());
+  ASSERT_NO_FATAL_FAILURE(flush_and_wait_for_note());
+  const std::string killed = read_file();
+  close_device();
+  write_file(killed);
+  damage(offset_of(content(4, 1, 9000)) + 5000);
+  for (unsigned round = 0; round < 2; ++round) {
+    ASSERT_NO_FATAL_FAILURE(open_again());
+    for (std::uint64_t i = 0; i < 10; ++i) {
+      EXPECT_EQ(rig_->get(i).status().code(), i == 4 ? Code::corrupt : Code::ok) << i;
+    }
+    close_device();
+  }
+}
+
+// What recovery verified is durable, and on record as well.
+TEST_F(DamageTest, WhatAnOpeningVerifiedIsNoted) {
+  for (std::uint64_t i = 0; i < 10; ++i) ASSERT_TRUE(rig_->put(i, 1, 9000).ok());
+  const std::string killed = read_file();
+  close_device();
+  write_file(killed);
+  ASSERT_NO_FATAL_FAILURE(open_again());
+  ASSERT_NO_FATAL_FAILURE(flush_and_wait_for_note());
+  const std::string killed_again = read_file();
+  close_device();
+  write_file(killed_again);
   damage(offset_of(content(4, 1, 9000)) + 5000);
   ASSERT_NO_FATAL_FAILURE(open_again());
   for (std::uint64_t i = 0; i < 10; ++i) {
@@ -122,12 +179,65 @@ TEST_F(DamageTest, HeaderAndPageDamagedTogether) {
   EXPECT_EQ(*rig_->get(4), content(4, 2, 100));
 }
 
-// In the zone that is still written to, where no summary helps: what was flushed behind the damage
-// stays, and writing goes on.
+// In the zone that is still written to, where no summary helps, a note says what a batch header
+// said: nothing is lost, and the older version of a page, in a zone before, does not come back.
+TEST_F(DamageTest, ADamagedBatchHeaderTakesNothingThatANoteRepeats) {
+  ASSERT_TRUE(rig_->put(1, 1, 9000).ok());
+  ASSERT_TRUE(rig_->put(2, 1, 9000).ok());
+  for (std::uint64_t i = 1000; i < 1080; ++i) ASSERT_TRUE(rig_->put(i, 1, 60000).ok());
+  ASSERT_TRUE(rig_->put(1, 2, 9000).ok());
+  ASSERT_TRUE(rig_->simple(PageOp::Kind::remove, 2).ok());
+  ASSERT_TRUE(rig_->put(3, 1, 9000).ok());
+  ASSERT_NO_FATAL_FAILURE(flush_and_wait_for_note());
+  const std::string killed = read_file();
+  close_device();
+  const std::string closed = read_file();
+  for (const std::string& file : {killed, closed}) {
+    write_file(file);
+    const std::size_t page = offset_of(content(1, 2, 9000));
+    damage(page - 4096 + 40);
+    damage(page + 3 * 4096 + 40);  // the tombstone's
+    for (unsigned round = 0; round < 3; ++round) {
+      ASSERT_NO_FATAL_FAILURE(open_again());
+      const auto found = rig_->get(1);
+      ASSERT_TRUE(found.ok()) << found.status().describe();
+      EXPECT_EQ(*found, content(1, 2, 9000));
+      EXPECT_EQ(rig_->get(2).status().code(), Code::not_found);
+      EXPECT_TRUE(rig_->get(3).ok());
+      const auto checked = rig_->pool->check({});
+      ASSERT_TRUE(checked.ok());
+      EXPECT_EQ(checked->damage.size(), 2u);
+      for (const Finding& finding : checked->damage) {
+        EXPECT_NE(finding.text.find("a summary behind it names its 1 records"), std::string::npos)
+            << finding.text;
+      }
+      ASSERT_TRUE(rig_->put(2000 + round, 1, 9000).ok());
+      close_device();
+    }
+  }
+}
+
+// Nothing is noted in the zones of a volume that is gone.
+TEST_F(DamageTest, ADeletedVolumeIsLeftAlone) {
+  ASSERT_TRUE(rig_->put(1, 1, 9000).ok());
+  ASSERT_TRUE(flush().ok());
+  Status deleted;
+  while ((deleted = rig_->pool->delete_volume("pages")).code() == Code::busy) rig_->settle(1);
+  ASSERT_TRUE(deleted.ok()) << deleted.describe();
+  const std::uint64_t until_ns = rig_->loop.now_ns() + 50'000'000;
+  while (rig_->loop.now_ns() < until_ns) rig_->settle(10);
+  const auto zones = rig_->device->report();
+  ASSERT_TRUE(zones.ok());
+  for (std::size_t i = 2; i < zones->size(); ++i) EXPECT_EQ((*zones)[i].written_lbas, 0u) << i;
+  rig_->store = nullptr;
+}
+
+// Without it, what was flushed behind the damage stays, and nothing more is written there.
 TEST_F(DamageTest, ADamagedBatchHeaderTakesItsOwnBatchOnly) {
   for (std::uint64_t i = 0; i < 20; ++i) ASSERT_TRUE(rig_->put(i, 1, 9000).ok());
   close_device();
   damage(offset_of(content(4, 1, 9000)) - 4096 + 40);
+  damage(note_behind(19, 1, 9000) + 4096 + 40);
   ASSERT_NO_FATAL_FAILURE(open_again());
   for (int round = 0; round < 2; ++round) {
     for (std::uint64_t i = 0; i < 20; ++i) {
@@ -141,6 +251,36 @@ TEST_F(DamageTest, ADamagedBatchHeaderTakesItsOwnBatchOnly) {
     ASSERT_TRUE(rig_->put(100, 1, 9000).ok());
     ASSERT_NO_FATAL_FAILURE(rig_->reopen());
     EXPECT_TRUE(rig_->get(100).ok());
+  }
+}
+
+// The only batch of the zone that is written to: with its header gone the segment has no records.
+// What is stored next goes to another zone, also after each restart.
+TEST_F(DamageTest, ADamagedHeaderOfTheOnlyBatch) {
+  constexpr std::size_t kMost = 64 << 10;
+  rig_->close();
+  rig_->device.reset();
+  std::filesystem::remove(path());
+  DeviceShape shape;
+  shape.size_bytes = 16 << 20;
+  shape.zone_size_bytes = 128 << 10;  // one page of the largest size to a zone
+  ASSERT_TRUE(create_device(uri(), shape).ok());
+  ASSERT_NO_FATAL_FAILURE(rig_->open_device());
+  VolumeOptions options;
+  options.name = "pages";
+  options.mode = VolumeMode::store;
+  options.value_bytes_max = kMost;
+  ASSERT_NO_FATAL_FAILURE(rig_->make(options));
+  ASSERT_TRUE(rig_->put(1, 1, kMost).ok());
+  close_device();
+  damage(offset_of(content(1, 1, kMost)) - 4096 + 40);
+  damage(note_behind(1, 1, kMost) + 4096 + 40);
+  for (std::uint64_t i = 2; i < 5; ++i) {
+    ASSERT_NO_FATAL_FAILURE(open_again());
+    EXPECT_EQ(rig_->get(1).status().code(), Code::not_found);
+    ASSERT_TRUE(rig_->put(i, 1, kMost).ok());
+    for (std::uint64_t k = 2; k <= i; ++k) EXPECT_TRUE(rig_->get(k).ok()) << k;
+    close_device();
   }
 }
 
@@ -343,11 +483,53 @@ TEST(UnreadableTest, ABatchHeaderInTheNewestZone) {
   rig.close();
   // The first data zone is the third: its header, then a batch of four LBAs for each page.
   device->fail_reads(Lba{2 * 256 + 1 + 4 * 7}, 1);
+  device->fail_reads(Lba{2 * 256 + 1 + 4 * 20 + 1}, 1);  // the note that repeats it
   ASSERT_NO_FATAL_FAILURE(rig.open());
   for (std::uint64_t i = 0; i < 20; ++i) EXPECT_EQ(rig.get(i).ok(), i != 7) << i;
   ASSERT_TRUE(rig.put(7, 2, 9000).ok());
   ASSERT_NO_FATAL_FAILURE(rig.reopen());
   for (std::uint64_t i = 0; i < 20; ++i) EXPECT_TRUE(rig.get(i).ok()) << i;
+}
+
+// A header that cannot be read at one opening, and can at the next. Until then a store neither
+// writes a summary that leaves its batch out nor collects the zone, however much else is stored and
+// deleted: pages are there again, and what was deleted stays deleted.
+TEST(UnreadableTest, AStoreLosesNothingToAPassingError) {
+  for (const bool newest : {true, false}) {
+    Rig rig("");
+    FaultDevice* device = nullptr;
+    ASSERT_NO_FATAL_FAILURE(make_on_fault_device(rig, VolumeMode::store, device));
+    // The first data zone: its header, then a batch of four LBAs for each page, and one of one LBA.
+    for (std::uint64_t i = 0; i < 20; ++i) ASSERT_TRUE(rig.put(i, 1, 9000).ok());
+    ASSERT_TRUE(rig.simple(PageOp::Kind::remove, 3).ok());
+    const std::uint64_t tombstone = 2 * 256 + 1 + 4 * 20;
+    std::uint64_t last = 20;
+    for (; !newest && last < 100; ++last) ASSERT_TRUE(rig.put(last, 1, 9000).ok());
+    rig.close();
+    device->fail_reads(Lba{2 * 256 + 1 + 4 * 7}, 1);
+    device->fail_reads(Lba{tombstone}, 1);
+    // Nor do note and summary help, where there are any.
+    device->fail_reads(Lba{tombstone + 2}, 1);
+    device->fail_reads(Lba{2 * 256 + 255}, 1);
+    ASSERT_NO_FATAL_FAILURE(rig.open());
+    EXPECT_EQ(rig.get(7).status().code(), Code::not_found);
+    const auto found = rig.pool->check({.pages = false});
+    ASSERT_TRUE(found.ok());
+    EXPECT_FALSE(found->clean());
+    for (std::uint64_t round = 2; round < 12; ++round) {
+      for (std::uint64_t i = 1000; i < 1150; ++i) ASSERT_TRUE(rig.put(i, round, 9000).ok()) << i;
+    }
+    EXPECT_GT(rig.store->stats().zones_reset, 5u);
+    rig.close();
+    rig.device = device->take_inner();
+    ASSERT_NO_FATAL_FAILURE(rig.open());
+    for (std::uint64_t i = 0; i < last; ++i) {
+      EXPECT_EQ(rig.get(i).status().code(), i == 3 ? Code::not_found : Code::ok) << i;
+    }
+    const auto again = rig.pool->check({});
+    ASSERT_TRUE(again.ok());
+    EXPECT_TRUE(again->clean()) << again->damage.front().text;
+  }
 }
 
 // A write that fails sends the zone's unwritten pages to another zone, and nobody looks for them,

@@ -1,8 +1,9 @@
 // Establishes that SegmentScan finds what a segment holds, from its summary with two reads and from
 // its batch headers without one; that damage costs what it hit: a summary nothing, a batch header
-// its own batch, which it names as a gap; that it asks for nothing outside of the segment or behind
-// what was written; and that nothing of another life, another place or a page passes for a header.
-// How: it is pure; it is fed from images of zones, with LBAs damaged or unreadable.
+// its own batch, which it names as a gap unless a note repeats it; that it asks for nothing outside
+// of the segment or behind what was written; and that nothing of another life, another place or a
+// page passes for a header. How: it is pure; it is fed from images of zones, with LBAs damaged or
+// unreadable.
 #include "log/segment_scan.h"
 
 #include <set>
@@ -229,6 +230,79 @@ TEST_F(SegmentScanTest, ADamagedBatchHeaderCostsItsOwnBatch) {
   unreadable_ = {batches[1] + 2u};
   EXPECT_EQ(scan(image).records(), records(whole, {11, 12, 13, 21, 22}));
   EXPECT_TRUE(scan(image).damaged());
+}
+
+// What a note repeats is not lost with its header, damaged or unreadable, one or several in a row.
+TEST_F(SegmentScanTest, ANoteFillsTheGapsBeforeIt) {
+  ZoneImage whole(shape());
+  std::vector<std::uint32_t> batches{add(whole, 1, 2), add(whole, 11, 3)};
+  batches.push_back(whole.add_batch({ZoneImage::tombstone(5, 20)}));
+  batches.push_back(whole.add_note());
+  batches.push_back(add(whole, 31, 1));
+  for (unsigned bad = 1; bad < 8; ++bad) {
+    for (const bool unreadable : {false, true}) {
+      ZoneImage image = whole;
+      unreadable_.clear();
+      for (unsigned i = 0; i < 3; ++i) {
+        if ((bad >> i & 1) == 0) continue;
+        if (unreadable) unreadable_.insert(batches[i]);
+        if (!unreadable) image.damage(batches[i]);
+      }
+      const SegmentScan found = scan(image);
+      EXPECT_EQ(found.records(), image.records()) << bad;
+      EXPECT_EQ(found.batch_lbas(), batches);
+      EXPECT_TRUE(found.gaps().empty());
+      EXPECT_TRUE(found.unreadable_gaps().empty());
+    }
+  }
+}
+
+TEST_F(SegmentScanTest, ANoteFillsNothingElse) {
+  ZoneImage whole(shape());
+  const std::uint32_t first = add(whole, 1, 2), second = add(whole, 11, 2);
+  const std::uint32_t note = whole.add_note(1);
+  const std::uint32_t last = add(whole, 21, 1);
+  ZoneImage image = whole;
+  image.damage(first);
+  EXPECT_EQ(scan(image).gaps(), std::vector<std::uint64_t>{first}) << "it was not repeated";
+  EXPECT_EQ(scan(image).records(), records(whole, {1, 2}));
+  image.damage(second);  // one gap with it, of which the note knows a part
+  EXPECT_EQ(scan(image).gaps(), std::vector<std::uint64_t>{first});
+  EXPECT_EQ(scan(image).records(), records(whole, {1, 2, 11, 12}));
+  image = whole;
+  image.damage(last);
+  EXPECT_EQ(scan(image).gaps(), std::vector<std::uint64_t>{last}) << "it stands behind the note";
+  for (const bool unreadable : {false, true}) {
+    image = whole;
+    image.damage(second);
+    unreadable_ = {note + 1u};
+    if (!unreadable) image.damage(note + 1), unreadable_.clear();
+    EXPECT_EQ(scan(image).gaps(), std::vector<std::uint64_t>{second}) << "the note is damaged, too";
+    EXPECT_EQ(scan(image).records(), records(whole, {11, 12}));
+  }
+}
+
+TEST_F(SegmentScanTest, WhatCouldNotBeReadIsToldApartFromDamage) {
+  ZoneImage whole(shape());
+  const std::uint32_t first = add(whole, 1, 2), second = add(whole, 11, 3);
+  const std::uint32_t third = add(whole, 21, 1);
+  ZoneImage image = whole;
+  image.damage(first);
+  unreadable_ = {third};
+  SegmentScan found = scan(image);
+  EXPECT_EQ(found.gaps(), (std::vector<std::uint64_t>{first, third}));
+  EXPECT_EQ(found.unreadable_gaps(), std::vector<std::uint64_t>{third});
+  EXPECT_FALSE(found.unreadable_before(third));
+  EXPECT_TRUE(found.unreadable_before(third + 1));
+  unreadable_ = {second};  // what follows the damaged header may be one, too
+  EXPECT_EQ(scan(image).unreadable_gaps(), std::vector<std::uint64_t>{first});
+  // A summary that cannot be read hides no batch header.
+  unreadable_ = {31};
+  image = whole;
+  image.close_segment();
+  found = scan(image);
+  EXPECT_EQ(found.records(), image.records());
+  EXPECT_TRUE(found.unreadable_gaps().empty());
 }
 
 TEST_F(SegmentScanTest, AnUnreadablePageCostsNoHeader) {

@@ -3,7 +3,8 @@
 // one in flight another starts only when 256 KiB wait; batches, pages, summaries and padding stand
 // where the format says, at each way to fill a segment and a zone; a zone's header is durable
 // before anything follows it and the zone before is flushed before the next one is opened; headers
-// carry the last flush point, and an orderly close notes the whole; relocations go first; a failed
+// carry the last flush point, a note does when nothing follows, and an orderly close notes the
+// whole; relocations go first; a failed
 // write loses nothing that another zone can take. How: a stream alone, on a device that writes down
 // what it is asked and holds answers back; what it wrote is read by ZoneSurvey.
 #include "log/stream.h"
@@ -469,6 +470,124 @@ TEST_F(StreamTest, AnOrderlyCloseNotesThatAllIsDurable) {
   ASSERT_EQ(found.size(), 2u);
   EXPECT_TRUE(found[1].records.empty());
   EXPECT_EQ(found[1].header.flushed_lba, found[1].header.lba) << "all before the note is durable";
+}
+
+// A flush that nothing follows is noted after a while, with what the batch headers say.
+TEST_F(StreamTest, AFlushIsNotedWhenNothingFollows) {
+  put_now(1, 600);
+  put_now(2, 600);
+  const ZoneId zone = zone_of(*pages_[0]);
+  const auto written = static_cast<std::uint32_t>(stream_->written_lba(zone));
+  const std::uint64_t begin_ns = clock_.now_ns;
+  stream_->note_flush();
+  EXPECT_TRUE(run([&] { return stream_->idle(); }));
+  EXPECT_EQ(stream_->room_lbas(), shape_.zone_capacity_lbas - written) << "not at once";
+  EXPECT_TRUE(run());
+  EXPECT_GT(clock_.now_ns, begin_ns + 9'000'000);
+  const std::vector<SurveyedBatch> found = batches(zone);
+  ASSERT_EQ(found.size(), 3u);
+  EXPECT_TRUE(is_note(found[2].header));
+  EXPECT_EQ(found[2].header.lba, written);
+  EXPECT_EQ(found[2].header.flushed_lba, written);
+  const std::vector<std::byte> bytes = read_zone(*device_, zone);
+  const auto told = [&](const BatchHeader& note) {
+    const auto body = std::span(bytes).subspan((note.lba + note.header_lbas) * kLbaBytes,
+                                               (note.batch_lbas - note.header_lbas) * kLbaBytes);
+    return SummaryView::open(body, note.stamp);
+  };
+  const auto first = told(found[2].header);
+  ASSERT_TRUE(first.ok()) << first.status().describe();
+  ASSERT_EQ(first->summary().record_count, 2u);
+  EXPECT_EQ(first->record(0), found[0].records[0]);
+  EXPECT_EQ(first->record(1), found[1].records[0]);
+  EXPECT_EQ(first->batch_count(), 2u);
+  // One is enough: not one for each flush that has nothing to make durable but notes.
+  for (unsigned i = 0; i < 3; ++i) {
+    stream_->note_flush();
+    EXPECT_TRUE(run());
+  }
+  EXPECT_TRUE(stream_->close());
+  EXPECT_EQ(batches(zone).size(), 3u);
+}
+
+TEST_F(StreamTest, ANoteRepeatsWhatNoOneBeforeItDid) {
+  std::vector<std::uint32_t> notes;
+  put_now(1, 100);
+  const ZoneId zone = zone_of(*pages_[0]);
+  for (std::uint64_t i = 2; i < 4; ++i) {
+    stream_->note_flush();
+    EXPECT_TRUE(run());
+    put_now(i, 100);
+  }
+  stream_->note_flush();
+  EXPECT_TRUE(run());
+  const std::vector<std::byte> bytes = read_zone(*device_, zone);
+  std::uint64_t told = 0;
+  for (const SurveyedBatch& batch : batches(zone)) {
+    if (!is_note(batch.header)) continue;
+    const auto view =
+        SummaryView::open(std::span(bytes).subspan((batch.header.lba + 1) * kLbaBytes,
+                                                   (batch.header.batch_lbas - 1) * kLbaBytes),
+                          batch.header.stamp);
+    ASSERT_TRUE(view.ok());
+    ASSERT_EQ(view->summary().record_count, 1u);
+    EXPECT_EQ(view->record(0).sequence, pages_[told]->record.sequence);
+    ++told;
+  }
+  EXPECT_EQ(told, 3u);
+  // The segment's summary names all.
+  while (survey_zone(zone).segments[0].closing == SurveyedSegment::Closing::open) {
+    put_now(next_++, 5 * kLbaBytes);
+  }
+  EXPECT_FALSE(survey_zone(zone).segments[0].contradicts);
+}
+
+TEST_F(StreamTest, UnderLoadAFlushIsNotedByWhatFollows) {
+  put_now(1, 100);
+  const ZoneId zone = zone_of(*pages_[0]);
+  for (std::uint64_t i = 2; i < 8; ++i) {
+    stream_->note_flush();
+    EXPECT_TRUE(run([&] { return stream_->idle(); }));
+    Page& next = put(i, 100);
+    EXPECT_TRUE(run([&] { return next.answers == 1 && stream_->idle(); }));
+  }
+  EXPECT_TRUE(run());
+  const std::vector<SurveyedBatch> found = batches(zone);
+  ASSERT_EQ(found.size(), 7u);
+  for (const SurveyedBatch& batch : found) EXPECT_EQ(batch.records.size(), 1u);
+}
+
+TEST_F(StreamTest, NoNoteTakesWhatIsKeptForCopiesNorASegmentsEnd) {
+  put_now(1, 100);
+  const ZoneId zone = zone_of(*pages_[0]);
+  owner_.may_write = false;
+  stream_->note_flush();
+  EXPECT_TRUE(run());
+  EXPECT_EQ(batches(zone).size(), 1u);
+  owner_.may_write = true;
+  while (survey_zone(zone).segments.size() == 1) {
+    put_now(next_++, 100);
+    stream_->note_flush();
+    EXPECT_TRUE(run());
+  }
+  const SurveyedSegment first = survey_zone(zone).segments[0];
+  EXPECT_EQ(first.closing, SurveyedSegment::Closing::intact);
+  EXPECT_FALSE(first.contradicts);
+}
+
+// What recovery found without records, as their batch headers are damaged, or a segment that begins
+// with a note.
+TEST_F(StreamTest, ASegmentWithoutRecordsIsClosedToo) {
+  put_now(1, 600);
+  const ZoneId zone = zone_of(*pages_[0]);
+  Stream::Resume resume;
+  resume.zone = zone;
+  resume.next_lba = stream_->written_lba(zone);
+  open(14 << 10);
+  stream_->resume(std::move(resume));
+  Page& large = put_now(2, 14 << 10);  // all of a segment, nearly
+  EXPECT_EQ(large.record.lba, shape_.segment_lbas + 1);
+  EXPECT_EQ(survey_zone(zone).segments[0].closing, SurveyedSegment::Closing::intact);
 }
 
 TEST_F(StreamTest, CloseFlushesTheZoneThatWasFilledLast) {

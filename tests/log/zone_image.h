@@ -90,6 +90,24 @@ class ZoneImage {
     all_.insert(all_.end(), placed.begin(), placed.end());
     return at;
   }
+  // A batch without records that repeats the segment's batches from number `from` on.
+  std::uint32_t add_note(std::size_t from = 0, std::uint32_t flushed_lba = 1) {
+    const std::uint32_t at = next_lba_;
+    const auto batches = std::span(batches_).subspan(from);
+    std::vector<PageRecord> told = records_;
+    std::erase_if(told, [&](const PageRecord& r) { return r.lba < batches.front(); });
+    const std::size_t bytes = summary_bytes(told.size(), batches.size(), true, true, true);
+    const auto lbas = static_cast<std::uint32_t>((bytes + kLbaBytes - 1) / kLbaBytes);
+    encode(BatchHeader{shape_.stamp, at, 1, 1 + lbas, flushed_lba, 0, shape_.stream}, {}, lba(at));
+    const Summary summary{
+        shape_.stamp, shape_.volume, static_cast<std::uint32_t>(segment_),   at + 1,
+        at,           lbas,          static_cast<std::uint32_t>(told.size())};
+    encode(summary, told, batches,
+           std::span(bytes_).subspan((at + 1) * kLbaBytes, lbas * kLbaBytes));
+    next_lba_ += 1 + lbas;
+    batches_.push_back(at);
+    return at;
+  }
   // The summary of the segment that is being written; where it starts.
   std::uint32_t close_segment() {
     const std::uint64_t end = std::min((segment_ + 1) * shape_.segment_lbas, shape_.capacity_lbas);
