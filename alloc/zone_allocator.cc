@@ -65,8 +65,8 @@ Status ZoneAllocator::admit(std::uint64_t owner, std::uint64_t quota, unsigned s
   return {};
 }
 
-bool ZoneAllocator::try_add_stream(std::uint64_t owner) {
-  if (slots_left_ == 0) return false;
+bool ZoneAllocator::try_add_stream(std::uint64_t owner, unsigned kept) {
+  if (slots_left_ <= kept) return false;
   if (slots_left_ != kNoLimit) --slots_left_;
   ++owners_.at(owner).streams;
   return true;

@@ -55,8 +55,8 @@ class ZoneAllocator {
   // no_space: fewer zones are unpromised; too_many_zones: MOR or MAR has no slot left.
   Status admit(std::uint64_t owner, std::uint64_t quota, unsigned streams);
   void dismiss(std::uint64_t owner);
-  // One more open zone for a volume, if there is one to spare.
-  bool try_add_stream(std::uint64_t owner);
+  // One more open zone for a volume, if there is one to spare and `kept` more for volumes to come.
+  bool try_add_stream(std::uint64_t owner, unsigned kept = 0);
 
   // A free zone for `owner`, now open. no_space: the quota is used up.
   Result<ZoneId> take(std::uint64_t owner, std::uint8_t stream, std::uint64_t generation,

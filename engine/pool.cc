@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
 #include <thread>
 
 #include "engine/page_session.h"
@@ -169,20 +168,34 @@ Status PoolImpl::drop_trims() {
   return {};
 }
 
+// Volumes that have a stream's zone open keep it; what is left goes to the others.
+std::map<std::uint64_t, PoolImpl::Streams> PoolImpl::share_streams(
+    const RecoveryResult& recovered) {
+  std::map<std::uint64_t, Streams> streams;
+  for (const std::uint8_t stream : {kCollectionStream, kShortStream}) {
+    for (const bool with_zone : {true, false}) {
+      for (const VolumeRecord& record : ring_.state().volumes) {
+        const auto found = recovered.volumes.find(record.id);
+        const bool has_zone =
+            found != recovered.volumes.end() && found->second.resumes.contains(stream);
+        if (has_zone == with_zone && grant_stream(record, stream, has_zone)) {
+          streams[record.id].insert(stream);
+        }
+      }
+    }
+  }
+  return streams;
+}
+
 Status PoolImpl::load(const RecoveryResult& recovered) {
   const std::uint64_t lost = context_.allocator.shrink_quotas();
   if (lost != 0) {
     notes_.push_back(fmt::format(
         "{} zones are lost: the largest quotas are smaller by as much until they are back", lost));
   }
-  // Volumes that have a collection zone open keep it; what is left goes to the others.
-  std::set<std::uint64_t> collecting;
-  for (const auto& [id, volume] : recovered.volumes) {
-    if (volume.resumes.contains(kCollectionStream) && context_.allocator.try_add_stream(id))
-      collecting.insert(id);
-  }
+  std::map<std::uint64_t, Streams> streams = share_streams(recovered);
   for (const VolumeRecord& record : ring_.state().volumes) {
-    const Status status = add_store(record, collecting.contains(record.id));
+    const Status status = add_store(record, streams[record.id]);
     if (!status.ok()) return status;
     const auto found = recovered.volumes.find(record.id);
     if (found == recovered.volumes.end()) continue;

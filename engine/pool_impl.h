@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -70,7 +71,10 @@ class PoolImpl final : public Pool {
   Status count_opening(std::uint64_t highest_sequence);
   Status note_trim(const ZoneTrimRecord& trim);  // durable when it returns; not when read-only
   Status drop_trims();
-  Status add_store(const VolumeRecord& record, bool has_collection_stream);
+  using Streams = std::set<std::uint8_t>;  // of a volume, beside the user's
+  std::map<std::uint64_t, Streams> share_streams(const RecoveryResult& recovered);
+  bool grant_stream(const VolumeRecord& record, std::uint8_t stream, bool has_zone);
+  Status add_store(const VolumeRecord& record, const Streams& streams);
   Status load(const RecoveryResult& recovered);
   void note_cuts();
   SurveyedZone surveyed(const ZoneInfo& info) const;

@@ -11,6 +11,9 @@ namespace furrow {
 namespace {
 
 constexpr std::uint64_t kWaitUs = 100'000;
+// A zone that is partly written is room that a small quota has not got.
+constexpr std::uint64_t kShortStreamZonesMin = 16;
+constexpr unsigned kSlotsKept = 4;  // open zones, for volumes to come
 
 VolumeInfo info_of(const VolumeRecord& record, const Geometry& geometry) {
   VolumeInfo info;
@@ -35,14 +38,25 @@ bool value_fits(const Geometry& geometry, std::uint64_t segment_lbas, std::uint3
          shortest;
 }
 
-Status PoolImpl::add_store(const VolumeRecord& record, bool has_collection_stream) {
+// A store has a stream for copies, and one for pages that expire, where there are open zones to
+// spare. `has_zone`: recovery found one of the stream's open. A cache evicts zones in the order in
+// which they were opened, which is that of its pages in one stream only.
+bool PoolImpl::grant_stream(const VolumeRecord& record, std::uint8_t stream, bool has_zone) {
+  if (record.mode == static_cast<std::uint8_t>(VolumeMode::cache)) return false;
+  if (stream == kCollectionStream) return context_.allocator.try_add_stream(record.id);
+  const std::uint64_t least = has_zone ? kVolumeZonesMin + 1 : kShortStreamZonesMin;
+  return context_.allocator.quota(record.id) >= least &&
+         context_.allocator.try_add_stream(record.id, has_zone ? 0 : kSlotsKept);
+}
+
+Status PoolImpl::add_store(const VolumeRecord& record, const Streams& streams) {
   PageLogOptions options;
   options.volume = record.id;
   options.cache = record.mode == static_cast<std::uint8_t>(VolumeMode::cache);
   options.value_bytes_max = record.value_bytes_max;
   options.victim_policy = options_.victim_policy;
-  options.own_collection_stream =
-      !options.cache && (has_collection_stream || context_.allocator.try_add_stream(record.id));
+  options.own_collection_stream = streams.contains(kCollectionStream);
+  options.own_short_stream = streams.contains(kShortStream);
   stores_.push_back(std::make_unique<PageStoreImpl>(*this, info_of(record, context_.geometry),
                                                     context_, options, next_ordinal_));
   ++next_ordinal_;
@@ -124,7 +138,11 @@ Result<PageStore*> PoolImpl::create_volume(const VolumeOptions& options) {
     context_.allocator.dismiss(record.id);
     return status;
   }
-  status = add_store(record, false);
+  Streams streams;
+  for (const std::uint8_t stream : {kCollectionStream, kShortStream}) {
+    if (grant_stream(record, stream, false)) streams.insert(stream);
+  }
+  status = add_store(record, streams);
   if (!status.ok()) return status;
   stores_.back()->log().start();
   return static_cast<PageStore*>(stores_.back().get());

@@ -44,8 +44,10 @@ struct ZoneStamp {
   friend bool operator==(const ZoneStamp&, const ZoneStamp&) = default;
 };
 
-// A volume's streams, by the numbers in zone and batch headers.
-constexpr std::uint8_t kUserStream = 0, kCollectionStream = 1, kStreamMax = kCollectionStream;
+// A volume's streams, by the numbers in zone and batch headers: pages that live about as long lie
+// together. What users write; what collection found to live longer; pages with a time to live.
+constexpr std::uint8_t kUserStream = 0, kCollectionStream = 1, kShortStream = 2;
+constexpr std::uint8_t kStreamMax = kShortStream;
 
 // First LBA of a data zone.
 struct ZoneHeader {

@@ -4,25 +4,33 @@ namespace furrow {
 
 void GroupRemoval::start(PageLog& log, RemoveGroupOp& op) {
   auto* removal = new GroupRemoval(log, op);  // deleted by finish()
-  log.stream_->append(removal->write_);
+  Stream* other = log.short_stream();
+  other != nullptr ? other->append(removal->marker_) : removal->write();
 }
 
 GroupRemoval::GroupRemoval(PageLog& log, RemoveGroupOp& op) : log_(log), op_(op) {
   ++log_.running_;
   read_.whole = true;
-  write_.removal = read_.removal = flush_.removal = this;
+  write_.removal = marker_.removal = read_.removal = flush_.removal = this;
   write_.record.kind = RecordKind::group_tombstone;
   write_.record.group = op.group;
   write_.record.sequence = log_.pool_.next_sequence++;
   // From now on, as what draws its sequence later is stored after this deletion.
   log_.removing_.push_back({op_.group, write_.record.sequence});
   write_.on_done = [](Append& append) { static_cast<Write&>(append).removal->written(); };
+  marker_.marker = true;
+  marker_.on_done = [](Append& append) { static_cast<Write&>(append).removal->write(); };
   read_.on_read = [](HeaderRead& read, const Result<BatchView>& view) {
     static_cast<Read&>(read).removal->header_read(view);
   };
   flush_.on_flushed = [](FlushWaiter& waiter) {
     static_cast<Flush&>(waiter).removal->finish(waiter.status);
   };
+}
+
+void GroupRemoval::write() {
+  if (!marker_.status.ok()) return finish(marker_.status);
+  log_.user_stream().append(write_);
 }
 
 void GroupRemoval::written() {
@@ -32,7 +40,8 @@ void GroupRemoval::written() {
 }
 
 // One batch for each batch that holds pages of the group and is on the medium. Those still on their
-// way hold newer pages, or copies that the collector will not publish.
+// way hold newer pages, or copies that the collector will not publish: a stream writes in order,
+// and the marker saw to what another stream had been given.
 void GroupRemoval::gather() {
   PoolContext& pool = log_.pool_;
   for (std::uint32_t i = 0; i < pool.geometry.zone_count; ++i) {

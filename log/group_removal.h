@@ -21,6 +21,7 @@ class GroupRemoval {
 
  private:
   GroupRemoval(PageLog& log, RemoveGroupOp& op);
+  void write();
   void written();
   void gather();
   void read_next();
@@ -44,7 +45,7 @@ class GroupRemoval {
 
   PageLog& log_;
   RemoveGroupOp& op_;
-  Write write_;
+  Write write_, marker_;
   Read read_;
   Flush flush_;
   std::vector<Batch> batches_;

@@ -19,13 +19,14 @@ PageLog::PageLog(PoolContext& pool, const PageLogOptions& options)
       index_(pool.allocator.quota(options.volume) * pool.geometry.zone_capacity_lbas),
       expiries_(pool.allocator.quota(options.volume) * pool.geometry.zone_capacity_lbas),
       headers_(pool),
-      epoch_(pool.epoch.add()),
-      stream_(std::make_unique<Stream>(pool, options.volume, kUserStream, options.value_bytes_max,
-                                       *this)) {
-  if (options.own_collection_stream) {
-    collection_stream_ = std::make_unique<Stream>(pool, options.volume, kCollectionStream,
-                                                  options.value_bytes_max, *this);
-  }
+      epoch_(pool.epoch.add()) {
+  const auto make = [&](std::uint8_t number) {
+    streams_[number] =
+        std::make_unique<Stream>(pool, options.volume, number, options.value_bytes_max, *this);
+  };
+  make(kUserStream);
+  if (options.own_collection_stream) make(kCollectionStream);
+  if (options.own_short_stream) make(kShortStream);
   collector_ = std::make_unique<Collector>(*this);
   sweep_ = std::make_unique<ExpirySweep>(*this);
 }
@@ -33,7 +34,7 @@ PageLog::PageLog(PoolContext& pool, const PageLogOptions& options)
 PageLog::~PageLog() { pool_.epoch.remove(epoch_); }
 
 bool PageLog::idle() const {
-  return running_ == 0 && stream_->idle() && (!collection_stream_ || collection_stream_->idle()) &&
+  return running_ == 0 && !any_stream([](const Stream& stream) { return !stream.idle(); }) &&
          collector_->idle() && sweep_->idle();
 }
 
@@ -47,31 +48,35 @@ void PageLog::fail_stranded() {
 }
 
 bool PageLog::close() {
-  const bool user = stream_->close();
-  return (!collection_stream_ || collection_stream_->close()) && user;
+  bool closed = true;
+  for (const auto& stream : streams_) {
+    if (stream && !stream->close()) closed = false;
+  }
+  return closed;
 }
 
 void PageLog::clear() {
-  stream_->stop_notes();
-  if (collection_stream_) collection_stream_->stop_notes();
+  for (const auto& stream : streams_) {
+    if (stream) stream->stop_notes();
+  }
   const auto all = [](const IndexEntry&) { return true; };
   for (std::uint64_t from = unpublish_some(0, all); from != 0;) from = unpublish_some(from, all);
 }
 
 void PageLog::start() {
   collector_->kick();
-  stream_->note_when_idle();
-  if (collection_stream_) collection_stream_->note_when_idle();
+  for (const auto& stream : streams_) {
+    if (stream) stream->note_when_idle();
+  }
 }
 
 void PageLog::resume(unsigned stream, Stream::Resume&& zone) {
-  if (stream == kCollectionStream && !collection_stream_) {
+  if (!streams_[stream]) {
     // It was written when there was an open zone to spare for it. Its last segment stays unclosed.
     pool_.tables[zone.zone.value].end_lba = static_cast<std::uint32_t>(zone.next_lba);
     return pool_.allocator.set_use(zone.zone, ZoneUse::sealed);
   }
-  (stream == kCollectionStream && collection_stream_ ? collection_stream_ : stream_)
-      ->resume(std::move(zone));
+  streams_[stream]->resume(std::move(zone));
 }
 
 void PageLog::load(const Recovered& recovered) {
@@ -312,15 +317,15 @@ void PageLog::append(KeyOp& op, RecordKind kind) {
   };
   count_pending(op, true);
   op.lock.writing = true;
-  stream_->append(op.write);
+  stream_of(record).append(op.write);
 }
 
 void PageLog::overtake(KeyLockHolder& waiter) {
-  if (!stuck(*stream_)) return;
   KeyLockHolder* holder = locks_.holder(waiter.hash);
   if (holder == nullptr || !holder->writing) return;
   KeyOp& op = *static_cast<KeyOp::Lock&>(*holder).op;
-  if (!stream_->withdraw(op.write)) return;
+  Stream& stream = stream_of(op.write.record);
+  if (!stuck(stream) || !stream.withdraw(op.write)) return;
   op.lock.writing = false;
   count_pending(op, false);
   if (!op.overtaken) op.failures_before = collector_->attempts_failed();
@@ -348,7 +353,7 @@ void PageLog::written(KeyOp& op) {
     KeyOp& its_op = *static_cast<KeyOp::Flush&>(waiter).op;
     its_op.log->finish(its_op, waiter.status.ok() ? its_op.status : waiter.status);
   };
-  stream_->note_flush();
+  stream_of(record).note_flush();
   pool_.flusher.request(op.flush);
 }
 
@@ -386,10 +391,12 @@ void PageLog::flush(FlushOp& op) {
       its_op.status = marker.status;
       return its_op.on_flushed(its_op);
     }
-    its_op.log->stream_->note_flush();
+    for (const auto& stream : its_op.log->streams_) {
+      if (stream) stream->note_flush();
+    }
     its_op.log->pool_.flusher.request(its_op);
   };
-  stream_->append(op.marker);
+  user_stream().append(op.marker);
 }
 
 }  // namespace furrow

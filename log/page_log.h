@@ -29,6 +29,7 @@ struct PageLogOptions {
   bool cache = true;  // evicts; else relocates and says no_space when full
   std::uint32_t value_bytes_max = 1 << 20;
   bool own_collection_stream = false;                 // relocation writes to a zone of its own
+  bool own_short_stream = false;                      // so do pages that expire
   VictimPolicy victim_policy = VictimPolicy::greedy;  // of a store: greedy or cost_benefit
 };
 
@@ -182,6 +183,11 @@ class PageLog final : public StreamOwner {
   static std::uint64_t record_cost_bytes(const PoolContext& pool);
   // What the pages of a store may cost altogether, so that a zone can always be emptied with gain.
   std::uint64_t usable_bytes(std::uint32_t largest_bytes) const;
+  Stream& user_stream() const { return *streams_[kUserStream]; }
+  Stream* collection_stream() const { return streams_[kCollectionStream].get(); }
+  Stream* short_stream() const { return streams_[kShortStream].get(); }
+  Stream& stream_of(const PageRecord& record) const;
+  bool any_stream(bool (*test)(const Stream&)) const;
   Stream& relocation_stream();
   // Copies wait in a stream that will get no zone.
   bool relocations_stranded() const;
@@ -210,8 +216,7 @@ class PageLog final : public StreamOwner {
   KeyLocks locks_;
   HeaderReader headers_;
   Epoch::Reader& epoch_;  // entered while what the index said is read from the medium
-  std::unique_ptr<Stream> stream_;
-  std::unique_ptr<Stream> collection_stream_;
+  std::array<std::unique_ptr<Stream>, kStreamMax + 1> streams_;  // null: the user's serves for it
   std::unique_ptr<Collector> collector_;
   std::unique_ptr<ExpirySweep> sweep_;
   std::uint64_t tombstones_ = 0, group_tombstones_ = 0;  // as of the zone opened last

@@ -28,8 +28,11 @@ std::uint64_t PageLog::record_cost_bytes(const PoolContext& pool) {
 
 std::uint64_t PageLog::copied_lbas(ZoneId id) const {
   const Geometry& geometry = pool_.geometry;
-  const std::uint64_t live = pool_.allocator.zone(id).live_lbas;
-  const std::uint64_t records = pool_.tables[id.value].records;
+  const ZoneDirectory& table = pool_.tables[id.value];
+  // Pages that have expired stay in the index until somebody comes by.
+  const bool expired = table.last_expiry_s != 0 && table.last_expiry_s <= pool_.home.wall_s();
+  const std::uint64_t live = expired ? 0 : pool_.allocator.zone(id).live_lbas;
+  const std::uint64_t records = table.records;
   // Two groups, one behind the other, have more than the bytes of one, or are full of records.
   const std::uint64_t groups = records / Collector::kGroupRecords +
                                2 * live * geometry.lba_bytes / Collector::kGroupBytes + 1;
@@ -47,13 +50,13 @@ std::uint64_t PageLog::copied_lbas_max(std::uint32_t largest_bytes) const {
   return (room - lost) * 63 / 64;
 }
 
-// One zone is the collection's, one may be partly written. Were the pages of the others copied,
-// each zone's copies would begin and end batches.
+// One zone is the collection's, one may be partly written, or two. Were the pages of the others
+// copied, each zone's copies would begin and end batches.
 std::uint64_t PageLog::usable_bytes(std::uint32_t largest_bytes) const {
   const std::uint64_t most = copied_lbas_max(largest_bytes);
   const std::uint64_t lbas = most - std::min(most, segments(pool_) + 2);
-  const std::uint64_t bytes =
-      (pool_.allocator.quota(options_.volume) - 2) * lbas * pool_.geometry.lba_bytes / 100 * 97;
+  const std::uint64_t zones = pool_.allocator.quota(options_.volume) - (short_stream() ? 3 : 2);
+  const std::uint64_t bytes = zones * lbas * pool_.geometry.lba_bytes / 100 * 97;
   return std::max(bytes, cost_bytes(pool_, largest_bytes));  // of any size, one
 }
 
@@ -132,8 +135,11 @@ bool PageLog::many_tombstones() const {
 }
 
 std::uint64_t PageLog::written_lba(ZoneId zone) const {
-  const std::uint64_t user = stream_->written_lba(zone);
-  return collection_stream_ ? std::min(user, collection_stream_->written_lba(zone)) : user;
+  std::uint64_t lba = ~std::uint64_t{0};
+  for (const auto& stream : streams_) {
+    if (stream) lba = std::min(lba, stream->written_lba(zone));
+  }
+  return lba;
 }
 
 bool PageLog::removing(const PageRecord& record) const {
@@ -197,6 +203,14 @@ std::uint32_t PageLog::expiry(const IndexEntry& entry) const {
 
 // --- zones ---
 
+Stream& PageLog::stream_of(const PageRecord& record) const {
+  return record.expires_s != 0 && short_stream() ? *short_stream() : user_stream();
+}
+
+bool PageLog::any_stream(bool (*test)(const Stream&)) const {
+  return std::ranges::any_of(streams_, [&](const auto& stream) { return stream && test(*stream); });
+}
+
 // The last zone of the quota is for relocation alone: a zone can then always be emptied.
 bool PageLog::may_open_zone(bool relocation) {
   const std::uint64_t held = pool_.allocator.held(options_.volume);
@@ -211,33 +225,33 @@ bool PageLog::at_quota() const {
 // A zone that collection wrote to when the power was cut cannot be gone on with. With no zone left
 // to take instead, what the user's zone has left must do.
 Stream& PageLog::relocation_stream() {
-  return collection_stream_ && !without_reserve() ? *collection_stream_ : *stream_;
+  return collection_stream() && !without_reserve() ? *collection_stream() : user_stream();
 }
 
 bool PageLog::relocations_stranded() const {
-  if (!at_quota()) return false;
-  return stream_->relocations_wait_for_zone() ||
-         (collection_stream_ && collection_stream_->relocations_wait_for_zone());
+  return at_quota() &&
+         any_stream([](const Stream& stream) { return stream.relocations_wait_for_zone(); });
 }
 
 void PageLog::reroute_relocations() {
   if (!relocations_stranded()) return;
-  if (collection_stream_ && collection_stream_->relocations_wait_for_zone()) {
-    collection_stream_->hand_relocations_to(*stream_);
+  Stream& user = user_stream();
+  if (collection_stream() && collection_stream()->relocations_wait_for_zone()) {
+    collection_stream()->hand_relocations_to(user);
   }
-  if (!stream_->relocations_wait_for_zone()) return;
-  stream_->fail_relocations({Code::no_space, Origin::log, "no zone is left to move pages to"});
+  if (!user.relocations_wait_for_zone()) return;
+  user.fail_relocations({Code::no_space, Origin::log, "no zone is left to move pages to"});
 }
 
 std::uint64_t PageLog::relocation_room() const {
   constexpr std::uint64_t kAZone = ~std::uint64_t{0};
   if (!at_quota()) return kAZone;
-  return stream_->room_for_pages_lbas() +
-         (collection_stream_ ? collection_stream_->room_for_pages_lbas() : 0);
+  return user_stream().room_for_pages_lbas() +
+         (collection_stream() ? collection_stream()->room_for_pages_lbas() : 0);
 }
 
 bool PageLog::without_reserve() const {
-  return at_quota() && !(collection_stream_ && collection_stream_->room_lbas() != 0);
+  return at_quota() && !(collection_stream() && collection_stream()->room_lbas() != 0);
 }
 
 // What is left of the user's zone, for as long as copies into it can free another one. When they
@@ -275,14 +289,14 @@ void PageLog::zones_changed() {
 
 void PageLog::kick() {
   zones_changed();
-  stream_->kick();
-  if (collection_stream_) collection_stream_->kick();
+  for (const auto& stream : streams_) {
+    if (stream) stream->kick();
+  }
 }
 
 void PageLog::fail_waiting(Status status) {
-  if (stuck(*stream_)) stream_->fail_waiting(status);
-  if (collection_stream_ && stuck(*collection_stream_)) {
-    collection_stream_->fail_waiting(status);
+  for (const auto& stream : streams_) {
+    if (stream && stuck(*stream)) stream->fail_waiting(status);
   }
 }
 

@@ -67,10 +67,12 @@ struct ZoneDirectory {
   std::uint64_t records = 0;              // at least as many as are in the zone
   std::uint64_t tombstones = 0, group_tombstones = 0;  // of these
   std::uint64_t expiring = 0;                          // likewise: pages that expire
+  std::uint32_t last_expiry_s = 0;            // Unix time, of its pages; ~0: one never does
   std::uint32_t end_lba = ~std::uint32_t{0};  // records at or behind it are void (torn at a crash)
 
   // The batch header that describes the page at `lba`: the last one before it.
   std::uint32_t batch_of(std::uint32_t lba) const;
+  void count(const PageRecord& record);  // is in the zone, at its lba
   void add_group(std::uint64_t group, std::uint32_t lba);
   void truncate(std::uint32_t lba);  // what was to lie at or behind it was not written
   std::uint64_t bytes() const {

@@ -203,18 +203,15 @@ void Scanner::keep(const FoundZone& zone, const PageRecord& record, const KeyHas
   if (record.lba >= table.end_lba) return;
   const std::uint64_t lba = pool_.device_lba(id, record.lba);
   pool_.allocator.note_sequence(id, record.sequence);  // one thread has this zone
-  ++table.records;
+  table.count(record);
   if (record.kind == RecordKind::group_tombstone) {
     std::uint64_t& highest =
         (zone.spare ? into.spare_group_tombstones : into.group_tombstones)[record.group];
     highest = std::max(highest, record.sequence);
-    ++table.group_tombstones;
     return;
   }
-  if (record.kind == RecordKind::tombstone) ++table.tombstones;
   if (record.group != 0 && record.kind == RecordKind::page) {
     into.groups.push_back({lba, record.group});
-    table.add_group(record.group, record.lba);
   }
   const bool page = record.kind == RecordKind::page;
   const IndexEntry entry{lba, page ? record.length : 1, record.checksum, record.pinned,
@@ -224,7 +221,6 @@ void Scanner::keep(const FoundZone& zone, const PageRecord& record, const KeyHas
   pile.add({hash, record.sequence, entry, page ? Kind::page : Kind::tombstone, record.group != 0},
            *memory);
   if (record.expires_s == 0) return;
-  ++table.expiring;
   IndexEntry expiry = entry;
   expiry.checksum = record.expires_s;
   pile.add({hash, record.sequence, expiry, Kind::expiry, false}, *memory);

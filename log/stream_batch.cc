@@ -132,16 +132,11 @@ void Stream::place(Batch& batch, std::uint64_t header_lbas, std::uint64_t note_l
     record.lba = append->record.lba = static_cast<std::uint32_t>(lba);
     append->lba = pool_.device_lba(zone_->id, lba);
     if (page) end = lba + pool_.page_lbas(record.length);
-    if (page && record.group != 0) table.add_group(record.group, record.lba);
-    if (page && record.expires_s != 0) ++table.expiring;
-    if (!page) {
-      ++(record.kind == RecordKind::tombstone ? table.tombstones : table.group_tombstones);
-    }
+    table.count(record);
     pool_.allocator.note_sequence(zone_->id, record.sequence);
     zone_->records.push_back(record);
   }
   end += note_lbas;
-  table.records += batch.records.size();
   zone_->batches.push_back(static_cast<std::uint32_t>(header_lba));
   table.batch_lbas.push_back(static_cast<std::uint32_t>(header_lba));
   const BatchHeader fixed{stamp,

@@ -10,6 +10,24 @@ std::uint32_t ZoneDirectory::batch_of(std::uint32_t lba) const {
   return *(after - 1);
 }
 
+void ZoneDirectory::count(const PageRecord& record) {
+  ++records;
+  switch (record.kind) {
+    case RecordKind::tombstone:
+      ++tombstones;
+      return;
+    case RecordKind::group_tombstone:
+      ++group_tombstones;
+      return;
+    case RecordKind::page:
+      break;
+  }
+  if (record.group != 0) add_group(record.group, record.lba);
+  if (record.expires_s != 0) ++expiring;
+  last_expiry_s =
+      std::max(last_expiry_s, record.expires_s != 0 ? record.expires_s : ~std::uint32_t{0});
+}
+
 void ZoneDirectory::add_group(std::uint64_t group, std::uint32_t lba) {
   if (!groups.empty() && groups.back().group == group) {
     groups.back().last_lba = lba;

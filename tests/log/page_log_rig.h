@@ -38,6 +38,7 @@ class PageLogRig : public LogRig {
     options_.cache = cache;
     options_.value_bytes_max = 8 << 10;
     options_.own_collection_stream = !cache && shape.streams > 1;
+    options_.own_short_stream = !cache && shape.streams > 2;
     log_ = std::make_unique<PageLog>(*pool_, options_);
     log_->start();
   }
