@@ -1,11 +1,13 @@
 // Flusher: device flushes, shared. A request is answered by a flush that was submitted after it, so
-// everything completed before the request is durable; requests that arrive during a flush share
-// the next one.
+// everything completed before the request is durable. A flush begins on the executor's next turn,
+// so that all that one batch of completions asks for is one; requests that arrive while it runs
+// share the next one.
 //
 // Threads: the executor that polls `queue`.
 #pragma once
 
 #include "zone/device.h"
+#include "zone/executor.h"
 
 namespace furrow {
 
@@ -17,10 +19,16 @@ struct FlushWaiter {
 
 class Flusher {
  public:
-  explicit Flusher(IoQueue& queue) : queue_(queue) {
+  Flusher(Executor& home, IoQueue& queue) : home_(home), queue_(queue) {
     io_.op = Io::Op::flush;
     io_.context = this;
     io_.on_complete = [](Io& io) { static_cast<Flusher*>(io.context)->flushed(); };
+    turn_.flusher = this;
+    turn_.run = [](Task& task) {
+      auto& turn = static_cast<Turn&>(task);
+      turn.posted = false;
+      turn.flusher->start();
+    };
   }
   Flusher(const Flusher&) = delete;
   Flusher& operator=(const Flusher&) = delete;
@@ -29,11 +37,18 @@ class Flusher {
   void request(FlushWaiter& waiter) {
     waiter.next = waiting_;
     waiting_ = &waiter;
-    if (in_flight_ == nullptr) start();
+    if (in_flight_ != nullptr || turn_.posted) return;
+    turn_.posted = true;
+    home_.post(turn_);
   }
-  bool busy() const { return in_flight_ != nullptr; }
+  bool busy() const { return in_flight_ != nullptr || turn_.posted; }
 
  private:
+  struct Turn : Task {
+    Flusher* flusher = nullptr;
+    bool posted = false;
+  };
+
   void start() {
     in_flight_ = waiting_;
     waiting_ = nullptr;
@@ -52,8 +67,10 @@ class Flusher {
     }
   }
 
+  Executor& home_;
   IoQueue& queue_;
   Io io_;
+  Turn turn_;
   FlushWaiter* waiting_ = nullptr;
   FlushWaiter* in_flight_ = nullptr;
 };

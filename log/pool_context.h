@@ -86,7 +86,7 @@ struct PoolContext {
       : geometry(its_device.geometry()),
         home(its_home),
         queue(its_queue),
-        flusher(its_queue),
+        flusher(its_home, its_queue),
         allocator(geometry, superblock.metadata_zones),
         hits(geometry.zone_count * geometry.zone_size_lbas),
         tables(geometry.zone_count),

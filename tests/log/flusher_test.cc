@@ -1,5 +1,6 @@
 // Establishes that a Flusher answers a request by a flush that was submitted after it, never by one
-// that runs already; that requests that come meanwhile share the next one; that each is told its
+// that runs already; that requests of one turn share a flush, and those that come while it runs
+// share the next one; that each is told its
 // flush's status; and that who is answered may ask again at once. How: on a TapDevice that holds
 // flushes back.
 #include "log/flusher.h"
@@ -40,6 +41,13 @@ TEST_F(FlusherTest, OneRequestIsOneFlush) {
   EXPECT_TRUE(waiter.status.ok());
   EXPECT_EQ(device_->count(Io::Op::flush), 1u);
   EXPECT_FALSE(pool_->flusher.busy());
+}
+
+TEST_F(FlusherTest, RequestsOfOneTurnShareAFlush) {
+  for (unsigned i = 0; i < 5; ++i) request();
+  EXPECT_TRUE(run());
+  for (const auto& waiter : waiters_) EXPECT_EQ(waiter->answers, 1u);
+  EXPECT_EQ(device_->count(Io::Op::flush), 1u);
 }
 
 TEST_F(FlusherTest, AFlushThatRunsCoversNothingThatComesLater) {

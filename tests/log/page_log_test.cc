@@ -496,5 +496,18 @@ TEST_F(PageLogTest, StopsAndStartsBackgroundWork) {
   EXPECT_GT(log_->stats().evicted_zones, 0u);
 }
 
+// What the stream wants to know of it, and what each of a batch's puts asks for, is one flush.
+TEST_F(PageLogTest, ADurablePutOrABatchOfThemCostsOneFlush) {
+  ASSERT_TRUE(put(1, 1, 400).ok());  // a zone is open
+  std::size_t flushes = device_->count(Io::Op::flush);
+  ASSERT_TRUE(put(2, 1, 400, {.flushed = true}).ok());
+  run();
+  EXPECT_EQ(device_->count(Io::Op::flush) - flushes, 1u);
+  flushes = device_->count(Io::Op::flush);
+  for (std::uint64_t n = 3; n < 8; ++n) start_put(n, 1, 400, {.flushed = true});
+  run();
+  EXPECT_EQ(device_->count(Io::Op::flush) - flushes, 1u);
+}
+
 }  // namespace
 }  // namespace furrow
