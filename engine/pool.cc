@@ -94,9 +94,12 @@ Status PoolImpl::open_volumes() {
     }
   }
   for (const ZoneTrimRecord& trim : ring_.state().trims) {
-    options.trims.push_back({ZoneId{trim.zone}, trim.generation, trim.end_lba});
+    options.trims.push_back({ZoneId{trim.zone}, trim.generation, trim.end_lba, trim.durable});
   }
   options.next_volume_id = ring_.state().next_volume_id;
+  options.note_trim = [this](const ZoneTrim& trim) {
+    return note_trim({trim.zone.value, trim.end_lba, trim.generation, trim.durable});
+  };
   damage_ = ring_.damage();
   notes_ = ring_.notes();
   Result<RecoveryResult> recovered = recover(device_, context_, options);

@@ -206,9 +206,11 @@ struct VolumeRecord {
 // torn when a crash cut the zone's unflushed end, or were drained before the zone went bad.
 struct ZoneTrimRecord {
   static constexpr std::uint32_t kNothing = ~std::uint32_t{0};  // end_lba: no record is void
+  static constexpr std::uint32_t kEndLbaMax = (std::uint32_t{1} << 31) - 2;  // others
   std::uint32_t zone = 0;
   std::uint32_t end_lba = 0;
   std::uint64_t generation = 0;
+  bool durable = false;  // all below end_lba was flushed; the capacity: all of the zone
   friend bool operator==(const ZoneTrimRecord&, const ZoneTrimRecord&) = default;
 };
 
@@ -226,7 +228,8 @@ struct JournalRecord {
     opened = 1,
     volume_created = 2,
     volume_deleted = 3,
-    zone_trimmed = 4,  // replaces an earlier trim of the zone; kNothing: there is none any more
+    zone_trimmed = 4,  // replaces an earlier trim of the zone, but of the same life what was
+                       // durable stays so; kNothing: there is none any more
     formatted = 5,     // changes nothing: begins the journal of a new pool
   };
   Kind kind = Kind::opened;

@@ -69,6 +69,7 @@ struct ZoneDirectory {
   std::uint64_t expiring = 0;                          // likewise: pages that expire
   std::uint32_t last_expiry_s = 0;            // Unix time, of its pages; ~0: one never does
   std::uint32_t end_lba = ~std::uint32_t{0};  // records at or behind it are void (torn at a crash)
+  bool durable = false;                       // the metadata journal says that all below end_lba is
 
   // The batch header that describes the page at `lba`: the last one before it.
   std::uint32_t batch_of(std::uint32_t lba) const;

@@ -48,9 +48,16 @@ VolumeRecord take_volume(ByteReader& reader) {
   return volume;
 }
 
+constexpr std::uint32_t kDurableBit = std::uint32_t{1} << 31;  // of a trim's end_lba
+
+bool valid_trim(const ZoneTrimRecord& trim) {
+  return trim.end_lba <= ZoneTrimRecord::kEndLbaMax ||
+         (trim.end_lba == ZoneTrimRecord::kNothing && !trim.durable);
+}
+
 void put_trim(ByteWriter& writer, const ZoneTrimRecord& trim) {
   writer.put(trim.zone);
-  writer.put(trim.end_lba);
+  writer.put(trim.durable ? trim.end_lba | kDurableBit : trim.end_lba);
   writer.put(trim.generation);
 }
 
@@ -58,6 +65,10 @@ ZoneTrimRecord take_trim(ByteReader& reader) {
   ZoneTrimRecord trim;
   trim.zone = reader.take<std::uint32_t>();
   trim.end_lba = reader.take<std::uint32_t>();
+  if (trim.end_lba != ZoneTrimRecord::kNothing) {
+    trim.durable = (trim.end_lba & kDurableBit) != 0;
+    trim.end_lba &= ~kDurableBit;
+  }
   trim.generation = reader.take<std::uint64_t>();
   return trim;
 }
@@ -74,7 +85,7 @@ bool all_differ(std::vector<T>& values) {
 
 bool valid_journal(const JournalRecord& record) {
   if (record.kind == JournalRecord::Kind::zone_trimmed) {
-    return record.open_count == 0 && record.volume == VolumeRecord{};
+    return record.open_count == 0 && record.volume == VolumeRecord{} && valid_trim(record.trim);
   }
   if (record.trim != ZoneTrimRecord{}) return false;
   switch (record.kind) {
@@ -126,6 +137,7 @@ bool valid_state(const PoolState& state) {
     return a.zone >= b.zone;
   };
   if (std::ranges::adjacent_find(state.trims, same_or_later) != state.trims.end()) return false;
+  if (!std::ranges::all_of(state.trims, valid_trim)) return false;
   return state.next_volume_id > last_id && all_differ(names) && all_differ(nsids);
 }
 
@@ -257,7 +269,9 @@ Status apply(PoolState& state, const JournalRecord& record) {
       if (record.trim.end_lba == ZoneTrimRecord::kNothing) {
         if (there) state.trims.erase(at);
       } else if (there) {
+        const bool durable = at->durable && at->generation == record.trim.generation;
         *at = record.trim;
+        at->durable |= durable;
       } else {
         state.trims.insert(at, record.trim);
       }

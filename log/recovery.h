@@ -3,8 +3,9 @@
 // Zones are read in parallel: summaries where a segment has one, batch headers elsewhere. Only the
 // newest zone of each stream can hold what was not flushed; behind its last flush point every page
 // is verified, and at the first thing that is not whole the zone ends: what follows is void, for
-// ever (it is noted in the metadata journal). Of each key the record with the highest sequence
-// wins.
+// ever (it is noted in the metadata journal). A zone of which the journal says that it is durable
+// is not verified, also where those opened after it are gone. Of each key the record with the
+// highest sequence wins.
 //
 // A store that was cut off while it emptied a zone into the last one of its quota gets that one
 // back: what it holds are copies, whose originals are still there. So collection always begins with
@@ -14,6 +15,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -44,6 +46,7 @@ struct ZoneTrim {
   ZoneId zone;
   std::uint64_t generation = 0;
   std::uint32_t end_lba = 0;
+  bool durable = false;  // as in ZoneTrimRecord
 };
 
 struct RecoveryOptions {
@@ -54,6 +57,9 @@ struct RecoveryOptions {
   std::uint64_t next_volume_id = ~std::uint64_t{0};  // but for those from this one on
   std::vector<std::uint64_t> stores;                 // of these, those that collect by relocation
   std::vector<ZoneTrim> trims;                       // from the journal
+  // Puts a trim into the journal, before a zone is reset that stood for what it says; durable when
+  // it returns. None: that is left out.
+  std::function<Status(const ZoneTrim&)> note_trim;
 };
 
 struct RecoveryResult {

@@ -36,7 +36,7 @@ struct Gathered {
 struct FoundZone {
   ZoneInfo info;
   ZoneHeader header;
-  bool newest = false;  // of its stream
+  bool newest = false;  // of its stream, and not known to be durable
   bool spare = false;   // took the last zone of a store's quota: it may hold nothing but copies
 };
 

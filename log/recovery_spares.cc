@@ -119,6 +119,29 @@ void Recovery::take_copy(std::uint64_t volume, const CopiedPage& page) {
   page.original->position = pack(entry);
 }
 
+// Without the newest zone of a stream the one before it is the newest. It was flushed before that
+// was opened, which nothing would say any more.
+Status Recovery::note_durable_before(ZoneId newest) {
+  const ZoneAllocator::Zone& gone = pool_.allocator.zone(newest);
+  const FoundZone* before = nullptr;
+  for (const FoundZone& zone : zones_) {
+    if (zone.info.zone == newest || zone.header.volume != gone.owner) continue;
+    if (zone.header.stream != gone.stream) continue;
+    if (before == nullptr || before->header.opened_sequence < zone.header.opened_sequence) {
+      before = &zone;
+    }
+  }
+  if (before == nullptr || !options_.note_trim) return {};
+  const ZoneId id = before->info.zone;
+  ZoneDirectory& table = pool_.tables[id.value];
+  if (table.durable) return {};
+  const auto capacity = static_cast<std::uint32_t>(pool_.geometry.zone_capacity_lbas);
+  const Status status = options_.note_trim(
+      {id, before->header.stamp.generation, std::min(table.end_lba, capacity), true});
+  if (status.ok()) table.durable = true;
+  return status;
+}
+
 // Zones that turned out to hold copies alone are free again.
 Status Recovery::give_back_spares() {
   bool any = false;
@@ -126,6 +149,8 @@ Status Recovery::give_back_spares() {
     if (spare.needed) continue;
     const ZoneId zone = spare.zone;
     FURROW_CHECK(pool_.allocator.zone(zone).live_lbas == 0);
+    const Status noted = note_durable_before(zone);
+    if (!noted.ok()) return noted;
     const Status status = reset(zone);
     if (!status.ok()) {
       result_.lost.push_back({zone, "cannot be reset: " + status.describe()});

@@ -64,6 +64,7 @@ class Recovery {
   std::vector<CopiedPage> copied_pages(Spare& spare);
   void take_copy(std::uint64_t volume, const CopiedPage& page);
   Status give_back_spares();
+  Status note_durable_before(ZoneId newest);
   // What one thread has counted of a volume's pages.
   struct Merged {
     std::uint64_t live_bytes = 0, cost_bytes = 0, pinned_lbas = 0;

@@ -90,6 +90,7 @@ void Recovery::take_zone(const ReadZone& read) {
   for (const ZoneTrim& trim : options_.trims) {
     if (trim.zone == info.zone && trim.generation == state.generation) {
       pool_.tables[info.zone.value].end_lba = trim.end_lba;
+      pool_.tables[info.zone.value].durable = trim.durable;
     }
   }
 }
@@ -172,6 +173,8 @@ Result<std::uint64_t> Recovery::owner_of(const ZoneInfo& info, const ZoneStamp& 
   return Status(Code::corrupt, Origin::log);
 }
 
+// Of a stream only the zone opened last can hold what was not flushed, unless those opened after it
+// were collected: then the journal says that it is durable.
 void Recovery::mark_newest() {
   std::map<std::pair<std::uint64_t, unsigned>, FoundZone*> newest;
   for (FoundZone& zone : zones_) {
@@ -180,7 +183,9 @@ void Recovery::mark_newest() {
       best = &zone;
     }
   }
-  for (auto& [stream, zone] : newest) zone->newest = true;
+  for (auto& [stream, zone] : newest) {
+    zone->newest = !pool_.tables[zone->info.zone.value].durable;
+  }
 }
 
 }  // namespace furrow

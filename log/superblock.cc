@@ -26,8 +26,9 @@ bool valid_superblock(const Superblock& s) {
   return valid_name(s.name) && valid_lba_bytes(s.lba_bytes) && s.metadata_zones >= 2 &&
          s.metadata_zones <= kMetadataZonesMax && s.metadata_zones <= s.zone_count &&
          s.zone_capacity_lbas >= 2 && s.zone_capacity_lbas <= s.zone_size_lbas &&
-         s.zone_capacity_lbas <= UINT32_MAX && s.zone_size_lbas <= kPoolLbasMax / s.zone_count &&
-         s.segment_lbas >= 2 && s.segment_lbas <= kSegmentBytesMax / s.lba_bytes;
+         s.zone_capacity_lbas <= ZoneTrimRecord::kEndLbaMax &&
+         s.zone_size_lbas <= kPoolLbasMax / s.zone_count && s.segment_lbas >= 2 &&
+         s.segment_lbas <= kSegmentBytesMax / s.lba_bytes;
 }
 
 void encode(const Superblock& superblock, std::span<std::byte> lba) {

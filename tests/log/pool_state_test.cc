@@ -102,6 +102,22 @@ TEST_F(PoolStateTest, ATrimReplacesTheZonesEarlierOne) {
   EXPECT_EQ(state_.trims, (std::vector<ZoneTrimRecord>{{2, 0, 101}, {5, 3, 103}, {9, 7, 102}}));
 }
 
+// Of the same life of the zone; and one that ends nowhere says nothing.
+TEST_F(PoolStateTest, WhatATrimSaysIsDurableStaysSo) {
+  JournalRecord durable = trimmed(5, 10, 100);
+  durable.trim.durable = true;
+  expect_taken(durable);
+  expect_taken(trimmed(5, 8, 100));
+  EXPECT_EQ(state_.trims, (std::vector<ZoneTrimRecord>{{5, 8, 100, true}}));
+  expect_taken(trimmed(5, 8, 101));
+  EXPECT_EQ(state_.trims, (std::vector<ZoneTrimRecord>{{5, 8, 101, false}}));
+  durable.trim.end_lba = ZoneTrimRecord::kNothing;
+  expect_refused(durable);
+  expect_refused(trimmed(5, ZoneTrimRecord::kEndLbaMax + 1, 100));
+  expect_taken(trimmed(5, ZoneTrimRecord::kNothing, 101));
+  EXPECT_TRUE(state_.trims.empty());
+}
+
 TEST_F(PoolStateTest, FormattedChangesNothing) {
   expect_taken(created(volume(1, "a", 1)));
   const PoolState before = state_;

@@ -180,6 +180,10 @@ class RandomStructures {
     ZoneTrimRecord trim;
     trim.zone = zone;
     trim.end_lba = static_cast<std::uint32_t>(number());
+    trim.durable = below(2) == 0;
+    if (trim.durable || trim.end_lba != ZoneTrimRecord::kNothing) {
+      trim.end_lba = std::min(trim.end_lba / 2, ZoneTrimRecord::kEndLbaMax);
+    }
     trim.generation = number();
     return trim;
   }

@@ -377,19 +377,43 @@ TEST_F(RecoveryTest, WhatWasFoundIsDurableWhenItReturns) {
   EXPECT_EQ(recover(*device_, *pool_, options()).status().code(), Code::io_error);
 }
 
+// Those opened after it are gone, and the journal says that it was durable: a page that is not
+// whole is damage, and costs nothing else.
+TEST_F(RecoveryTest, AZoneKnownToBeDurableIsNotVerified) {
+  ZoneImage& a = zone(2, 10);
+  const std::uint32_t first = a.add_batch({a.page(1, 11, 600), a.page(2, 12, 600)});
+  const std::uint32_t end = a.add_batch({a.page(3, 13, 600)});
+  a.damage(first + 1);
+  write_all();
+  RecoveryOptions with = options();
+  with.read_only = true;
+  recover_now(with);
+  EXPECT_EQ(found(2), 0u) << "it may have been torn";
+  with.trims = {{ZoneId{2}, 10, end, true}};
+  recover_now(with);
+  EXPECT_EQ(found(1), 11u);
+  EXPECT_EQ(found(2), 12u);
+  EXPECT_EQ(found(3), 0u) << "behind its end";
+  EXPECT_TRUE(volume().resumes.empty()) << "nothing more is written to it";
+  // Of another life of the zone it says nothing.
+  with.trims = {{ZoneId{2}, 9, end, true}};
+  recover_now(with);
+  EXPECT_EQ(found(2), 0u);
+}
+
 // --- a store's last zone ---
 
 class RecoverySpareTest : public RecoveryTest {
  protected:
   // Zones 2 to 6 of a store with a quota of 6, one page each, and the last one.
-  void fill() {
+  void fill(std::uint8_t last_stream = kCollectionStream) {
     for (std::uint32_t i = 2; i < 7; ++i) {
       ZoneImage& image = zone(i, 10 * i);
       image.add_batch({image.page(i, 10 * i + 1, 600), ZoneImage::tombstone(100 + i, 10 * i + 2)});
       image.close_segment();
       image.set_written(static_cast<std::uint32_t>(shape_.zone_capacity_lbas));
     }
-    last_ = &zone(7, 90, kVolume, kCollectionStream);
+    last_ = &zone(7, 90, kVolume, last_stream);
   }
   RecoveryOptions of_a_store() const {
     RecoveryOptions made = options();
@@ -415,6 +439,42 @@ TEST_F(RecoverySpareTest, CopiesAloneAreGivenBack) {
   // Twice it is the same.
   recover_now(of_a_store());
   for (std::uint32_t i = 2; i < 7; ++i) EXPECT_EQ(found(i), 10u * i + 1);
+}
+
+// Zone 6 was durable before the last zone was opened, and is its stream's newest without it.
+TEST_F(RecoverySpareTest, ThatTheOneBeforeItIsDurableIsNotedFirst) {
+  fill(kUserStream);
+  last_->add_batch({last_->page(2, 21, 600)});
+  write_all();
+  RecoveryOptions with = of_a_store();
+  with.note_trim = [](const ZoneTrim&) { return Status(Code::io_error, Origin::log); };
+  drop_pool();
+  make_pool();
+  EXPECT_EQ(recover(*device_, *pool_, with).status().code(), Code::io_error);
+  EXPECT_GT(info(ZoneId{7}).written_lbas, 0u);
+  std::vector<ZoneTrim> noted;
+  with.note_trim = [&](const ZoneTrim& trim) {
+    EXPECT_GT(info(ZoneId{7}).written_lbas, 0u) << "before the reset";
+    noted.push_back(trim);
+    return Status();
+  };
+  recover_now(with);
+  EXPECT_TRUE(given_back());
+  ASSERT_EQ(noted.size(), 1u);
+  EXPECT_EQ(noted[0].zone, ZoneId{6});
+  EXPECT_EQ(noted[0].generation, 60u);
+  EXPECT_EQ(noted[0].end_lba, shape_.zone_capacity_lbas);
+  EXPECT_TRUE(noted[0].durable);
+}
+
+TEST_F(RecoverySpareTest, NothingIsNotedWhereTheOneBeforeItIsOfAnotherStream) {
+  fill();
+  last_->add_batch({last_->page(2, 21, 600)});
+  write_all();
+  RecoveryOptions with = of_a_store();
+  with.note_trim = [](const ZoneTrim&) { return Status(Code::io_error, Origin::log); };
+  recover_now(with);
+  EXPECT_TRUE(given_back());
 }
 
 TEST_F(RecoverySpareTest, WhatStandsThereAloneKeepsIt) {
