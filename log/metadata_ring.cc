@@ -17,6 +17,7 @@ namespace {
 
 constexpr unsigned kQueueDepth = 4;
 constexpr std::uint64_t kWriteBytesMax = 256 << 10;
+constexpr std::uint64_t kWaitUs = 100'000;
 
 // Features that this program knows. None yet.
 constexpr Features kKnown{};
@@ -203,13 +204,17 @@ Status MetadataRing::check_record(const JournalRecord& record, PoolState& state)
   return check_fits(state, device_->geometry());
 }
 
+bool MetadataRing::has_room(const PoolState& changed) const {
+  const std::uint64_t repairs = (kSections - 1) * section_lbas(device_->geometry(), changed);
+  return !must_roll_ && written_lbas_ + kJournalCopies + repairs <= superblock_.zone_capacity_lbas;
+}
+
 Status MetadataRing::append(const JournalRecord& record) {
+  while (begun_ != nullptr) queue_->wait(kWaitUs);
   PoolState changed = state_;
   const Status status = check_record(record, changed);
   if (!status.ok()) return status;
-  const std::uint64_t repairs = (kSections - 1) * section_lbas(device_->geometry(), changed);
-  const bool fits = written_lbas_ + kJournalCopies + repairs <= superblock_.zone_capacity_lbas;
-  if (!must_roll_ && fits) {
+  if (has_room(changed)) {
     if (write_record(record).ok()) {
       state_ = std::move(changed);
       return {};
@@ -223,16 +228,25 @@ Status MetadataRing::append(const JournalRecord& record) {
   return rolled;
 }
 
-Status MetadataRing::write_record(const JournalRecord& record) {
-  AlignedBuffer buffer(kJournalCopies * superblock_.lba_bytes);
+AlignedBuffer MetadataRing::next_record(const JournalRecord& record) const {
+  AlignedBuffer lbas(kJournalCopies * superblock_.lba_bytes);
   encode_copies({superblock_.pool, superblock_.checkpoint, last_index_ + 1, 0, 0, record},
-                buffer.span());
-  Status status = write(*queue_, device_->geometry(), active_zone_, written_lbas_, buffer);
-  if (status.ok()) status = flush_blocking(*queue_);
-  if (!status.ok()) return status;
+                lbas.span());
+  return lbas;
+}
+
+// And is durable.
+void MetadataRing::record_written() {
   written_lbas_ += kJournalCopies;
   ++last_index_;
-  return {};
+}
+
+Status MetadataRing::write_record(const JournalRecord& record) {
+  AlignedBuffer buffer = next_record(record);
+  Status status = write(*queue_, device_->geometry(), active_zone_, written_lbas_, buffer);
+  if (status.ok()) status = flush_blocking(*queue_);
+  if (status.ok()) record_written();
+  return status;
 }
 
 bool MetadataRing::is_needed(ZoneId zone) const {

@@ -11,12 +11,12 @@
 // back, the roll goes into the rest of the active zone, so that no single damage and no power cut
 // loses anything.
 //
-// Blocking; one thread at a time. Errors: no_space when a state does not fit a third of a zone
-// (or 64 MiB: never on a device that suits()), invalid_argument (a record or a pool that the format
-// has no place for; names are 1-63 of [A-Za-z0-9._-]), io_error (also when what cannot be read may
-// be newer than what can), corrupt, foreign (no superblock anywhere), unsupported (newer version,
-// unknown incompatible bit; unknown read-only bit unless opened so), permission (append when opened
-// read-only).
+// Blocking, but for begin(); one thread at a time. Errors: no_space when a state does not fit a
+// third of a zone (or 64 MiB: never on a device that suits()), invalid_argument (a record or a pool
+// that the format has no place for; names are 1-63 of [A-Za-z0-9._-]), io_error (also when what
+// cannot be read may be newer than what can), corrupt, foreign (no superblock anywhere),
+// unsupported (newer version, unknown incompatible bit; unknown read-only bit unless opened so),
+// permission (append when opened read-only).
 #pragma once
 
 #include <memory>
@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "log/format.h"
+#include "zone/aligned_buffer.h"
 #include "zone/device.h"
 
 namespace furrow {
@@ -48,6 +49,18 @@ class MetadataRing {
   const PoolState& state() const { return state_; }
   // Applies the record and makes it durable (write, flush). On an error the state is as before.
   Status append(const JournalRecord& record);
+  // The same, without waiting for the device unless the ring has to roll. Intrusive: the caller's
+  // again at on_done, which comes from poller()'s poll(), from within begin(), or from within an
+  // append(), which waits for what was begun before it. One at a time. After an error a power cut
+  // may bring the record to light all the same.
+  struct Pending {
+    JournalRecord record;
+    Status status;
+    void (*on_done)(Pending&) = nullptr;
+    void* context = nullptr;  // the caller's
+  };
+  void begin(Pending& pending);
+  Poller& poller() { return *queue_; }  // while something that was begun is not done
   // Writes the state anew into one zone of the ring after the other, so that nothing damaged is
   // left. At each moment the state can be read back.
   Status repair();
@@ -60,7 +73,13 @@ class MetadataRing {
  private:
   MetadataRing();
   Status check_record(const JournalRecord& record, PoolState& state) const;
+  bool has_room(const PoolState& changed) const;
+  AlignedBuffer next_record(const JournalRecord& record) const;
   Status write_record(const JournalRecord& record);
+  void record_written();
+  void begun_written();
+  void begun_flushed();
+  void end_begun(const Status& status);
   Status roll(const PoolState& state, const JournalRecord& record);
   Status roll_into(ZoneId zone, const PoolState& state, const JournalRecord& record);
   Status write_section(ZoneId zone, std::uint64_t at_lba, const PoolState& state,
@@ -68,6 +87,14 @@ class MetadataRing {
   Status finish_if_active(ZoneId zone);
   void finish_others();
   bool is_needed(ZoneId zone) const;
+
+  // A record that is being written, and the state with it.
+  struct Begun {
+    Pending* pending = nullptr;
+    PoolState changed;
+    AlignedBuffer lbas;
+    Io io;
+  };
 
   ZonedDevice* device_ = nullptr;
   std::unique_ptr<IoQueue> queue_;
@@ -82,6 +109,7 @@ class MetadataRing {
   std::uint64_t last_index_ = 0;    // of the journal
   std::uint64_t next_number_ = 0;   // of the next checkpoint
   std::vector<ZoneId> needed_;      // zones without which state_ cannot be read back
+  std::unique_ptr<Begun> begun_;    // null: nothing was begun. The ring stays where it is meanwhile
 };
 
 }  // namespace furrow

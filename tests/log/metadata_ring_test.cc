@@ -1,11 +1,12 @@
 // Establishes that the metadata ring keeps the pool's state: through thousands of records that roll
-// through tiny zones, beside a plain PoolState; refuses what it has no place for, with a state as
-// before; and refuses media that are not a pool, too new, or cut otherwise. Damage and power cuts:
-// metadata_damage_test.cc.
+// through tiny zones, beside a plain PoolState, some of them begun and not waited for; refuses what
+// it has no place for, with a state as before; and refuses media that are not a pool, too new, or
+// cut otherwise. Damage and power cuts: metadata_damage_test.cc.
 #include "log/metadata_ring.h"
 
 #include "log/structure.h"
 #include "tests/log/ring_fixture.h"
+#include "tests/log/tap_device.h"
 
 namespace furrow {
 namespace {
@@ -73,6 +74,78 @@ TEST_F(MetadataRingTest, ThousandsOfRecordsThroughTinyZones) {
       ASSERT_TRUE(ring->damage().empty());
     }
   }
+}
+
+struct Begun : MetadataRing::Pending {
+  explicit Begun(const JournalRecord& its_record) {
+    record = its_record;
+    on_done = [](MetadataRing::Pending& pending) { static_cast<Begun&>(pending).done = true; };
+  }
+  bool done = false;
+};
+
+TEST_F(MetadataRingTest, ThousandsOfRecordsNotWaitedFor) {
+  format();
+  PoolState expected;
+  auto ring = std::make_unique<MetadataRing>(open());
+  unsigned begun_only = 0;
+  for (int i = 0; i < 3000; ++i) {
+    Begun begun(changes_.next(expected));
+    const PoolState before = expected;
+    ASSERT_TRUE(apply(expected, begun.record).ok());
+    ring->begin(begun);
+    if (!begun.done) {
+      ++begun_only;
+      ASSERT_EQ(ring->state(), before) << "it is not durable yet";
+    }
+    if (i % 3 == 0) {  // comes behind it
+      const JournalRecord next = changes_.next(expected);
+      ASSERT_TRUE(apply(expected, next).ok());
+      ASSERT_TRUE(ring->append(next).ok());
+      ASSERT_TRUE(begun.done);
+    }
+    while (!begun.done) ring->poller().poll();
+    ASSERT_TRUE(begun.status.ok()) << begun.status.describe();
+    ASSERT_EQ(ring->state(), expected);
+    if (i % 7 != 0) continue;
+    ring.reset();
+    ring = std::make_unique<MetadataRing>(open());
+    ASSERT_EQ(ring->state(), expected) << "after record " << i;
+    ASSERT_TRUE(ring->damage().empty());
+  }
+  EXPECT_GT(begun_only, 1500u);
+}
+
+// The state stays as it was, and the next record goes to another section.
+TEST_F(MetadataRingTest, ABegunRecordThatFails) {
+  device_ = std::make_unique<TapDevice>(std::move(device_));
+  auto& tap = static_cast<TapDevice&>(*device_);
+  for (const Io::Op op : {Io::Op::write, Io::Op::flush}) {
+    format();
+    MetadataRing ring = open();
+    const PoolState before = ring.state();
+    Begun begun(changes_.next(before));
+    tap.fail(op, {Code::io_error, Origin::zone});
+    ring.begin(begun);
+    while (!begun.done) ring.poller().poll();
+    EXPECT_EQ(begun.status.code(), Code::io_error);
+    EXPECT_EQ(ring.state(), before);
+    const std::uint64_t checkpoint = ring.superblock().checkpoint;
+    Begun again(begun.record);
+    ring.begin(again);
+    EXPECT_TRUE(again.done && again.status.ok()) << "the ring has rolled";
+    EXPECT_EQ(ring.superblock().checkpoint, checkpoint + 1);
+    EXPECT_EQ(open().state(), ring.state());
+  }
+}
+
+TEST_F(MetadataRingTest, ABegunRecordThatIsRefused) {
+  format();
+  MetadataRing ring = open();
+  Begun begun{JournalRecord()};  // opening 0
+  ring.begin(begun);
+  EXPECT_TRUE(begun.done);
+  EXPECT_EQ(begun.status.code(), Code::invalid_argument);
 }
 
 TEST_F(MetadataRingTest, InspectionWritesNothing) {
