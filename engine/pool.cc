@@ -45,6 +45,7 @@ PoolImpl::PoolImpl(ZonedDevice& device, Executor& home, MetadataRing ring,
       ring_(std::move(ring)),
       queue_(std::move(queue)),
       context_(device, home, *queue_, ring_.superblock()),
+      durable_notes_(context_, ring_),
       options_(options),
       ended_(std::make_unique<GetCounters[]>(kVolumesMax)) {
   context_.home.add(*queue_);
@@ -52,6 +53,7 @@ PoolImpl::PoolImpl(ZonedDevice& device, Executor& home, MetadataRing ring,
     cuts_.push_back({zone.value, end_lba, context_.allocator.zone(zone).generation});
     note_cuts();
   };
+  context_.note_durable = [this](DurableNote& note) { durable_notes_.request(note); };
 }
 
 // Where the file system is full, the journal may not take them either: until it does, the next

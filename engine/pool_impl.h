@@ -10,6 +10,7 @@
 
 #include "engine/page_store_impl.h"
 #include "engine/pool.h"
+#include "log/durable_notes.h"
 #include "log/metadata_ring.h"
 #include "log/pool_context.h"
 #include "log/recovery.h"
@@ -88,6 +89,7 @@ class PoolImpl final : public Pool {
   MetadataRing ring_;
   std::unique_ptr<IoQueue> queue_;
   PoolContext context_;
+  DurableNotes durable_notes_;
   const OpenOptions options_;
   std::vector<std::unique_ptr<PageStoreImpl>> stores_;
   std::vector<std::unique_ptr<PageStoreImpl>> deleted_;  // sessions may still hold them

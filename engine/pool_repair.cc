@@ -95,7 +95,7 @@ class PoolRepair {
     const Result<std::uint64_t> end = rebuild_zone(queue_, geometry, work.zone, work.found, header);
     if (!end.ok()) return end.status();
     const bool cut = work.full && *end < geometry.zone_capacity_lbas;
-    status = trim(header.stamp, cut ? *end : kNowhere);
+    status = work.full ? trim(header.stamp, *end, true) : trim(header.stamp, kNowhere);
     if (cut) {
       if (status.ok()) status = manage_blocking(queue_, Io::Op::finish, *to);
       if (status.ok()) status = flush_blocking(queue_);
@@ -150,10 +150,10 @@ class PoolRepair {
   }
 
   // Durable when it returns.
-  Status trim(const ZoneStamp& zone, std::uint64_t end_lba) {
+  Status trim(const ZoneStamp& zone, std::uint64_t end_lba, bool durable = false) {
     JournalRecord record;
     record.kind = JournalRecord::Kind::zone_trimmed;
-    record.trim = {zone.zone.value, static_cast<std::uint32_t>(end_lba), zone.generation};
+    record.trim = {zone.zone.value, static_cast<std::uint32_t>(end_lba), zone.generation, durable};
     return ring_.append(record);
   }
   Result<ZoneId> empty_zone() const {

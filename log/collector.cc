@@ -1,6 +1,7 @@
 #include "log/collector.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "log/page_log.h"
@@ -39,7 +40,7 @@ Collector::Collector(PageLog& log) : log_(log), pool_(log.pool_) {
       };
     }
   }
-  turn_.collector = grace_timer_.collector = flush_.collector = this;
+  turn_.collector = grace_timer_.collector = flush_.collector = note_.collector = this;
   turn_.run = [](Task& task) {
     auto& its_turn = static_cast<Turn&>(task);
     its_turn.posted = false;
@@ -52,6 +53,7 @@ Collector::Collector(PageLog& log) : log_(log), pool_(log.pool_) {
     Collector& collector = *static_cast<Flush&>(waiter).collector;
     collector.step_ == Step::settle ? collector.settled() : collector.flushed();
   };
+  note_.on_noted = [](DurableNote& note) { static_cast<Note&>(note).collector->noted(); };
   io_.context = this;
 }
 
@@ -107,6 +109,7 @@ void Collector::start() {
                        "no zone of the volume can be freed; zones may have gone bad: see "
                        "`furrowctl zone report`"});
     found_nothing_ = true;
+    note_failed_ = 0;
     return;
   }
   found_nothing_ = false;
@@ -189,7 +192,7 @@ void Collector::drained() {
     step_ = Step::idle;
     return kick();
   }
-  flush();
+  flush_when_noted();
 }
 
 // Takes the victim's pages out of the index, wherever their keys are in it.
@@ -202,7 +205,7 @@ void Collector::purge() {
   });
   if (purge_from_ != 0) return post_turn();
   FURROW_CHECK(pool_.allocator.zone(victim_).live_lbas == 0);
-  flush();
+  flush_when_noted();
 }
 
 // The victim stays as it is, and another attempt is made when a zone is next wanted: at once where
@@ -219,6 +222,50 @@ void Collector::failed(const Status& status) {
   }
   log_.fail_waiting(status);
   found_nothing_ = true;
+}
+
+// After the reset nothing would say that there was a zone behind the one before it, which recovery
+// would then take for one that a power cut may have torn.
+void Collector::flush_when_noted() {
+  const std::optional<ZoneId> zone = to_be_noted();
+  if (!zone || !pool_.note_durable || canary(Canary::not_noted_durable)) return flush();
+  step_ = Step::note;
+  note_.zone = *zone;
+  pool_.note_durable(note_);
+}
+
+// A zone that recovery might take for the newest of the victim's stream when the victim is gone.
+// It was flushed before the victim was opened. One that has gone bad may be there then, or not.
+std::optional<ZoneId> Collector::to_be_noted() const {
+  const ZoneAllocator::Zone& victim = pool_.allocator.zone(victim_);
+  std::vector<ZoneId> older;
+  for (std::uint32_t i = 0; i < pool_.geometry.zone_count; ++i) {
+    const ZoneAllocator::Zone& zone = pool_.allocator.zones()[i];
+    const std::uint64_t end_lba = pool_.tables[i].end_lba;
+    if (ZoneId{i} == victim_ || zone.owner != victim.owner || zone.stream != victim.stream)
+      continue;
+    const bool sealed = zone.use == ZoneUse::sealed;
+    if (zone.opened_sequence > victim.opened_sequence) {
+      // With more than a header it is the newest, as soon as the flush has covered that.
+      const bool open = zone.use == ZoneUse::open;
+      if ((sealed && end_lba > 1) || (open && log_.written_lba(ZoneId{i}) > 1)) return std::nullopt;
+    } else if ((sealed || zone.use == ZoneUse::bad) && end_lba != 0) {
+      older.push_back(ZoneId{i});
+    }
+  }
+  const auto opened = [this](ZoneId id) { return pool_.allocator.zone(id).opened_sequence; };
+  std::ranges::sort(older, std::greater(), opened);
+  for (const ZoneId zone : older) {
+    if (!pool_.tables[zone.value].durable) return zone;
+    if (pool_.allocator.zone(zone).use == ZoneUse::sealed) break;
+  }
+  return std::nullopt;
+}
+
+void Collector::noted() {
+  if (note_.status.ok()) return flush_when_noted();
+  note_failed_ = pool_.allocator.zone(victim_).generation;
+  failed(note_.status);
 }
 
 void Collector::flush() {
@@ -262,17 +309,20 @@ void Collector::reset_done() {
   if (io_.status.ok()) {
     resets_failed_ = 0;
     pool_.tables[victim_.value] = ZoneDirectory();
+    pool_.tables[victim_.value].end_lba = 0;  // also should it be sealed again
     ++log_.stats_.zones_reset;
     if (log_.options_.cache) ++log_.stats_.evicted_zones;
     step_ = Step::settle;
     if (canary(Canary::reset_not_durable)) return settled();
     return pool_.flusher.request(flush_);
   }
+  pool_.tables[victim_.value].end_lba = 0;  // what it held is elsewhere, and it may be empty by now
   // A zone that went read-only or offline stays so; anything else may pass.
   const bool gone = io_.status.code() == Code::zone_state;
   if (!gone && ++resets_failed_ < kResetsFailedMax) return failed(io_.status);
   resets_failed_ = 0;
   pool_.tables[victim_.value] = ZoneDirectory();
+  pool_.tables[victim_.value].end_lba = 0;
   pool_.allocator.retire(victim_);
   if (pool_.on_zone_cut) pool_.on_zone_cut(victim_, 0);
   step_ = Step::idle;
@@ -285,6 +335,7 @@ void Collector::reset_done() {
 void Collector::settled() {
   if (!flush_.status.ok()) return failed(flush_.status);  // and is reset once more
   pool_.allocator.release(victim_);
+  note_failed_ = 0;
   step_ = Step::idle;
   log_.kick();
   kick();

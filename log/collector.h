@@ -8,9 +8,11 @@
 // good part of the quota the zone opened first goes instead, one after another: once all zones
 // older than a tombstone are gone, it is not needed any more.
 //
-// One zone at a time: scan its summaries, move or drop its records, flush (which covers the copies
-// and everything that made its pages dead), wait until no reader can be in it, reset, flush (so
-// that the zone's old life does not come back over what its next one has overwritten).
+// One zone at a time: scan its summaries, move or drop its records, have the journal say that the
+// zone before it in its stream is durable where that would become the newest (DurableNote), flush
+// (which covers the copies and everything that made its pages dead), wait until no reader can be in
+// it, reset, flush (so that the zone's old life does not come back over what its next one has
+// overwritten).
 //
 // Threads: the home executor.
 #pragma once
@@ -72,6 +74,7 @@ class Collector {
     move,
     drain,
     purge,
+    note,
     flush,
     grace,
     reset,
@@ -122,6 +125,9 @@ class Collector {
   struct Flush : FlushWaiter {
     Collector* collector = nullptr;
   };
+  struct Note : DurableNote {
+    Collector* collector = nullptr;
+  };
 
   bool wanted() const;
   std::optional<ZoneId> choose() const;
@@ -165,6 +171,9 @@ class Collector {
   void drained();
   void purge();
   void failed(const Status& status);
+  void flush_when_noted();
+  std::optional<ZoneId> to_be_noted() const;
+  void noted();
   void flush();
   void flushed();
   void wait_for_grace();
@@ -229,6 +238,8 @@ class Collector {
   Turn turn_;
   GraceTimer grace_timer_;
   Flush flush_;
+  Note note_;
+  std::uint64_t note_failed_ = 0;  // generation of a zone: others first
   bool own_grace_ = false;
 };
 

@@ -63,6 +63,7 @@ void Collector::request(ZoneId zone) {
     return each.zone == zone && each.generation == generation;
   };
   if (std::ranges::none_of(requested_, same)) requested_.push_back({zone, generation});
+  if (note_failed_ == generation) note_failed_ = 0;
   kick();
 }
 
@@ -87,7 +88,7 @@ std::optional<ZoneId> Collector::choose_requested() {
 
 bool Collector::choosable(ZoneId id) const {
   const ZoneAllocator::Zone& zone = pool_.allocator.zone(id);
-  if (zone.use != ZoneUse::sealed) return false;
+  if (zone.use != ZoneUse::sealed || zone.generation == note_failed_) return false;
   return std::ranges::none_of(stuck_, [&](const Stuck& stuck) {
     return stuck.zone == id && stuck.generation == zone.generation && !stuck.readable &&
            (zone.live_lbas != 0 || stuck.records);

@@ -68,8 +68,9 @@ struct ZoneDirectory {
   std::uint64_t tombstones = 0, group_tombstones = 0;  // of these
   std::uint64_t expiring = 0;                          // likewise: pages that expire
   std::uint32_t last_expiry_s = 0;            // Unix time, of its pages; ~0: one never does
-  std::uint32_t end_lba = ~std::uint32_t{0};  // records at or behind it are void (torn at a crash)
-  bool durable = false;                       // the metadata journal says that all below end_lba is
+  // Records at or behind it are void: torn at a crash, or (0) of a zone that was emptied.
+  std::uint32_t end_lba = ~std::uint32_t{0};
+  bool durable = false;  // the metadata journal says that all below end_lba is
 
   // The batch header that describes the page at `lba`: the last one before it.
   std::uint32_t batch_of(std::uint32_t lba) const;
@@ -79,6 +80,15 @@ struct ZoneDirectory {
   std::uint64_t bytes() const {
     return batch_lbas.capacity() * sizeof(std::uint32_t) + groups.capacity() * sizeof(GroupRun);
   }
+};
+
+// Asks that the journal says of a sealed zone that all in it is durable, which it is. Intrusive:
+// the caller's again at on_noted.
+struct DurableNote {
+  ZoneId zone;
+  void (*on_noted)(DurableNote&) = nullptr;
+  Status status;
+  DurableNote* next = nullptr;
 };
 
 struct PoolContext {
@@ -111,6 +121,8 @@ struct PoolContext {
   // Nothing from this LBA of the zone on counts, nor must it come back at the next recovery: a
   // write failed there, or (0) the zone went bad after it was drained.
   std::function<void(ZoneId, std::uint32_t)> on_zone_cut;
+  // The answer comes from a later turn. Null: there is no journal, and nothing is noted.
+  std::function<void(DurableNote&)> note_durable;
 
   ZoneStamp stamp(ZoneId zone) const { return {pool, zone, allocator.zone(zone).generation}; }
   std::uint64_t device_lba(ZoneId zone, std::uint64_t relative) const {

@@ -16,6 +16,7 @@ enum class Canary : std::uint8_t {
   zone_before_unflushed,   // pages go to a zone before the one before it is durable
   copies_not_durable,      // a victim is reset before its copies are durable
   reset_not_durable,       // pages go to a zone again before its reset is durable
+  not_noted_durable,       // a stream's newest zone is reset, and the one before it not vouched for
   reset_under_read,        // a zone is reset while it may be read
   tombstone_dropped,       // collection does not take tombstones along
   checkpoint_not_durable,  // the older checkpoint goes before the newer is durable
@@ -32,6 +33,7 @@ inline constexpr std::string_view kCanaryNames[] = {
     "zone_before_unflushed",
     "copies_not_durable",
     "reset_not_durable",
+    "not_noted_durable",
     "reset_under_read",
     "tombstone_dropped",
     "checkpoint_not_durable",

@@ -4,8 +4,9 @@
 // tombstones stay as long as an older version may be on the medium. Of both: a zone is reset only
 // after its copies are durable and its readers have left, and written again only after the reset
 // is durable; a device that fails loses nothing and is not pressed; damage costs itself alone.
-// How: on a PageLog, by what the device is asked for (TapDevice) and what is found afterwards, also
-// after reopenings and power cuts.
+// Where the newest zone of a stream goes, the journal is told first that the one before it is
+// durable. How: on a PageLog, by what the device is asked for (TapDevice) and what is found
+// afterwards, also after reopenings and power cuts.
 #include "log/collector.h"
 
 #include <map>
@@ -100,6 +101,97 @@ class CollectorTest : public PageLogRig {
   std::uint64_t next_ = 1000;
   std::vector<std::uint64_t> filler_;
 };
+
+// --- the newest zone of a stream ---
+
+class NewestZoneTest : public CollectorTest {
+ protected:
+  // Three zones of pages, of which the newest ends with a torn one, so that nothing more is written
+  // there: `before_` and `newest_` are the last two.
+  void SetUp() override {
+    make_log({}, kStore);
+    fill(3);
+    churn(400, [&] { return entry(next_ - 1).lba % shape_.zone_size_lbas > 10; });
+    const IndexEntry last = entry(next_ - 1);
+    newest_ = zone_of(next_ - 1);
+    for (std::uint32_t i = 0; i < shape_.zones; ++i) {
+      const ZoneAllocator::Zone& zone = pool_->allocator.zone(ZoneId{i});
+      if (zone.use == ZoneUse::sealed) before_ = std::max(before_, ZoneId{i});
+    }
+    drop_pool();
+    flip_bit(*device_, newest_, last.lba % shape_.zone_size_lbas);
+    device_->forget_events();
+    recover_log();
+    ASSERT_EQ(pool_->allocator.zone(newest_).use, ZoneUse::sealed);
+    pool_->note_durable = [this](DurableNote& note) {
+      EXPECT_FALSE(is_reset(newest_));
+      notes_.push_back(&note);
+    };
+  }
+  // As the journal would.
+  void answer(Status status) {
+    ASSERT_EQ(notes_.size(), 1u);
+    DurableNote& note = *notes_[0];
+    notes_.clear();
+    note.status = status;
+    if (status.ok()) pool_->tables[note.zone.value].durable = true;
+    note.on_noted(note);
+    run();
+  }
+  void collect_newest() {
+    log_->collect(newest_);
+    run();
+  }
+
+  ZoneId newest_, before_;
+  std::vector<DurableNote*> notes_;
+};
+
+TEST_F(NewestZoneTest, ItIsNotedThatTheOneBeforeItIsDurable) {
+  collect_newest();
+  ASSERT_EQ(notes_.size(), 1u);
+  EXPECT_EQ(notes_[0]->zone, before_);
+  EXPECT_FALSE(is_reset(newest_));
+  ASSERT_NO_FATAL_FAILURE(answer(Status()));
+  EXPECT_TRUE(is_reset(newest_));
+  EXPECT_TRUE(notes_.empty());
+}
+
+TEST_F(NewestZoneTest, ItStaysWhereThatCannotBeNoted) {
+  collect_newest();
+  ASSERT_NO_FATAL_FAILURE(answer({Code::io_error, Origin::log}));
+  EXPECT_FALSE(is_reset(newest_));
+  EXPECT_EQ(pool_->allocator.zone(newest_).use, ZoneUse::sealed);
+  for (const std::uint64_t number : filler_) expect_page(number, 0, 400);
+  clock_.now_ns += 10'000'000'000;
+  collect_newest();
+  ASSERT_NO_FATAL_FAILURE(answer(Status()));
+  EXPECT_TRUE(is_reset(newest_));
+  for (const std::uint64_t number : filler_) expect_page(number, 0, 400);
+}
+
+TEST_F(NewestZoneTest, WhatWasNotedIsNotNotedAgain) {
+  pool_->tables[before_.value].durable = true;
+  collect_newest();
+  EXPECT_TRUE(notes_.empty());
+  EXPECT_TRUE(is_reset(newest_));
+}
+
+TEST_F(NewestZoneTest, NothingIsNotedWhereOneBehindItHasData) {
+  const Status status = put(next_++, 0, 400);
+  ASSERT_TRUE(status.ok()) << status.describe();
+  ASSERT_NE(zone_of(next_ - 1), newest_);
+  collect_newest();
+  EXPECT_TRUE(notes_.empty());
+  EXPECT_TRUE(is_reset(newest_));
+}
+
+TEST_F(NewestZoneTest, NothingIsNotedOfAnOlderOne) {
+  log_->collect(before_);
+  run();
+  EXPECT_TRUE(notes_.empty());
+  EXPECT_TRUE(is_reset(before_));
+}
 
 // --- cache ---
 

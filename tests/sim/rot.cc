@@ -37,24 +37,22 @@ std::optional<ZoneHeader> header_of(const SimMedium& medium, ZoneId zone) {
   return header.ok() ? std::optional(*header) : std::nullopt;
 }
 
-// A zone with a header alone is not one yet: recovery resets it.
-bool is_newest(const SimMedium& medium, const ZoneHeader& header) {
+// Of its stream. A zone with a header alone is not one yet: recovery resets it.
+unsigned newer_zones(const SimMedium& medium, const ZoneHeader& header) {
+  unsigned newer = 0;
   for (std::uint32_t i = 0; i < medium.geometry().zone_count; ++i) {
     if (medium.record(ZoneId{i}).written_lbas <= 1) continue;
     const std::optional<ZoneHeader> other = header_of(medium, ZoneId{i});
     if (other && other->volume == header.volume && other->stream == header.stream &&
         other->opened_sequence > header.opened_sequence) {
-      return false;
+      ++newer;
     }
   }
-  return true;
+  return newer;
 }
 
-// Neither a header nor part of a summary, as far as the LBA itself shows, and something at all.
-bool looks_like_page(std::span<const std::byte> lba) {
-  if (has_magic(lba, Magic::batch_header) || has_magic(lba, Magic::zone_header)) return false;
-  if (ends_with_footer(lba)) return false;
-  return std::ranges::any_of(lba, [](std::byte each) { return each != std::byte{}; });
+bool is_newest(const SimMedium& medium, const ZoneHeader& header) {
+  return newer_zones(medium, header) == 0;
 }
 
 // Where in a zone's data there are LBAs of which `is` says so.
@@ -168,17 +166,47 @@ std::optional<ZoneId> rot_structure(SimMedium& medium, SimRandom& random) {
   return std::nullopt;
 }
 
-bool rot_page(SimMedium& medium, Rot how, SimRandom& random, std::vector<Flip>& flips) {
+namespace {
+
+// Where pages are in a full zone's data. A batch header takes several LBAs, and so does the
+// summary, for which they could pass.
+std::vector<std::size_t> page_lbas(std::span<const std::byte> data, const ZoneStamp& stamp,
+                                   std::uint32_t lba_bytes) {
+  std::size_t end = data.size();
+  const std::span<const std::byte> last = data.last(lba_bytes);
+  if (const Result<Summary> footer = SummaryView::footer(last, stamp); footer.ok()) {
+    end = std::size_t{footer->first_lba} * lba_bytes;
+  } else if (ends_with_footer(last)) {
+    return {};  // damaged itself: who knows where it begins
+  }
+  std::vector<std::size_t> found;
+  std::size_t header_end = lba_bytes;  // the zone's own
+  for (std::size_t at = 0; at + lba_bytes <= end; at += lba_bytes) {
+    const std::span<const std::byte> lba = data.subspan(at, lba_bytes);
+    const Result<BatchHeader> batch = BatchView::fixed_part(lba, stamp);
+    if (batch.ok()) header_end = at + std::size_t{batch->header_lbas} * lba_bytes;
+    const auto is_zero = [](std::byte each) { return each == std::byte{}; };
+    if (at >= header_end && !std::ranges::all_of(lba, is_zero)) found.push_back(at);
+  }
+  return found;
+}
+
+}  // namespace
+
+bool rot_page(SimMedium& medium, Rot how, SimRandom& random) {
   const std::uint32_t lba_bytes = medium.geometry().lba_bytes;
+  const unsigned seconds = random.one_in(2) ? kLooks / 2 : 0;  // looks for one that is the next
   for (unsigned look = 0; look < kLooks; ++look) {
     const ZoneId zone = any_zone(medium, random);
     const std::span<std::byte> data = medium.durable_data(zone);
     const std::optional<ZoneHeader> header = header_of(medium, zone);
     if (!header || data.size() < medium.geometry().zone_capacity_bytes()) continue;
-    if (is_newest(medium, *header)) continue;
-    const std::size_t at = random.below(data.size() / lba_bytes) * lba_bytes;
+    const unsigned newer = newer_zones(medium, *header);
+    if (newer == 0 || (newer != 1 && look < seconds)) continue;
+    const std::vector<std::size_t> pages = page_lbas(data, header->stamp, lba_bytes);
+    if (pages.empty()) continue;
+    const std::size_t at = pages[random.below(pages.size())];
     const std::span<std::byte> lba = data.subspan(at, lba_bytes);
-    if (!looks_like_page(lba)) continue;
     if (how == Rot::unreadable) {
       // It may be one of the summary's, which a batch header that is gone needs.
       const bool needed = std::ranges::any_of(medium.spoiled(zone), [&](std::uint64_t spoiled) {
@@ -189,24 +217,10 @@ bool rot_page(SimMedium& medium, Rot how, SimRandom& random, std::vector<Flip>& 
       return true;
     }
     const std::size_t struck = std::min<std::size_t>(lba_bytes, random.one_in(2) ? 16 : 4096);
-    const Flip flip{zone, header->stamp.generation, at + random.below(struck),
-                    static_cast<std::byte>(1u << random.below(8))};
-    data[flip.at] ^= flip.mask;
-    flips.push_back(flip);
+    flip_bit(lba.first(struck), random);
     return true;
   }
   return false;
-}
-
-void mend_newest(SimMedium& medium, std::vector<Flip>& flips) {
-  std::erase_if(flips, [&medium](const Flip& flip) {
-    const std::optional<ZoneHeader> header = header_of(medium, flip.zone);
-    if (!header || header->stamp.generation != flip.generation) return true;
-    if (!is_newest(medium, *header)) return false;
-    const std::span<std::byte> data = medium.durable_data(flip.zone);
-    if (flip.at < data.size()) data[flip.at] ^= flip.mask;
-    return true;
-  });
 }
 
 std::optional<JournalEntry> journal_entry(std::span<const std::byte> data, std::uint32_t lba_bytes,

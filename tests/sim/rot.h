@@ -4,11 +4,10 @@
 //
 // summary: all records that it holds stand in batch headers too, so nothing may be missed;
 // batch header, of a segment with a summary, which holds its records as well; only made unreadable;
-// page: of a zone that is full and not the newest of its stream; that page alone may be lost (its
-//   reads say corrupt or io_error, its collection drops it if it is corrupt), no other, and no
-//   older version may come back. Where the zones behind it are gone and it has become the newest,
-//   damage in it passes for a torn write (a known defect: it costs what follows): mend_newest()
-//   keeps that out.
+// page: of a zone that is full and not the newest of its stream, often the one before that; that
+//   page alone may be lost (its reads say corrupt or io_error, its collection drops it if it is
+//   corrupt), no other, and no older version may come back, also where the zones behind it go and
+//   it becomes the newest.
 //
 // journal: one copy of a record of the metadata ring, the last one as well: it stands twice.
 //
@@ -17,7 +16,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <vector>
 
 #include "tests/sim/sim_medium.h"
 #include "tests/sim/sim_random.h"
@@ -33,18 +31,7 @@ bool spoil_batch_header(SimMedium& medium, SimRandom& random);
 // the summary, of a zone like those of rot_page(); or the superblock of one of two metadata zones.
 // The zone; it must not be struck again before it is repaired.
 std::optional<ZoneId> rot_structure(SimMedium& medium, SimRandom& random);
-// A bit that was flipped.
-struct Flip {
-  ZoneId zone;
-  std::uint64_t generation;  // of the zone
-  std::size_t at;            // of the zone's bytes
-  std::byte mask;
-};
-// Adds to `flips` what it flips.
-bool rot_page(SimMedium& medium, Rot how, SimRandom& random, std::vector<Flip>& flips);
-// Flips those back whose zone has become the newest of its stream, and forgets them, as it does
-// those whose zone's life is over.
-void mend_newest(SimMedium& medium, std::vector<Flip>& flips);
+bool rot_page(SimMedium& medium, Rot how, SimRandom& random);
 bool rot_journal(SimMedium& medium, SimRandom& random);
 
 }  // namespace furrow::sim

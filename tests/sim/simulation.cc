@@ -296,7 +296,6 @@ void Simulation::stop() {
   rot();
   const bool kill = random.percent(swarm_.kill_percent);
   medium_.crash(kill ? Crash::kill : swarm_.emu ? Crash::emu : Crash::drive, random);
-  mend_newest(medium_, flips_);
   ++world_.era;
   // An orderly close has made everything durable.
   for (const auto& volume : volumes_) volume->cut(kill || orderly);
@@ -313,7 +312,7 @@ void Simulation::rot() {
   if (drawn(swarm_.summary_rot_percent) && rot_summary(medium_, Rot::flip, random)) {
     ++summary_.summaries_rotted;
   }
-  if (drawn(swarm_.page_rot_percent) && rot_page(medium_, Rot::flip, random, flips_)) {
+  if (drawn(swarm_.page_rot_percent) && rot_page(medium_, Rot::flip, random)) {
     ++summary_.pages_rotted;
     ++world_.rotten_pages;
   }
@@ -324,7 +323,7 @@ void Simulation::rot() {
   const std::uint64_t what = random.below(3);
   if (what == 0   ? rot_summary(medium_, Rot::unreadable, random)
       : what == 1 ? spoil_batch_header(medium_, random)
-                  : rot_page(medium_, Rot::unreadable, random, flips_)) {
+                  : rot_page(medium_, Rot::unreadable, random)) {
     ++summary_.spoiled;
   }
 }
@@ -386,7 +385,6 @@ void Simulation::recover() {
 
 void Simulation::cut() {
   medium_.crash(swarm_.emu ? Crash::emu : Crash::drive, world_.random);
-  mend_newest(medium_, flips_);
   ++world_.era;
   for (const auto& volume : volumes_) volume->cut(false);
 }

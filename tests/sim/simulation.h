@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "engine/pool.h"
-#include "tests/sim/rot.h"
 #include "tests/sim/sim_device.h"
 #include "tests/sim/sim_volume.h"
 #include "tests/sim/swarm.h"
@@ -78,7 +77,6 @@ class Simulation {
   World world_;
   Swarm swarm_;
   SimMedium medium_;
-  std::vector<Flip> flips_;  // of pages that were not mended
   std::unique_ptr<SimExecutor> executor_;
   std::unique_ptr<SimDevice> device_;
   std::unique_ptr<Pool> pool_;
