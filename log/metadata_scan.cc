@@ -346,9 +346,11 @@ bool RingScan::follow(const std::vector<std::uint64_t>& chain) {
   return true;
 }
 
-// A roll that failed, which sealed its zone, and of which a power cut left some, is not worth
-// following: both zones would be needed, and neither could be written. Where the one before it is
-// whole, it was never acknowledged: the next thing to be done would have been to reset that.
+// A roll that failed, which sealed its zone, and of which a power cut left no checkpoint, is not
+// worth following: both zones would be needed, and neither could be written. Where the one before
+// it is whole, it was never acknowledged: the next thing to be done would have been to reset that.
+// One whose checkpoint is whole may have been, whatever else of it is: that other zone may be all
+// that a reset and a power cut have brought to light again.
 bool RingScan::is_sealed_roll(std::uint64_t number) const {
   if (superblocks_.begin()->second.metadata_zones != 2) return false;
   const Journal& records = journal(number);
@@ -365,8 +367,7 @@ bool RingScan::is_sealed_roll(std::uint64_t number) const {
   if (std::ranges::none_of(checkpoints_, is_older)) return false;
   const auto superblock = superblocks_.find(zone.value);
   if (superblock == superblocks_.end() || superblock->second.checkpoint != number) return true;
-  return checkpoint == checkpoints_.end() || first == records.end() ||
-         first->second.copies != kAllCopies;
+  return checkpoint == checkpoints_.end();
 }
 
 Status RingScan::resolve() {

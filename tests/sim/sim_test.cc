@@ -53,6 +53,8 @@ TEST(SimTest, SeedsThatFailed) {
   }
   // Both zones of the metadata ring kept one of the device's active zones after a cut.
   run_seed("metadata", 20145);
+  // A roll that had been acknowledged was taken for one that failed.
+  run_seed("rot", 3069);
   // A flush was refused for want of a zone that the puts before it needed.
   run_seed("metadata", 20442);
   // A page that could not be read took the batch header before it along.
