@@ -1,36 +1,10 @@
 #include "zone/emu_queue.h"
 
-#include <algorithm>
-#include <bit>
 #include <cerrno>
-
-#if defined(__SANITIZE_THREAD__)
-extern "C" void AnnotateNewMemory(const char* file, int line, const void* memory, std::size_t size);
-#endif
 
 namespace furrow::emu {
 
 namespace {
-
-// liburing maps its rings by raw system calls: without a word the thread sanitizer takes a new ring
-// for an older one of another thread, whose addresses it has got.
-void tell_sanitizer([[maybe_unused]] const io_uring& ring) {
-#if defined(__SANITIZE_THREAD__)
-  AnnotateNewMemory(__FILE__, __LINE__, ring.sq.ring_ptr, ring.sq.ring_sz);
-  AnnotateNewMemory(__FILE__, __LINE__, ring.cq.ring_ptr, ring.cq.ring_sz);
-  AnnotateNewMemory(__FILE__, __LINE__, ring.sq.sqes, ring.sq.ring_entries * sizeof(io_uring_sqe));
-#endif
-}
-
-constexpr unsigned kDepthMax = 4096;
-constexpr std::uint32_t kPiecesMax = 1024;  // IOV_MAX
-// How many completions are taken before what they led to is submitted: one, as long as the disk is
-// what bounds, which would else wait for the next request until all of them have been seen to;
-// more, so that they share a system call, where many wait, as then this thread is what bounds.
-constexpr unsigned kReapMax = 8;
-unsigned reap_count(unsigned ready) { return std::clamp(ready / 4, 1u, kReapMax); }
-constexpr std::uint64_t kTimerTag = 1;         // user_data of the timer: no Io's address
-constexpr std::uint64_t kRecheckNs = 200'000;  // while something waits for another thread
 
 Status fail(Code code, const char* hint, int error) {
   return Status(code, Origin::zone, hint, error);
@@ -53,9 +27,6 @@ Status transfer_error(const Io& io, int error) {
 }  // namespace
 
 Result<std::unique_ptr<IoQueue>> EmuQueue::create(EmuDevice& device, unsigned depth) {
-  if (depth == 0 || depth > kDepthMax) {
-    return fail(Code::invalid_argument, "a queue's depth is 1 to 4096", 0);
-  }
   std::unique_ptr<EmuQueue> queue(new EmuQueue(device, depth));
   const Status status = queue->init_ring();
   if (!status.ok()) return status;
@@ -63,202 +34,26 @@ Result<std::unique_ptr<IoQueue>> EmuQueue::create(EmuDevice& device, unsigned de
 }
 
 EmuQueue::EmuQueue(EmuDevice& device, unsigned depth)
-    : TableQueue(device.geometry(), device.table_, device.access_ == Access::inspect),
-      device_(device),
-      depth_(depth) {}
+    : RingQueue(device.geometry(), device.table_, device.access_ == Access::inspect,
+                {.fd = device.file_.fd.get(),
+                 .first_bytes = device.superblock_.data_offset,
+                 .stride_bytes = device.superblock_.stride_bytes},
+                depth),
+      device_(device) {}
 
-EmuQueue::~EmuQueue() {
-  FURROW_CHECK(in_flight() == 0);
-  // The kernel takes a ring apart at leisure; the file is to be free when the device is closed.
-  if (file_registered_) (void)io_uring_unregister_files(&ring_);
-  if (ring_made_) io_uring_queue_exit(&ring_);
-}
-
-// Completions are run when this thread next enters the kernel, without an interrupt to it, and a
-// flag says when that is worth it. Not SINGLE_ISSUER: a queue may move from thread to thread.
-Status EmuQueue::init_ring() {
-  const unsigned entries = std::bit_ceil(depth_ + 1);  // one for the timer
-  io_uring_params params{};
-  params.flags = IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG;
-  int rc = io_uring_queue_init_params(entries, &ring_, &params);
-  if (rc == -EINVAL) {  // before Linux 5.19
-    params = {};
-    rc = io_uring_queue_init_params(entries, &ring_, &params);
-  }
-  if (rc == -ENOSYS || rc == -EPERM) {
-    return fail(Code::unsupported, "io_uring is not available; see kernel.io_uring_disabled", -rc);
-  }
-  if (rc < 0) return fail(Code::io_error, "cannot make an io_uring", -rc);
-  ring_made_ = true;
-  tell_sanitizer(ring_);
-  const int fd = device_.file_.fd.get();
-  file_registered_ = io_uring_register_files(&ring_, &fd, 1) == 0;
-  return {};
-}
-
-Status EmuQueue::register_buffers(std::span<const iovec> buffers) {
-  if (in_flight() != 0) {
-    return fail(Code::busy, "buffers are registered while nothing is in flight", 0);
-  }
-  if (buffers_registered_) {
-    io_uring_unregister_buffers(&ring_);
-    buffers_registered_ = false;
-    set_registered(0);
-  }
-  if (buffers.empty()) return {};
-  const auto count = static_cast<unsigned>(buffers.size());
-  const int rc = io_uring_register_buffers(&ring_, buffers.data(), count);
-  if (rc < 0) {
-    return fail(Code::unsupported, "the kernel cannot pin the buffers; raise RLIMIT_MEMLOCK", -rc);
-  }
-  buffers_registered_ = true;
-  set_registered(count);
-  return {};
-}
-
-void EmuQueue::prepare(io_uring_sqe& sqe, Io& io) {
+// A flush writes back the dirty pages of the whole file, the mapped zone table among them, and then
+// the device's cache, whichever way the data was written.
+void EmuQueue::transferred(Io& io, int error) {
   if (io.op == Io::Op::flush) {
-    // Writes back the dirty pages of the whole file, the mapped zone table among them, and then
-    // the device's cache, whichever way the data was written.
-    io_uring_prep_fsync(&sqe, 0, IORING_FSYNC_DATASYNC);
-  } else {
-    prepare_transfer(sqe, io);
-  }
-  if (file_registered_) {
-    sqe.flags |= IOSQE_FIXED_FILE;
-    sqe.fd = 0;
-  } else {
-    sqe.fd = device_.file_.fd.get();
-  }
-  io_uring_sqe_set_data(&sqe, &io);
-}
-
-// The rest of a transfer: all pieces at once when it starts at one and goes to their end, or else
-// (a short transfer before, or a read that ends at the write pointer) the rest of one piece.
-void EmuQueue::prepare_transfer(io_uring_sqe& sqe, Io& io) {
-  const bool read = io.op == Io::Op::read;
-  const std::uint64_t done = bytes_done(io);
-  const std::uint64_t left = transfer_bytes(io) - done;
-  const Lba first = first_lba(io);
-  const ZoneId zone = read ? geometry().zone_of(first) : io.zone;
-  const std::uint64_t offset =
-      device_.superblock_.offset_of(zone, first.value - geometry().zone_start(zone).value) + done;
-  const iovec* piece = io.iov;
-  std::uint64_t skip = done;
-  while (skip >= piece->iov_len) skip -= (piece++)->iov_len;
-  const auto pieces = static_cast<std::uint32_t>(io.iov + io.iov_count - piece);
-  const bool whole = transfer_bytes(io) == std::uint64_t{io.lba_count} * geometry().lba_bytes;
-  if (pieces > 1 && skip == 0 && whole) {
-    const std::uint32_t count = std::min(pieces, kPiecesMax);
-    io_uring_prep_rw(read ? IORING_OP_READV : IORING_OP_WRITEV, &sqe, 0, piece, count, offset);
-    return;
-  }
-  std::byte* data = static_cast<std::byte*>(piece->iov_base) + skip;
-  const auto bytes = static_cast<unsigned>(std::min(left, piece->iov_len - skip));
-  if (io.buffer_index >= 0) {
-    io_uring_prep_rw(read ? IORING_OP_READ_FIXED : IORING_OP_WRITE_FIXED, &sqe, 0, data, bytes,
-                     offset);
-    sqe.buf_index = static_cast<std::uint16_t>(io.buffer_index);
-  } else {
-    io_uring_prep_rw(read ? IORING_OP_READ : IORING_OP_WRITE, &sqe, 0, data, bytes, offset);
-  }
-}
-
-void EmuQueue::fill_ring() {
-  while (backlog_.head != nullptr && in_ring_ < depth_) {
-    io_uring_sqe* sqe = io_uring_get_sqe(&ring_);
-    if (sqe == nullptr) break;
-    prepare(*sqe, *backlog_.pop());
-    ++in_ring_;
-  }
-  if (waits() && in_ring_ == 0 && !timer_armed_) arm_timer();
-}
-
-// So that a thread asleep on wake_fd() looks again at what waits for another thread.
-void EmuQueue::arm_timer() {
-  io_uring_sqe* sqe = io_uring_get_sqe(&ring_);
-  if (sqe == nullptr) return;
-  timer_.tv_nsec = kRecheckNs;
-  io_uring_prep_timeout(sqe, &timer_, 0, 0);
-  sqe->user_data = kTimerTag;
-  timer_armed_ = true;
-}
-
-unsigned EmuQueue::do_poll() {
-  unsigned count = settle();
-  fill_ring();
-  if (io_uring_sq_ready(&ring_) != 0) {
-    (void)io_uring_submit_and_get_events(&ring_);
-    ++system_calls_;
-    // What it could not take (out of memory, completions to reap first) it takes the next time:
-    // that is an event too, so that nobody goes to sleep over it.
-    if (io_uring_sq_ready(&ring_) != 0) ++count;
-  } else if ((IO_URING_READ_ONCE(*ring_.sq.kflags) & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) !=
-             0) {
-    (void)io_uring_get_events(&ring_);
-    ++system_calls_;
-  }
-  return count + reap();
-}
-
-unsigned EmuQueue::do_wait(std::uint64_t timeout_us) {
-  const unsigned count = settle();
-  if (count != 0 || !settled() || in_flight() == 0 || io_uring_cq_ready(&ring_) != 0) {
-    return count + do_poll();
-  }
-  fill_ring();
-  const std::uint64_t limit_ns = std::min(timeout_us, std::uint64_t{3600} * 1'000'000) * 1000;
-  __kernel_timespec timeout{static_cast<std::int64_t>(limit_ns / 1'000'000'000u),
-                            static_cast<long long>(limit_ns % 1'000'000'000u)};
-  io_uring_cqe* cqe = nullptr;
-  (void)io_uring_submit_and_wait_timeout(&ring_, &cqe, 1, &timeout, nullptr);
-  ++system_calls_;
-  return reap();
-}
-
-// Each completion of the kernel counts as an event, also one that only leads to the next step.
-unsigned EmuQueue::reap() {
-  io_uring_cqe* cqes[kReapMax];
-  const unsigned ready =
-      io_uring_peek_batch_cqe(&ring_, cqes, reap_count(io_uring_cq_ready(&ring_)));
-  for (unsigned i = 0; i < ready; ++i) {
-    const std::uint64_t tag = cqes[i]->user_data;
-    if (tag == kTimerTag) {
-      timer_armed_ = false;
-      continue;
-    }
-    --in_ring_;
-    finish(*reinterpret_cast<Io*>(tag), cqes[i]->res);
-  }
-  io_uring_cq_advance(&ring_, ready);
-  return ready;
-}
-
-void EmuQueue::finish(Io& io, int result) {
-  if (result == -EAGAIN || result == -EINTR) {
-    backlog_.push(io);
-  } else if (io.op == Io::Op::flush) {
-    finish_flush(io, result);
-  } else if (result < 0) {
-    end_transfer(io, transfer_error(io, -result));
-  } else if (result == 0) {
+    if (error != 0) device_.flush_failed_.store(true);
+    const bool failed = device_.flush_failed_.load();
+    end_transfer(io, failed
+                         ? fail(Code::io_error, "a flush failed: unflushed data may be lost", error)
+                         : Status());
+  } else if (error == kEnded) {
     end_transfer(io, fail(Code::io_error, "the emulated device's file was truncated", 0));
   } else {
-    bytes_done(io) += static_cast<std::uint64_t>(result);
-    if (bytes_done(io) < transfer_bytes(io)) {
-      backlog_.push(io);
-    } else {
-      end_transfer(io, {});
-    }
-  }
-}
-
-void EmuQueue::finish_flush(Io& io, int result) {
-  if (result < 0) device_.flush_failed_.store(true);
-  if (device_.flush_failed_.load()) {
-    end_transfer(io, fail(Code::io_error, "a flush failed: unflushed data may be lost", -result));
-  } else {
-    end_transfer(io, {});
+    end_transfer(io, error == 0 ? Status() : transfer_error(io, error));
   }
 }
 

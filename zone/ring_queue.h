@@ -1,0 +1,73 @@
+// RingQueue: the part of an IoQueue that emu: and zbd: share: a TableQueue whose transfers go to a
+// file or block device by one io_uring, its file and buffers registered. Many submissions are
+// pushed by one system call, made in poll().
+#pragma once
+
+#include <liburing.h>
+
+#include <limits>
+
+#include "zone/table_queue.h"
+
+namespace furrow {
+
+class RingQueue : public TableQueue {
+ public:
+  ~RingQueue() override;
+
+  Status register_buffers(std::span<const iovec> buffers) override;
+  std::uint64_t system_calls() const override { return system_calls_; }
+  int wake_fd() const override { return ring_.ring_fd; }
+
+ protected:
+  static constexpr int kEnded = -1;
+
+  // Where the zones lie in the file, and what one request of the kernel's may be.
+  struct Medium {
+    int fd = -1;
+    std::uint64_t first_bytes = 0;   // offset of the first zone
+    std::uint64_t stride_bytes = 0;  // from one zone's start to the next one's
+    std::uint64_t write_bytes_max = std::numeric_limits<unsigned>::max();
+    std::uint32_t write_pieces_max = 1024;  // IOV_MAX
+  };
+  RingQueue(const Geometry& geometry, ZoneTable& table, bool read_only, const Medium& medium,
+            unsigned depth);
+  // Before any other use. Errors: invalid_argument (the depth), unsupported, io_error.
+  Status init_ring();
+
+  // A transfer or flush that start_transfer() or start_flush() was given, for the kernel.
+  void to_ring(Io& io) { backlog_.push(io); }
+  void start_transfer(Io& io) override { to_ring(io); }
+  void start_flush(Io& io) override { to_ring(io); }
+  unsigned do_poll() override;
+  unsigned do_wait(std::uint64_t timeout_us) override;
+
+ private:
+  // The kernel has done all of it (`error` 0), or failed it with that errno; kEnded: the file ended
+  // before the transfer did. Leads to end_transfer().
+  virtual void transferred(Io& io, int error) = 0;
+  // Something waits that no completion of the ring will tell of: look again soon.
+  virtual bool must_look_again() const { return waits(); }
+
+  void fill_ring();
+  void prepare(io_uring_sqe& sqe, Io& io);
+  void prepare_transfer(io_uring_sqe& sqe, Io& io);
+  std::uint32_t fitting(const iovec* piece, std::uint32_t pieces, std::uint64_t left) const;
+  void arm_timer();
+  unsigned reap();
+  void finish(Io& io, int result);
+
+  const Medium medium_;
+  const unsigned depth_;
+  io_uring ring_{};
+  bool ring_made_ = false;
+  bool file_registered_ = false;
+  bool buffers_registered_ = false;
+  unsigned in_ring_ = 0;  // Ios that the kernel has, or that are prepared for it
+  bool timer_armed_ = false;
+  __kernel_timespec timer_{};
+  std::uint64_t system_calls_ = 0;
+  List backlog_;  // not yet in the ring
+};
+
+}  // namespace furrow
