@@ -33,12 +33,24 @@ void TableQueue::do_submit(Io& io) {
       return;
     default:
       if (read_only_) break;
-      const Status status = table_.manage(io.op, io.zone);
-      if (status.ok() && io.op == Io::Op::reset) zone_was_reset(io.zone);
-      decide(io, status);
+      if (is_behind(io)) return try_later(io);
+      manage(io);
       return;
   }
   decide(io, Status(Code::permission, Origin::zone, "the device is open for inspection only"));
+}
+
+void TableQueue::manage(Io& io) {
+  const Status status = table_.manage(io.op, io.zone);
+  if (status.ok() && io.op == Io::Op::reset) zone_was_reset(io.zone);
+  decide(io, status);
+}
+
+bool TableQueue::is_behind(const Io& io) const {
+  for (const Io* before = later_.head; before != nullptr; before = before->next) {
+    if (before->zone == io.zone) return true;
+  }
+  return false;
 }
 
 void TableQueue::submit_read(Io& io) {
@@ -57,7 +69,9 @@ void TableQueue::submit_read(Io& io) {
 }
 
 void TableQueue::submit_write(Io& io) {
+  if (is_behind(io)) return try_later(io);
   const ZoneTable::Admission admission = table_.admit(io);
+  if (admission.later) return try_later(io);
   if (admission.status != nvme_status::kSuccess) return decide(io, zone_status(admission.status));
   if (io.op == Io::Op::append) io.appended_at = admission.lba;
   bytes_done(io) = 0;
@@ -88,7 +102,7 @@ bool TableQueue::try_end(Io& io) {
 
 unsigned TableQueue::abort_lists(Status status) {
   unsigned count = 0;
-  for (List* list : {&decided_, &waiting_, &held_}) {
+  for (List* list : {&decided_, &waiting_, &held_, &later_}) {
     List taken = list->take();
     while (Io* io = taken.pop()) {
       complete(*io, status);
@@ -135,6 +149,10 @@ unsigned TableQueue::settle_waiting() {
 }
 
 unsigned TableQueue::settle() {
+  if (later_.head != nullptr) {  // first: what this decides is completed below
+    List later = later_.take();
+    while (Io* io = later.pop()) do_submit(*io);
+  }
   unsigned count = 0;
   List decided = decided_.take();  // what completions submit now is for the next poll
   while (Io* io = decided.pop()) {

@@ -23,8 +23,11 @@ class TableQueue : public IoQueue {
   unsigned end_transfer(Io& io, Status status);
   // Completes what needs no transfer, and tries again what waits. Returns the number completed.
   unsigned settle();
-  // Something waits on another queue or on space being given back: poll again soon.
-  bool waits() const { return waiting_.head != nullptr || held_.head != nullptr; }
+  // Something waits on another queue, on zone management or on space being given back: poll again
+  // soon.
+  bool waits() const {
+    return waiting_.head != nullptr || held_.head != nullptr || later_.head != nullptr;
+  }
   bool settled() const { return decided_.head == nullptr; }
 
   void do_submit(Io& io) override;
@@ -33,6 +36,10 @@ class TableQueue : public IoQueue {
   // Completes all that is held here, whatever became of it, with `status`; returns the number. The
   // zone table is of no use afterwards.
   unsigned abort_lists(Status status);
+  // The operation could not begin, for what goes on in its zone: it is tried again by settle(), and
+  // what comes after it for the same zone stays behind it.
+  void try_later(Io& io) { later_.push(io); }
+  ZoneTable& table() const { return table_; }
   // How many buffers are registered: an Io::buffer_index from there on is refused.
   void set_registered(std::size_t count) { registered_ = static_cast<std::int64_t>(count); }
 
@@ -60,8 +67,11 @@ class TableQueue : public IoQueue {
   virtual void start_transfer(Io& io) = 0;  // read, write, append
   virtual void start_flush(Io& io) = 0;
   virtual void zone_was_reset(ZoneId zone) = 0;
+  // Reset, finish, open, close: at once, unless the back end's take time.
+  virtual void manage(Io& io);
 
   void submit_read(Io& io);
+  bool is_behind(const Io& io) const;
   void submit_write(Io& io);
   bool try_end(Io& io);  // of a write whose data is on the medium
   unsigned settle_waiting();
@@ -72,6 +82,7 @@ class TableQueue : public IoQueue {
   List decided_;  // final Io::status; completed by the next poll
   List waiting_;  // on the medium, behind an earlier write to the same zone
   List held_;     // admitted, but their zone's space is being given back just now
+  List later_;    // not admitted: zones are being managed
 };
 
 // Zeroes the bytes from `from` on of an Io's data.

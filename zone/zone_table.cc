@@ -53,7 +53,7 @@ std::optional<ZoneTable::Admission> ZoneTable::admit_open(const Io& io) {
   std::uint64_t control = to.control.load(std::memory_order_acquire);
   for (;;) {
     const std::uint64_t next = next_of(control);
-    const bool plain = is_open(state_of(control)) && (control & kHeld) == 0 &&
+    const bool plain = is_open(state_of(control)) && (control & (kHeld | kTaken)) == 0 &&
                        in_flight_of(control) < kInFlightMask &&
                        next + io.lba_count < geometry_.zone_capacity_lbas &&
                        (append || io.lba.value == start.value + next);
@@ -61,7 +61,7 @@ std::optional<ZoneTable::Admission> ZoneTable::admit_open(const Io& io) {
     const std::uint64_t after =
         with(control, state_of(control), next + io.lba_count) + kInFlightOne;
     if (to.control.compare_exchange_weak(control, after, std::memory_order_acq_rel)) {
-      return Admission{nvme_status::kSuccess, Lba{start.value + next}, false};
+      return Admission{.lba = Lba{start.value + next}};
     }
   }
 }
@@ -77,18 +77,20 @@ ZoneTable::Admission ZoneTable::admit_locked(const Io& io) {
   const bool append = io.op == Io::Op::append;
   const ZoneRequest request{append ? ZoneAction::append : ZoneAction::write,
                             append ? start : io.lba, io.lba_count};
+  constexpr Admission later{.later = true};
   const std::lock_guard lock(mutex_);
   std::uint64_t control = to.control.load(std::memory_order_acquire);
   for (;;) {  // again only when a writer in the same, open zone was faster
+    if ((control & kTaken) != 0) return later;
     const ZoneView view{io.zone, state_of(control), next_of(control)};
     const ZoneDecision decision = machine_.decide(view, usage_locked(), request);
-    if (decision.status != nvme_status::kSuccess) return Admission{decision.status, {}, false};
+    if (may_pass_locked(decision.status)) return later;
+    if (decision.status != nvme_status::kSuccess) return Admission{.status = decision.status};
     FURROW_CHECK(in_flight_of(control) < kInFlightMask);
     const std::uint64_t after = with(control, decision.state, decision.written_lbas) + kInFlightOne;
     if (!to.control.compare_exchange_weak(control, after, std::memory_order_acq_rel)) continue;
     apply_locked(view, decision);
-    return Admission{nvme_status::kSuccess, Lba{start.value + decision.written_at},
-                     (control & kHeld) != 0};
+    return Admission{.lba = Lba{start.value + decision.written_at}, .held = (control & kHeld) != 0};
   }
 }
 
@@ -179,22 +181,39 @@ void ZoneTable::degrade(ZoneId zone, ZoneState state, const char* reason) {
   apply_locked(view, decision);
 }
 
+namespace {
+
+ZoneAction action_of(Io::Op op) {
+  switch (op) {
+    case Io::Op::close:
+      return ZoneAction::close;
+    case Io::Op::finish:
+      return ZoneAction::finish;
+    case Io::Op::reset:
+      return ZoneAction::reset;
+    default:
+      FURROW_CHECK(op == Io::Op::open);
+      return ZoneAction::open;
+  }
+}
+
+bool needs_quiet(Io::Op op) { return op == Io::Op::finish || op == Io::Op::reset; }
+
+constexpr Status kWritesInFlight(Code::busy, Origin::zone,
+                                 "writes are in flight in the zone; wait for them");
+
+}  // namespace
+
 Status ZoneTable::manage(Io::Op op, ZoneId zone) {
   Entry& to = entry(zone);
-  ZoneAction action = ZoneAction::open;
-  if (op == Io::Op::close) action = ZoneAction::close;
-  if (op == Io::Op::finish) action = ZoneAction::finish;
-  if (op == Io::Op::reset) action = ZoneAction::reset;
-  const bool drained = action == ZoneAction::finish || action == ZoneAction::reset;
+  const ZoneAction action = action_of(op);
   const std::lock_guard lock(mutex_);
   std::uint64_t control = to.control.load(std::memory_order_acquire);
   for (;;) {
     const ZoneView view{zone, state_of(control), next_of(control)};
     const ZoneDecision decision = machine_.decide(view, usage_locked(), {action, {}, 0});
     if (decision.status != nvme_status::kSuccess) return zone_status(decision.status);
-    if (drained && in_flight_of(control) != 0) {
-      return Status(Code::busy, Origin::zone, "writes are in flight in the zone; wait for them");
-    }
+    if (needs_quiet(op) && in_flight_of(control) != 0) return kWritesInFlight;
     const std::uint64_t after = with(control, decision.state, decision.written_lbas);
     if (!to.control.compare_exchange_weak(control, after, std::memory_order_acq_rel)) continue;
     apply_locked(view, decision);
@@ -213,6 +232,33 @@ Status ZoneTable::manage(Io::Op op, ZoneId zone) {
     }
     return {};
   }
+}
+
+bool ZoneTable::may_pass_locked(std::uint16_t status) const {
+  return giving_back_ != 0 &&
+         (status == nvme_status::kTooManyActive || status == nvme_status::kTooManyOpen);
+}
+
+std::optional<Status> ZoneTable::take(Io::Op op, ZoneId zone) {
+  Entry& to = entry(zone);
+  const std::lock_guard lock(mutex_);
+  std::uint64_t control = to.control.load(std::memory_order_acquire);
+  do {
+    if ((control & kTaken) != 0) return std::nullopt;
+    const ZoneView view{zone, state_of(control), next_of(control)};
+    const ZoneDecision decision = machine_.decide(view, usage_locked(), {action_of(op), {}, 0});
+    if (may_pass_locked(decision.status)) return std::nullopt;
+    if (decision.status != nvme_status::kSuccess) return zone_status(decision.status);
+    if (needs_quiet(op) && in_flight_of(control) != 0) return kWritesInFlight;
+  } while (!to.control.compare_exchange_weak(control, control | kTaken, std::memory_order_acq_rel));
+  if (op != Io::Op::open) ++giving_back_;
+  return Status();
+}
+
+void ZoneTable::leave(Io::Op op, ZoneId zone) {
+  const std::lock_guard lock(mutex_);
+  entry(zone).control.fetch_and(~kTaken, std::memory_order_acq_rel);
+  if (op != Io::Op::open) --giving_back_;
 }
 
 void ZoneTable::save(ZoneId zone, const Entry& from, std::uint64_t written_lbas) {

@@ -51,8 +51,9 @@ class ZoneTable {
   // --- writes ---
   struct Admission {
     std::uint16_t status = nvme_status::kSuccess;  // when not success, nothing was admitted
-    Lba lba;                                       // the first LBA to write
-    bool held = false;  // do not touch the medium before held(zone) is false
+    Lba lba{};                                     // the first LBA to write
+    bool held = false;   // do not touch the medium before held(zone) is false
+    bool later = false;  // nothing was admitted: ask again when management of zones has ended
   };
   // Admits a write at io.lba, or an append. Each admitted write is ended exactly once, below.
   Admission admit(const Io& io);
@@ -63,6 +64,10 @@ class ZoneTable {
   };
   // The data of an admitted write at `lba` is on the medium.
   End end_write(ZoneId zone, Lba lba, std::uint64_t lba_count);
+  // Would end_write() fail it? It need not be written then.
+  bool fails(ZoneId zone, Lba lba) const {
+    return lba.value - geometry_.zone_start(zone).value >= entry(zone).sealed_at.load();
+  }
   // An admitted write failed: seals the zone. `reason` as in ZoneInfo.
   void fail_write(ZoneId zone, Lba lba, const char* reason);
 
@@ -73,6 +78,14 @@ class ZoneTable {
   // --- zone management --- (op: open, close, finish, reset)
   // `busy`, when the answer is refused because writes are in flight in the zone.
   Status manage(Io::Op op, ZoneId zone);
+
+  // --- zone management that a drive does, in its own time ---
+  // Takes the zone for it: until leave() no write is admitted to the zone, and nobody else may take
+  // it. ok: taken; an error: what manage() would answer. Nothing: another has the zone, or what it
+  // needs may be given back by another's; ask again later.
+  std::optional<Status> take(Io::Op op, ZoneId zone);
+  // By whoever took it, after manage() if the drive did what was asked.
+  void leave(Io::Op op, ZoneId zone);
 
   // --- reads ---
   bool offline(ZoneId zone) const {
@@ -92,8 +105,9 @@ class ZoneTable {
   bool held(ZoneId zone) const { return (entry(zone).control.load() & kHeld) != 0; }
 
  private:
-  // control: next (32 bits) | writes in flight (24) | held (1) | state (4).
+  // control: next (32 bits) | writes in flight (24) | taken (1) | held (1) | state (4).
   static constexpr std::uint64_t kHeld = 1u << 4;
+  static constexpr std::uint64_t kTaken = 1u << 5;
   static constexpr unsigned kInFlightShift = 8;
   static constexpr std::uint64_t kInFlightOne = std::uint64_t{1} << kInFlightShift;
   static constexpr std::uint64_t kInFlightMask = 0xFFFFFFu;
@@ -115,7 +129,7 @@ class ZoneTable {
     return control >> kInFlightShift & kInFlightMask;
   }
   static std::uint64_t with(std::uint64_t control, ZoneState state, std::uint64_t next) {
-    return (control & ((kInFlightMask << kInFlightShift) | kHeld)) |
+    return (control & ((kInFlightMask << kInFlightShift) | kHeld | kTaken)) |
            static_cast<std::uint64_t>(state) | next << kNextShift;
   }
   Entry& entry(ZoneId zone) { return entries_[zone.value]; }
@@ -127,6 +141,8 @@ class ZoneTable {
   void close_one_locked(ZoneId except);
   void save(ZoneId zone, const Entry& entry, std::uint64_t written_lbas);
   ZoneUsage usage_locked() const;
+  // Will what is being managed give back what was missing for `status`?
+  bool may_pass_locked(std::uint16_t status) const;
 
   const Geometry geometry_;
   const ZoneStateMachine machine_;
@@ -135,6 +151,7 @@ class ZoneTable {
   mutable std::mutex mutex_;
   std::uint32_t open_ = 0;               // under mutex_
   std::uint32_t active_ = 0;             // under mutex_
+  std::uint32_t giving_back_ = 0;        // under mutex_; zones taken to close, finish or reset
   std::vector<ZoneId> implicitly_open_;  // under mutex_; oldest first
 };
 

@@ -228,5 +228,32 @@ TEST_F(TableQueueTest, AllThatIsHeldHereCanBeAborted) {
   EXPECT_EQ(decided.status.code(), Code::ok) << "it was done before";
 }
 
+// Somebody else resets the zone: what comes for it waits, in its order; the rest does not.
+TEST_F(TableQueueTest, WhatATakenZoneIsSentWaitsInOrder) {
+  ASSERT_TRUE(table_.take(Io::Op::reset, ZoneId{2})->ok());
+  Op& first = submit(Io::Op::append, 2);
+  Op& close = submit(Io::Op::close, 2);
+  Op& second = submit(Io::Op::append, 2);
+  Op& other = submit(Io::Op::append, 1);
+  while (queue_.poll() != 0) {
+  }
+  EXPECT_TRUE(queue_.something_waits());
+  ASSERT_EQ(queue_.started.size(), 1u);
+  EXPECT_EQ(queue_.started[0], &other);
+  table_.leave(Io::Op::reset, ZoneId{2});
+  while (queue_.poll() != 0) {
+  }
+  EXPECT_TRUE(close.done == 1 && close.status.ok()) << "the first write had opened the zone";
+  ASSERT_EQ(queue_.started.size(), 3u);
+  EXPECT_EQ(queue_.started[1], &first);
+  EXPECT_EQ(queue_.started[2], &second);
+  EXPECT_EQ(first.appended_at.value, 2 * 64u);
+  EXPECT_EQ(second.appended_at.value, 2 * 64u + 1);
+  for (const std::size_t transfer : {0, 1, 2}) queue_.end(transfer);
+  while (queue_.poll() != 0) {
+  }
+  EXPECT_FALSE(queue_.something_waits());
+}
+
 }  // namespace
 }  // namespace furrow

@@ -133,5 +133,54 @@ TEST(ZoneTable, CountsStayRightAcrossThreads) {
   EXPECT_EQ(table.manage(Io::Op::open, ZoneId{4}).nvme(), nvme_status::kTooManyActive);
 }
 
+// A zone that a drive is resetting takes no write until the drive has answered, and what the reset
+// will give back is waited for rather than refused.
+TEST(ZoneTable, ATakenZoneIsLeftAlone) {
+  ZoneTable table(small(), nullptr);
+  for (const std::uint32_t zone : {0u, 1u, 2u, 3u}) {
+    const ZoneTable::Admission admitted = table.admit(append(zone, 4));
+    ASSERT_EQ(admitted.status, nvme_status::kSuccess);
+    EXPECT_FALSE(admitted.later);
+    EXPECT_EQ(table.take(Io::Op::reset, ZoneId{zone})->code(), Code::busy);
+    ASSERT_EQ(table.end_write(ZoneId{zone}, admitted.lba, 4), End::done);
+  }
+  EXPECT_EQ(table.admit(append(4, 1)).status, nvme_status::kTooManyActive);
+  EXPECT_EQ(table.take(Io::Op::open, ZoneId{4})->code(), Code::too_many_zones);
+  EXPECT_EQ(table.take(Io::Op::close, ZoneId{4})->code(), Code::zone_state);
+
+  ASSERT_TRUE(table.take(Io::Op::reset, ZoneId{3})->ok());
+  EXPECT_TRUE(table.admit(append(3, 1)).later);
+  EXPECT_FALSE(table.take(Io::Op::open, ZoneId{3}).has_value());
+  EXPECT_TRUE(table.admit(append(4, 1)).later) << "the reset gives an active zone back";
+  EXPECT_FALSE(table.take(Io::Op::open, ZoneId{4}).has_value());
+  EXPECT_EQ(table.admit(append(2, 1)).lba.value, 2 * 64 + 4u) << "others go on";
+  EXPECT_EQ(table.written_lbas(ZoneId{3}), 4u) << "nothing has happened to it yet";
+
+  ASSERT_TRUE(table.manage(Io::Op::reset, ZoneId{3}).ok());
+  table.leave(Io::Op::reset, ZoneId{3});
+  EXPECT_EQ(table.admit(append(3, 1)).lba.value, 3 * 64u);
+  EXPECT_EQ(table.admit(append(4, 1)).status, nvme_status::kTooManyActive);
+}
+
+// A drive that fails the reset: all is as it was.
+TEST(ZoneTable, AZoneIsLeftAsItWas) {
+  ZoneTable table(small(), nullptr);
+  const Lba at = table.admit(append(1, 4)).lba;
+  ASSERT_EQ(table.end_write(ZoneId{1}, at, 4), End::done);
+  ASSERT_TRUE(table.take(Io::Op::reset, ZoneId{1})->ok());
+  table.leave(Io::Op::reset, ZoneId{1});
+  EXPECT_EQ(table.info(ZoneId{1}).state, ZoneState::implicitly_open);
+  EXPECT_EQ(table.admit(append(1, 1)).lba.value, at.value + 4);
+}
+
+TEST(ZoneTable, TellsWhichWritesWillFail) {
+  ZoneTable table(small(), nullptr);
+  const Lba a = table.admit(append(1, 4)).lba, b = table.admit(append(1, 2)).lba;
+  EXPECT_FALSE(table.fails(ZoneId{1}, b));
+  table.fail_write(ZoneId{1}, b, "");
+  EXPECT_FALSE(table.fails(ZoneId{1}, a));
+  EXPECT_TRUE(table.fails(ZoneId{1}, b));
+}
+
 }  // namespace
 }  // namespace furrow
