@@ -140,6 +140,11 @@ Result<EmuOptions> emu_options(const DeviceUri& uri) {
   return options;
 }
 
+Result<ZbdOptions> zbd_options(const DeviceUri& uri) {
+  if (!uri.parameters.empty()) return bad("unknown parameter; zbd: knows none");
+  return ZbdOptions{uri.place};
+}
+
 Result<MemOptions> mem_options(const DeviceUri& uri) {
   MemOptions options;
   Status status = assign(options.shape.size_bytes, parse_size(uri.place));

@@ -39,6 +39,11 @@ struct EmuOptions {
 };
 Result<EmuOptions> emu_options(const DeviceUri& uri);
 
+struct ZbdOptions {
+  std::string path;
+};
+Result<ZbdOptions> zbd_options(const DeviceUri& uri);
+
 struct MemOptions {
   DeviceShape shape;
   Reclaim reclaim = Reclaim::lazy;

@@ -3,6 +3,7 @@
 #include "zone/device_uri.h"
 #include "zone/emu_device.h"
 #include "zone/mem_device.h"
+#include "zone/zbd_device.h"
 
 namespace furrow {
 
@@ -10,7 +11,8 @@ namespace {
 constexpr Status bad(const char* hint) {
   return Status(Code::invalid_argument, Origin::zone, hint);
 }
-constexpr const char* kUnknownScheme = "unknown kind of device; this build knows emu: and mem:";
+constexpr const char* kUnknownScheme =
+    "unknown kind of device; this build knows emu:, mem: and zbd:";
 }  // namespace
 
 Result<std::unique_ptr<ZonedDevice>> open_device(std::string_view uri, Access access) {
@@ -26,6 +28,11 @@ Result<std::unique_ptr<ZonedDevice>> open_device(std::string_view uri, Access ac
     if (!options) return options.status();
     return MemDevice::open(*options, std::string(uri));
   }
+  if (parsed->scheme == "zbd") {
+    const Result<ZbdOptions> options = zbd_options(*parsed);
+    if (!options) return options.status();
+    return zbd::ZbdDevice::open(options->path, access, std::string(uri));
+  }
   return bad(kUnknownScheme);
 }
 
@@ -35,6 +42,10 @@ Status create_device(std::string_view uri, const DeviceShape& shape) {
   if (parsed->scheme == "mem") {
     return bad("a mem: device is made by opening it; its geometry is in its URI");
   }
+  if (parsed->scheme == "zbd") {
+    const Result<ZbdOptions> options = zbd_options(*parsed);
+    return options ? zbd::create(options->path, shape) : options.status();
+  }
   if (parsed->scheme != "emu") return bad(kUnknownScheme);
   const Result<EmuOptions> options = emu_options(*parsed);
   if (!options) return options.status();
@@ -43,7 +54,8 @@ Status create_device(std::string_view uri, const DeviceShape& shape) {
 
 std::string device_holder(std::string_view uri) {
   const Result<DeviceUri> parsed = parse_device_uri(uri);
-  return parsed && parsed->scheme == "emu" ? emu::lock_holder(parsed->place) : std::string();
+  const bool place = parsed && (parsed->scheme == "emu" || parsed->scheme == "zbd");
+  return place ? emu::lock_holder(parsed->place) : std::string();
 }
 
 }  // namespace furrow

@@ -1,11 +1,13 @@
 // Establishes that every back end behaves as one zoned device: the same operations, on mem:, emu:
 // (direct and through the page cache, 512- and 4096-byte LBAs, capacity below size, small MOR and
 // MAR) and on the fault device with no faults switched on, have the same results, the same zone
-// states and the same NVMe status codes. Ends with random operations beside a model that is driven
-// by ZoneStateMachine.
+// states and the same NVMe status codes. FURROW_ZBD=/dev/NAME adds a zoned drive of 12 zones of
+// 1 MiB, whose zones are reset (tests/vm has such drives). Ends with random operations beside a
+// model that is driven by ZoneStateMachine.
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cstdlib>
 #include <memory>
 #include <random>
 #include <thread>
@@ -22,8 +24,8 @@ constexpr std::uint64_t kMiB = 1u << 20;
 
 struct Target {
   const char* name;
-  enum class Kind { mem, emu, fault_over_mem, fault_over_emu } kind;
-  const char* parameters;  // of the URI, without '?'
+  enum class Kind { mem, emu, zbd, fault_over_mem, fault_over_emu } kind;
+  std::string parameters;  // of the URI, without '?'; of a drive: its path
   std::uint32_t lba_bytes;
   std::uint64_t capacity_bytes;
   std::uint32_t mor, mar;
@@ -61,7 +63,9 @@ class Conformance : public testing::TestWithParam<Target> {
       shape.active_zones_max = target.mar;
       const Status status = create_device(uri, shape);
       EXPECT_TRUE(status.ok()) << status.describe();
-      if (*target.parameters != '\0') uri += std::string("?") + target.parameters;
+      if (!target.parameters.empty()) uri += "?" + target.parameters;
+    } else if (target.kind == Target::Kind::zbd) {
+      uri = "zbd:" + target.parameters;
     } else {
       uri = "mem:12MiB?zone_size=1MiB&zone_capacity=" + std::to_string(target.capacity_bytes) +
             "&lba=" + std::to_string(target.lba_bytes) + "&mor=" + std::to_string(target.mor) +
@@ -70,10 +74,21 @@ class Conformance : public testing::TestWithParam<Target> {
     auto device = open_device(uri, Access::exclusive);
     EXPECT_TRUE(device.ok()) << device.status().describe();
     if (!device.ok()) return nullptr;
-    if (target.kind == Target::Kind::mem || target.kind == Target::Kind::emu) {
+    if (target.kind == Target::Kind::zbd) empty(**device);
+    if (target.kind != Target::Kind::fault_over_mem &&
+        target.kind != Target::Kind::fault_over_emu) {
       return std::move(*device);
     }
     return std::make_unique<FaultDevice>(std::move(*device), FaultOptions{});
+  }
+
+  static void empty(ZonedDevice& device) {
+    Client client(device);
+    for (const ZoneInfo& each : device.report().value()) {
+      if (each.state == ZoneState::empty) continue;
+      const Status status = client.manage(Io::Op::reset, each.zone.value);
+      EXPECT_TRUE(status.ok()) << status.describe();
+    }
   }
 
   ZoneInfo zone(std::uint32_t number) {
@@ -558,6 +573,21 @@ INSTANTIATE_TEST_SUITE_P(
                     Target{"faultMem", Kind::fault_over_mem, "", 4096, kMiB * 3 / 4, 3, 5},
                     Target{"faultEmu", Kind::fault_over_emu, "", 512, kMiB, 4, 6}),
     [](const auto& test) { return std::string(test.param.name); });
+
+std::vector<Target> drives() {
+  const char* path = std::getenv("FURROW_ZBD");
+  if (path == nullptr) return {};
+  const auto drive = open_device(std::string("zbd:") + path, Access::inspect);
+  if (!drive.ok()) {
+    std::fprintf(stderr, "%s: %s\n", path, drive.status().describe().c_str());
+    std::exit(1);
+  }
+  const Geometry& geometry = (*drive)->geometry();
+  return {{"zbd", Kind::zbd, path, geometry.lba_bytes, geometry.zone_capacity_bytes(),
+           geometry.open_zones_max, geometry.active_zones_max}};
+}
+INSTANTIATE_TEST_SUITE_P(Drives, Conformance, testing::ValuesIn(drives()),
+                         [](const auto& test) { return std::string(test.param.name); });
 
 }  // namespace
 }  // namespace furrow::test

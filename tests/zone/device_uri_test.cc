@@ -72,7 +72,9 @@ TEST(DeviceUri, RefusesMistakesWithAHint) {
                           "emu:/x?lba=512",
                           "emu:/x?direct=2",
                           "emu:/x?reclaim=soon",
-                          "emu:/x?=1"}) {
+                          "emu:/x?=1",
+                          "zbd:",
+                          "zbd:/dev/x?direct=0"}) {
     const auto device = open_device(uri, Access::exclusive);
     ASSERT_FALSE(device.ok()) << uri;
     EXPECT_EQ(device.status().code(), Code::invalid_argument) << uri;

@@ -1,0 +1,287 @@
+#include "zone/zbd_drive.h"
+
+#include <fcntl.h>
+#include <libzbd/zbd.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/utsname.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+
+#include "zone/zone_state_machine.h"
+
+namespace furrow::zbd {
+
+namespace {
+
+constexpr std::uint64_t kPageBytes = 4096;  // a segment of a request may be as small as this
+constexpr std::uint64_t kAppendMaxBytes = 1u << 20;
+
+Status fail(Code code, const char* hint, int error = 0) {
+  return Status(code, Origin::zone, hint, error);
+}
+Status unsupported(const char* hint) { return fail(Code::unsupported, hint); }
+
+// libzbd's functions return -1, with the cause in errno, or the cause itself.
+int error_of(int rc) { return rc < -1 ? -rc : errno; }
+
+std::string read_line(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+std::uint64_t read_number(const std::string& path, std::uint64_t otherwise) {
+  std::ifstream file(path);
+  std::uint64_t number = 0;
+  return file >> number ? number : otherwise;
+}
+
+// Where the kernel tells of the device's request queue. Errors: not_found, permission, unsupported.
+Result<std::string> find_queue_folder(const std::string& path) {
+  struct stat info {};
+  if (stat(path.c_str(), &info) != 0) {
+    if (errno == EACCES) return fail(Code::permission, "the path may not be searched", errno);
+    return fail(Code::not_found, "no such device; `lsblk -z` shows the zoned block devices", errno);
+  }
+  if (!S_ISBLK(info.st_mode)) {
+    return unsupported(S_ISCHR(info.st_mode)
+                           ? "this is a character device; zbd: takes a block device, such as "
+                             "/dev/nvme0n1"
+                           : "this is no block device; emu: emulates a zoned device on a file");
+  }
+  const std::string folder = "/sys/dev/block/" + std::to_string(major(info.st_rdev)) + ":" +
+                             std::to_string(minor(info.st_rdev));
+  if (std::filesystem::exists(folder + "/partition")) {
+    return unsupported("this is a partition; zbd: takes a whole drive");
+  }
+  const std::string model = read_line(folder + "/queue/zoned");
+  if (model != "host-managed" && model != "host-aware") {
+    return unsupported("the block device is not zoned; emu: emulates a zoned device on it");
+  }
+  return folder + "/queue/";
+}
+
+// From 6.10 on the kernel itself keeps the writes to a zone in order.
+bool kernel_orders_writes() {
+  utsname name{};
+  unsigned first = 0, second = 0;
+  if (uname(&name) != 0 || std::sscanf(name.release, "%u.%u", &first, &second) != 2) return false;
+  return first > 6 || (first == 6 && second >= 10);
+}
+
+Status check_scheduler(const std::string& queue_folder) {
+  if (kernel_orders_writes()) return {};
+  if (read_line(queue_folder + "scheduler").find("[mq-deadline]") != std::string::npos) return {};
+  return unsupported(
+      "before Linux 6.10 a zoned drive needs the scheduler mq-deadline: echo mq-deadline > "
+      "/sys/block/NAME/queue/scheduler");
+}
+
+Status open_status(const Status& status) {
+  switch (status.code()) {
+    case Code::permission:
+      return fail(Code::permission, "opening a drive takes root, or write permission on its device",
+                  status.sys_errno());
+    case Code::in_use:
+      if (status.sys_errno() != EBUSY) return status;
+      return fail(Code::in_use, "the drive is mounted or in use; unmount or stop that first",
+                  EBUSY);
+    default:
+      return status;
+  }
+}
+
+ZoneState state_of(const zbd_zone& zone) {
+  switch (zbd_zone_cond(&zone)) {
+    case ZBD_ZONE_COND_EMPTY:
+      return ZoneState::empty;
+    case ZBD_ZONE_COND_IMP_OPEN:
+      return ZoneState::implicitly_open;
+    case ZBD_ZONE_COND_EXP_OPEN:
+      return ZoneState::explicitly_open;
+    case ZBD_ZONE_COND_CLOSED:
+      return ZoneState::closed;
+    case ZBD_ZONE_COND_FULL:
+      return ZoneState::full;
+    case ZBD_ZONE_COND_READONLY:
+      return ZoneState::read_only;
+    default:
+      return ZoneState::offline;
+  }
+}
+
+ZoneInfo info_of(const zbd_zone& zone, const Geometry& geometry) {
+  ZoneInfo info;
+  info.zone = geometry.zone_of(Lba{zbd_zone_start(&zone) / geometry.lba_bytes});
+  info.state = state_of(zone);
+  if (info.state == ZoneState::full) {  // its write pointer says nothing
+    info.written_lbas = geometry.zone_capacity_lbas;
+  } else if (info.state == ZoneState::offline) {
+    info.reason = "the drive reports the zone offline";
+  } else {
+    const std::uint64_t bytes =
+        std::max(zbd_zone_wp(&zone), zbd_zone_start(&zone)) - zbd_zone_start(&zone);
+    info.written_lbas = std::min(bytes / geometry.lba_bytes, geometry.zone_capacity_lbas);
+    if (info.state == ZoneState::read_only) {
+      info.reason = "the drive reports the zone read-only";
+    } else if (bytes % geometry.lba_bytes != 0) {
+      info.reason = kUnaligned;
+    }
+  }
+  return info;
+}
+
+}  // namespace
+
+const char* const kUnaligned = "the zone's write pointer is inside an LBA: another program wrote";
+
+Status drive_error(int error, const char* hint) {
+  switch (error) {
+    case ENODEV:
+    case ENXIO:
+      return fail(Code::io_error, "the drive is gone: it was removed, or has failed", ENODEV);
+    case EOVERFLOW:
+      return Status(Code::too_many_zones, Origin::zone,
+                    "the drive has more active zones than Furrow knows of; reset what is not its",
+                    error, nvme_status::kTooManyActive);
+    case ETOOMANYREFS:
+      return Status(Code::too_many_zones, Origin::zone,
+                    "the drive has more open zones than Furrow knows of; close what is not its",
+                    error, nvme_status::kTooManyOpen);
+    case EACCES:
+    case EPERM:
+      return fail(Code::permission, "zone management takes write permission on the drive", error);
+    default:
+      return fail(Code::io_error, hint, error);
+  }
+}
+
+Result<std::unique_ptr<Drive>> Drive::open(const std::string& path, Access access) {
+  const Result<std::string> queue_folder = find_queue_folder(path);
+  if (!queue_folder) return queue_folder.status();
+  emu::OpenMode mode;
+  mode.inspect = access == Access::inspect;
+  Result<emu::EmuFile> file = emu::open_file(path, mode);
+  if (!file) return open_status(file.status());
+  std::unique_ptr<Drive> drive(new Drive());
+  drive->file_ = std::move(*file);
+  Status status = mode.inspect ? Status() : check_scheduler(*queue_folder);
+  if (status.ok()) {
+    const int rc = zbd_open(path.c_str(), (mode.inspect ? O_RDONLY : O_RDWR) | O_CLOEXEC, nullptr);
+    if (rc < 0) return drive_error(-rc, "cannot open the drive for zone management");
+    drive->zbd_ = rc;
+    status = drive->find_geometry(*queue_folder);
+  }
+  if (!status.ok()) return status;
+  return drive;
+}
+
+Drive::~Drive() {
+  if (zbd_ >= 0) zbd_close(zbd_);
+  // Closing is not enough: a ring that is being taken apart may still hold the file.
+  if (file_.fd.get() >= 0) emu::unlock(file_);
+}
+
+Status Drive::find_geometry(const std::string& queue_folder) {
+  zbd_info info{};
+  if (const int rc = zbd_get_info(zbd_, &info); rc != 0) {
+    return drive_error(error_of(rc), "the drive tells no geometry");
+  }
+  // Where these differ (512-byte LBAs on 4 KiB blocks), writes are in the larger one.
+  const std::uint64_t lba = std::max<std::uint64_t>(
+      info.lblock_size, read_number(queue_folder + "zone_write_granularity", info.pblock_size));
+  if (lba != 512 && lba != 4096)
+    return unsupported("the drive's LBAs are not of 512 or 4096 bytes");
+  geometry_.lba_bytes = static_cast<std::uint32_t>(lba);
+  if (info.zone_size == 0 || info.zone_size % lba != 0) {
+    return unsupported("the drive's zone size is no multiple of its LBA size");
+  }
+  // (-1: the kernel does not tell.)
+  const auto limit = [](unsigned value) { return value == ~0u ? 0 : value; };
+  geometry_.open_zones_max = limit(info.max_nr_open_zones);
+  geometry_.active_zones_max = limit(info.max_nr_active_zones);
+  if (geometry_.active_zones_max != 0 &&
+      (geometry_.open_zones_max == 0 || geometry_.open_zones_max > geometry_.active_zones_max)) {
+    geometry_.open_zones_max = geometry_.active_zones_max;
+  }
+  const std::uint64_t bytes = read_number(queue_folder + "max_sectors_kb", 128) << 10;
+  const std::uint64_t segments = read_number(queue_folder + "max_segments", 128);
+  const std::uint64_t one =
+      std::min(bytes, (std::max<std::uint64_t>(segments, 2) - 1) * kPageBytes);
+  write_bytes_max_ = std::max(one / lba * lba, lba);
+  write_pieces_max_ = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(segments, 1, 1024));
+  // A smaller last zone is left out.
+  return find_zones(info.zone_size, (info.nr_sectors << 9) / info.zone_size);
+}
+
+// Zones are alike for all that is above: sequential, and of one capacity.
+Status Drive::find_zones(std::uint64_t zone_bytes, std::uint64_t zones) {
+  if (zones == 0 || zones > std::numeric_limits<std::uint32_t>::max()) {
+    return unsupported("the drive has no zones, or over 2^32");
+  }
+  std::vector<zbd_zone> all(zones);
+  unsigned count = static_cast<unsigned>(zones);
+  const int rc = zbd_report_zones(zbd_, 0, static_cast<off_t>(zones * zone_bytes), ZBD_RO_ALL,
+                                  all.data(), &count);
+  if (rc != 0) {
+    return drive_error(error_of(rc), "the drive does not report its zones");
+  }
+  if (count != zones) return fail(Code::io_error, "the drive reports fewer zones than it has");
+  const std::uint64_t capacity = zbd_zone_capacity(&all[0]);
+  for (const zbd_zone& zone : all) {
+    if (!zbd_zone_swr(&zone)) {
+      return unsupported("the drive has conventional zones; Furrow wants all of them sequential");
+    }
+    if (zbd_zone_len(&zone) != zone_bytes || zbd_zone_capacity(&zone) != capacity) {
+      return unsupported("the drive's zones differ in size or capacity");
+    }
+  }
+  geometry_.zone_count = static_cast<std::uint32_t>(zones);
+  geometry_.zone_size_lbas = zone_bytes / geometry_.lba_bytes;
+  geometry_.zone_capacity_lbas = capacity / geometry_.lba_bytes;
+  if (geometry_.zone_capacity_lbas == 0 ||
+      geometry_.zone_size_lbas > std::numeric_limits<std::uint32_t>::max()) {
+    return unsupported("the drive's zones are over 2^32 LBAs, or under one");
+  }
+  geometry_.append_lbas_max = static_cast<std::uint32_t>(
+      std::min(kAppendMaxBytes / geometry_.lba_bytes, geometry_.zone_capacity_lbas));
+  geometry_.zone_writes_max = 1;
+  return {};
+}
+
+Result<std::vector<ZoneInfo>> Drive::report(ZoneId first, std::uint32_t count) const {
+  const std::uint64_t zone_bytes = geometry_.zone_size_lbas * geometry_.lba_bytes;
+  std::vector<zbd_zone> zones(count);
+  unsigned got = count;
+  const int rc =
+      zbd_report_zones(zbd_, static_cast<off_t>(first.value * zone_bytes),
+                       static_cast<off_t>(count * zone_bytes), ZBD_RO_ALL, zones.data(), &got);
+  if (rc != 0) {
+    return drive_error(error_of(rc), "the drive does not report its zones");
+  }
+  if (got != count) return fail(Code::io_error, "the drive reports fewer zones than it has");
+  std::vector<ZoneInfo> infos;
+  infos.reserve(count);
+  for (const zbd_zone& zone : zones) infos.push_back(info_of(zone, geometry_));
+  return infos;
+}
+
+Status Drive::manage(Io::Op op, ZoneId zone) const {
+  const auto bytes = static_cast<off_t>(geometry_.zone_size_lbas * geometry_.lba_bytes);
+  zbd_zone_op what = ZBD_OP_OPEN;
+  if (op == Io::Op::reset) what = ZBD_OP_RESET;
+  if (op == Io::Op::finish) what = ZBD_OP_FINISH;
+  if (op == Io::Op::close) what = ZBD_OP_CLOSE;
+  const int rc = zbd_zones_operation(zbd_, what, zone.value * bytes, bytes);
+  if (rc == 0) return {};
+  return drive_error(error_of(rc), "the drive failed to change the zone's state");
+}
+
+}  // namespace furrow::zbd
