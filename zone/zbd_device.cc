@@ -9,7 +9,7 @@ namespace furrow::zbd {
 
 namespace {
 constexpr Status kGone(Code::io_error, Origin::zone,
-                       "the drive is gone: it was removed, or has failed", ENODEV);
+                       "the drive does not answer: it was removed, or has failed", ENODEV);
 constexpr Status kInterfered(Code::io_error, Origin::zone,
                              "another program wrote to the zone or reset it; nothing but Furrow "
                              "may use the drive");
@@ -129,7 +129,7 @@ Status ZbdDevice::manage(Io::Op op, ZoneId zone) {
     const Result<std::vector<ZoneInfo>> now = drive_->report(zone, 1);
     const ZoneState state = now.ok() ? (*now)[0].state : before;
     if (!now.ok()) {
-      status = now.status();
+      status = kGone;
     } else if (state == ZoneState::read_only || state == ZoneState::offline) {
       table_.degrade(zone, state, (*now)[0].reason);
       status = zone_status(nvme_status::kInvalidTransition);
@@ -148,7 +148,7 @@ Status ZbdDevice::manage(Io::Op op, ZoneId zone) {
 Status ZbdDevice::examine(const Io& io) {
   const ZoneId zone = io.op == Io::Op::read ? geometry_.zone_of(io.lba) : io.zone;
   const Result<std::vector<ZoneInfo>> now = drive_->report(zone, 1);
-  if (!now) return now.status().sys_errno() == ENODEV ? kGone : io.status;
+  if (!now) return kGone;
   const ZoneInfo& info = (*now)[0];
   if (info.state == ZoneState::read_only || info.state == ZoneState::offline) {
     table_.degrade(zone, info.state, info.reason);

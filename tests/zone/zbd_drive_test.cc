@@ -16,7 +16,7 @@ Status opened(const std::string& uri) {
   return device.status();
 }
 
-TEST(ZbdDrive, RefusesWhatIsNoZonedDrive) {
+TEST(ZbdRefusals, RefusesWhatIsNoZonedDrive) {
   TempDir dir;
   const std::string file = dir.file("file");
   std::ofstream(file) << "kept";
@@ -37,7 +37,7 @@ TEST(ZbdDrive, RefusesWhatIsNoZonedDrive) {
   EXPECT_EQ(text, "kept");
 }
 
-TEST(ZbdDrive, RefusesABlockDeviceWithoutZones) {
+TEST(ZbdRefusals, RefusesABlockDeviceWithoutZones) {
   std::string found;
   for (const auto& each : std::filesystem::directory_iterator("/sys/class/block")) {
     std::ifstream zoned(each.path() / "queue/zoned");
@@ -51,7 +51,7 @@ TEST(ZbdDrive, RefusesABlockDeviceWithoutZones) {
   EXPECT_NE(std::string(status.hint()).find("not zoned"), std::string::npos);
 }
 
-TEST(ZbdDrive, TellsErrorsOfTheDriveApart) {
+TEST(ZbdRefusals, TellsErrorsOfTheDriveApart) {
   EXPECT_EQ(zbd::drive_error(ENODEV, "x").sys_errno(), ENODEV);
   EXPECT_NE(std::string(zbd::drive_error(ENXIO, "x").hint()).find("gone"), std::string::npos);
   EXPECT_EQ(zbd::drive_error(EOVERFLOW, "x").nvme(), nvme_status::kTooManyActive);

@@ -1,0 +1,242 @@
+// Establishes what zbd: does when a drive is not as it was left, or as it should be: zones that
+// were left open, another program's writes, zones that go read-only or offline, a drive that
+// vanishes, a second opener. Each on a real kernel's drive, FURROW_ZBD=/dev/NAME, all of whose data
+// is lost; and where the trouble must come from the drive, on a null_blk, FURROW_NULL_BLK=its
+// folder in configfs (in tests/vm). Skipped without.
+#include <fcntl.h>
+#include <libzbd/zbd.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+
+#include "tests/zone/device_test_util.h"
+#include "zone/zone_state_machine.h"
+
+namespace furrow::test {
+namespace {
+
+class ZbdDevice : public testing::Test {
+ protected:
+  void open(const std::string& path) {
+    path_ = path;
+    device_.reset();
+    auto opened = open_device("zbd:" + path, Access::exclusive);
+    ASSERT_TRUE(opened.ok()) << opened.status().describe();
+    device_ = std::move(*opened);
+    client_ = std::make_unique<Client>(*device_);
+  }
+  void open_empty(const std::string& path) {
+    ASSERT_NO_FATAL_FAILURE(open(path));
+    for (const ZoneInfo& zone : device_->report().value()) {
+      if (zone.state == ZoneState::empty) continue;
+      ASSERT_TRUE(client_->manage(Io::Op::reset, zone.zone.value).ok());
+    }
+  }
+  void close() {
+    client_.reset();
+    device_.reset();
+  }
+  ZoneInfo zone(std::uint32_t number) { return device_->report().value()[number]; }
+  std::uint64_t zone_bytes() const {
+    return device_->geometry().zone_size_lbas * device_->geometry().lba_bytes;
+  }
+
+  std::string path_;
+  std::unique_ptr<ZonedDevice> device_;
+  std::unique_ptr<Client> client_;
+};
+
+class ZbdDrive : public ZbdDevice {
+ protected:
+  void SetUp() override {
+    const char* path = std::getenv("FURROW_ZBD");
+    if (path == nullptr) GTEST_SKIP() << "FURROW_ZBD names no drive";
+    ASSERT_NO_FATAL_FAILURE(open_empty(path));
+  }
+  // By another program that has the drive open.
+  void write_behind(std::uint32_t zone, std::uint64_t offset_bytes, std::uint32_t bytes) {
+    const int fd = ::open(path_.c_str(), O_WRONLY | O_DIRECT | O_CLOEXEC);
+    ASSERT_GE(fd, 0);
+    AlignedBuffer data(bytes);
+    const auto at = static_cast<off_t>(zone * zone_bytes() + offset_bytes);
+    EXPECT_EQ(pwrite(fd, data.data(), bytes, at), static_cast<ssize_t>(bytes));
+    ::close(fd);
+  }
+};
+
+TEST_F(ZbdDrive, IsOpenOnce) {
+  EXPECT_EQ(open_device("zbd:" + path_, Access::exclusive).status().code(), Code::in_use);
+  EXPECT_TRUE(open_device("zbd:" + path_, Access::inspect).ok());
+  DeviceShape shape;
+  EXPECT_EQ(create_device("zbd:" + path_, shape).code(), Code::in_use);
+}
+
+TEST_F(ZbdDrive, AMountedOrBusyDriveIsRefused) {
+  close();
+  const int fd = ::open(path_.c_str(), O_RDWR | O_EXCL | O_CLOEXEC);
+  ASSERT_GE(fd, 0);
+  const Status status = open_device("zbd:" + path_, Access::exclusive).status();
+  EXPECT_EQ(status.code(), Code::in_use) << status.describe();
+  EXPECT_NE(std::string(status.hint()).find("mounted"), std::string::npos);
+  ::close(fd);
+}
+
+TEST_F(ZbdDrive, ForeignDataIsNotOverwritten) {
+  ASSERT_TRUE(client_->write(3, 0, 2, 1).ok());
+  close();
+  DeviceShape shape;
+  EXPECT_EQ(create_device("zbd:" + path_, shape).code(), Code::foreign);
+  ASSERT_NO_FATAL_FAILURE(open(path_));
+  client_->expect_data(3, 0, 2, 1);
+  close();
+  shape.force = true;
+  EXPECT_TRUE(create_device("zbd:" + path_, shape).ok());
+  ASSERT_NO_FATAL_FAILURE(open(path_));
+  EXPECT_EQ(zone(3).state, ZoneState::empty);
+}
+
+// What an earlier process left open holds none of the drive's few slots; what it wrote is there.
+TEST_F(ZbdDrive, ZonesThatWereLeftOpenAreClosed) {
+  ASSERT_TRUE(client_->manage(Io::Op::open, 0).ok());
+  ASSERT_TRUE(client_->manage(Io::Op::open, 1).ok());
+  ASSERT_TRUE(client_->write(1, 0, 3, 1).ok());
+  ASSERT_TRUE(client_->write(2, 0, 3, 2).ok());
+  close();
+  ASSERT_NO_FATAL_FAILURE(open(path_));
+  EXPECT_EQ(zone(0).state, ZoneState::empty);
+  EXPECT_EQ(zone(1).state, ZoneState::closed);
+  EXPECT_EQ(zone(2).state, ZoneState::closed);
+  EXPECT_EQ(zone(2).written_lbas, 3u);
+  client_->expect_data(1, 0, 3, 1);
+  EXPECT_TRUE(client_->write(2, 3, 1, 3).ok());
+}
+
+TEST_F(ZbdDrive, AnotherProgramsWriteSealsTheZoneAndNoMore) {
+  const std::uint32_t lba = device_->geometry().lba_bytes;
+  ASSERT_TRUE(client_->write(0, 0, 4, 1).ok());
+  ASSERT_TRUE(client_->write(1, 0, 4, 2).ok());
+  write_behind(0, 4 * lba, 8 * lba);
+  const Status status = client_->write(0, 4, 2, 3);
+  EXPECT_EQ(status.code(), Code::io_error) << status.describe();
+  EXPECT_NE(std::string(status.hint()).find("another program"), std::string::npos);
+  EXPECT_EQ(client_->write(0, 4, 1, 3).nvme(), nvme_status::kZoneFull);
+  EXPECT_EQ(zone(0).state, ZoneState::full);
+  EXPECT_STREQ(zone(0).reason, status.hint());
+  client_->expect_data(0, 0, 4, 1);
+  EXPECT_TRUE(client_->write(1, 4, 1, 4).ok());
+  ASSERT_TRUE(client_->manage(Io::Op::reset, 0).ok());
+  EXPECT_TRUE(client_->write(0, 0, 1, 5).ok());
+}
+
+TEST_F(ZbdDrive, AnotherProgramsResetSealsTheZone) {
+  ASSERT_TRUE(client_->write(0, 0, 4, 1).ok());
+  zbd_info info{};
+  const int fd = zbd_open(path_.c_str(), O_RDWR, &info);
+  ASSERT_GE(fd, 0);
+  ASSERT_EQ(zbd_reset_zones(fd, 0, static_cast<off_t>(zone_bytes())), 0);
+  zbd_close(fd);
+  const Status status = client_->write(0, 4, 2, 3);
+  EXPECT_NE(std::string(status.hint()).find("another program"), std::string::npos)
+      << status.describe();
+}
+
+// Many writes behind one that fails: each is answered, once.
+TEST_F(ZbdDrive, AFailedWriteTakesThoseBehindItAlong) {
+  const std::uint32_t lba = device_->geometry().lba_bytes;
+  ASSERT_TRUE(client_->write(0, 0, 4, 1).ok());
+  write_behind(0, 4 * lba, lba);
+  AlignedBuffer data(lba);
+  std::vector<Io> ios(20);
+  for (Io& io : ios) {
+    io.op = Io::Op::append;
+    io.set_data(data.data(), 1, lba);
+  }
+  EXPECT_FALSE(run_blocking(*client_->queue, ios).ok());
+  for (const Io& io : ios) EXPECT_EQ(io.status.code(), Code::io_error) << io.status.describe();
+  EXPECT_FALSE(client_->queue->busy());
+}
+
+// Reads go on while the device's thread resets: of some tries, one read is faster than all resets.
+TEST_F(ZbdDrive, ReadsDoNotWaitForManagement) {
+  ASSERT_TRUE(client_->write(0, 0, 8, 1).ok());
+  bool overtook = false;
+  for (int tries = 0; tries < 20 && !overtook; ++tries) {
+    std::vector<Io> resets(device_->geometry().zone_count - 1);
+    unsigned left = static_cast<unsigned>(resets.size());
+    for (std::uint32_t i = 0; i < resets.size(); ++i) {
+      resets[i].op = Io::Op::reset;
+      resets[i].zone = ZoneId{i + 1};
+      resets[i].context = &left;
+      resets[i].on_complete = [](Io& io) { --*static_cast<unsigned*>(io.context); };
+      client_->queue->submit(resets[i]);
+    }
+    client_->expect_data(0, 0, 8, 1);
+    overtook = left != 0;
+    while (left != 0) client_->queue->wait(10'000);
+    for (const Io& io : resets) EXPECT_TRUE(io.status.ok()) << io.status.describe();
+  }
+  EXPECT_TRUE(overtook) << "the reads were behind all resets";
+}
+
+class ZbdNullBlk : public ZbdDevice {
+ protected:
+  void SetUp() override {
+    const char* folder = std::getenv("FURROW_NULL_BLK");
+    if (folder == nullptr) GTEST_SKIP() << "FURROW_NULL_BLK names no null_blk";
+    folder_ = folder;
+    ASSERT_NO_FATAL_FAILURE(open_empty("/dev/" + folder_.substr(folder_.rfind('/') + 1)));
+  }
+  // False: this kernel's null_blk cannot do it.
+  bool set(const char* attribute, std::uint64_t value) {
+    std::ofstream file(folder_ + "/" + attribute);
+    file << value << std::flush;
+    return file.good();
+  }
+  std::string folder_;
+};
+
+TEST_F(ZbdNullBlk, AZoneGoesReadOnly) {
+  ASSERT_TRUE(client_->write(0, 0, 4, 1).ok());
+  if (!set("zone_readonly", 0)) GTEST_SKIP() << "the kernel is too old";
+  const Status status = client_->write(0, 4, 1, 2);
+  EXPECT_EQ(status.nvme(), nvme_status::kZoneReadOnly) << status.describe();
+  EXPECT_EQ(zone(0).state, ZoneState::read_only);
+  EXPECT_EQ(client_->write(0, 4, 1, 2).nvme(), nvme_status::kZoneReadOnly);
+  EXPECT_EQ(client_->manage(Io::Op::reset, 0).code(), Code::zone_state);
+  client_->expect_data(0, 0, 4, 1);
+  EXPECT_TRUE(client_->write(1, 0, 1, 2).ok());
+  close();
+  ASSERT_NO_FATAL_FAILURE(open(path_));
+  EXPECT_EQ(client_->write(0, 4, 1, 2).nvme(), nvme_status::kZoneReadOnly);
+  ASSERT_TRUE(set("zone_readonly", 0)) << "back to writable";
+}
+
+TEST_F(ZbdNullBlk, AZoneGoesOffline) {
+  const std::uint64_t sectors = zone_bytes() / 512;
+  ASSERT_TRUE(client_->write(2, 0, 4, 1).ok());
+  if (!set("zone_offline", 2 * sectors)) GTEST_SKIP() << "the kernel is too old";
+  AlignedBuffer into;
+  const Status status = client_->read(client_->at(2, 0), 1, into);
+  EXPECT_EQ(status.nvme(), nvme_status::kZoneOffline) << status.describe();
+  EXPECT_EQ(zone(2).state, ZoneState::offline);
+  EXPECT_EQ(client_->write(2, 4, 1, 2).nvme(), nvme_status::kZoneOffline);
+  EXPECT_TRUE(client_->write(1, 0, 1, 2).ok());
+  ASSERT_TRUE(set("zone_offline", 2 * sectors)) << "back to writable";
+}
+
+// The last test: the drive is gone afterwards.
+TEST_F(ZbdNullBlk, TheDriveVanishes) {
+  ASSERT_TRUE(client_->write(0, 0, 4, 1).ok());
+  ASSERT_TRUE(set("power", 0));
+  const Status written = client_->write(0, 4, 1, 2);
+  EXPECT_EQ(written.code(), Code::io_error);
+  EXPECT_EQ(written.sys_errno(), ENODEV) << written.describe();
+  AlignedBuffer into;
+  EXPECT_EQ(client_->read(client_->at(0, 0), 1, into).sys_errno(), ENODEV);
+  EXPECT_FALSE(client_->manage(Io::Op::reset, 1).ok());
+  EXPECT_FALSE(device_->report().ok());
+}
+
+}  // namespace
+}  // namespace furrow::test
