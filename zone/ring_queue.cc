@@ -23,7 +23,6 @@ void tell_sanitizer([[maybe_unused]] const io_uring& ring) {
 }
 
 constexpr unsigned kDepthMax = 4096;
-constexpr std::uint32_t kPiecesMax = 1024;  // IOV_MAX
 // How many completions are taken before what they led to is submitted: one, as long as the disk is
 // what bounds, which would else wait for the next request until all of them have been seen to;
 // more, so that they share a system call, where many wait, as then this thread is what bounds.
@@ -57,10 +56,11 @@ Status RingQueue::init_ring() {
   }
   const unsigned entries = std::bit_ceil(depth_ + 1);  // one for the timer
   io_uring_params params{};
-  params.flags = IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG;
+  params.flags = IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG | medium_.ring_flags;
   int rc = io_uring_queue_init_params(entries, &ring_, &params);
   if (rc == -EINVAL) {  // before Linux 5.19
     params = {};
+    params.flags = medium_.ring_flags;
     rc = io_uring_queue_init_params(entries, &ring_, &params);
   }
   if (rc == -ENOSYS || rc == -EPERM) {
@@ -93,12 +93,8 @@ Status RingQueue::register_buffers(std::span<const iovec> buffers) {
   return {};
 }
 
-void RingQueue::prepare(io_uring_sqe& sqe, Io& io) {
-  if (io.op == Io::Op::flush) {
-    io_uring_prep_fsync(&sqe, 0, IORING_FSYNC_DATASYNC);
-  } else {
-    prepare_transfer(sqe, io);
-  }
+void RingQueue::push(io_uring_sqe& sqe, Io& io) {
+  prepare(sqe, io);
   if (file_registered_) {
     sqe.flags |= IOSQE_FIXED_FILE;
     sqe.fd = 0;
@@ -108,59 +104,69 @@ void RingQueue::prepare(io_uring_sqe& sqe, Io& io) {
   io_uring_sqe_set_data(&sqe, &io);
 }
 
+void RingQueue::prepare(io_uring_sqe& sqe, Io& io) {
+  if (io.op == Io::Op::flush) return io_uring_prep_fsync(&sqe, 0, IORING_FSYNC_DATASYNC);
+  const bool read = io.op == Io::Op::read;
+  const Part part = next_part(io);
+  if (part.count != 0) {
+    io_uring_prep_rw(read ? IORING_OP_READV : IORING_OP_WRITEV, &sqe, 0, part.pieces, part.count,
+                     part.offset);
+    return;
+  }
+  const auto bytes = static_cast<unsigned>(part.bytes);
+  if (io.buffer_index >= 0) {
+    io_uring_prep_rw(read ? IORING_OP_READ_FIXED : IORING_OP_WRITE_FIXED, &sqe, 0, part.data, bytes,
+                     part.offset);
+    sqe.buf_index = static_cast<std::uint16_t>(io.buffer_index);
+  } else {
+    io_uring_prep_rw(read ? IORING_OP_READ : IORING_OP_WRITE, &sqe, 0, part.data, bytes,
+                     part.offset);
+  }
+}
+
+int RingQueue::result_of(Io& io, const io_uring_cqe& cqe) const {
+  if (cqe.res < 0) return cqe.res;
+  if (io.op == Io::Op::flush) return 0;
+  return cqe.res == 0 ? -kEnded : cqe.res;
+}
+
 // The rest of a transfer: all pieces at once when it starts at one and goes to their end, as far as
 // one request takes them, or else (a short transfer before, or a read that ends at the write
 // pointer) the rest of one piece.
-void RingQueue::prepare_transfer(io_uring_sqe& sqe, Io& io) {
+RingQueue::Part RingQueue::next_part(Io& io) const {
   const bool read = io.op == Io::Op::read;
+  const Limit& limit = read ? medium_.read : medium_.write;
   const std::uint64_t done = bytes_done(io);
-  const std::uint64_t left = transfer_bytes(io) - done;
   const Lba first = first_lba(io);
   const ZoneId zone = read ? geometry().zone_of(first) : io.zone;
   const std::uint64_t lba_in_zone = first.value - geometry().zone_start(zone).value;
-  const std::uint64_t offset = medium_.first_bytes + zone.value * medium_.stride_bytes +
-                               lba_in_zone * geometry().lba_bytes + done;
+  Part part;
+  part.offset = medium_.first_bytes + zone.value * medium_.stride_bytes +
+                lba_in_zone * geometry().lba_bytes + done;
   const iovec* piece = io.iov;
   std::uint64_t skip = done;
   while (skip >= piece->iov_len) skip -= (piece++)->iov_len;
   const auto pieces = static_cast<std::uint32_t>(io.iov + io.iov_count - piece);
-  const bool whole = transfer_bytes(io) == std::uint64_t{io.lba_count} * geometry().lba_bytes;
-  if (pieces > 1 && skip == 0 && whole) {
-    const std::uint32_t count = read ? std::min(pieces, kPiecesMax) : fitting(piece, pieces, left);
-    if (count > 1) {
-      io_uring_prep_rw(read ? IORING_OP_READV : IORING_OP_WRITEV, &sqe, 0, piece, count, offset);
-      return;
+  if (pieces > 1 && skip == 0 &&
+      transfer_bytes(io) == std::uint64_t{io.lba_count} * geometry().lba_bytes) {
+    part.pieces = piece;
+    const std::uint32_t most = std::min(pieces, limit.pieces);
+    while (part.count < most && part.bytes + piece[part.count].iov_len <= limit.bytes) {
+      part.bytes += piece[part.count++].iov_len;
     }
+    if (part.count > 1) return part;
+    part.count = 0;
   }
-  std::byte* data = static_cast<std::byte*>(piece->iov_base) + skip;
-  std::uint64_t bytes = std::min<std::uint64_t>(left, piece->iov_len - skip);
-  if (!read) bytes = std::min(bytes, medium_.write_bytes_max);
-  const auto length = static_cast<unsigned>(bytes);
-  if (io.buffer_index >= 0) {
-    io_uring_prep_rw(read ? IORING_OP_READ_FIXED : IORING_OP_WRITE_FIXED, &sqe, 0, data, length,
-                     offset);
-    sqe.buf_index = static_cast<std::uint16_t>(io.buffer_index);
-  } else {
-    io_uring_prep_rw(read ? IORING_OP_READ : IORING_OP_WRITE, &sqe, 0, data, length, offset);
-  }
-}
-
-// How many of the pieces one write takes.
-std::uint32_t RingQueue::fitting(const iovec* piece, std::uint32_t pieces,
-                                 std::uint64_t left) const {
-  const std::uint32_t most = std::min(pieces, medium_.write_pieces_max);
-  if (left <= medium_.write_bytes_max) return most;
-  std::uint64_t bytes = 0;
-  std::uint32_t count = 0;
-  while (count < most && (bytes += piece[count].iov_len) <= medium_.write_bytes_max) ++count;
-  return count;
+  part.data = static_cast<std::byte*>(piece->iov_base) + skip;
+  part.bytes = std::min({transfer_bytes(io) - done, piece->iov_len - skip, limit.bytes});
+  return part;
 }
 
 void RingQueue::fill_ring() {
   while (backlog_.head != nullptr && in_ring_ < depth_) {
     io_uring_sqe* sqe = io_uring_get_sqe(&ring_);
     if (sqe == nullptr) break;
-    prepare(*sqe, *backlog_.pop());
+    push(*sqe, *backlog_.pop());
     ++in_ring_;
   }
   if (in_ring_ == 0 && must_look_again() && !timer_armed_) arm_timer();
@@ -220,7 +226,8 @@ unsigned RingQueue::reap() {
       continue;
     }
     --in_ring_;
-    finish(*reinterpret_cast<Io*>(tag), cqes[i]->res);
+    Io& io = *reinterpret_cast<Io*>(tag);
+    finish(io, result_of(io, *cqes[i]));
   }
   io_uring_cq_advance(&ring_, ready);
   return ready;
@@ -233,8 +240,6 @@ void RingQueue::finish(Io& io, int result) {
     transferred(io, -result);
   } else if (io.op == Io::Op::flush) {
     transferred(io, 0);
-  } else if (result == 0) {
-    transferred(io, kEnded);
   } else {
     bytes_done(io) += static_cast<std::uint64_t>(result);
     if (bytes_done(io) < transfer_bytes(io)) {

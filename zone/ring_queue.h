@@ -20,15 +20,22 @@ class RingQueue : public TableQueue {
   int wake_fd() const override { return ring_.ring_fd; }
 
  protected:
-  static constexpr int kEnded = -1;
+  // Among the errors of transferred(): no errno.
+  static constexpr int kEnded = 1 << 20;
 
-  // Where the zones lie in the file, and what one request of the kernel's may be.
+  // What one request of the kernel's may be.
+  struct Limit {
+    std::uint64_t bytes = std::numeric_limits<int>::max();
+    std::uint32_t pieces = 1024;  // IOV_MAX
+  };
+  // Where the zones lie in the file.
   struct Medium {
     int fd = -1;
     std::uint64_t first_bytes = 0;   // offset of the first zone
     std::uint64_t stride_bytes = 0;  // from one zone's start to the next one's
-    std::uint64_t write_bytes_max = std::numeric_limits<unsigned>::max();
-    std::uint32_t write_pieces_max = 1024;  // IOV_MAX
+    Limit read{};
+    Limit write{};
+    unsigned ring_flags = 0;  // of io_uring_setup()
   };
   RingQueue(const Geometry& geometry, ZoneTable& table, bool read_only, const Medium& medium,
             unsigned depth);
@@ -42,17 +49,29 @@ class RingQueue : public TableQueue {
   unsigned do_poll() override;
   unsigned do_wait(std::uint64_t timeout_us) override;
 
+  // The next request of a transfer: whole pieces, or (count 0) one run of memory.
+  struct Part {
+    const iovec* pieces = nullptr;
+    std::uint32_t count = 0;
+    std::byte* data = nullptr;
+    std::uint64_t bytes = 0;
+    std::uint64_t offset = 0;  // in the file
+  };
+  Part next_part(Io& io) const;
+
  private:
-  // The kernel has done all of it (`error` 0), or failed it with that errno; kEnded: the file ended
-  // before the transfer did. Leads to end_transfer().
+  // Fills the entry for the next request of a transfer, or a flush; all but its file and user data.
+  virtual void prepare(io_uring_sqe& sqe, Io& io);
+  // What came of it: how many bytes, 0 for a flush; or an error below 0, as transferred() has it.
+  virtual int result_of(Io& io, const io_uring_cqe& cqe) const;
+  // The kernel has done all of it (`error` 0), or failed it: an errno; kEnded: the file ended
+  // before the transfer did; or what result_of() makes of it. Leads to end_transfer().
   virtual void transferred(Io& io, int error) = 0;
   // Something waits that no completion of the ring will tell of: look again soon.
   virtual bool must_look_again() const { return waits(); }
 
   void fill_ring();
-  void prepare(io_uring_sqe& sqe, Io& io);
-  void prepare_transfer(io_uring_sqe& sqe, Io& io);
-  std::uint32_t fitting(const iovec* piece, std::uint32_t pieces, std::uint64_t left) const;
+  void push(io_uring_sqe& sqe, Io& io);
   void arm_timer();
   unsigned reap();
   void finish(Io& io, int result);

@@ -13,7 +13,7 @@ namespace {
 Status fail(Code code, const char* hint) { return Status(code, Origin::zone, hint); }
 
 // What libblkid recognises, or just that there is something.
-Status name_data(const Drive& drive) {
+Status name_data(const ZbdDrive& drive) {
   const blkid_probe probe = blkid_new_probe();
   const char* kind = nullptr;
   const char* table = nullptr;
@@ -48,7 +48,7 @@ Status create(const std::string& path, const DeviceShape& shape) {
     return fail(Code::invalid_argument,
                 "a drive has its size and zones already; leave out the flags for them");
   }
-  const Result<std::unique_ptr<Drive>> drive = Drive::open(path, Access::exclusive);
+  const Result<std::unique_ptr<ZbdDrive>> drive = ZbdDrive::open(path, Access::exclusive);
   if (!drive) return drive.status();
   const Result<std::vector<ZoneInfo>> zones = (*drive)->report();
   if (!zones) return zones.status();

@@ -1,169 +1,41 @@
 #include "zone/zbd_device.h"
 
-#include <cerrno>
-#include <utility>
-
-#include "zone/zbd_queue.h"
+#include "zone/drive_queue.h"
 
 namespace furrow::zbd {
 
 namespace {
-constexpr Status kGone(Code::io_error, Origin::zone,
-                       "the drive does not answer: it was removed, or has failed", ENODEV);
-constexpr Status kInterfered(Code::io_error, Origin::zone,
-                             "another program wrote to the zone or reset it; nothing but Furrow "
-                             "may use the drive");
+
+class ZbdQueue final : public DriveQueue {
+ public:
+  ZbdQueue(DriveDevice& device, const ZbdDrive& drive, unsigned depth)
+      : DriveQueue(device,
+                   {.fd = drive.fd(),
+                    .first_bytes = 0,
+                    .stride_bytes = drive.geometry().zone_size_lbas * drive.geometry().lba_bytes,
+                    .read = {},
+                    .write = {drive.write_bytes_max(), drive.write_pieces_max()}},
+                   depth) {}
+  using DriveQueue::init_ring;
+};
+
 }  // namespace
 
 Result<std::unique_ptr<ZonedDevice>> ZbdDevice::open(const std::string& path, Access access,
                                                      std::string uri) {
-  Result<std::unique_ptr<Drive>> drive = Drive::open(path, access);
+  Result<std::unique_ptr<ZbdDrive>> drive = ZbdDrive::open(path, access);
   if (!drive) return drive.status();
   std::unique_ptr<ZbdDevice> device(new ZbdDevice(std::move(*drive), access, std::move(uri)));
-  const Status status = device->load_zones();
+  const Status status = device->start();
   if (!status.ok()) return status;
-  if (access == Access::exclusive) {
-    device->thread_ = std::thread([&device = *device] { device.run(); });
-  }
   return std::unique_ptr<ZonedDevice>(std::move(device));
 }
 
-ZbdDevice::ZbdDevice(std::unique_ptr<Drive> drive, Access access, std::string uri)
-    : ZonedDevice(drive->geometry(), std::move(uri)),
-      drive_(std::move(drive)),
-      access_(access),
-      table_(drive_->geometry(), nullptr) {}
-
-ZbdDevice::~ZbdDevice() {
-  {
-    const std::lock_guard lock(mutex_);
-    stop_ = true;
-  }
-  changed_.notify_all();
-  if (thread_.joinable()) thread_.join();
-}
-
 Result<std::unique_ptr<IoQueue>> ZbdDevice::create_queue(unsigned depth) {
-  return ZbdQueue::create(*this, depth);
-}
-
-Result<std::vector<ZoneInfo>> ZbdDevice::report() {
-  Result<std::vector<ZoneInfo>> zones = drive_->report();
-  if (!zones) return zones;
-  for (ZoneInfo& zone : *zones) {  // why a zone was sealed the drive does not know
-    if (const ZoneInfo ours = table_.info(zone.zone); *ours.reason != '\0') {
-      zone.reason = ours.reason;
-    }
-  }
-  return zones;
-}
-
-Status ZbdDevice::load_zones() {
-  const Result<std::vector<ZoneInfo>> zones = drive_->report();
-  if (!zones) return zones.status();
-  for (const ZoneInfo& zone : *zones) load_zone(zone);
-  return {};
-}
-
-// A zone that was left open, or active without data, would hold a resource that nobody knows of.
-void ZbdDevice::load_zone(const ZoneInfo& info) {
-  using Class = ZoneRecord::Class;
-  const auto load = [&](Class kind, const char* reason) {
-    table_.load(info.zone, {kind, 0, info.written_lbas}, reason);
-  };
-  if (info.state == ZoneState::offline) return load(Class::offline, info.reason);
-  if (info.state == ZoneState::read_only) return load(Class::read_only, info.reason);
-  if (info.state == ZoneState::full) return load(Class::full, "");
-  const bool unaligned = *info.reason != '\0';
-  Status status;
-  if (access_ == Access::exclusive && is_active(info.state)) {
-    if (unaligned) {
-      status = drive_->manage(Io::Op::finish, info.zone);
-    } else if (info.written_lbas == 0) {
-      status = drive_->manage(Io::Op::reset, info.zone);
-    } else if (is_open(info.state)) {
-      status = drive_->manage(Io::Op::close, info.zone);
-    }
-  }
-  if (!status.ok()) return load(Class::read_only, "the drive does not close the zone");
-  load(unaligned ? Class::full : Class::writable, info.reason);
-}
-
-// --- the device's thread ---
-
-void ZbdDevice::start(Io& io, ZbdQueue& queue) {
-  {
-    const std::lock_guard lock(mutex_);
-    jobs_.push_back({&io, &queue});
-  }
-  changed_.notify_all();
-}
-
-void ZbdDevice::run() {
-  std::unique_lock lock(mutex_);
-  for (;;) {
-    changed_.wait(lock, [this] { return stop_ || !jobs_.empty(); });
-    if (jobs_.empty()) return;
-    const std::vector<Job> jobs = std::exchange(jobs_, {});
-    lock.unlock();
-    for (const Job& job : jobs) {
-      Io& io = *job.io;
-      const bool transfer =
-          io.op == Io::Op::read || io.op == Io::Op::write || io.op == Io::Op::append;
-      io.status = transfer ? examine(io) : manage(io.op, io.zone);
-      job.queue->answer(io);
-    }
-    lock.lock();
-  }
-}
-
-// The zone is taken (ZoneTable::take). What an operation takes is entered before the drive does it,
-// what it gives back after, so that the table never promises what the drive does not have.
-Status ZbdDevice::manage(Io::Op op, ZoneId zone) {
-  const ZoneState before = table_.info(zone).state;
-  Status status = op == Io::Op::open ? table_.manage(op, zone) : Status();
-  if (status.ok()) status = drive_->manage(op, zone);
-  if (status.ok() && op != Io::Op::open) {
-    status = table_.manage(op, zone);
-  } else if (!status.ok()) {
-    const Result<std::vector<ZoneInfo>> now = drive_->report(zone, 1);
-    const ZoneState state = now.ok() ? (*now)[0].state : before;
-    if (!now.ok()) {
-      status = kGone;
-    } else if (state == ZoneState::read_only || state == ZoneState::offline) {
-      table_.degrade(zone, state, (*now)[0].reason);
-      status = zone_status(nvme_status::kInvalidTransition);
-    } else if (op == Io::Op::open && !is_open(before)) {
-      const Status undone =
-          table_.manage(before == ZoneState::empty ? Io::Op::reset : Io::Op::close, zone);
-      FURROW_CHECK(undone.ok());
-    }
-  }
-  table_.leave(op, zone);
-  return status;
-}
-
-// Why did the transfer fail? Of a write the drive is asked where its zone stands, and the zone is
-// finished: the table is about to seal it, and does not count it as active from then on.
-Status ZbdDevice::examine(const Io& io) {
-  const ZoneId zone = io.op == Io::Op::read ? geometry_.zone_of(io.lba) : io.zone;
-  const Result<std::vector<ZoneInfo>> now = drive_->report(zone, 1);
-  if (!now) return kGone;
-  const ZoneInfo& info = (*now)[0];
-  if (info.state == ZoneState::read_only || info.state == ZoneState::offline) {
-    table_.degrade(zone, info.state, info.reason);
-    return zone_status(info.state == ZoneState::offline ? nvme_status::kZoneOffline
-                       : io.op == Io::Op::read          ? nvme_status::kSuccess
-                                                        : nvme_status::kZoneReadOnly);
-  }
-  if (io.op == Io::Op::read) return io.status;
-  const Lba first = io.op == Io::Op::append ? io.appended_at : io.lba;
-  const std::uint64_t offset = first.value - geometry_.zone_start(zone).value;
-  const bool ours = info.written_lbas >= offset && info.written_lbas <= offset + io.lba_count &&
-                    *info.reason == '\0';
-  // If this fails too the zone's reset will tell.
-  if (is_active(info.state)) (void)drive_->manage(Io::Op::finish, zone);
-  return ours ? io.status : kInterfered;
+  auto queue = std::make_unique<ZbdQueue>(*this, *drive_, depth);
+  const Status status = queue->init_ring();
+  if (!status.ok()) return status;
+  return std::unique_ptr<IoQueue>(std::move(queue));
 }
 
 }  // namespace furrow::zbd

@@ -20,6 +20,8 @@ namespace furrow::zbd {
 namespace {
 
 constexpr std::uint64_t kPageBytes = 4096;  // a segment of a request may be as small as this
+constexpr const char* kUnaligned =
+    "the zone's write pointer is inside an LBA: another program wrote";
 constexpr std::uint64_t kAppendMaxBytes = 1u << 20;
 
 Status fail(Code code, const char* hint, int error = 0) {
@@ -140,8 +142,6 @@ ZoneInfo info_of(const zbd_zone& zone, const Geometry& geometry) {
 
 }  // namespace
 
-const char* const kUnaligned = "the zone's write pointer is inside an LBA: another program wrote";
-
 Status drive_error(int error, const char* hint) {
   switch (error) {
     case ENODEV:
@@ -163,14 +163,14 @@ Status drive_error(int error, const char* hint) {
   }
 }
 
-Result<std::unique_ptr<Drive>> Drive::open(const std::string& path, Access access) {
+Result<std::unique_ptr<ZbdDrive>> ZbdDrive::open(const std::string& path, Access access) {
   const Result<std::string> queue_folder = find_queue_folder(path);
   if (!queue_folder) return queue_folder.status();
   emu::OpenMode mode;
   mode.inspect = access == Access::inspect;
   Result<emu::EmuFile> file = emu::open_file(path, mode);
   if (!file) return open_status(file.status());
-  std::unique_ptr<Drive> drive(new Drive());
+  std::unique_ptr<ZbdDrive> drive(new ZbdDrive());
   drive->file_ = std::move(*file);
   Status status = mode.inspect ? Status() : check_scheduler(*queue_folder);
   if (status.ok()) {
@@ -183,13 +183,13 @@ Result<std::unique_ptr<Drive>> Drive::open(const std::string& path, Access acces
   return drive;
 }
 
-Drive::~Drive() {
+ZbdDrive::~ZbdDrive() {
   if (zbd_ >= 0) zbd_close(zbd_);
   // Closing is not enough: a ring that is being taken apart may still hold the file.
   if (file_.fd.get() >= 0) emu::unlock(file_);
 }
 
-Status Drive::find_geometry(const std::string& queue_folder) {
+Status ZbdDrive::find_geometry(const std::string& queue_folder) {
   zbd_info info{};
   if (const int rc = zbd_get_info(zbd_, &info); rc != 0) {
     return drive_error(error_of(rc), "the drive tells no geometry");
@@ -222,7 +222,7 @@ Status Drive::find_geometry(const std::string& queue_folder) {
 }
 
 // Zones are alike for all that is above: sequential, and of one capacity.
-Status Drive::find_zones(std::uint64_t zone_bytes, std::uint64_t zones) {
+Status ZbdDrive::find_zones(std::uint64_t zone_bytes, std::uint64_t zones) {
   if (zones == 0 || zones > std::numeric_limits<std::uint32_t>::max()) {
     return unsupported("the drive has no zones, or over 2^32");
   }
@@ -256,7 +256,7 @@ Status Drive::find_zones(std::uint64_t zone_bytes, std::uint64_t zones) {
   return {};
 }
 
-Result<std::vector<ZoneInfo>> Drive::report(ZoneId first, std::uint32_t count) const {
+Result<std::vector<ZoneInfo>> ZbdDrive::report(ZoneId first, std::uint32_t count) const {
   const std::uint64_t zone_bytes = geometry_.zone_size_lbas * geometry_.lba_bytes;
   std::vector<zbd_zone> zones(count);
   unsigned got = count;
@@ -273,7 +273,7 @@ Result<std::vector<ZoneInfo>> Drive::report(ZoneId first, std::uint32_t count) c
   return infos;
 }
 
-Status Drive::manage(Io::Op op, ZoneId zone) const {
+Status ZbdDrive::manage(Io::Op op, ZoneId zone) const {
   const auto bytes = static_cast<off_t>(geometry_.zone_size_lbas * geometry_.lba_bytes);
   zbd_zone_op what = ZBD_OP_OPEN;
   if (op == Io::Op::reset) what = ZBD_OP_RESET;

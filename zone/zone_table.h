@@ -95,6 +95,8 @@ class ZoneTable {
   std::uint64_t written_lbas(ZoneId zone) const {
     return entry(zone).written.load(std::memory_order_acquire);
   }
+  // LBAs from the zone's start that are written, or will be by writes in flight.
+  std::uint64_t admitted_lbas(ZoneId zone) const { return next_of(entry(zone).control.load()); }
   ZoneInfo info(ZoneId zone) const;
   std::vector<ZoneInfo> report() const;
 

@@ -1,0 +1,35 @@
+// Drive: a zoned drive's geometry, report and zone management, however it is reached.
+//
+// All calls block; any thread, several at a time. Counts are LBAs of geometry().
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "zone/io.h"
+#include "zone/types.h"
+
+namespace furrow {
+
+class Drive {
+ public:
+  virtual ~Drive() = default;
+  const Geometry& geometry() const { return geometry_; }
+
+  // As the drive tells them now; written_lbas rounded down, `reason` set where a zone is read-only
+  // or offline, or its write pointer inside an LBA. Errors: io_error.
+  virtual Result<std::vector<ZoneInfo>> report(ZoneId first, std::uint32_t count) const = 0;
+  Result<std::vector<ZoneInfo>> report() const { return report(ZoneId{0}, geometry_.zone_count); }
+  // Reset, finish, open or close of one zone. Errors: zone_state, too_many_zones, io_error.
+  virtual Status manage(Io::Op op, ZoneId zone) const = 0;
+  // Zone Append is the drive's own, and many may be in flight in a zone; else the write pointer's.
+  virtual bool appends() const { return false; }
+  // The error of a transfer that the kernel or the drive failed with `error`, as the completion has
+  // it: an errno, or what the drive's own queues make of it. `hint` when nothing says more.
+  virtual Status transfer_error(int error, const char* hint) const = 0;
+
+ protected:
+  Geometry geometry_;
+};
+
+}  // namespace furrow

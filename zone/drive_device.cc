@@ -1,0 +1,165 @@
+#include "zone/drive_device.h"
+
+#include <cerrno>
+#include <utility>
+
+#include "zone/drive_queue.h"
+
+namespace furrow {
+
+namespace {
+constexpr Status kGone(Code::io_error, Origin::zone,
+                       "the drive does not answer: it was removed, or has failed", ENODEV);
+constexpr Status kInterfered(Code::io_error, Origin::zone,
+                             "another program wrote to the zone or reset it; nothing but Furrow "
+                             "may use the drive");
+}  // namespace
+
+DriveDevice::DriveDevice(const Drive& drive, Access access, std::string uri)
+    : ZonedDevice(drive.geometry(), std::move(uri)),
+      drive_(drive),
+      access_(access),
+      table_(drive.geometry(), nullptr) {}
+
+Status DriveDevice::start() {
+  const Status status = load_zones();
+  if (status.ok() && access_ == Access::exclusive) {
+    thread_ = std::thread([this] { run(); });
+  }
+  return status;
+}
+
+DriveDevice::~DriveDevice() { FURROW_CHECK(!thread_.joinable()); }
+
+void DriveDevice::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+Result<std::vector<ZoneInfo>> DriveDevice::report() {
+  Result<std::vector<ZoneInfo>> zones = drive_.report();
+  if (!zones) return zones;
+  for (ZoneInfo& zone : *zones) {  // why a zone was sealed the drive does not know
+    if (const ZoneInfo ours = table_.info(zone.zone); *ours.reason != '\0') {
+      zone.reason = ours.reason;
+    }
+  }
+  return zones;
+}
+
+Status DriveDevice::load_zones() {
+  const Result<std::vector<ZoneInfo>> zones = drive_.report();
+  if (!zones) return zones.status();
+  for (const ZoneInfo& zone : *zones) load_zone(zone);
+  return {};
+}
+
+// A zone that was left open, or active without data, would hold a resource that nobody knows of.
+void DriveDevice::load_zone(const ZoneInfo& info) {
+  using Class = ZoneRecord::Class;
+  const auto load = [&](Class kind, const char* reason) {
+    table_.load(info.zone, {kind, 0, info.written_lbas}, reason);
+  };
+  if (info.state == ZoneState::offline) return load(Class::offline, info.reason);
+  if (info.state == ZoneState::read_only) return load(Class::read_only, info.reason);
+  if (info.state == ZoneState::full) return load(Class::full, "");
+  const bool unaligned = *info.reason != '\0';
+  Status status;
+  if (access_ == Access::exclusive && is_active(info.state)) {
+    if (unaligned) {
+      status = drive_.manage(Io::Op::finish, info.zone);
+    } else if (info.written_lbas == 0) {
+      status = drive_.manage(Io::Op::reset, info.zone);
+    } else if (is_open(info.state)) {
+      status = drive_.manage(Io::Op::close, info.zone);
+    }
+  }
+  if (!status.ok()) return load(Class::read_only, "the drive does not close the zone");
+  load(unaligned ? Class::full : Class::writable, info.reason);
+}
+
+// --- the device's thread ---
+
+void DriveDevice::take(Io& io, DriveQueue& queue) {
+  {
+    const std::lock_guard lock(mutex_);
+    jobs_.push_back({&io, &queue});
+  }
+  changed_.notify_all();
+}
+
+void DriveDevice::run() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [this] { return stop_ || !jobs_.empty(); });
+    if (jobs_.empty()) return;
+    const std::vector<Job> jobs = std::exchange(jobs_, {});
+    lock.unlock();
+    for (const Job& job : jobs) {
+      Io& io = *job.io;
+      const bool transfer =
+          io.op == Io::Op::read || io.op == Io::Op::write || io.op == Io::Op::append;
+      io.status = transfer ? examine(io) : manage(io.op, io.zone);
+      job.queue->answer(io);
+    }
+    lock.lock();
+  }
+}
+
+// The zone is taken (ZoneTable::take). What an operation takes is entered before the drive does it,
+// what it gives back after, so that the table never promises what the drive does not have.
+Status DriveDevice::manage(Io::Op op, ZoneId zone) {
+  const ZoneState before = table_.info(zone).state;
+  Status status = op == Io::Op::open ? table_.manage(op, zone) : Status();
+  if (status.ok()) status = drive_.manage(op, zone);
+  if (status.ok() && op != Io::Op::open) {
+    status = table_.manage(op, zone);
+  } else if (!status.ok()) {
+    const Result<std::vector<ZoneInfo>> now = drive_.report(zone, 1);
+    const ZoneState state = now.ok() ? (*now)[0].state : before;
+    if (!now.ok()) {
+      status = kGone;
+    } else if (state == ZoneState::read_only || state == ZoneState::offline) {
+      table_.degrade(zone, state, (*now)[0].reason);
+      status = zone_status(nvme_status::kInvalidTransition);
+    } else if (op == Io::Op::open && !is_open(before)) {
+      const Status undone =
+          table_.manage(before == ZoneState::empty ? Io::Op::reset : Io::Op::close, zone);
+      FURROW_CHECK(undone.ok());
+    }
+  }
+  table_.leave(op, zone);
+  return status;
+}
+
+// Why did the transfer fail? Of a write the drive is asked where its zone stands, and the zone is
+// finished: the table is about to seal it, and does not count it as active from then on.
+Status DriveDevice::examine(const Io& io) {
+  const ZoneId zone = io.op == Io::Op::read ? geometry_.zone_of(io.lba) : io.zone;
+  const Result<std::vector<ZoneInfo>> now = drive_.report(zone, 1);
+  if (!now) return kGone;
+  const ZoneInfo& info = (*now)[0];
+  if (info.state == ZoneState::read_only || info.state == ZoneState::offline) {
+    table_.degrade(zone, info.state, info.reason);
+    return zone_status(info.state == ZoneState::offline ? nvme_status::kZoneOffline
+                       : io.op == Io::Op::read          ? nvme_status::kSuccess
+                                                        : nvme_status::kZoneReadOnly);
+  }
+  if (io.op == Io::Op::read) return io.status;
+  // All that lies behind the data, up to what this or others in flight may have written, is ours.
+  const bool many = drive_.appends();
+  const std::uint64_t data = table_.written_lbas(zone);
+  const std::uint64_t end = many ? table_.admitted_lbas(zone) : data + io.lba_count;
+  const bool ours = info.written_lbas >= data &&
+                    (info.written_lbas <= end || info.state == ZoneState::full) &&
+                    *info.reason == '\0';
+  // If this fails too the zone's reset will tell.
+  if (is_active(info.state)) (void)drive_.manage(Io::Op::finish, zone);
+  return ours ? io.status : kInterfered;
+}
+
+}  // namespace furrow

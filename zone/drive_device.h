@@ -1,0 +1,71 @@
+// DriveDevice: a zoned drive behind ZonedDevice (zbd:, nvme:): its zone management on a thread of
+// the device's own, its data through DriveQueues.
+//
+// The drive's report is believed over anything remembered. From there on this process is the only
+// one that changes the drive, and a ZoneTable follows what it does: operations that the drive would
+// refuse are refused here, with the same status. A drive that answers otherwise is asked again for
+// that zone (examine()).
+//
+// What survives. Killed process: everything that was acknowledged. Power loss: what was
+// acknowledged before an acknowledged flush, and of the rest a prefix of each zone.
+//
+// Threads as ZonedDevice says.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "zone/device.h"
+#include "zone/drive.h"
+#include "zone/zone_table.h"
+
+namespace furrow {
+
+class DriveQueue;
+
+class DriveDevice : public ZonedDevice {
+ public:
+  ~DriveDevice() override;
+  Result<std::vector<ZoneInfo>> report() override;
+
+ protected:
+  // `drive` outlives the device: its owner is derived from this.
+  DriveDevice(const Drive& drive, Access access, std::string uri);
+  // Before any other use. Zones that an earlier process left open are closed. Errors: io_error.
+  Status start();
+  // By the derived destructor, before the drive goes.
+  void stop();
+
+ private:
+  friend class DriveQueue;
+  // What the device's thread is given: zone management, and transfers that failed. The Io is linked
+  // through Io::next and answered, with its status, to its queue.
+  struct Job {
+    Io* io;
+    DriveQueue* queue;
+  };
+
+  Status load_zones();
+  void load_zone(const ZoneInfo& info);
+  void take(Io& io, DriveQueue& queue);
+  void run();
+  Status manage(Io::Op op, ZoneId zone);
+  Status examine(const Io& io);
+
+  const Drive& drive_;
+  const Access access_;
+  ZoneTable table_;
+  std::atomic<bool> flush_failed_{false};
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Job> jobs_;  // under mutex_; in order of submission
+  bool stop_ = false;      // under mutex_
+  std::thread thread_;     // last: uses all of the above
+};
+
+}  // namespace furrow
