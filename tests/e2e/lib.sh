@@ -42,6 +42,19 @@ start_furrowd() {
   [ -n "$port" ] && [ -n "$admin" ] && [ -n "$nqn" ] || fail "not ready: $(cat "$work/ready")"
 }
 
+# A free port that the kernel gives to nobody who asks for any: a server that was killed finds it
+# free again.
+port_to_keep() {
+  local low candidate i
+  read -r low _ </proc/sys/net/ipv4/ip_local_port_range
+  [ "$low" -gt 2048 ] || fail "the kernel gives out all ports from $low on"
+  for ((i = 0; i < 100; ++i)); do
+    candidate=$((1024 + (RANDOM * 32768 + RANDOM) % (low - 1024)))
+    (exec 3<>"/dev/tcp/127.0.0.1/$candidate") 2>/dev/null || { echo "$candidate"; return; }
+  done
+  fail "no port below $low is free"
+}
+
 # Ends furrowd in order and expects exit status 0.
 stop_furrowd() {
   local status=0
