@@ -235,9 +235,10 @@ void RingScan::note_damage() {
 
 // Bad LBAs before the end of the zone's newest journal are damage; behind it they are what a power
 // cut left of a record that nobody was told about. So is what is missing of the last record, all
-// zeroes, or anything in a zone that the ring has left since.
+// zeroes, or anything in a zone that the ring has left since; where it is something else, nobody
+// can tell, and the next opening writes the record anew in any case.
 void RingScan::note_damage(ZoneId zone, const std::vector<BadLba>& all) {
-  std::uint64_t newest = 0, end_lba = 0;
+  std::uint64_t newest = 0, end_lba = 0, last_lba = 0;  // of the last record
   const auto meet = [&](std::uint64_t number, const Item& item) {
     if (item.zone != zone || number < newest) return;
     end_lba = number == newest ? std::max(end_lba, item.end_lba) : item.end_lba;
@@ -245,12 +246,22 @@ void RingScan::note_damage(ZoneId zone, const std::vector<BadLba>& all) {
   };
   for (const auto& [number, found] : checkpoints_) meet(number, found);
   for (const auto& [number, found] : journals_) {
-    for (const auto& [index, entry] : found) meet(number, entry);
+    for (const auto& [index, entry] : found) {
+      meet(number, entry);
+      const std::uint64_t lbas = kJournalCopies + (index == 0 ? 1 : 0);
+      if (entry.zone == zone && entry.end_lba == end_lba) last_lba = end_lba - lbas;
+    }
   }
   const bool left = zone != contents_.active;
   for (const BadLba& bad : all) {
     const bool last = bad.lba + 1 + kJournalCopies >= end_lba;
     if (bad.lba >= end_lba || (last && (bad.zero || left))) continue;
+    if (last_lba != 0 && bad.lba >= last_lba && !bad.unreadable) {
+      contents_.notes.push_back("metadata zone " + std::to_string(zone.value) + ": LBA " +
+                                std::to_string(bad.lba) + ", of the last record, which stands " +
+                                "twice, is torn or damaged; the next opening writes it anew");
+      continue;
+    }
     contents_.damage.push_back("metadata zone " + std::to_string(zone.value) + ": LBA " +
                                std::to_string(bad.lba) + (bad.lba == 0 ? " (superblock)" : "") +
                                (bad.unreadable ? " cannot be read" : " is damaged"));

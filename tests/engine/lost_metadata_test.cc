@@ -94,19 +94,21 @@ class LostMetadataTest : public ::testing::Test {
   Rig rig_{"mem:32MiB?zone_size=2MiB"};
 };
 
-// The record is that of the volume's creation: one copy of it is enough.
+// The record is that of the volume's creation: one copy of it is enough. That the other one is not
+// whole may be a power cut's doing.
 TEST_F(LostMetadataTest, OneCopyOfTheLastRecord) {
   ASSERT_NO_FATAL_FAILURE(make());
   ASSERT_NO_FATAL_FAILURE(put_all(1));
   rig_.close();
   ASSERT_NO_FATAL_FAILURE(rot_last_record(1));
   const CheckReport found = check();
-  ASSERT_EQ(found.damage.size(), 1u);
-  EXPECT_TRUE(found.damage.front().repairable) << found.damage.front().text;
+  EXPECT_TRUE(found.clean());
+  ASSERT_EQ(found.notes.size(), 1u);
+  EXPECT_NE(found.notes[0].find("torn or damaged"), std::string::npos) << found.notes[0];
   ASSERT_NO_FATAL_FAILURE(rig_.open());
   ASSERT_NO_FATAL_FAILURE(expect_all(1));
   rig_.close();
-  EXPECT_TRUE(check().clean()) << "opening has rolled the ring";
+  EXPECT_TRUE(check().notes.empty()) << "opening has rolled the ring";
   ASSERT_NO_FATAL_FAILURE(rig_.open());
   ASSERT_NO_FATAL_FAILURE(expect_all(1));
 }

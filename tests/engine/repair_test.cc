@@ -111,9 +111,10 @@ TEST_F(RepairTest, Checkpoints) {
   }
 }
 
-// Of each record there are two copies; the last one is no exception, also after a repair.
+// Of each record there are two copies. (Of the last one, which a power cut may have torn:
+// lost_metadata_test.cc.)
 TEST_F(RepairTest, ACopyOfAJournalRecord) {
-  for (const std::size_t from_end : {4u, 2u, 1u}) {
+  for (const std::size_t from_end : {4u, 3u}) {
     const auto copies = offsets_of("FUJN");
     ASSERT_NO_FATAL_FAILURE(expect_named_and_repaired(copies[copies.size() - from_end] + 40,
                                                       Finding::Structure::metadata));
