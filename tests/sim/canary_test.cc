@@ -73,7 +73,7 @@ constexpr Planted kPlanted[] = {
     {Canary::zone_before_unflushed, "store", 16, 500},
     {Canary::copies_not_durable, "store", 100, 500},
     {Canary::reset_not_durable, "store", 14, 1000},
-    {Canary::not_noted_durable, "rot", 6816, 10'000},
+    {Canary::not_noted_durable, "rot", 9628, 10'000},
     {Canary::reset_under_read, "full", 6, 500},
     {Canary::tombstone_dropped, "full", 76, 1000},
     {Canary::checkpoint_not_durable, "metadata", 5, 5000},

@@ -21,6 +21,17 @@ void flip_bit(std::span<std::byte> bytes, SimRandom& random) {
   bytes[random.below(bytes.size())] ^= static_cast<std::byte>(1u << random.below(8));
 }
 
+// Never back again, however often it strikes.
+void set_bit(std::span<std::byte> bytes, SimRandom& random) {
+  for (unsigned tries = 0; tries < 100; ++tries) {
+    std::byte& byte = bytes[random.below(bytes.size())];
+    const auto bit = static_cast<std::byte>(1u << random.below(8));
+    if ((byte & bit) != std::byte{}) continue;
+    byte |= bit;
+    return;
+  }
+}
+
 ZoneId any_zone(const SimMedium& medium, SimRandom& random) {
   return ZoneId{static_cast<std::uint32_t>(random.below(medium.geometry().zone_count))};
 }
@@ -217,7 +228,7 @@ bool rot_page(SimMedium& medium, Rot how, SimRandom& random) {
       return true;
     }
     const std::size_t struck = std::min<std::size_t>(lba_bytes, random.one_in(2) ? 16 : 4096);
-    flip_bit(lba.first(struck), random);
+    set_bit(lba.first(struck), random);
     return true;
   }
   return false;
