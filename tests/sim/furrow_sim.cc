@@ -53,7 +53,8 @@ void aborted(int) {
 
 struct Totals {
   std::uint64_t seeds = 0, failed = 0, stops = 0, recoveries = 0, answered = 0, refused = 0,
-                rotted = 0, repairs = 0, faults = 0, zones_lost = 0, longest_turns = 0;
+                rotted = 0, repairs = 0, faults = 0, zones_lost = 0, longest_turns = 0,
+                scrub_findings = 0;
   double seconds = 0;
 
   void add(const Simulation::Summary& summary, bool ok) {
@@ -68,6 +69,7 @@ struct Totals {
     repairs += summary.repairs;
     faults += summary.faults;
     zones_lost += summary.zones_lost;
+    scrub_findings += summary.scrub_findings;
     longest_turns = std::max(longest_turns, summary.longest_turns);
   }
   void add(const Totals& other) {
@@ -81,16 +83,18 @@ struct Totals {
     repairs += other.repairs;
     faults += other.faults;
     zones_lost += other.zones_lost;
+    scrub_findings += other.scrub_findings;
     longest_turns = std::max(longest_turns, other.longest_turns);
     seconds += other.seconds;
   }
   void print(std::string_view name) const {
     fmt::print(
         "{}: {} seeds, {} failed, {} stops, {} recoveries, {} answers, {} deletes refused, {} "
-        "places rotted, {} repairs, {} faults, {} zones lost, at most {} turns an answer, {:.1f} "
-        "s: {:.0f} recoveries/s\n",
-        name, seeds, failed, stops, recoveries, answered, refused, rotted, repairs, faults,
-        zones_lost, longest_turns, seconds, static_cast<double>(recoveries) / seconds);
+        "places rotted, {} findings of scrub, {} repairs, {} faults, {} zones lost, at most {} "
+        "turns "
+        "an answer, {:.1f} s: {:.0f} recoveries/s\n",
+        name, seeds, failed, stops, recoveries, answered, refused, rotted, scrub_findings, repairs,
+        faults, zones_lost, longest_turns, seconds, static_cast<double>(recoveries) / seconds);
     std::fflush(stdout);
   }
 };

@@ -32,6 +32,7 @@ struct World {
   std::uint64_t era = 0;  // power cuts and kills so far
   bool faults = false;    // the device may fail operations: more errors are allowed
   bool device_dead = false;
+  bool rotted = false;             // something was struck in a zone
   std::uint64_t rotten_pages = 0;  // places where bits were flipped and whose keys did not show yet
   std::uint64_t answered = 0;      // operations
   std::uint64_t turns = 0;         // of the executor

@@ -146,6 +146,15 @@ bool Simulation::open_pool() {
   Pool::OpenOptions options;
   options.recovery_threads = Pool::OpenOptions::kCallingThread;
   options.victim_policy = swarm_.victim_policy;
+  options.scrub_bytes_per_s = swarm_.scrub_bytes_per_s;
+  options.scrub_pause_s = 0;
+  options.on_scrub_finding = [this](const ScrubFinding& finding) {
+    if (device_->dead()) return;  // and answers nothing
+    ++summary_.scrub_findings;
+    say("scrub: " + furrow::describe(finding));
+    if (world_.faults || world_.rotted) return;
+    world_.fail("scrub finds damage where there is none: " + furrow::describe(finding));
+  };
   Result<std::unique_ptr<Pool>> opened = Pool::open(*device_, *executor_, options);
   if (!opened.ok()) {
     if (!device_->dead() && !world_.faults) world_.fail("open: " + opened.status().describe());
@@ -310,9 +319,11 @@ void Simulation::rot() {
   SimRandom& random = world_.random;
   const auto drawn = [&](unsigned percent) { return percent != 0 && random.percent(percent); };
   if (drawn(swarm_.summary_rot_percent) && rot_summary(medium_, Rot::flip, random)) {
+    world_.rotted = true;
     ++summary_.summaries_rotted;
   }
   if (drawn(swarm_.page_rot_percent) && rot_page(medium_, Rot::flip, random)) {
+    world_.rotted = true;
     ++summary_.pages_rotted;
     ++world_.rotten_pages;
   }
@@ -353,6 +364,7 @@ void Simulation::recover() {
     if (!check("after a stop")) world_.fail("a stop has damaged structures");
     device_.reset();
     if (!world_.failed()) struck = rot_structure(medium_, random);
+    world_.rotted |= struck.has_value();
     if (struck) say(fmt::format("zone {} is damaged", struck->value));
   }
   for (unsigned attempt = 0; !world_.failed(); ++attempt) {

@@ -42,7 +42,7 @@ class Simulation {
     std::uint64_t trace = 0, events = 0, answered = 0, stops = 0, recoveries = 0, closes = 0;
     std::uint64_t puts_refused = 0, removes_refused = 0;
     std::uint64_t summaries_rotted = 0, pages_rotted = 0, records_rotted = 0, spoiled = 0,
-                  faults = 0, zones_lost = 0, repairs = 0, longest_turns = 0;
+                  faults = 0, zones_lost = 0, repairs = 0, longest_turns = 0, scrub_findings = 0;
   };
   Summary summary() const;
 

@@ -178,6 +178,9 @@ Swarm draw_swarm(std::string_view scenario, SimRandom& random) {
   specialise(scenario, swarm, random);
   // Not drawn from `random`: what else a seed is stays as it was.
   if (swarm.recovery_cut_percent % 2 != 0) swarm.victim_policy = VictimPolicy::cost_benefit;
+  // From a zone or so in a run on to many passes in one.
+  constexpr std::uint64_t kScrubRates[] = {0, 0, 0, 10'000'000, 1'000'000'000, 100'000'000'000};
+  swarm.scrub_bytes_per_s = kScrubRates[swarm.verify_percent % std::size(kScrubRates)];
   return swarm;
 }
 
@@ -185,11 +188,12 @@ std::string describe(const Swarm& swarm) {
   const Geometry& geometry = swarm.geometry;
   std::string text = fmt::format(
       "{} zones of {} LBAs of {} B, MOR {} MAR {}, {} writes a zone, {}, cuts within {} events, "
-      "kills {}%, recovery cuts {}%, {}",
+      "kills {}%, recovery cuts {}%, {}, scrubs {} B/s",
       geometry.zone_count, geometry.zone_capacity_lbas, geometry.lba_bytes, geometry.open_zones_max,
       geometry.active_zones_max, geometry.zone_writes_max, swarm.emu ? "emu" : "drive",
       swarm.cut_events_max, swarm.kill_percent, swarm.recovery_cut_percent,
-      swarm.victim_policy == VictimPolicy::greedy ? "greedy" : "cost_benefit");
+      swarm.victim_policy == VictimPolicy::greedy ? "greedy" : "cost_benefit",
+      swarm.scrub_bytes_per_s);
   const SimFaults& faults = swarm.faults;
   if (faults.any()) {
     text += fmt::format(

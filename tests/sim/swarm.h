@@ -46,8 +46,9 @@ struct Swarm {
   unsigned volume_change_one_in = 0;  // steps
   unsigned clock_jump_one_in = 0;     // steps
   unsigned summary_rot_percent = 0, page_rot_percent = 0, journal_rot_percent = 0;  // of stops
-  unsigned repair_percent = 0;  // of stops: a structure is damaged, and the pool repaired
-  unsigned spoil_percent = 0;   // of stops: LBAs that cannot be read
+  unsigned repair_percent = 0;          // of stops: a structure is damaged, and the pool repaired
+  unsigned spoil_percent = 0;           // of stops: LBAs that cannot be read
+  std::uint64_t scrub_bytes_per_s = 0;  // 0: none
   SimLatency latency;
   SimFaults faults;
 };
