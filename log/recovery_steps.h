@@ -53,6 +53,7 @@ class Recovery {
   Result<ZoneHeader> rebuild_header(const ZoneInfo& info);
   Result<std::uint64_t> owner_of(const ZoneInfo& info, const ZoneStamp& stamp, AlignedBuffer& lba);
   bool is_void(const ZoneStamp& stamp) const;
+  bool is_rebuilt(const ZoneHeader& header, const std::vector<ReadZone>& zones) const;
   void mark_newest();
   void mark_spares();
   Status scan_zones();

@@ -25,9 +25,16 @@ Status Recovery::find_zones() {
       zones.push_back({info, read_header(info, lba)});
     }
   }
-  const Status known = check_known(zones);
-  if (!known.ok()) return known;
-  for (const ReadZone& zone : zones) take_zone(zone);
+  const Status checked = check_known(zones);
+  if (!checked.ok()) return checked;
+  for (const ReadZone& zone : zones) {
+    if (zone.header.ok() && known(zone.header->volume) && is_rebuilt(*zone.header, zones)) {
+      const Status status = reset(zone.info.zone);
+      if (!status.ok()) set_aside(zone.info.zone, "cannot be reset");
+    } else {
+      take_zone(zone);
+    }
+  }
   mark_newest();
   mark_spares();
   return {};
@@ -98,6 +105,22 @@ void Recovery::take_zone(const ReadZone& read) {
 bool Recovery::is_void(const ZoneStamp& stamp) const {
   return std::ranges::any_of(options_.trims, [&](const ZoneTrim& trim) {
     return trim.zone == stamp.zone && trim.generation == stamp.generation && trim.end_lba == 0;
+  });
+}
+
+// A repair wrote all of it to another zone, which is durable, and was cut off before it could reset
+// this one. Both say the same, but a store may have no room for both.
+bool Recovery::is_rebuilt(const ZoneHeader& header, const std::vector<ReadZone>& zones) const {
+  return std::ranges::any_of(zones, [&](const ReadZone& zone) {
+    if (!zone.header.ok()) return false;
+    const ZoneHeader& other = *zone.header;
+    const bool later = other.volume == header.volume && other.stream == header.stream &&
+                       other.opened_sequence == header.opened_sequence &&
+                       other.stamp.generation > header.stamp.generation;
+    return later && std::ranges::any_of(options_.trims, [&](const ZoneTrim& trim) {
+             return trim.zone == other.stamp.zone && trim.generation == other.stamp.generation &&
+                    trim.durable;
+           });
   });
 }
 

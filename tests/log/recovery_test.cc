@@ -20,8 +20,9 @@ class RecoveryTest : public LogRig {
 
   // An image of a zone of this pool. `generation` tells which was opened first.
   ZoneImage& zone(std::uint32_t number, std::uint64_t generation, std::uint64_t volume = kVolume,
-                  std::uint8_t stream = 0) {
+                  std::uint8_t stream = 0, std::uint64_t opened_sequence = 0) {
     ZoneImage::Shape shape;
+    shape.opened_sequence = opened_sequence;
     shape.stamp = {superblock_.pool, ZoneId{number}, generation};
     shape.hash_key = superblock_.hash_key;
     shape.volume = volume;
@@ -399,6 +400,29 @@ TEST_F(RecoveryTest, AZoneKnownToBeDurableIsNotVerified) {
   with.trims = {{ZoneId{2}, 9, end, true}};
   recover_now(with);
   EXPECT_EQ(found(2), 0u);
+}
+
+// A repair wrote zone 2 anew as zone 4, and was cut off before or after the journal said that this
+// is durable.
+TEST_F(RecoveryTest, AZoneThatWasWrittenAnewIsResetOnceItsSuccessorIsDurable) {
+  ZoneImage& a = zone(2, 10);
+  a.add_batch({a.page(1, 11, 600)});
+  ZoneImage& b = zone(3, 20);
+  b.add_batch({b.page(2, 21, 600)});
+  ZoneImage& again = zone(4, 30, kVolume, kUserStream, 10);
+  const std::uint32_t end = again.add_batch({again.page(1, 11, 600)}) + again.written_lbas();
+  write_all();
+  recover_now();
+  EXPECT_EQ(use(2), ZoneUse::sealed);
+  EXPECT_EQ(use(4), ZoneUse::sealed);
+  RecoveryOptions with = options();
+  with.trims = {{ZoneId{4}, 30, end, true}};
+  recover_now(with);
+  EXPECT_EQ(use(2), ZoneUse::free);
+  EXPECT_EQ(info(ZoneId{2}).written_lbas, 0u);
+  EXPECT_EQ(use(4), ZoneUse::sealed);
+  EXPECT_EQ(found(1), 11u);
+  EXPECT_EQ(found(2), 21u);
 }
 
 // --- a store's last zone ---

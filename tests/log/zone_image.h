@@ -19,6 +19,7 @@ class ZoneImage {
     std::uint64_t capacity_lbas = 96;
     std::uint64_t segment_lbas = 32;
     std::uint8_t stream = 0;
+    std::uint64_t opened_sequence = 0;  // 0: the generation
     std::array<std::uint8_t, 16> hash_key{};
   };
   // A record to be, and the page that it describes.
@@ -28,7 +29,9 @@ class ZoneImage {
   };
 
   explicit ZoneImage(const Shape& shape) : shape_(shape), bytes_(shape.capacity_lbas * kLbaBytes) {
-    encode(ZoneHeader{shape.stamp, shape.volume, shape.stamp.generation, shape.stream}, lba(0));
+    const std::uint64_t opened =
+        shape.opened_sequence != 0 ? shape.opened_sequence : shape.stamp.generation;
+    encode(ZoneHeader{shape.stamp, shape.volume, opened, shape.stream}, lba(0));
   }
 
   Item page(std::uint64_t number, std::uint64_t sequence, std::uint32_t bytes,
