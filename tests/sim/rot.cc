@@ -147,6 +147,19 @@ bool rot_superblock(SimMedium& medium, ZoneId zone, SimRandom& random) {
 
 }  // namespace
 
+namespace {
+
+// Not its footer alone, as a power cut may have left: it has to make up for a batch header.
+bool has_whole_summary(std::span<const std::byte> data, const ZoneStamp& stamp,
+                       std::uint32_t lba_bytes) {
+  const Result<Summary> footer = SummaryView::footer(data.last(lba_bytes), stamp);
+  if (!footer.ok()) return false;
+  const std::size_t first = std::size_t{footer->first_lba} * lba_bytes;
+  return first < data.size() && SummaryView::open(data.subspan(first), stamp).ok();
+}
+
+}  // namespace
+
 std::optional<ZoneId> rot_structure(SimMedium& medium, SimRandom& random) {
   const std::uint32_t lba_bytes = medium.geometry().lba_bytes;
   if (!has_empty_zone(medium)) return std::nullopt;  // which a repair needs
@@ -160,7 +173,7 @@ std::optional<ZoneId> rot_structure(SimMedium& medium, SimRandom& random) {
     const std::span<std::byte> data = medium.durable_data(zone);
     const std::optional<ZoneHeader> header = header_of(medium, zone);
     if (!header || data.size() < capacity || is_newest(medium, *header)) continue;
-    if (!SummaryView::footer(data.last(lba_bytes), header->stamp).ok()) continue;
+    if (!has_whole_summary(data, header->stamp, lba_bytes)) continue;
     // The header of a zone that was rebuilt is the only one that knows when its pages were written.
     const bool rebuilt = header->opened_sequence != header->stamp.generation;
     const std::uint64_t what = random.between(rebuilt ? 1 : 0, 2);
