@@ -33,6 +33,7 @@ struct World {
   bool faults = false;    // the device may fail operations: more errors are allowed
   bool device_dead = false;
   bool rotted = false;             // something was struck in a zone
+  bool pages_rotted = false;       // a page was
   std::uint64_t rotten_pages = 0;  // places where bits were flipped and whose keys did not show yet
   std::uint64_t answered = 0;      // operations
   std::uint64_t turns = 0;         // of the executor
@@ -120,6 +121,7 @@ class SimVolume {
   void flush_answered(Client& client);
   void group_answered(Client& client, Code code);
   bool expected(const Client& client, Code code);
+  bool has_least_quota() const;
   bool may_be_rotten(std::uint64_t key);
   // Nothing can be said of whether it is there.
   bool unsure(std::uint64_t key) { return entries_[key].lossy || may_be_rotten(key); }

@@ -323,7 +323,7 @@ void Simulation::rot() {
     ++summary_.summaries_rotted;
   }
   if (drawn(swarm_.page_rot_percent) && rot_page(medium_, Rot::flip, random)) {
-    world_.rotted = true;
+    world_.rotted = world_.pages_rotted = true;
     ++summary_.pages_rotted;
     ++world_.rotten_pages;
   }
