@@ -7,6 +7,7 @@
 
 #include "engine/page_session.h"
 #include "engine/pool_impl.h"
+#include "zone/blocking.h"
 
 namespace furrow {
 
@@ -177,15 +178,15 @@ Status PoolImpl::drop_trims() {
 std::map<std::uint64_t, PoolImpl::Streams> PoolImpl::share_streams(
     const RecoveryResult& recovered) {
   std::map<std::uint64_t, Streams> streams;
-  for (const std::uint8_t stream : {kCollectionStream, kShortStream}) {
-    for (const bool with_zone : {true, false}) {
+  for (const bool with_zone : {true, false}) {
+    for (const std::uint8_t stream : {kCollectionStream, kShortStream}) {
       for (const VolumeRecord& record : ring_.state().volumes) {
         const auto found = recovered.volumes.find(record.id);
-        const bool has_zone =
-            found != recovered.volumes.end() && found->second.resumes.contains(stream);
-        if (has_zone == with_zone && grant_stream(record, stream, has_zone)) {
-          streams[record.id].insert(stream);
-        }
+        const bool there = found != recovered.volumes.end();
+        const bool has_zone = there && found->second.resumes.contains(stream);
+        if (has_zone != with_zone) continue;
+        const std::uint64_t used = there ? found->second.cost_bytes : 0;
+        if (grant_stream(record, stream, has_zone, used)) streams[record.id].insert(stream);
       }
     }
   }
@@ -210,6 +211,9 @@ Status PoolImpl::load(const RecoveryResult& recovered) {
       log.load_expiry(expiry.lba, expiry.expires_s);
     }
     for (const auto& [stream, resume] : volume.resumes) {
+      const bool granted = stream == kUserStream || streams[record.id].contains(stream);
+      const Status ended = granted ? Status() : end_zone(resume);
+      if (!ended.ok()) return ended;
       log.resume(stream, Stream::Resume(resume));
     }
     log.load({volume.pages, volume.live_bytes, volume.pinned_lbas, volume.cost_bytes,
@@ -221,6 +225,15 @@ Status PoolImpl::load(const RecoveryResult& recovered) {
     start_scrubber();
   }
   return {};
+}
+
+// Of a stream that there is no open zone for any more: it must not take one of the device's.
+Status PoolImpl::end_zone(const Stream::Resume& resume) {
+  if (options_.read_only) return {};
+  const std::uint64_t generation = context_.allocator.zone(resume.zone).generation;
+  const Status status =
+      note_trim({resume.zone.value, static_cast<std::uint32_t>(resume.next_lba), generation});
+  return status.ok() ? manage_blocking(*queue_, Io::Op::finish, resume.zone) : status;
 }
 
 PageLog* PoolImpl::log_of(std::uint64_t volume) const {

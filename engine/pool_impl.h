@@ -74,7 +74,9 @@ class PoolImpl final : public Pool {
   Status drop_trims();
   using Streams = std::set<std::uint8_t>;  // of a volume, beside the user's
   std::map<std::uint64_t, Streams> share_streams(const RecoveryResult& recovered);
-  bool grant_stream(const VolumeRecord& record, std::uint8_t stream, bool has_zone);
+  bool grant_stream(const VolumeRecord& record, std::uint8_t stream, bool has_zone,
+                    std::uint64_t used_bytes);
+  Status end_zone(const Stream::Resume& resume);
   Status add_store(const VolumeRecord& record, const Streams& streams);
   Status load(const RecoveryResult& recovered);
   void note_cuts();

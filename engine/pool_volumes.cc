@@ -41,12 +41,16 @@ bool value_fits(const Geometry& geometry, std::uint64_t segment_lbas, std::uint3
 // A store has a stream for copies, and one for pages that expire, where there are open zones to
 // spare. `has_zone`: recovery found one of the stream's open. A cache evicts zones in the order in
 // which they were opened, which is that of its pages in one stream only.
-bool PoolImpl::grant_stream(const VolumeRecord& record, std::uint8_t stream, bool has_zone) {
+bool PoolImpl::grant_stream(const VolumeRecord& record, std::uint8_t stream, bool has_zone,
+                            std::uint64_t used_bytes) {
   if (record.mode == static_cast<std::uint8_t>(VolumeMode::cache)) return false;
   if (stream == kCollectionStream) return context_.allocator.try_add_stream(record.id);
-  const std::uint64_t least = has_zone ? kVolumeZonesMin + 1 : kShortStreamZonesMin;
-  return context_.allocator.quota(record.id) >= least &&
-         context_.allocator.try_add_stream(record.id, has_zone ? 0 : kSlotsKept);
+  const std::uint64_t quota = context_.allocator.quota(record.id);
+  if (has_zone) return quota > kVolumeZonesMin && context_.allocator.try_add_stream(record.id);
+  // One that was filled without it has no room for one more zone that is partly written.
+  const bool room = used_bytes <= quota * context_.geometry.zone_capacity_bytes() / 3 * 2;
+  return room && quota >= kShortStreamZonesMin &&
+         context_.allocator.try_add_stream(record.id, kSlotsKept);
 }
 
 Status PoolImpl::add_store(const VolumeRecord& record, const Streams& streams) {
@@ -140,7 +144,7 @@ Result<PageStore*> PoolImpl::create_volume(const VolumeOptions& options) {
   }
   Streams streams;
   for (const std::uint8_t stream : {kCollectionStream, kShortStream}) {
-    if (grant_stream(record, stream, false)) streams.insert(stream);
+    if (grant_stream(record, stream, false, 0)) streams.insert(stream);
   }
   status = add_store(record, streams);
   if (!status.ok()) return status;

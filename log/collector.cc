@@ -316,13 +316,12 @@ void Collector::reset_done() {
     if (canary(Canary::reset_not_durable)) return settled();
     return pool_.flusher.request(flush_);
   }
+  pool_.tables[victim_.value] = ZoneDirectory();
   pool_.tables[victim_.value].end_lba = 0;  // what it held is elsewhere, and it may be empty by now
   // A zone that went read-only or offline stays so; anything else may pass.
   const bool gone = io_.status.code() == Code::zone_state;
   if (!gone && ++resets_failed_ < kResetsFailedMax) return failed(io_.status);
   resets_failed_ = 0;
-  pool_.tables[victim_.value] = ZoneDirectory();
-  pool_.tables[victim_.value].end_lba = 0;
   pool_.allocator.retire(victim_);
   if (pool_.on_zone_cut) pool_.on_zone_cut(victim_, 0);
   step_ = Step::idle;

@@ -41,6 +41,7 @@ class Flusher {
     turn_.posted = true;
     home_.post(turn_);
   }
+  std::uint64_t begun() const { return begun_; }  // flushes
   bool busy() const { return in_flight_ != nullptr || turn_.posted; }
 
  private:
@@ -50,6 +51,7 @@ class Flusher {
   };
 
   void start() {
+    ++begun_;
     in_flight_ = waiting_;
     waiting_ = nullptr;
     queue_.submit(io_);
@@ -73,6 +75,7 @@ class Flusher {
   Turn turn_;
   FlushWaiter* waiting_ = nullptr;
   FlushWaiter* in_flight_ = nullptr;
+  std::uint64_t begun_ = 0;
 };
 
 }  // namespace furrow

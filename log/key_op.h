@@ -58,6 +58,7 @@ struct KeyOp {
   struct Header : HeaderRead, Part {
   } header;
   struct Write : Append, Part {
+    Stream* stream = nullptr;  // that was given it
   } write;
   struct Flush : FlushWaiter, Part {
   } flush;

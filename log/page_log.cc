@@ -317,15 +317,15 @@ void PageLog::append(KeyOp& op, RecordKind kind) {
   };
   count_pending(op, true);
   op.lock.writing = true;
-  stream_of(record).append(op.write);
+  op.write.stream = &stream_of(record);
+  op.write.stream->append(op.write);
 }
 
 void PageLog::overtake(KeyLockHolder& waiter) {
   KeyLockHolder* holder = locks_.holder(waiter.hash);
   if (holder == nullptr || !holder->writing) return;
   KeyOp& op = *static_cast<KeyOp::Lock&>(*holder).op;
-  Stream& stream = stream_of(op.write.record);
-  if (!stuck(stream) || !stream.withdraw(op.write)) return;
+  if (!stuck(*op.write.stream) || !op.write.stream->withdraw(op.write)) return;
   op.lock.writing = false;
   count_pending(op, false);
   if (!op.overtaken) op.failures_before = collector_->attempts_failed();
@@ -353,7 +353,7 @@ void PageLog::written(KeyOp& op) {
     KeyOp& its_op = *static_cast<KeyOp::Flush&>(waiter).op;
     its_op.log->finish(its_op, waiter.status.ok() ? its_op.status : waiter.status);
   };
-  stream_of(record).note_flush();
+  op.write.stream->note_flush();
   pool_.flusher.request(op.flush);
 }
 
@@ -396,7 +396,14 @@ void PageLog::flush(FlushOp& op) {
     }
     its_op.log->pool_.flusher.request(its_op);
   };
-  user_stream().append(op.marker);
+  if (short_stream() == nullptr) return user_stream().append(op.marker);
+  op.then = op.marker.on_done;  // behind what the other stream was given as well
+  op.marker.on_done = [](Append& marker) {
+    FlushOp& its_op = *static_cast<FlushOp::Marker&>(marker).op;
+    marker.on_done = its_op.then;
+    marker.status.ok() ? its_op.log->user_stream().append(marker) : its_op.then(marker);
+  };
+  short_stream()->append(op.marker);
 }
 
 }  // namespace furrow

@@ -66,7 +66,8 @@ struct FlushOp : FlushWaiter {  // on_flushed is the caller's
     FlushOp* op = nullptr;
   } marker;
   class PageLog* log = nullptr;
-  PageOp* page_op = nullptr;  // the caller's
+  void (*then)(Append&) = nullptr;  // of the marker, in the second of two streams
+  PageOp* page_op = nullptr;        // the caller's
 };
 
 class PageLog final : public StreamOwner {
@@ -129,6 +130,7 @@ class PageLog final : public StreamOwner {
 
   bool may_open_zone(bool relocation) override;
   bool may_write_user() override;
+  bool may_write_note() override { return !at_quota(); }
   void on_zone_opened() override;
   void on_write(std::uint64_t bytes) override { stats_.device_bytes_written += bytes; }
 
@@ -187,6 +189,7 @@ class PageLog final : public StreamOwner {
   Stream* collection_stream() const { return streams_[kCollectionStream].get(); }
   Stream* short_stream() const { return streams_[kShortStream].get(); }
   Stream& stream_of(const PageRecord& record) const;
+  Stream& fallback() const;
   bool any_stream(bool (*test)(const Stream&)) const;
   Stream& relocation_stream();
   // Copies wait in a stream that will get no zone.

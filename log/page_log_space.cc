@@ -204,7 +204,15 @@ std::uint32_t PageLog::expiry(const IndexEntry& entry) const {
 // --- zones ---
 
 Stream& PageLog::stream_of(const PageRecord& record) const {
-  return record.expires_s != 0 && short_stream() ? *short_stream() : user_stream();
+  if (short_stream() == nullptr) return user_stream();
+  if (record.kind == RecordKind::tombstone) return fallback();
+  return record.expires_s != 0 ? *short_stream() : user_stream();
+}
+
+// Where there is room when no more zones can be taken.
+Stream& PageLog::fallback() const {
+  const bool other = short_stream() && user_stream().room_lbas() == 0;
+  return other && short_stream()->room_lbas() != 0 ? *short_stream() : user_stream();
 }
 
 bool PageLog::any_stream(bool (*test)(const Stream&)) const {
@@ -225,7 +233,7 @@ bool PageLog::at_quota() const {
 // A zone that collection wrote to when the power was cut cannot be gone on with. With no zone left
 // to take instead, what the user's zone has left must do.
 Stream& PageLog::relocation_stream() {
-  return collection_stream() && !without_reserve() ? *collection_stream() : user_stream();
+  return collection_stream() && !without_reserve() ? *collection_stream() : fallback();
 }
 
 bool PageLog::relocations_stranded() const {
@@ -235,19 +243,21 @@ bool PageLog::relocations_stranded() const {
 
 void PageLog::reroute_relocations() {
   if (!relocations_stranded()) return;
-  Stream& user = user_stream();
-  if (collection_stream() && collection_stream()->relocations_wait_for_zone()) {
-    collection_stream()->hand_relocations_to(user);
+  Stream& other = fallback();
+  for (const auto& stream : streams_) {
+    const bool stranded = stream && stream->relocations_wait_for_zone();
+    if (stranded && stream.get() != &other) stream->hand_relocations_to(other);
   }
-  if (!user.relocations_wait_for_zone()) return;
-  user.fail_relocations({Code::no_space, Origin::log, "no zone is left to move pages to"});
+  if (!other.relocations_wait_for_zone()) return;
+  other.fail_relocations({Code::no_space, Origin::log, "no zone is left to move pages to"});
 }
 
 std::uint64_t PageLog::relocation_room() const {
   constexpr std::uint64_t kAZone = ~std::uint64_t{0};
   if (!at_quota()) return kAZone;
-  return user_stream().room_for_pages_lbas() +
-         (collection_stream() ? collection_stream()->room_for_pages_lbas() : 0);
+  std::uint64_t lbas = 0;
+  for (const auto& stream : streams_) lbas += stream ? stream->room_for_pages_lbas() : 0;
+  return lbas;
 }
 
 bool PageLog::without_reserve() const {

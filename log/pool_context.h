@@ -67,7 +67,7 @@ struct ZoneDirectory {
   std::uint64_t records = 0;              // at least as many as are in the zone
   std::uint64_t tombstones = 0, group_tombstones = 0;  // of these
   std::uint64_t expiring = 0;                          // likewise: pages that expire
-  std::uint32_t last_expiry_s = 0;            // Unix time, of its pages; ~0: one never does
+  std::uint32_t last_expiry_s = 0;  // Unix time, of its pages; ~0: one never does
   // Records at or behind it are void: torn at a crash, or (0) of a zone that was emptied.
   std::uint32_t end_lba = ~std::uint32_t{0};
   bool durable = false;  // the metadata journal says that all below end_lba is

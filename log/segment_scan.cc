@@ -143,13 +143,19 @@ void SegmentScan::feed_note(const Result<std::span<const std::byte>>& bytes) {
   read_batch_at(read.lba + read.lbas, kHeaderGuessBytes / bounds_.lba_bytes);
 }
 
-// A note names all batches from its first one up to itself.
+// A note names all batches from its first one up to itself. Behind what it knows to be durable a
+// header that is not whole may be torn.
 void SegmentScan::fill_gaps(const SummaryView& note) {
   std::vector<std::uint32_t> batches(note.batch_count());
   for (std::uint32_t i = 0; i < batches.size(); ++i) batches[i] = note.batch_lba(i);
-  const auto filled = [&](std::uint64_t gap) {
-    if (!std::ranges::binary_search(batches, gap)) return false;
-    const std::uint64_t end = *std::ranges::upper_bound(batch_lbas_, gap);  // the note, or before
+  std::vector<std::uint64_t> left;
+  for (const std::uint64_t gap : gaps_) {
+    const std::uint64_t next = *std::ranges::upper_bound(batch_lbas_, gap);  // the note, or before
+    const std::uint64_t end = std::min(next, flushed_lba_);
+    if (gap >= end || !std::ranges::binary_search(batches, gap)) {
+      left.push_back(gap);
+      continue;
+    }
     const auto missing = [&](std::uint64_t lba) { return lba >= gap && lba < end; };
     std::ranges::copy_if(batches, std::back_inserter(batch_lbas_), missing);
     for (std::uint32_t i = 0; i < note.summary().record_count; ++i) {
@@ -157,9 +163,12 @@ void SegmentScan::fill_gaps(const SummaryView& note) {
       if (missing(record.lba)) records_.push_back(record);
     }
     std::ranges::sort(batch_lbas_);
-    return true;
-  };
-  std::erase_if(gaps_, filled);
+    if (end == next) continue;
+    left.push_back(end);
+    const auto unreadable = std::ranges::find(unreadable_gaps_, gap);
+    if (unreadable != unreadable_gaps_.end()) *unreadable = end;
+  }
+  gaps_ = std::move(left);
   std::erase_if(unreadable_gaps_,
                 [this](std::uint64_t gap) { return !std::ranges::binary_search(gaps_, gap); });
   std::ranges::stable_sort(records_, {}, &PageRecord::lba);

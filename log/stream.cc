@@ -32,17 +32,20 @@ Stream::Stream(PoolContext& pool, std::uint64_t volume, std::uint8_t number,
       done.stream->completed(done);
     };
   }
-  flush_point_.stream = seal_flush_.stream = header_flush_.stream = issue_task_.stream = this;
-  flush_point_.on_flushed = [](FlushWaiter& waiter) {
-    auto& point = static_cast<FlushPoint&>(waiter);
-    point.busy = false;
-    auto& zone = point.stream->zone_;
-    // A failed flush leaves the flush point where it was: recovery then verifies more.
-    if (!point.status.ok() || !zone) return;
-    if (point.stream->pool_.allocator.zone(zone->id).generation != point.generation) return;
-    zone->flushed_lba = std::max(zone->flushed_lba, point.lba);
-    point.stream->note_when_idle();
-  };
+  seal_flush_.stream = header_flush_.stream = issue_task_.stream = this;
+  for (FlushPoint& flush_point : flush_points_) {
+    flush_point.stream = this;
+    flush_point.on_flushed = [](FlushWaiter& waiter) {
+      auto& point = static_cast<FlushPoint&>(waiter);
+      point.busy = false;
+      auto& zone = point.stream->zone_;
+      // A failed flush leaves the flush point where it was: recovery then verifies more.
+      if (!point.status.ok() || !zone) return;
+      if (point.stream->pool_.allocator.zone(zone->id).generation != point.generation) return;
+      zone->flushed_lba = std::max(zone->flushed_lba, point.lba);
+      point.stream->note_when_idle();
+    };
+  }
   seal_flush_.on_flushed = [](FlushWaiter& waiter) {
     auto& seal = static_cast<FlushPoint&>(waiter);
     seal.busy = false;
@@ -91,10 +94,6 @@ void Stream::resume(Resume&& zone) {
   open.header = OpenZone::Header::durable;
   open.noted_lba = zone.flush_noted ? zone.next_lba : 0;  // else recovery's flush is not noted yet
   open.records_end = zone.next_lba;
-  if (zone.flush_noted) {
-    open.told_records = zone.segment_records.size();
-    open.told_batches = zone.segment_batches.size();
-  }
   for (const PageRecord& record : open.records) {
     open.groups |= record.group != 0;
     open.expiries |= record.expires_s != 0;

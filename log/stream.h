@@ -92,6 +92,8 @@ class StreamOwner {
   virtual bool may_open_zone(bool relocation) = 0;
   // May user appends go to the open zone, or is what is left of it kept for relocation?
   virtual bool may_write_user() = 0;
+  // May a note take some of it?
+  virtual bool may_write_note() { return may_write_user(); }
   virtual void on_zone_opened() = 0;               // quota use has changed
   virtual void on_write(std::uint64_t bytes) = 0;  // is given to the device, all included
 };
@@ -136,7 +138,8 @@ class Stream {
   // Nothing waits and nothing is in flight, flushes and the finish of a failed zone included.
   bool idle() const {
     return in_flight_ == 0 && queue_.empty() && relocations_.empty() && failure_.ok() &&
-           !flush_point_.busy && !seal_flush_.busy && !header_flush_.busy && !issue_task_.posted;
+           std::ranges::none_of(flush_points_, &FlushPoint::busy) && !seal_flush_.busy &&
+           !header_flush_.busy && !issue_task_.posted;
   }
   bool waits_for_zone() const { return !zone_ && !(queue_.empty() && relocations_.empty()); }
   bool has_waiting_user() const { return !queue_.empty(); }
@@ -191,6 +194,7 @@ class Stream {
     Stream* stream = nullptr;
     std::uint64_t lba = 0;
     std::uint64_t generation = 0;
+    std::uint64_t asked_at = 0;  // flushes begun by then: one more answers it
     bool busy = false;
   };
 
@@ -246,8 +250,9 @@ class Stream {
   AppendQueue to_retry_;                // what a failed zone did not take
   unsigned failed_zones_ = 0;           // one after another
   AlignedBuffer zeroes_;
-  AlignedBuffer note_;  // its summary; one note is in flight at most, and nothing beside it
-  FlushPoint flush_point_, seal_flush_, header_flush_;
+  AlignedBuffer note_;          // its summary; one note is in flight at most, and nothing beside it
+  FlushPoint flush_points_[3];  // one runs, one waits, one is just being answered
+  FlushPoint seal_flush_, header_flush_;
   struct IssueTask : Task {
     Stream* stream = nullptr;
     bool posted = false;

@@ -4,6 +4,7 @@
 
 #include "log/stream.h"
 #include "zone/canary.h"
+#include "zone/check.h"
 
 namespace furrow {
 
@@ -61,7 +62,7 @@ void Stream::note_when_idle() {
 void Stream::note_time() {
   const bool quiet = in_flight_ == 0 && queue_.empty() && relocations_.empty() && failure_.ok();
   if (!quiet || !note_due() || noted_ || !fits(0, 0, PageRecord())) return;
-  if (owner_.may_write_user()) write_flush_note();  // else what is left is kept for copies
+  if (owner_.may_write_note()) write_flush_note();  // else what is left is kept for copies
 }
 
 bool Stream::close() {
@@ -85,11 +86,21 @@ bool Stream::close() {
 }
 
 void Stream::request_flush_point() {
-  if (flush_point_.busy || zone_->written_lba == zone_->flushed_lba) return;
-  flush_point_.busy = true;
-  flush_point_.lba = zone_->written_lba;
-  flush_point_.generation = pool_.allocator.zone(zone_->id).generation;
-  pool_.flusher.request(flush_point_);
+  if (zone_->written_lba == zone_->flushed_lba) return;
+  const std::uint64_t begun = pool_.flusher.begun();
+  // One whose flush has not begun covers what has been written since as well.
+  FlushPoint* point = std::ranges::find_if(flush_points_, [begun](const FlushPoint& each) {
+    return each.busy && each.asked_at == begun;
+  });
+  const bool asked = point != std::end(flush_points_);
+  if (!asked) point = std::ranges::find(flush_points_, false, &FlushPoint::busy);
+  FURROW_CHECK(point != std::end(flush_points_));
+  point->lba = zone_->written_lba;
+  point->generation = pool_.allocator.zone(zone_->id).generation;
+  point->asked_at = begun;
+  if (asked) return;
+  point->busy = true;
+  pool_.flusher.request(*point);
 }
 
 // All that was in flight to a zone that failed a write has come back: the zone is finished (which

@@ -108,6 +108,10 @@ class Rebuild {
     encode(header, batch.records, bytes.span());
     Status status = write(bytes.span());
     const std::uint64_t end = header.lba + std::uint64_t{header.batch_lbas};
+    if (status.ok() && is_note(header)) {  // its summary has the old stamp
+      AlignedBuffer zeroes((end - at_) * geometry_.lba_bytes);
+      return write(zeroes.span());
+    }
     while (status.ok() && at_ < end) {
       const std::uint64_t lbas = std::min(end - at_, kPieceBytes / geometry_.lba_bytes);
       const auto pages = read(from_.stamp.zone, at_, static_cast<std::uint32_t>(lbas));

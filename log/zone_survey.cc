@@ -79,24 +79,32 @@ class SegmentSurvey {
       return;
     }
     const KnownRecords told = known_from(*view);
-    std::erase_if(segment_.gaps, [&](std::uint64_t gap) { return fill_gap(gap, told); });
+    std::vector<std::uint64_t> left;
+    for (const std::uint64_t gap : segment_.gaps) {
+      if (const auto rest = fill_gap(gap, told, note.flushed_lba)) left.push_back(*rest);
+    }
+    segment_.gaps = std::move(left);
   }
 
-  bool fill_gap(std::uint64_t gap, const KnownRecords& told) {
+  // Where what is left of the gap begins: what is not known to be durable may be torn.
+  std::optional<std::uint64_t> fill_gap(std::uint64_t gap, const KnownRecords& told,
+                                        std::uint64_t flushed_lba) {
     const auto behind = std::ranges::lower_bound(segment_.batches, gap, {}, lba_of);
-    const std::uint64_t end =
+    const std::uint64_t next =
         behind == segment_.batches.end() ? told.data_end_lba : behind->header.lba;
+    const std::uint64_t end = std::min(next, flushed_lba);
+    if (gap >= end) return gap;
     std::vector<SurveyedBatch> filled;
     for (std::uint64_t lba = gap; lba < end;
          lba = filled.back().header.lba + std::uint64_t{filled.back().header.batch_lbas}) {
       const BatchHeader* before = behind == segment_.batches.begin() ? nullptr : &behind[-1].header;
       std::optional<SurveyedBatch> batch = known_batch(told, lba, before);
-      if (!batch) return false;
+      if (!batch) return gap;
       filled.push_back(std::move(*batch));
     }
     segment_.batches.insert(behind, std::make_move_iterator(filled.begin()),
                             std::make_move_iterator(filled.end()));
-    return true;
+    return end == next ? std::nullopt : std::optional(end);
   }
 
   static std::uint64_t lba_of(const SurveyedBatch& batch) { return batch.header.lba; }

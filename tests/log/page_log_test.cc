@@ -509,5 +509,25 @@ TEST_F(PageLogTest, ADurablePutOrABatchOfThemCostsOneFlush) {
   EXPECT_EQ(device_->count(Io::Op::flush) - flushes, 1u);
 }
 
+// What completes while a flush runs is made durable by the next one, and noted as well.
+TEST_F(PageLogTest, ANoteCoversWhatTheLastFlushMadeDurable) {
+  ASSERT_TRUE(put(1, 1, 400).ok());
+  device_->hold(Io::Op::flush);
+  Op& first = start_put(2, 1, 400, {.flushed = true});
+  run();
+  Op& second = start_put(3, 1, 400, {.flushed = true});
+  run();
+  Op& third = start_put(4, 1, 400, {.flushed = true});
+  run();
+  device_->let_go(Io::Op::flush);
+  for (Op* op : {&first, &second, &third}) ASSERT_TRUE(finish(*op).ok());
+  clock_.now_ns += 20'000'000;
+  run();
+  const std::vector<SurveyedBatch> all = batches(zone_of(4));
+  ASSERT_FALSE(all.empty());
+  EXPECT_EQ(all.back().header.record_count, 0u);
+  EXPECT_EQ(all.back().header.flushed_lba, all.back().header.lba) << "all before it is durable";
+}
+
 }  // namespace
 }  // namespace furrow

@@ -282,6 +282,23 @@ TEST_F(SegmentScanTest, ANoteFillsNothingElse) {
   }
 }
 
+// It may be torn: the flush that the note knows of did not cover it.
+TEST_F(SegmentScanTest, ANoteFillsNoGapThatWasNotDurable) {
+  ZoneImage image(shape());
+  const std::uint32_t first = add(image, 1, 2), second = add(image, 11, 2);
+  image.add_note(0, second);
+  image.damage(first);
+  image.damage(second);
+  EXPECT_EQ(scan(image).gaps(), std::vector<std::uint64_t>{second}) << "what is left of one gap";
+  EXPECT_EQ(scan(image).records(), records(image, {11, 12}));
+  ZoneImage other(shape());
+  add(other, 1, 2);
+  const std::uint32_t torn = add(other, 11, 2);
+  other.add_note(0, torn);
+  other.damage(torn);
+  EXPECT_EQ(scan(other).gaps(), std::vector<std::uint64_t>{torn});
+}
+
 TEST_F(SegmentScanTest, WhatCouldNotBeReadIsToldApartFromDamage) {
   ZoneImage whole(shape());
   const std::uint32_t first = add(whole, 1, 2), second = add(whole, 11, 3);

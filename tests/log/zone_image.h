@@ -93,9 +93,11 @@ class ZoneImage {
     all_.insert(all_.end(), placed.begin(), placed.end());
     return at;
   }
-  // A batch without records that repeats the segment's batches from number `from` on.
-  std::uint32_t add_note(std::size_t from = 0, std::uint32_t flushed_lba = 1) {
+  // A batch without records that repeats the segment's batches from number `from` on, and says that
+  // all before it is durable, or what is before `flushed_before`.
+  std::uint32_t add_note(std::size_t from = 0, std::uint32_t flushed_before = ~0u) {
     const std::uint32_t at = next_lba_;
+    const std::uint32_t flushed_lba = std::min(at, flushed_before);
     const auto batches = std::span(batches_).subspan(from);
     std::vector<PageRecord> told = records_;
     std::erase_if(told, [&](const PageRecord& r) { return r.lba < batches.front(); });
