@@ -140,9 +140,9 @@ Result<EmuOptions> emu_options(const DeviceUri& uri) {
   return options;
 }
 
-Result<ZbdOptions> zbd_options(const DeviceUri& uri) {
-  if (!uri.parameters.empty()) return bad("unknown parameter; zbd: knows none");
-  return ZbdOptions{uri.place};
+Result<DriveOptions> drive_options(const DeviceUri& uri) {
+  if (!uri.parameters.empty()) return bad("unknown parameter; zbd: and nvme: know none");
+  return DriveOptions{uri.place};
 }
 
 Result<MemOptions> mem_options(const DeviceUri& uri) {

@@ -39,10 +39,10 @@ struct EmuOptions {
 };
 Result<EmuOptions> emu_options(const DeviceUri& uri);
 
-struct ZbdOptions {
+struct DriveOptions {  // of zbd: and nvme:
   std::string path;
 };
-Result<ZbdOptions> zbd_options(const DeviceUri& uri);
+Result<DriveOptions> drive_options(const DeviceUri& uri);
 
 struct MemOptions {
   DeviceShape shape;

@@ -1,9 +1,9 @@
 // Establishes that every back end behaves as one zoned device: the same operations, on mem:, emu:
 // (direct and through the page cache, 512- and 4096-byte LBAs, capacity below size, small MOR and
 // MAR) and on the fault device with no faults switched on, have the same results, the same zone
-// states and the same NVMe status codes. FURROW_ZBD=/dev/NAME adds a zoned drive of 12 zones of
-// 1 MiB, whose zones are reset (tests/vm has such drives). Ends with random operations beside a
-// model that is driven by ZoneStateMachine.
+// states and the same NVMe status codes. FURROW_DRIVE=URI (zbd:, nvme:) adds a zoned drive of 12
+// zones of 1 MiB, whose zones are reset (tests/vm has such drives). Ends with random operations
+// beside a model that is driven by ZoneStateMachine.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -24,8 +24,8 @@ constexpr std::uint64_t kMiB = 1u << 20;
 
 struct Target {
   const char* name;
-  enum class Kind { mem, emu, zbd, fault_over_mem, fault_over_emu } kind;
-  std::string parameters;  // of the URI, without '?'; of a drive: its path
+  enum class Kind { mem, emu, drive, fault_over_mem, fault_over_emu } kind;
+  std::string parameters;  // of the URI, without '?'; of a drive: its URI
   std::uint32_t lba_bytes;
   std::uint64_t capacity_bytes;
   std::uint32_t mor, mar;
@@ -64,8 +64,8 @@ class Conformance : public testing::TestWithParam<Target> {
       const Status status = create_device(uri, shape);
       EXPECT_TRUE(status.ok()) << status.describe();
       if (!target.parameters.empty()) uri += "?" + target.parameters;
-    } else if (target.kind == Target::Kind::zbd) {
-      uri = "zbd:" + target.parameters;
+    } else if (target.kind == Target::Kind::drive) {
+      uri = target.parameters;
     } else {
       uri = "mem:12MiB?zone_size=1MiB&zone_capacity=" + std::to_string(target.capacity_bytes) +
             "&lba=" + std::to_string(target.lba_bytes) + "&mor=" + std::to_string(target.mor) +
@@ -74,7 +74,7 @@ class Conformance : public testing::TestWithParam<Target> {
     auto device = open_device(uri, Access::exclusive);
     EXPECT_TRUE(device.ok()) << device.status().describe();
     if (!device.ok()) return nullptr;
-    if (target.kind == Target::Kind::zbd) empty(**device);
+    if (target.kind == Target::Kind::drive) empty(**device);
     if (target.kind != Target::Kind::fault_over_mem &&
         target.kind != Target::Kind::fault_over_emu) {
       return std::move(*device);
@@ -575,15 +575,15 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& test) { return std::string(test.param.name); });
 
 std::vector<Target> drives() {
-  const char* path = std::getenv("FURROW_ZBD");
-  if (path == nullptr) return {};
-  const auto drive = open_device(std::string("zbd:") + path, Access::inspect);
+  const char* uri = std::getenv("FURROW_DRIVE");
+  if (uri == nullptr) return {};
+  const auto drive = open_device(uri, Access::inspect);
   if (!drive.ok()) {
-    std::fprintf(stderr, "%s: %s\n", path, drive.status().describe().c_str());
+    std::fprintf(stderr, "%s: %s\n", uri, drive.status().describe().c_str());
     std::exit(1);
   }
   const Geometry& geometry = (*drive)->geometry();
-  return {{"zbd", Kind::zbd, path, geometry.lba_bytes, geometry.zone_capacity_bytes(),
+  return {{"drive", Kind::drive, uri, geometry.lba_bytes, geometry.zone_capacity_bytes(),
            geometry.open_zones_max, geometry.active_zones_max}};
 }
 INSTANTIATE_TEST_SUITE_P(Drives, Conformance, testing::ValuesIn(drives()),

@@ -51,7 +51,7 @@ TEST(DeviceUri, RefusesMistakesWithAHint) {
                           ":1GiB",
                           "emu:",
                           "emu:?direct=0",
-                          "nvme:/dev/ng0n1",
+                          "fdp:/dev/ng0n1",
                           "mem:lots",
                           "mem:0",
                           "mem:1MiB",
@@ -74,7 +74,9 @@ TEST(DeviceUri, RefusesMistakesWithAHint) {
                           "emu:/x?reclaim=soon",
                           "emu:/x?=1",
                           "zbd:",
-                          "zbd:/dev/x?direct=0"}) {
+                          "zbd:/dev/x?direct=0",
+                          "nvme:",
+                          "nvme:/dev/x?direct=0"}) {
     const auto device = open_device(uri, Access::exclusive);
     ASSERT_FALSE(device.ok()) << uri;
     EXPECT_EQ(device.status().code(), Code::invalid_argument) << uri;

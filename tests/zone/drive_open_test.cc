@@ -1,11 +1,11 @@
-// Establishes that zbd: refuses what is no zoned drive, each with its reason, and touches nothing.
+// Establishes that zbd: and nvme: refuse what is no zoned drive, each with its reason, and touch
+// nothing.
 // (What it does on one: conformance_test, in the guest of tests/vm.)
-#include "zone/zbd_drive.h"
-
 #include <filesystem>
 #include <fstream>
 
 #include "tests/zone/device_test_util.h"
+#include "zone/zbd_drive.h"
 #include "zone/zone_state_machine.h"
 
 namespace furrow::test {
@@ -16,7 +16,7 @@ Status opened(const std::string& uri) {
   return device.status();
 }
 
-TEST(ZbdRefusals, RefusesWhatIsNoZonedDrive) {
+TEST(DriveOpen, RefusesWhatIsNoZonedDrive) {
   TempDir dir;
   const std::string file = dir.file("file");
   std::ofstream(file) << "kept";
@@ -32,12 +32,18 @@ TEST(ZbdRefusals, RefusesWhatIsNoZonedDrive) {
   EXPECT_EQ(create_device("zbd:" + file, shape).code(), Code::unsupported);
   shape.zone_size_bytes = 1 << 20;
   EXPECT_EQ(create_device("zbd:" + file, shape).code(), Code::invalid_argument);
+  EXPECT_EQ(opened("nvme:" + dir.file("none")).code(), Code::not_found);
+  for (const std::string path : {file.c_str(), "/dev/null"}) {
+    EXPECT_EQ(opened("nvme:" + path).code(), Code::unsupported);
+    EXPECT_NE(std::string(opened("nvme:" + path).hint()).find("/dev/ng0n1"), std::string::npos);
+  }
+  EXPECT_EQ(create_device("nvme:/dev/null", {}).code(), Code::invalid_argument);
   std::string text;
   std::ifstream(file) >> text;
   EXPECT_EQ(text, "kept");
 }
 
-TEST(ZbdRefusals, RefusesABlockDeviceWithoutZones) {
+TEST(DriveOpen, RefusesABlockDeviceWithoutZones) {
   std::string found;
   for (const auto& each : std::filesystem::directory_iterator("/sys/class/block")) {
     std::ifstream zoned(each.path() / "queue/zoned");
@@ -51,7 +57,7 @@ TEST(ZbdRefusals, RefusesABlockDeviceWithoutZones) {
   EXPECT_NE(std::string(status.hint()).find("not zoned"), std::string::npos);
 }
 
-TEST(ZbdRefusals, TellsErrorsOfTheDriveApart) {
+TEST(DriveOpen, TellsErrorsOfTheDriveApart) {
   EXPECT_EQ(zbd::drive_error(ENODEV, "x").sys_errno(), ENODEV);
   EXPECT_NE(std::string(zbd::drive_error(ENXIO, "x").hint()).find("gone"), std::string::npos);
   EXPECT_EQ(zbd::drive_error(EOVERFLOW, "x").nvme(), nvme_status::kTooManyActive);

@@ -1,0 +1,114 @@
+#include "zone/nvme_device.h"
+
+#include <linux/nvme_ioctl.h>
+
+#include <cstddef>
+#include <cstring>
+
+#include "zone/drive_queue.h"
+
+namespace furrow::nvme {
+
+namespace {
+
+// Opcodes of the NVM (3.2, 3.3) and Zoned Namespace (3.4.1) command sets.
+constexpr std::uint8_t kFlush = 0x00, kWrite = 0x01, kRead = 0x02, kZoneAppend = 0x7D;
+constexpr std::size_t kEntryBytes = 128;
+
+class NvmeQueue final : public DriveQueue {
+ public:
+  NvmeQueue(DriveDevice& device, const NvmeDrive& drive, unsigned depth)
+      : DriveQueue(device,
+                   {.fd = drive.fd(),
+                    .first_bytes = 0,
+                    .stride_bytes = drive.geometry().zone_size_lbas * drive.geometry().lba_bytes,
+                    .read = {drive.bytes_max(), drive.pieces_max()},
+                    .write = {drive.bytes_max(), drive.pieces_max()},
+                    .ring_flags = IORING_SETUP_SQE128 | IORING_SETUP_CQE32},
+                   depth),
+        pieces_max_(drive.pieces_max()),
+        nsid_(drive.nsid()) {}
+  using DriveQueue::init_ring;
+
+ private:
+  void prepare(io_uring_sqe& sqe, Io& io) override;
+  int result_of(Io& io, const io_uring_cqe& cqe) const override;
+  // One that takes several commands cannot: each would have a place of its own.
+  bool goes_as_append(const Io& io) const override {
+    return io.op == Io::Op::append && io.iov_count <= pieces_max_;
+  }
+
+  const std::uint32_t pieces_max_;
+  const std::uint32_t nsid_;
+};
+
+void NvmeQueue::prepare(io_uring_sqe& sqe, Io& io) {
+  nvme_uring_cmd command{};
+  command.nsid = nsid_;
+  command.opcode = kFlush;
+  auto* entry = static_cast<std::byte*>(static_cast<void*>(&sqe));
+  std::memset(entry, 0, kEntryBytes);
+  sqe.opcode = IORING_OP_URING_CMD;
+  sqe.cmd_op = NVME_URING_CMD_IO;
+  if (io.op != Io::Op::flush) {
+    const Part part = next_part(io);
+    const bool append = goes_as_append(io);
+    command.opcode = io.op == Io::Op::read ? kRead : append ? kZoneAppend : kWrite;
+    if (part.count != 0) {
+      sqe.cmd_op = NVME_URING_CMD_IO_VEC;
+      command.addr = reinterpret_cast<std::uintptr_t>(part.pieces);
+      command.data_len = part.count;
+    } else {
+      command.addr = reinterpret_cast<std::uintptr_t>(part.data);
+      command.data_len = static_cast<std::uint32_t>(part.bytes);
+      if (io.buffer_index >= 0) {
+        sqe.uring_cmd_flags = IORING_URING_CMD_FIXED;
+        sqe.buf_index = static_cast<std::uint16_t>(io.buffer_index);
+      }
+    }
+    const std::uint64_t lba =
+        append ? geometry().zone_start(io.zone).value : part.offset / geometry().lba_bytes;
+    command.cdw10 = static_cast<std::uint32_t>(lba);
+    command.cdw11 = static_cast<std::uint32_t>(lba >> 32);
+    command.cdw12 = static_cast<std::uint32_t>(part.bytes / geometry().lba_bytes - 1);
+  }
+  std::memcpy(entry + offsetof(io_uring_sqe, cmd), &command, sizeof command);
+}
+
+int NvmeQueue::result_of(Io& io, const io_uring_cqe& cqe) const {
+  if (cqe.res < 0) return cqe.res;
+  if (cqe.res > 0) return -(cqe.res | kStatusFlag);
+  if (io.op == Io::Op::flush) return 0;
+  const auto bytes = static_cast<int>(next_part(io).bytes);
+  if (goes_as_append(io)) {
+    // Where it went, in the order of the drive. Outside of what is ours: another program's work.
+    const std::uint64_t offset = cqe.big_cqe[0] - geometry().zone_start(io.zone).value;
+    if (offset < table().written_lbas(io.zone) ||
+        offset + io.lba_count > table().admitted_lbas(io.zone)) {
+      return -EIO;
+    }
+    io.appended_at = Lba{cqe.big_cqe[0]};
+  }
+  return bytes;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ZonedDevice>> NvmeDevice::open(const std::string& path, Access access,
+                                                      std::string uri) {
+  Result<std::unique_ptr<NvmeDrive>> drive = NvmeDrive::open(path, access);
+  if (!drive) return drive.status();
+  std::unique_ptr<NvmeDevice> device(new NvmeDevice(std::move(*drive), access, std::move(uri)));
+  const Status status = device->start();
+  if (!status.ok()) return status;
+  return std::unique_ptr<ZonedDevice>(std::move(device));
+}
+
+Result<std::unique_ptr<IoQueue>> NvmeDevice::create_queue(unsigned depth) {
+  auto queue = std::make_unique<NvmeQueue>(*this, *drive_, depth);
+  const Status status = queue->init_ring();
+  if (!status.ok()) return status;
+  return std::unique_ptr<IoQueue>(std::move(queue));
+}
+
+}  // namespace furrow::nvme

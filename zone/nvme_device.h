@@ -1,0 +1,27 @@
+// NvmeDevice: a zoned namespace by NVMe passthrough (nvme:/dev/ng0n1): zone management by libnvme,
+// data by io_uring's passthrough commands, with Zone Append. See DriveDevice.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "zone/drive_device.h"
+#include "zone/nvme_drive.h"
+
+namespace furrow::nvme {
+
+class NvmeDevice final : public DriveDevice {
+ public:
+  // Errors as open_device().
+  static Result<std::unique_ptr<ZonedDevice>> open(const std::string& path, Access access,
+                                                   std::string uri);
+  ~NvmeDevice() override { stop(); }
+  Result<std::unique_ptr<IoQueue>> create_queue(unsigned depth) override;
+
+ private:
+  NvmeDevice(std::unique_ptr<NvmeDrive> drive, Access access, std::string uri)
+      : DriveDevice(*drive, access, std::move(uri)), drive_(std::move(drive)) {}
+  const std::unique_ptr<NvmeDrive> drive_;
+};
+
+}  // namespace furrow::nvme

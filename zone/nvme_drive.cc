@@ -1,0 +1,290 @@
+#include "zone/nvme_drive.h"
+
+#include <endian.h>
+#include <fcntl.h>
+#include <libnvme.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/utsname.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+
+#include "zone/aligned_buffer.h"
+#include "zone/zone_state_machine.h"
+
+namespace furrow::nvme {
+
+namespace {
+
+constexpr std::uint64_t kPageBytes = 4096;
+constexpr std::uint32_t kReportBytes = 64 << 10;
+constexpr std::uint32_t kReportZones =
+    (kReportBytes - sizeof(nvme_zone_report)) / sizeof(nvme_zns_desc);
+constexpr std::uint16_t kStatusMask = 0x7FF;  // status code and type
+
+Status fail(Code code, const char* hint, int error = 0) {
+  return Status(code, Origin::zone, hint, error);
+}
+Status unsupported(const char* hint) { return fail(Code::unsupported, hint); }
+
+// Of libnvme: 0, an NVMe status, or -1 and errno.
+Status command_error(int rc, const char* hint) {
+  if (rc > 0) {
+    const auto status = static_cast<std::uint16_t>(rc & kStatusMask);
+    const Status known = zone_status(status);
+    if (known.code() != Code::io_error) return known;
+    return Status(Code::io_error, Origin::zone, hint, 0, status);
+  }
+  switch (errno) {
+    case ENODEV:
+    case ENXIO:
+    case ENOTTY:
+      return fail(Code::io_error, "the drive is gone: it was removed, or has failed", ENODEV);
+    case EACCES:
+    case EPERM:
+      return fail(Code::permission, "NVMe passthrough takes root, or CAP_SYS_ADMIN", errno);
+    default:
+      return fail(Code::io_error, hint, errno);
+  }
+}
+
+std::uint64_t read_number(const std::string& path, std::uint64_t otherwise) {
+  std::ifstream file(path);
+  std::uint64_t number = 0;
+  return file >> number ? number : otherwise;
+}
+
+// "nvme0n1" of /dev/ng0n1: the block device of the same namespace.
+Result<std::string> find_block_device(const std::string& path) {
+  struct stat info {};
+  if (stat(path.c_str(), &info) != 0) {
+    if (errno == EACCES) return fail(Code::permission, "the path may not be searched", errno);
+    return fail(Code::not_found, "no such device; `ls /dev/ng*` shows the generic ones", errno);
+  }
+  constexpr const char* kWanted =
+      "nvme: takes a namespace's generic device, such as /dev/ng0n1 (a block device: zbd:)";
+  if (!S_ISCHR(info.st_mode)) return unsupported(kWanted);
+  std::error_code error;
+  const std::filesystem::path device =
+      std::filesystem::canonical("/sys/dev/char/" + std::to_string(major(info.st_rdev)) + ":" +
+                                     std::to_string(minor(info.st_rdev)),
+                                 error);
+  const std::string name = device.filename();
+  if (error || !name.starts_with("ng")) return unsupported(kWanted);
+  return "nvme" + name.substr(2);
+}
+
+Status check_kernel() {
+  utsname name{};
+  unsigned first = 0, second = 0;
+  if (uname(&name) == 0 && std::sscanf(name.release, "%u.%u", &first, &second) == 2 &&
+      (first > 6 || (first == 6 && second >= 1))) {
+    return {};
+  }
+  return unsupported("NVMe passthrough by io_uring is for Linux 6.1 and later; use zbd:");
+}
+
+ZoneInfo info_of(const nvme_zns_desc& zone, const Geometry& geometry) {
+  ZoneInfo info;
+  const std::uint64_t start = le64toh(zone.zslba), pointer = le64toh(zone.wp);
+  info.zone = geometry.zone_of(Lba{start});
+  info.state = static_cast<ZoneState>(zone.zs >> 4);
+  switch (info.state) {
+    case ZoneState::full:  // its write pointer says nothing
+      info.written_lbas = geometry.zone_capacity_lbas;
+      break;
+    case ZoneState::read_only:
+      info.reason = "the drive reports the zone read-only";
+      [[fallthrough]];
+    case ZoneState::empty:
+    case ZoneState::implicitly_open:
+    case ZoneState::explicitly_open:
+    case ZoneState::closed:
+      info.written_lbas = std::min(std::max(pointer, start) - start, geometry.zone_capacity_lbas);
+      break;
+    default:
+      info.state = ZoneState::offline;
+      info.reason = "the drive reports the zone offline";
+  }
+  return info;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<NvmeDrive>> NvmeDrive::open(const std::string& path, Access access) {
+  const Result<std::string> block = find_block_device(path);
+  if (!block) return block.status();
+  Status status = check_kernel();
+  if (!status.ok()) return status;
+  std::unique_ptr<NvmeDrive> drive(new NvmeDrive());
+  emu::OpenMode mode;
+  mode.inspect = access == Access::inspect;
+  Result<emu::EmuFile> held = emu::open_file("/dev/" + *block, mode);
+  if (!held) {
+    if (held.status().code() != Code::in_use) return held.status();
+    return fail(Code::in_use, "the namespace, or its block device, is mounted or in use",
+                held.status().sys_errno());
+  }
+  drive->block_ = std::move(*held);
+  drive->fd_ = emu::Fd(::open(path.c_str(), (mode.inspect ? O_RDONLY : O_RDWR) | O_CLOEXEC));
+  if (drive->fd_.get() < 0) {
+    return fail(errno == EACCES || errno == EPERM ? Code::permission : Code::io_error,
+                "opening a drive takes root, or write permission on its device", errno);
+  }
+  status = drive->identify("/sys/block/" + *block + "/queue/");
+  if (!status.ok()) return status;
+  return drive;
+}
+
+NvmeDrive::~NvmeDrive() {
+  // Closing is not enough: a ring that is being taken apart may still hold the file.
+  if (block_.fd.get() >= 0) emu::unlock(block_);
+}
+
+Status NvmeDrive::identify(const std::string& queue_folder) {
+  nvme_id_ns ns{};
+  nvme_zns_id_ns zoned{};
+  nvme_zns_id_ctrl controller{};
+  constexpr const char* kHint = "the drive does not identify itself";
+  int rc = nvme_get_nsid(fd_.get(), &nsid_);
+  if (rc == 0) rc = nvme_identify_ns(fd_.get(), nsid_, &ns);
+  if (rc != 0) return command_error(rc, kHint);
+  rc = nvme_zns_identify_ns(fd_.get(), nsid_, &zoned);
+  if (rc > 0) return unsupported("the namespace is not zoned; emu: emulates a zoned device on it");
+  if (rc == 0) rc = nvme_zns_identify_ctrl(fd_.get(), &controller);
+  if (rc != 0) return command_error(rc, kHint);
+  const unsigned format = (ns.flbas & 0xF) | (ns.flbas >> 5 & 3) << 4;
+  const nvme_lbaf& lba = ns.lbaf[format];
+  if (lba.ds != 9 && lba.ds != 12) {
+    return unsupported("the drive's LBAs are not of 512 or 4096 bytes");
+  }
+  if (le16toh(lba.ms) != 0) return unsupported("the drive's LBAs have metadata; format it without");
+  geometry_.lba_bytes = 1u << lba.ds;
+  geometry_.zone_size_lbas = le64toh(zoned.lbafe[format].zsze);
+  // One less than the number; all ones: no limit.
+  geometry_.active_zones_max = le32toh(zoned.mar) + 1;
+  geometry_.open_zones_max = le32toh(zoned.mor) + 1;
+  if (geometry_.active_zones_max != 0 &&
+      (geometry_.open_zones_max == 0 || geometry_.open_zones_max > geometry_.active_zones_max)) {
+    geometry_.open_zones_max = geometry_.active_zones_max;
+  }
+  if (geometry_.zone_size_lbas == 0) return unsupported("the drive tells no zone size");
+  geometry_.zone_count = static_cast<std::uint32_t>(le64toh(ns.nsze) / geometry_.zone_size_lbas);
+  // The kernel takes no request apart here: its limits (of which MDTS is one) are ours.
+  const std::uint64_t kernel = read_number(queue_folder + "max_hw_sectors_kb", 128) << 10;
+  const std::uint64_t segments = read_number(queue_folder + "max_segments", 128);
+  const std::uint64_t one =
+      std::min(kernel, (std::max<std::uint64_t>(segments, 2) - 1) * kPageBytes);
+  bytes_max_ = std::max<std::uint64_t>(one / geometry_.lba_bytes, 1) << lba.ds;
+  pieces_max_ = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(segments, 1, 1024));
+  const std::uint64_t append =
+      controller.zasl == 0
+          ? bytes_max_
+          : std::min(bytes_max_, kPageBytes << std::min<unsigned>(controller.zasl, 20));
+  geometry_.append_lbas_max = static_cast<std::uint32_t>(append >> lba.ds);
+  geometry_.zone_writes_max = 1;
+  return find_zones();
+}
+
+// Zones are alike for all that is above: sequential, and of one capacity.
+Status NvmeDrive::find_zones() {
+  if (geometry_.zone_count == 0 ||
+      geometry_.zone_size_lbas > std::numeric_limits<std::uint32_t>::max()) {
+    return unsupported("the drive has no zones, or zones of over 2^32 LBAs");
+  }
+  std::vector<std::byte> bytes;
+  const Status status = read_zones(ZoneId{0}, geometry_.zone_count, bytes);
+  if (!status.ok()) return status;
+  for (std::uint32_t i = 0; i < geometry_.zone_count; ++i) {
+    nvme_zns_desc zone;
+    std::memcpy(&zone, bytes.data() + i * sizeof zone, sizeof zone);
+    const std::uint64_t capacity = le64toh(zone.zcap);
+    if (i == 0) geometry_.zone_capacity_lbas = capacity;
+    if ((zone.zt & 0xF) != NVME_ZONE_TYPE_SEQWRITE_REQ ||
+        capacity != geometry_.zone_capacity_lbas ||
+        le64toh(zone.zslba) != i * geometry_.zone_size_lbas) {
+      return unsupported("the drive's zones differ in kind or capacity");
+    }
+  }
+  if (geometry_.zone_capacity_lbas == 0 ||
+      geometry_.zone_capacity_lbas > geometry_.zone_size_lbas) {
+    return unsupported("the drive's zone capacity is 0, or over the zone size");
+  }
+  return {};
+}
+
+Status NvmeDrive::read_zones(ZoneId first, std::uint32_t count,
+                             std::vector<std::byte>& descriptors) const {
+  AlignedBuffer page(kReportBytes);
+  descriptors.reserve(std::size_t{count} * sizeof(nvme_zns_desc));
+  while (count != 0) {
+    const std::uint32_t wanted = std::min(count, kReportZones);
+    const auto bytes =
+        static_cast<std::uint32_t>(sizeof(nvme_zone_report) + wanted * sizeof(nvme_zns_desc));
+    const int rc = nvme_zns_report_zones(fd_.get(), nsid_, first.value * geometry_.zone_size_lbas,
+                                         NVME_ZNS_ZRAS_REPORT_ALL, false, true, bytes, page.data(),
+                                         NVME_DEFAULT_IOCTL_TIMEOUT, nullptr);
+    if (rc != 0) return command_error(rc, "the drive does not report its zones");
+    std::uint64_t got = 0;
+    std::memcpy(&got, page.data(), sizeof got);
+    if (le64toh(got) != wanted) {
+      return fail(Code::io_error, "the drive reports fewer zones than it has");
+    }
+    const std::byte* from = page.data() + sizeof(nvme_zone_report);
+    descriptors.insert(descriptors.end(), from, from + wanted * sizeof(nvme_zns_desc));
+    first.value += wanted;
+    count -= wanted;
+  }
+  return {};
+}
+
+Result<std::vector<ZoneInfo>> NvmeDrive::report(ZoneId first, std::uint32_t count) const {
+  std::vector<std::byte> bytes;
+  const Status status = read_zones(first, count, bytes);
+  if (!status.ok()) return status;
+  std::vector<ZoneInfo> infos;
+  infos.reserve(count);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    nvme_zns_desc zone;
+    std::memcpy(&zone, bytes.data() + i * sizeof zone, sizeof zone);
+    infos.push_back(info_of(zone, geometry_));
+    infos.back().zone = ZoneId{first.value + i};
+  }
+  return infos;
+}
+
+Status NvmeDrive::manage(Io::Op op, ZoneId zone) const {
+  nvme_zns_mgmt_send_args args{};
+  args.args_size = sizeof args;
+  args.fd = fd_.get();
+  args.nsid = nsid_;
+  args.timeout = NVME_DEFAULT_IOCTL_TIMEOUT;
+  args.slba = geometry_.zone_start(zone).value;
+  args.zsa = NVME_ZNS_ZSA_OPEN;
+  if (op == Io::Op::reset) args.zsa = NVME_ZNS_ZSA_RESET;
+  if (op == Io::Op::finish) args.zsa = NVME_ZNS_ZSA_FINISH;
+  if (op == Io::Op::close) args.zsa = NVME_ZNS_ZSA_CLOSE;
+  const int rc = nvme_zns_mgmt_send(&args);
+  return rc == 0 ? Status() : command_error(rc, "the drive failed to change the zone's state");
+}
+
+Status NvmeDrive::transfer_error(int error, const char* hint) const {
+  if ((error & kStatusFlag) != 0) return command_error(error & kStatusMask, hint);
+  if (error == ENODEV || error == ENXIO) {
+    return fail(Code::io_error, "the drive is gone: it was removed, or has failed", ENODEV);
+  }
+  return fail(Code::io_error, hint, error);
+}
+
+std::string holder(const std::string& path) {
+  const Result<std::string> block = find_block_device(path);
+  return block ? emu::lock_holder("/dev/" + *block) : std::string();
+}
+
+}  // namespace furrow::nvme

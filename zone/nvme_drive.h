@@ -1,0 +1,56 @@
+// NvmeDrive: a zoned namespace by NVMe passthrough (nvme:/dev/ng0n1): what it is, its zones and
+// their management, by libnvme. Threads as Drive says.
+//
+// The kernel's block device of the same namespace is held too, so that nobody mounts or writes it:
+// the block path and passthrough must not be mixed.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "zone/device.h"
+#include "zone/drive.h"
+#include "zone/emu_file.h"
+
+namespace furrow::nvme {
+
+// Marks an NVMe status among the errors of Drive::transfer_error().
+inline constexpr int kStatusFlag = 1 << 16;
+
+class NvmeDrive final : public Drive {
+ public:
+  // Errors: not_found, permission, in_use, unsupported (no namespace's generic device, not zoned,
+  // LBAs with metadata, zones that differ, Linux before 6.1), io_error.
+  static Result<std::unique_ptr<NvmeDrive>> open(const std::string& path, Access access);
+  ~NvmeDrive() override;
+
+  int fd() const { return fd_.get(); }
+  std::uint32_t nsid() const { return nsid_; }
+  // What one command may transfer.
+  std::uint64_t bytes_max() const { return bytes_max_; }
+  std::uint32_t pieces_max() const { return pieces_max_; }
+
+  using Drive::report;
+  Result<std::vector<ZoneInfo>> report(ZoneId first, std::uint32_t count) const override;
+  Status manage(Io::Op op, ZoneId zone) const override;
+  bool appends() const override { return true; }
+  Status transfer_error(int error, const char* hint) const override;
+
+ private:
+  NvmeDrive() = default;
+  Status identify(const std::string& queue_folder);
+  Status find_zones();
+  Status read_zones(ZoneId first, std::uint32_t count, std::vector<std::byte>& descriptors) const;
+
+  emu::EmuFile block_;  // held, not used
+  emu::Fd fd_;
+  std::uint32_t nsid_ = 0;
+  std::uint64_t bytes_max_ = 0;
+  std::uint32_t pieces_max_ = 0;
+};
+
+// Who holds the namespace; empty when nobody or unknown.
+std::string holder(const std::string& path);
+
+}  // namespace furrow::nvme
