@@ -2,6 +2,7 @@
 
 #include <linux/nvme_ioctl.h>
 
+#include <cerrno>
 #include <cstddef>
 #include <cstring>
 
@@ -31,8 +32,8 @@ class NvmeQueue final : public DriveQueue {
   using DriveQueue::init_ring;
 
  private:
-  void prepare(io_uring_sqe& sqe, Io& io) override;
-  int result_of(Io& io, const io_uring_cqe& cqe) const override;
+  bool prepare(io_uring_sqe& sqe, Io& io) override;
+  int result_of(Io& io, const io_uring_cqe& cqe) override;
   // One that takes several commands cannot: each would have a place of its own.
   bool goes_as_append(const Io& io) const override {
     return io.op == Io::Op::append && io.iov_count <= pieces_max_;
@@ -40,9 +41,11 @@ class NvmeQueue final : public DriveQueue {
 
   const std::uint32_t pieces_max_;
   const std::uint32_t nsid_;
+  bool fixed_buffers_ = true;
 };
 
-void NvmeQueue::prepare(io_uring_sqe& sqe, Io& io) {
+bool NvmeQueue::prepare(io_uring_sqe& sqe, Io& io) {
+  bool fixed = false;
   nvme_uring_cmd command{};
   command.nsid = nsid_;
   command.opcode = kFlush;
@@ -61,7 +64,8 @@ void NvmeQueue::prepare(io_uring_sqe& sqe, Io& io) {
     } else {
       command.addr = reinterpret_cast<std::uintptr_t>(part.data);
       command.data_len = static_cast<std::uint32_t>(part.bytes);
-      if (io.buffer_index >= 0) {
+      fixed = fixed_buffers_ && io.buffer_index >= 0;
+      if (fixed) {
         sqe.uring_cmd_flags = IORING_URING_CMD_FIXED;
         sqe.buf_index = static_cast<std::uint16_t>(io.buffer_index);
       }
@@ -73,9 +77,15 @@ void NvmeQueue::prepare(io_uring_sqe& sqe, Io& io) {
     command.cdw12 = static_cast<std::uint32_t>(part.bytes / geometry().lba_bytes - 1);
   }
   std::memcpy(entry + offsetof(io_uring_sqe, cmd), &command, sizeof command);
+  return fixed;
 }
 
-int NvmeQueue::result_of(Io& io, const io_uring_cqe& cqe) const {
+int NvmeQueue::result_of(Io& io, const io_uring_cqe& cqe) {
+  // Passthrough in older kernels takes only some registered buffers: in pages of 4 KiB, whole ones.
+  if (cqe.res == -EINVAL && (cqe.user_data & kFixedTag) != 0) {
+    fixed_buffers_ = false;
+    return -EAGAIN;
+  }
   if (cqe.res < 0) return cqe.res;
   if (cqe.res > 0) return -(cqe.res | kStatusFlag);
   if (io.op == Io::Op::flush) return 0;

@@ -94,37 +94,40 @@ Status RingQueue::register_buffers(std::span<const iovec> buffers) {
 }
 
 void RingQueue::push(io_uring_sqe& sqe, Io& io) {
-  prepare(sqe, io);
+  const bool fixed = prepare(sqe, io);
   if (file_registered_) {
     sqe.flags |= IOSQE_FIXED_FILE;
     sqe.fd = 0;
   } else {
     sqe.fd = medium_.fd;
   }
-  io_uring_sqe_set_data(&sqe, &io);
+  sqe.user_data = reinterpret_cast<std::uintptr_t>(&io) | (fixed ? kFixedTag : 0);
 }
 
-void RingQueue::prepare(io_uring_sqe& sqe, Io& io) {
-  if (io.op == Io::Op::flush) return io_uring_prep_fsync(&sqe, 0, IORING_FSYNC_DATASYNC);
+bool RingQueue::prepare(io_uring_sqe& sqe, Io& io) {
+  if (io.op == Io::Op::flush) {
+    io_uring_prep_fsync(&sqe, 0, IORING_FSYNC_DATASYNC);
+    return false;
+  }
   const bool read = io.op == Io::Op::read;
   const Part part = next_part(io);
+  const auto bytes = static_cast<unsigned>(part.bytes);
   if (part.count != 0) {
     io_uring_prep_rw(read ? IORING_OP_READV : IORING_OP_WRITEV, &sqe, 0, part.pieces, part.count,
                      part.offset);
-    return;
-  }
-  const auto bytes = static_cast<unsigned>(part.bytes);
-  if (io.buffer_index >= 0) {
+  } else if (io.buffer_index >= 0) {
     io_uring_prep_rw(read ? IORING_OP_READ_FIXED : IORING_OP_WRITE_FIXED, &sqe, 0, part.data, bytes,
                      part.offset);
     sqe.buf_index = static_cast<std::uint16_t>(io.buffer_index);
+    return true;
   } else {
     io_uring_prep_rw(read ? IORING_OP_READ : IORING_OP_WRITE, &sqe, 0, part.data, bytes,
                      part.offset);
   }
+  return false;
 }
 
-int RingQueue::result_of(Io& io, const io_uring_cqe& cqe) const {
+int RingQueue::result_of(Io& io, const io_uring_cqe& cqe) {
   if (cqe.res < 0) return cqe.res;
   if (io.op == Io::Op::flush) return 0;
   return cqe.res == 0 ? -kEnded : cqe.res;
@@ -226,7 +229,7 @@ unsigned RingQueue::reap() {
       continue;
     }
     --in_ring_;
-    Io& io = *reinterpret_cast<Io*>(tag);
+    Io& io = *reinterpret_cast<Io*>(tag & ~kFixedTag);
     finish(io, result_of(io, *cqes[i]));
   }
   io_uring_cq_advance(&ring_, ready);

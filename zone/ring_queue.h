@@ -58,12 +58,17 @@ class RingQueue : public TableQueue {
     std::uint64_t offset = 0;  // in the file
   };
   Part next_part(Io& io) const;
+  // In the user data of an entry that uses a registered buffer, beside the Io's address.
+  static constexpr std::uint64_t kFixedTag = 2;
+  static_assert(alignof(Io) > (kFixedTag | 1));
 
  private:
   // Fills the entry for the next request of a transfer, or a flush; all but its file and user data.
-  virtual void prepare(io_uring_sqe& sqe, Io& io);
+  // Does it use the registered buffer?
+  virtual bool prepare(io_uring_sqe& sqe, Io& io);
   // What came of it: how many bytes, 0 for a flush; or an error below 0, as transferred() has it.
-  virtual int result_of(Io& io, const io_uring_cqe& cqe) const;
+  // -EAGAIN: try again.
+  virtual int result_of(Io& io, const io_uring_cqe& cqe);
   // The kernel has done all of it (`error` 0), or failed it: an errno; kEnded: the file ended
   // before the transfer did; or what result_of() makes of it. Leads to end_transfer().
   virtual void transferred(Io& io, int error) = 0;

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <libnvme.h>
 #include <libzbd/zbd.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -241,6 +242,38 @@ TEST_F(Drive, TakesAnyNumberOfPieces) {
     std::uint64_t word;
     std::memcpy(&word, pieces[i].iov_base, sizeof word);
     EXPECT_EQ(word, (std::uint64_t{i} << 20) + 1) << i;
+  }
+}
+
+// Huge pages, parts of pages, parts that cross them.
+TEST_F(Drive, TakesAnyPartOfARegisteredBuffer) {
+  constexpr std::size_t kHugePage = 2 << 20;
+  const std::uint32_t lba = device_->geometry().lba_bytes;
+  const std::unique_ptr<void, decltype(&std::free)> memory(
+      std::aligned_alloc(kHugePage, 2 * kHugePage), &std::free);
+  (void)madvise(memory.get(), 2 * kHugePage, MADV_HUGEPAGE);
+  std::memset(memory.get(), 0, 2 * kHugePage);
+  const iovec region{memory.get(), 2 * kHugePage};
+  const Status registered = client_->queue->register_buffers({&region, 1});
+  ASSERT_TRUE(registered.ok()) << registered.describe();
+  std::uint64_t written = 0;
+  for (const std::size_t at : {std::size_t{0}, std::size_t{lba}, kHugePage - 2 * lba}) {
+    for (const std::uint32_t lbas : {1u, 3u, 8u}) {
+      std::byte* data = static_cast<std::byte*>(memory.get()) + at;
+      fill({data, lbas * lba}, lba, written);
+      Io io;
+      io.op = Io::Op::append;
+      io.set_data(data, lbas, lba, 0);
+      ASSERT_TRUE(client_->run(io).ok()) << at << " " << lbas << ": " << io.status.describe();
+      std::memset(data, 0, lbas * lba);
+      io.op = Io::Op::read;
+      io.lba = io.appended_at;
+      ASSERT_TRUE(client_->run(io).ok()) << at << " " << lbas << ": " << io.status.describe();
+      AlignedBuffer want(lbas * lba);
+      fill(want.span(), lba, written);
+      EXPECT_EQ(std::memcmp(data, want.data(), want.size()), 0) << at << " " << lbas;
+      written += lbas;
+    }
   }
 }
 
