@@ -45,21 +45,22 @@ Status open_error(int error) {
   }
 }
 
-// The process that holds the BSD lock on the file, from /proc/locks; 0: none or unknown.
+// The process that holds the exclusive BSD lock on the file, from /proc/locks; 0: none or unknown.
+// (A shared one is none of ours: udevd takes it for a moment, to look at a device that was closed.)
 // 1: FLOCK  ADVISORY  WRITE 1234 fe:00:5678 0 EOF
 pid_t lock_holder_pid(const struct stat& file) {
   std::ifstream locks("/proc/locks");
   for (std::string line; std::getline(locks, line);) {
-    char kind[16];
+    char kind[16], access[16];
     long pid = 0;
     unsigned major_id = 0, minor_id = 0;
     unsigned long inode = 0;
-    if (std::sscanf(line.c_str(), "%*d: %15s %*s %*s %ld %x:%x:%lu", kind, &pid, &major_id,
-                    &minor_id, &inode) != 5) {
+    if (std::sscanf(line.c_str(), "%*d: %15s %*s %15s %ld %x:%x:%lu", kind, access, &pid, &major_id,
+                    &minor_id, &inode) != 6) {
       continue;
     }
-    if (std::string_view(kind) == "FLOCK" && inode == file.st_ino &&
-        makedev(major_id, minor_id) == file.st_dev && pid > 0) {
+    if (std::string_view(kind) == "FLOCK" && std::string_view(access) == "WRITE" &&
+        inode == file.st_ino && makedev(major_id, minor_id) == file.st_dev && pid > 0) {
       return static_cast<pid_t>(pid);
     }
   }

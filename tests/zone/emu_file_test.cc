@@ -13,6 +13,7 @@
 
 #include <cerrno>
 #include <fstream>
+#include <thread>
 
 #include "tests/zone/device_test_util.h"
 
@@ -117,6 +118,21 @@ TEST_F(EmuFileTest, ADeadProcessHoldsNothing) {
   EXPECT_EQ(code(kBuffered), Code::ok) << "also before its parent has asked for its end";
   EXPECT_EQ(waitpid(child, nullptr, 0), child);
   for (const int fd : ready) close(fd);
+}
+
+// As udevd does, to look at a device that was closed: for a moment.
+TEST_F(EmuFileTest, ASharedLockIsWaitedFor) {
+  std::ofstream(path_) << "x";
+  const int fd = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+  ASSERT_GE(fd, 0);
+  ASSERT_EQ(flock(fd, LOCK_SH), 0);
+  std::thread other([fd] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    ::close(fd);
+  });
+  const auto file = open_file(path_, {.direct = false});
+  other.join();
+  EXPECT_TRUE(file.ok()) << file.status().describe();
 }
 
 TEST_F(EmuFileTest, DirectIoTakesWholeSectorsOnly) {
