@@ -22,8 +22,9 @@ void DriveQueue::start_transfer(Io& io) {
 }
 
 // A write goes to the kernel when all before it in its zone, from whichever queue, have been
-// acknowledged: when it begins where the readable data ends. An append of the drive's own goes when
-// no write is before it. `before`: what stays behind, in order.
+// acknowledged: when it begins where the readable data ends (or before, where something went past
+// it: then the drive refuses it). An append of the drive's own goes when no write is before it.
+// `before`: what stays behind, in order.
 bool DriveQueue::may_start(const Io& io, const List& before) const {
   if (goes_as_append(io)) {
     for (const Io* each = before.head; each != nullptr; each = each->next) {
@@ -32,7 +33,7 @@ bool DriveQueue::may_start(const Io& io, const List& before) const {
     return std::ranges::find(writing_, io.zone) == writing_.end();
   }
   const std::uint64_t at = first_lba(io).value - geometry().zone_start(io.zone).value;
-  return table().written_lbas(io.zone) == at;
+  return table().written_lbas(io.zone) >= at;
 }
 
 unsigned DriveQueue::start_next_writes() {
