@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "zone/canary.h"
 #include "zone/check.h"
@@ -225,9 +226,11 @@ std::uint64_t ZoneAllocator::unpromised() const {
 std::uint64_t ZoneAllocator::shrink_quotas() {
   std::uint64_t taken = 0;
   for (; promised() > usable(); ++taken) {
-    const auto largest =
-        std::ranges::max_element(owners_, {}, [](const auto& entry) { return entry.second.quota; });
-    --largest->second.quota;
+    const auto most = std::ranges::max_element(owners_, {}, [](const auto& entry) {
+      const Owner& owner = entry.second;
+      return std::pair(owner.quota - std::min(owner.quota, owner.held), owner.quota);
+    });
+    --most->second.quota;
   }
   return taken;
 }

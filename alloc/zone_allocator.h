@@ -62,7 +62,7 @@ class ZoneAllocator {
   Result<ZoneId> take(std::uint64_t owner, std::uint8_t stream, std::uint64_t generation,
                       std::uint64_t sequence);
   // Zones that have gone bad while nobody owned them may leave fewer than were promised: takes the
-  // difference from the largest quotas. Returns how many zones were taken.
+  // difference from quotas, where most of it is not in use. Returns how many zones were taken.
   std::uint64_t shrink_quotas();
   // What recovery found. A zone that is not adopted is free.
   void adopt(ZoneId zone, const Zone& state);

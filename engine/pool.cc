@@ -196,8 +196,8 @@ std::map<std::uint64_t, PoolImpl::Streams> PoolImpl::share_streams(
 Status PoolImpl::load(const RecoveryResult& recovered) {
   const std::uint64_t lost = context_.allocator.shrink_quotas();
   if (lost != 0) {
-    notes_.push_back(fmt::format(
-        "{} zones are lost: the largest quotas are smaller by as much until they are back", lost));
+    notes_.push_back(
+        fmt::format("{} zones are lost: quotas are smaller by as much until they are back", lost));
   }
   std::map<std::uint64_t, Streams> streams = share_streams(recovered);
   for (const VolumeRecord& record : ring_.state().volumes) {

@@ -86,6 +86,20 @@ TEST(ZoneAllocatorTest, LostZonesComeOffTheLargestQuotas) {
   EXPECT_EQ(allocator.quota(2), 3u);
 }
 
+// No volume is left with more zones than its quota.
+TEST(ZoneAllocatorTest, QuotasShrinkWhereTheyAreNotInUse) {
+  ZoneAllocator allocator(geometry(10, 0, 0), 2);
+  ASSERT_TRUE(allocator.admit(1, 5, 1).ok());
+  ASSERT_TRUE(allocator.admit(2, 3, 1).ok());
+  for (std::uint64_t i = 0; i < 5; ++i) ASSERT_TRUE(allocator.take(1, 0, i, i).ok());
+  ZoneAllocator::Zone lost;
+  lost.use = ZoneUse::bad;
+  allocator.adopt(ZoneId{9}, lost);
+  EXPECT_EQ(allocator.shrink_quotas(), 1u);
+  EXPECT_EQ(allocator.quota(1), 5u);
+  EXPECT_EQ(allocator.quota(2), 2u);
+}
+
 TEST(ZoneAllocatorTest, VictimsByPolicy) {
   ZoneAllocator allocator(geometry(12, 0, 0), 2);
   ASSERT_TRUE(allocator.admit(1, 5, 1).ok());
