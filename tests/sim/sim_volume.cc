@@ -328,6 +328,7 @@ void SimVolume::put_answered(Client& client, Code code) {
     if (flushed) history.durable(client.serial);
     return;
   }
+  last_refusal_ = client.op.status;
   if (code != Code::exists && code != Code::not_found && code != Code::no_space) return;
   // Without its device the engine may say anything. What a failed zone did not take may be refused
   // for want of another; it was attempted, though.

@@ -67,6 +67,7 @@ class SimVolume {
     start_keyed(PageOp::Kind::put, world_.random.below(std::min<std::uint64_t>(shape_.keys, 8)));
   }
   std::uint64_t puts_stored() const { return puts_stored_; }
+  const Status& last_refusal() const { return last_refusal_; }  // of a put
   // With so many of its zones lost there is room for a put whatever the others hold.
   bool must_have_room(std::uint64_t zones_lost) const;
   // Counts that the volume gives, against the model's. Nothing may run.
@@ -147,6 +148,7 @@ class SimVolume {
   unsigned running_ = 0;
   bool zone_lost_ = false;
   std::uint64_t puts_stored_ = 0;
+  Status last_refusal_;
   std::uint64_t next_verified_ = 0;
 };
 
