@@ -100,7 +100,7 @@ TEST(IndexTest, AgainstMultimap) {
     std::multimap<std::uint64_t, std::uint64_t> oracle;
     std::vector<std::uint64_t> orders;
     std::uint64_t next_lba = 0;
-    const int operations = kSlow ? 60'000 : 400'000;
+    const int operations = kSlow ? 30'000 : 400'000;
     for (int i = 0; i < operations; ++i) {
       const bool growing = i / (operations / 5) % 2 == 0;
       const std::uint64_t order =
@@ -285,7 +285,7 @@ TEST(IndexTest, ReadersBesideTheOwner) {
 
   std::vector<std::pair<std::uint64_t, std::uint64_t>> passing;
   std::uint64_t next_lba = kPassingLbas;
-  const int operations = kSlow ? 150'000 : 2'000'000;
+  const int operations = kSlow ? 60'000 : 2'000'000;
   for (int i = 0; i < operations || finds.load() < 1000 || walks.load() < 3; ++i) {
     const bool growing = i / (operations / 6) % 2 == 0;
     if (i % 3 == 0) {
