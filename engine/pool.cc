@@ -233,7 +233,13 @@ Status PoolImpl::end_zone(const Stream::Resume& resume) {
   const std::uint64_t generation = context_.allocator.zone(resume.zone).generation;
   const Status status =
       note_trim({resume.zone.value, static_cast<std::uint32_t>(resume.next_lba), generation});
-  return status.ok() ? manage_blocking(*queue_, Io::Op::finish, resume.zone) : status;
+  if (!status.ok()) return status;
+  const Status finished = manage_blocking(*queue_, Io::Op::finish, resume.zone);
+  if (!finished.ok()) {  // no reason not to open the pool
+    notes_.push_back(
+        fmt::format("zone {} cannot be finished: {}", resume.zone.value, finished.describe()));
+  }
+  return {};
 }
 
 PageLog* PoolImpl::log_of(std::uint64_t volume) const {
