@@ -120,6 +120,11 @@ void ZoneAllocator::retire(ZoneId zone) {
   at(zone).live_lbas = 0;
 }
 
+void ZoneAllocator::make_void(ZoneId zone) {
+  FURROW_CHECK(at(zone).use == ZoneUse::bad);
+  at(zone).opened_sequence = at(zone).min_sequence = ~std::uint64_t{0};
+}
+
 void ZoneAllocator::add_live(ZoneId zone, std::uint64_t lbas, std::uint64_t sequence) {
   at(zone).live_lbas += lbas;
   note_sequence(zone, sequence);

@@ -71,7 +71,8 @@ int open_local_volume(EventLoop& home, LocalVolume& volume) {
   if (!policy) return report_usage("--victim_policy: " + policy.status().describe());
   Pool::OpenOptions opening;
   opening.victim_policy = *policy;
-  const tools::PoolRecipe recipe{FLAGS_pool, shape.shape, shape.asked, "bench"};
+  const tools::PoolRecipe recipe{FLAGS_pool, shape.shape, shape.asked,
+                                 "bench",    false,       made.options};
   auto opened = FLAGS_create ? tools::open_or_create_pool(recipe, home, opening)
                              : tools::open_made_pool(recipe, home, opening);
   if (!opened) return tools::report_device("cannot open pool", FLAGS_pool, opened.status());

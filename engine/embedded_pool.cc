@@ -6,6 +6,7 @@
 
 #include "engine/run_ops.h"
 #include "zone/aligned_buffer.h"
+#include "zone/device_uri.h"
 #include "zone/event_loop.h"
 
 namespace furrow {
@@ -27,16 +28,27 @@ Result<std::unique_ptr<EmbeddedPool>> EmbeddedPool::open(std::string_view uri) {
 
 namespace {
 
-// A device that is not there, or whose making was cut off, is made.
+// Whether the pool and its volume can be made on such a device.
+Status check_fit(const Geometry& geometry, const EmbeddedPool::CreateOptions& make) {
+  const Status status = Pool::suits(geometry);
+  if (!status.ok() || make.volume.name.empty()) return status;
+  return Pool::suits(geometry, make.volume);
+}
+
+// A device that is not there, or whose making was cut off, is made: not one that could not be used
+// as asked.
 Result<std::unique_ptr<ZonedDevice>> open_or_create(std::string_view uri,
-                                                    std::uint64_t size_bytes) {
+                                                    const EmbeddedPool::CreateOptions& make) {
   Result<std::unique_ptr<ZonedDevice>> device = open_device(uri, Access::exclusive);
-  if (device.ok() || size_bytes == 0) return device;
+  if (device.ok() || make.size_bytes == 0) return device;
   const Code code = device.status().code();
   if (code != Code::not_found && code != Code::foreign) return device;
   DeviceShape shape;
-  shape.size_bytes = size_bytes;
-  const Status status = create_device(uri, shape);
+  shape.size_bytes = make.size_bytes;
+  const Result<Geometry> geometry = geometry_of(shape);
+  if (!geometry.ok()) return geometry.status();
+  Status status = check_fit(*geometry, make);
+  if (status.ok()) status = create_device(uri, shape);
   if (!status.ok()) return status;
   return open_device(uri, Access::exclusive);
 }
@@ -48,7 +60,8 @@ Result<std::unique_ptr<Pool>> open_pool(ZonedDevice& device, EventLoop& loop, bo
   if (may_make) {
     const Result<bool> blank = Pool::is_blank(device);
     if (!blank.ok()) return blank.status();
-    const Status status = *blank ? Pool::format(device, make.name, loop) : Status();
+    Status status = *blank ? check_fit(device.geometry(), make) : Status();
+    if (status.ok() && *blank) status = Pool::format(device, make.name, loop);
     if (!status.ok()) return status;
   }
   Result<std::unique_ptr<Pool>> pool = Pool::open(device, loop, {});
@@ -64,12 +77,17 @@ Result<std::unique_ptr<Pool>> open_pool(ZonedDevice& device, EventLoop& loop, bo
 
 Result<std::unique_ptr<EmbeddedPool>> EmbeddedPool::open(std::string_view uri,
                                                          const CreateOptions& make) {
-  Result<std::unique_ptr<ZonedDevice>> device = open_or_create(uri, make.size_bytes);
+  Result<std::unique_ptr<ZonedDevice>> device = open_or_create(uri, make);
   if (!device.ok()) return device.status();
+  return open(std::move(*device), make);
+}
+
+Result<std::unique_ptr<EmbeddedPool>> EmbeddedPool::open(std::unique_ptr<ZonedDevice> device,
+                                                         const CreateOptions& make) {
   // A mem: device is always new.
-  const bool may_make = make.size_bytes != 0 || uri.starts_with("mem:");
+  const bool may_make = make.size_bytes != 0 || device->uri().starts_with("mem:");
   std::unique_ptr<EmbeddedPool> embedded(new EmbeddedPool());
-  embedded->device_ = std::move(*device);
+  embedded->device_ = std::move(device);
   embedded->thread_ = std::make_unique<Thread>();
   std::promise<Status> opened;
   embedded->thread_->thread = std::jthread([&embedded = *embedded, &opened, may_make, make] {
@@ -109,11 +127,22 @@ Result<SyncPageStore> EmbeddedPool::store(std::string_view volume) {
   return SyncPageStore(*this, *store);
 }
 
-void SyncPageStore::run(std::span<PageOp> ops) {
-  EmbeddedPool::Thread& thread = *pool_->thread_;
-  run_ops(thread.loop, ops,
-          [&thread, store = store_](PageOp& op) { thread.session->submit(*store, op); });
+void EmbeddedPool::submit(PageStore& store, PageOp& op) {
+  op.internal.self = &op;
+  op.internal.store = &store;
+  op.internal.scratch[0] = thread_->session.get();
+  op.internal.task.run = [](Task& task) {
+    PageOp::Internal& in = reinterpret_cast<PageOp::Internal&>(task);
+    static_cast<PageSession*>(in.scratch[0])->submit(*in.store, *in.self);
+  };
+  thread_->loop.post(op.internal.task);
 }
+
+void EmbeddedPool::run(PageStore& store, std::span<PageOp> ops) {
+  run_ops(thread_->loop, ops, [this, &store](PageOp& op) { thread_->session->submit(store, op); });
+}
+
+void SyncPageStore::run(std::span<PageOp> ops) { pool_->run(*store_, ops); }
 
 Result<std::vector<std::byte>> SyncPageStore::get(const Key& key) {
   // Most pages fit; a longer one says how long it is, and is read again.

@@ -49,10 +49,20 @@ class EmbeddedPool {
   static Result<std::unique_ptr<EmbeddedPool>> open(std::string_view uri);
   static Result<std::unique_ptr<EmbeddedPool>> open(std::string_view uri,
                                                     const CreateOptions& make);
+  // The same on a device that is open.
+  static Result<std::unique_ptr<EmbeddedPool>> open(std::unique_ptr<ZonedDevice> device,
+                                                    const CreateOptions& make);
   ~EmbeddedPool();
 
   Result<SyncPageStore> store(std::string_view volume);
   Pool& pool() { return *pool_; }
+  const Geometry& geometry() const { return device_->geometry(); }
+  const std::string& uri() const { return device_->uri(); }  // of the device
+  // Any thread; does not block. The op's events come on the pool's own thread. All are released
+  // before the pool is destroyed. What one thread submits is begun in that order.
+  void submit(PageStore& store, PageOp& op);
+  // Any thread but the pool's: submits all and waits until they are released.
+  void run(PageStore& store, std::span<PageOp> ops);
 
  private:
   friend class SyncPageStore;

@@ -12,7 +12,7 @@ PageOp& op_of(Task& task) { return *reinterpret_cast<PageOp::Internal&>(task).se
 // Back to the thread that asked.
 void reply(PageOp& op, Status status) {
   op.status = status;
-  if (op.kind == PageOp::Kind::get) {
+  if (op.kind == PageOp::Kind::get || op.kind == PageOp::Kind::get_range) {
     op.internal.task.run = [](Task& task) { PageSessionImpl::diagnosed(op_of(task)); };
   } else {
     op.internal.task.run = [](Task& task) { answer(op_of(task)); };
@@ -37,12 +37,15 @@ void run_key_op(PageOp& op, KeyOp::Kind kind) {
     const std::uint64_t at = store.context().home.wall_s() + op.ttl_s;
     key_op.expires_s = static_cast<std::uint32_t>(std::min<std::uint64_t>(at, ~std::uint32_t{0}));
   }
+  key_op.short_lived = op.short_lived;
+  key_op.known = op.known;
   key_op.data = op.data;
   key_op.length = op.length;
   key_op.capacity = op.capacity;
   key_op.on_done = [](KeyOp& done) {
     PageOp& its_op = *done.page_op;
     if (done.kind == KeyOp::Kind::exist) its_op.length = done.value_length;
+    its_op.checksum = done.value_checksum;
     reply(its_op, done.status);
   };
   key_op.page_op = &op;
@@ -67,6 +70,7 @@ void run_remove_group(PageOp& op) {
   removal.group = op.group;
   removal.flushed = op.durability == Durability::flushed ||
                     op.internal.store->info().options.durability == Durability::flushed;
+  removal.known = {op.known, op.known_count};
   removal.page_op = &op;
   removal.on_done = [](RemoveGroupOp& done) { reply(*done.page_op, done.status); };
   log_of(op).remove_group(removal);
@@ -97,6 +101,7 @@ void run_at_home(PageOp& op) {
     case PageOp::Kind::unpin:
       return run_key_op(op, KeyOp::Kind::unpin);
     case PageOp::Kind::get:
+    case PageOp::Kind::get_range:
       return run_key_op(op, KeyOp::Kind::diagnose);
     case PageOp::Kind::list:
       return run_list(op);

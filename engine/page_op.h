@@ -23,7 +23,18 @@ enum class Durability : std::uint8_t {
 };
 
 struct PageOp {
-  enum class Kind : std::uint8_t { get, put, remove, exist, list, flush, remove_group, pin, unpin };
+  enum class Kind : std::uint8_t {
+    get,
+    get_range,  // a part of a page that is known; only of a pool in this process
+    put,
+    remove,
+    exist,
+    list,
+    flush,
+    remove_group,
+    pin,
+    unpin,
+  };
   enum class Condition : std::uint8_t { always, if_absent, if_exists };
 
   Kind kind = Kind::get;
@@ -43,6 +54,20 @@ struct PageOp {
   std::uint32_t length = 0;
   std::uint32_t capacity = 0;
   std::int32_t buffer_index = -1;  // as registered with the session; -1: none
+
+  // get_range: the bytes from `offset` on that are wanted, of the page that `known` says. They are
+  // verified by the page's checksum when they are all of it. not_found: no such page is there.
+  std::uint32_t offset = 0;
+  std::uint32_t wanted = 0;
+
+  // put, remove, exist, get_range: what stands under the key, where the caller knows it for
+  // certain, so that no batch header has to be read to find out. remove_group: the pages of the
+  // group, all of them, `known_count`; none: they are found.
+  const KnownPage* known = nullptr;
+  std::size_t known_count = 0;
+  // put: it is not expected to live long, and is written apart from what is, as one with a ttl_s.
+  bool short_lived = false;
+  std::uint32_t checksum = 0;  // result of put, get and exist: the page's, as in a KnownPage
 
   // list: up to keys_max keys are written to `keys`; keys_count says how many. In listing order: a
   // keyed hash of the key (ARCHITECTURE.md); resume with the last key got, which is not repeated.

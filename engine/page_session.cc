@@ -54,7 +54,11 @@ Status PageSessionImpl::refusal(const PageStoreImpl& store, const PageOp& op) co
               "the value is larger than the volume allows (value_bytes_max)"};
     }
   }
-  const bool writes = op.kind != get && op.kind != exist && op.kind != list;
+  if (op.kind == get_range && (op.known == nullptr || op.wanted == 0 || op.wanted > op.capacity ||
+                               op.offset + std::uint64_t{op.wanted} > op.known->length)) {
+    return {Code::invalid_argument, Origin::engine, "a range is of a known page, and not empty"};
+  }
+  const bool writes = op.kind != get && op.kind != get_range && op.kind != exist && op.kind != list;
   if (writes && pool_.read_only()) {
     return {Code::permission, Origin::engine, "the pool was opened for inspection only"};
   }
@@ -68,7 +72,7 @@ void PageSessionImpl::submit(PageStore& store, PageOp& op) {
   op.internal.reply_to = &executor_;
   op.status = refusal(its_store, op);
   if (!op.status.ok()) return answer_later(op, op.status);
-  if (op.kind == PageOp::Kind::get) return start_get(op);
+  if (op.kind == PageOp::Kind::get || op.kind == PageOp::Kind::get_range) return start_get(op);
   send_home(its_store, op);
 }
 
@@ -117,21 +121,37 @@ void PageSessionImpl::try_candidates(PageOp& op) {
   for (; in.candidate != in.candidate_count; ++in.candidate) {
     const IndexEntry& entry = in.key_op.candidates[in.candidate];
     if (entry.expires && log.expired(entry, executor_.wall_s())) continue;
-    if (!choose_memory(op, entry)) return;  // goes on when a bounce buffer is free
-    in.io.lba = Lba{entry.lba};
+    if (op.kind == PageOp::Kind::get_range && !PageLog::is_known(entry, *op.known)) continue;
+    const Wanted wanted = wanted_of(op, entry);
+    if (!choose_memory(op, wanted)) return;  // goes on when a bounce buffer is free
+    in.io.lba = Lba{entry.lba + wanted.first_lba};
     return queue_->submit(in.io);
   }
   no_candidate_left(op);
 }
 
+// What of the page is read: all of it, or the LBAs that the range touches.
+PageSessionImpl::Wanted PageSessionImpl::wanted_of(const PageOp& op,
+                                                   const IndexEntry& entry) const {
+  if (op.kind == PageOp::Kind::get) {
+    return {0, static_cast<std::uint32_t>(context_.page_lbas(entry.length)), 0, entry.length};
+  }
+  const std::uint32_t lba_bytes = context_.geometry.lba_bytes;
+  const std::uint32_t first = op.offset / lba_bytes;
+  const std::uint32_t skipped = op.offset - first * lba_bytes;
+  const auto lbas = static_cast<std::uint32_t>(context_.page_lbas(skipped + op.wanted));
+  return {first, lbas, skipped, op.wanted};
+}
+
 // The caller's memory, where the device can fill it; else a bounce buffer. False: none is free, the
 // get waits.
-bool PageSessionImpl::choose_memory(PageOp& op, const IndexEntry& entry) {
+bool PageSessionImpl::choose_memory(PageOp& op, const Wanted& wanted) {
   PageOp::Internal& in = op.internal;
   const std::uint32_t lba_bytes = context_.geometry.lba_bytes;
-  const auto lbas = static_cast<std::uint32_t>(context_.page_lbas(entry.length));
+  const std::uint32_t lbas = wanted.lbas;
   const std::uint64_t rounded = std::uint64_t{lbas} * lba_bytes;
-  if (op.capacity >= rounded && reinterpret_cast<std::uintptr_t>(op.data) % lba_bytes == 0) {
+  if (wanted.skipped == 0 && op.capacity >= rounded &&
+      reinterpret_cast<std::uintptr_t>(op.data) % lba_bytes == 0) {
     in.io.set_data(op.data, lbas, lba_bytes, op.buffer_index);
     return true;
   }
@@ -159,10 +179,11 @@ void PageSessionImpl::page_read(PageOp& op) {
   PageOp::Internal& in = op.internal;
   const IndexEntry& entry = in.key_op.candidates[in.candidate];
   const auto* page = static_cast<const std::byte*>(in.io.one.iov_base);
+  const bool part = wanted_of(op, entry).bytes != entry.length;
   if (!in.io.status.ok()) {
     in.mismatch = true;
     op.status = in.io.status;
-  } else if (page_checksum({page, entry.length}, in.hash) == entry.checksum) {
+  } else if (part || page_checksum({page, entry.length}, in.hash) == entry.checksum) {
     return got(op, entry);
   } else {
     in.mismatch = true;
@@ -175,8 +196,10 @@ void PageSessionImpl::page_read(PageOp& op) {
 void PageSessionImpl::got(PageOp& op, const IndexEntry& entry) {
   PageOp::Internal& in = op.internal;
   op.length = entry.length;
+  op.checksum = entry.checksum;
   if (in.bounce != nullptr && in.io.one.iov_base == in.bounce->data()) {
-    std::memcpy(op.data, in.bounce->data(), std::min(op.capacity, entry.length));
+    const Wanted wanted = wanted_of(op, entry);
+    std::memcpy(op.data, in.bounce->data() + wanted.skipped, std::min(op.capacity, wanted.bytes));
   }
   static_cast<PageStoreImpl*>(in.store)->log().note_hit(entry);
   GetCounters& count = counters(op);

@@ -22,6 +22,7 @@ class PageSessionImpl final : public PageSession {
   ~PageSessionImpl() override;
 
   void submit(PageStore& store, PageOp& op) override;
+  unsigned wait(std::uint64_t timeout_us) override { return queue_->wait(timeout_us); }
   Status register_buffers(std::span<const iovec> buffers) override;
   std::uint64_t system_calls() const override { return queue_->system_calls(); }
 
@@ -37,7 +38,12 @@ class PageSessionImpl final : public PageSession {
   void look_up(PageOp& op);
   void try_candidates(PageOp& op);
   void no_candidate_left(PageOp& op);
-  bool choose_memory(PageOp& op, const IndexEntry& entry);
+  struct Wanted {
+    std::uint32_t first_lba, lbas;  // of the page
+    std::uint32_t skipped, bytes;   // of what these hold
+  };
+  Wanted wanted_of(const PageOp& op, const IndexEntry& entry) const;
+  bool choose_memory(PageOp& op, const Wanted& wanted);
   void page_read(PageOp& op);
   void got(PageOp& op, const IndexEntry& entry);
   void answer_diagnosed(PageOp& op);

@@ -21,7 +21,8 @@ Result<std::unique_ptr<Pool>> Pool::open(ZonedDevice& device, Executor& home,
     return Status(Code::invalid_argument, Origin::engine,
                   "a store's zones are collected greedy or cost_benefit");
   }
-  Result<MetadataRing> ring = MetadataRing::open(device, options.read_only);
+  const bool as_repaired = options.read_only && options.as_repaired;
+  Result<MetadataRing> ring = MetadataRing::open(device, options.read_only, as_repaired);
   if (!ring.ok()) return ring.status();
   const Superblock& superblock = ring->superblock();
   const Geometry& geometry = device.geometry();
@@ -35,9 +36,32 @@ Result<std::unique_ptr<Pool>> Pool::open(ZonedDevice& device, Executor& home,
   if (!queue.ok()) return queue.status();
   auto pool =
       std::make_unique<PoolImpl>(device, home, std::move(*ring), std::move(*queue), options);
-  const Status status = pool->open_volumes();
+  Status status;
+  if (pool->lost()) {
+    Result<AssumedPool> assumed = assume_pool(device, home, pool->ring());
+    status = assumed.ok() ? pool->assume(std::move(*assumed)) : assumed.status();
+  }
+  if (status.ok()) status = pool->open_volumes();
   if (!status.ok()) return status;
   return std::unique_ptr<Pool>(std::move(pool));
+}
+
+Status PoolImpl::assume(AssumedPool assumed) {
+  unknown_ = std::move(assumed.recovered);
+  notes_ = std::move(assumed.notes);
+  return ring_.assume(std::move(assumed.state));
+}
+
+PoolState PoolImpl::assumed_state() const {
+  PoolState state = ring_.state();
+  for (const ZoneTrimRecord& trim : cuts_) {
+    JournalRecord record;
+    record.kind = JournalRecord::Kind::zone_trimmed;
+    record.trim = trim;
+    FURROW_CHECK(apply(state, record).ok());
+  }
+  state.open_count = open_count_ - 1;
+  return state;
 }
 
 PoolImpl::PoolImpl(ZonedDevice& device, Executor& home, MetadataRing ring,
@@ -65,6 +89,11 @@ void PoolImpl::note_cuts() {
     record.kind = JournalRecord::Kind::zone_trimmed;
     record.trim = cuts_.front();
     if (!ring_.append(record).ok()) return;
+    const ZoneId zone{record.trim.zone};
+    const bool is_void = record.trim.end_lba == 0 && !record.trim.durable;
+    if (is_void && context_.allocator.zone(zone).use == ZoneUse::bad) {
+      context_.allocator.make_void(zone);  // tombstones need not stay for what it holds
+    }
     cuts_.erase(cuts_.begin());
   }
 }
@@ -103,12 +132,13 @@ Status PoolImpl::open_volumes() {
   options.note_trim = [this](const ZoneTrim& trim) {
     return note_trim({trim.zone.value, trim.end_lba, trim.generation, trim.durable});
   };
+  options.trims_lost = ring_.lost();
   damage_ = ring_.damage();
-  notes_ = ring_.notes();
+  notes_.insert(notes_.begin(), ring_.notes().begin(), ring_.notes().end());
   Result<RecoveryResult> recovered = recover(device_, context_, options);
   if (!recovered.ok()) return recovered.status();
   lost_ = std::move(recovered->lost);
-  unknown_ = std::move(recovered->unknown);
+  unknown_.merge(recovered->unknown);
   const Status counted = count_opening(recovered->highest_sequence);
   if (!counted.ok()) return counted;
   for (const ZoneTrim& trim : recovered->new_trims) {
@@ -131,7 +161,7 @@ Status PoolImpl::open_volumes() {
 Status PoolImpl::count_opening(std::uint64_t highest_sequence) {
   const std::uint64_t known = ring_.state().open_count;
   const std::uint64_t seen = highest_sequence >> kSequenceShift;
-  if (seen > known) {
+  if (seen > known && !ring_.lost()) {
     const std::string text = fmt::format(
         "zones hold records of opening {}, and the metadata knows of {} only: its journal has lost "
         "its end",
@@ -152,7 +182,10 @@ Status PoolImpl::count_opening(std::uint64_t highest_sequence) {
 }
 
 Status PoolImpl::note_trim(const ZoneTrimRecord& trim) {
-  if (options_.read_only) return {};
+  if (options_.read_only) {
+    if (ring_.lost()) cuts_.push_back(trim);  // a repair writes it
+    return {};
+  }
   JournalRecord record;
   record.kind = JournalRecord::Kind::zone_trimmed;
   record.trim = trim;
@@ -200,7 +233,9 @@ Status PoolImpl::load(const RecoveryResult& recovered) {
         fmt::format("{} zones are lost: quotas are smaller by as much until they are back", lost));
   }
   std::map<std::uint64_t, Streams> streams = share_streams(recovered);
-  for (const VolumeRecord& record : ring_.state().volumes) {
+  // A copy: ending a zone adds to the journal, which makes the state anew.
+  const std::vector<VolumeRecord> volumes = ring_.state().volumes;
+  for (const VolumeRecord& record : volumes) {
     const Status status = add_store(record, streams[record.id]);
     if (!status.ok()) return status;
     const auto found = recovered.volumes.find(record.id);

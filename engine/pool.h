@@ -25,7 +25,10 @@
 
 namespace furrow {
 
-enum class VolumeKind : std::uint8_t { kv = 1 };
+enum class VolumeKind : std::uint8_t {
+  kv = 1,
+  fs = 2,  // files (engine/files); its pages are the file system's alone, it has no namespace
+};
 enum class VolumeMode : std::uint8_t {
   cache = 1,  // evicts whole zones, first in first out; usage never exceeds the quota
   store = 2,  // drops nothing; a full volume says no_space
@@ -52,6 +55,7 @@ struct VolumeUsage {
   std::uint64_t live_bytes = 0;  // true lengths of the pages that are present
   std::uint64_t zones = 0;       // held
   std::uint64_t quota_zones = 0;
+  std::uint64_t free_bytes = 0;  // of a store: for pages, of any size up to the largest
 };
 
 // Counters since open. All but the gauges of VolumeUsage only grow.
@@ -74,7 +78,7 @@ struct PoolInfo {
   std::uint64_t zones_free = 0, zones_metadata = 0, zones_data = 0, zones_bad = 0;
   bool device_full = false;  // the device took no more at the last write, as on a full file system
   std::uint64_t system_calls = 0;  // of the device queue for all that writes, since open
-  std::uint64_t recovery_us = 0;  // how long the last open took
+  std::uint64_t recovery_us = 0;   // how long the last open took
   std::uint64_t recovered_pages = 0;
   ScrubStats scrub;
 };
@@ -86,11 +90,14 @@ class PageSession {
   // Starts an operation. Results come by op.on_result / op.on_released, from the executor's turn,
   // never from within submit(). Gets run here; what changes a key goes to the pool's home executor.
   virtual void submit(PageStore& store, PageOp& op) = 0;
+  // For who gives the executor its turns and has nothing else to do: blocks until the device has
+  // done something for this session, 0 when nothing of it is with the device, or for `timeout_us`.
+  virtual unsigned wait(std::uint64_t timeout_us) = 0;
   virtual Status register_buffers(std::span<const iovec> buffers) = 0;
   virtual std::uint64_t system_calls() const = 0;
 };
 
-// A volume of kind kv. Owned by its pool.
+// The pages of a volume. Owned by its pool.
 class PageStore {
  public:
   virtual ~PageStore() = default;
@@ -112,6 +119,9 @@ class Pool {
 
   // Can a device of this shape hold a pool? invalid_argument, too_many_zones: no.
   static Status suits(const Geometry& geometry);
+  // And, where it can, could `first` be its first volume? invalid_argument, unsupported, no_space:
+  // no. (On a device that has lost zones, a quota may still turn out to be too large.)
+  static Status suits(const Geometry& geometry, const VolumeOptions& first);
 
   // True: nothing was ever kept here. The device is empty, or has what a format() that was cut off
   // left, so that a new pool loses nothing. Errors: of reading.
@@ -124,7 +134,9 @@ class Pool {
   // Opens and recovers. `device` and `home` outlive the pool. foreign: not a pool; corrupt: neither
   // superblock is readable; unsupported: a newer version or an unknown incompatible feature.
   struct OpenOptions {
-    bool read_only = false;         // inspection: nothing is written, stores answer reads only
+    bool read_only = false;  // inspection: nothing is written, stores answer reads only
+    // With read_only: a pool that has lost every checkpoint, too, as repair() would make it.
+    bool as_repaired = false;
     unsigned recovery_threads = 0;  // 0: one a core
     // As recovery_threads: no threads at all, everything in a fixed order (simulation).
     static constexpr unsigned kCallingThread = ~0u;

@@ -185,15 +185,16 @@ Result<CheckReport> PoolImpl::check(const CheckOptions& options) {
     report.damage.push_back({Structure::metadata, {}, {}, {}, ring_.repairable(), text});
   }
   for (const auto& [volume, zones] : unknown_) {
+    const char* const why = ring_.lost()
+                                ? "nothing is left that tells its name, mode and quota"
+                                : "the metadata does not know it: its journal has lost its end";
     report.damage.push_back(
         {Structure::metadata,
          {},
          {},
          volume,
          ring_.repairable(),
-         fmt::format("{} zones are of volume {}, which the metadata does not know: its journal has "
-                     "lost its end",
-                     zones.size(), volume)});
+         fmt::format("{} zones are of volume {}: {}", zones.size(), volume, why)});
   }
   for (const RecoveryResult::Lost& lost : lost_) {
     ZoneFindings(lost.zone, report).add(Structure::zone, {}, lost.why, false);

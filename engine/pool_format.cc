@@ -13,10 +13,16 @@
 namespace furrow {
 
 namespace {
-constexpr std::uint32_t kMetadataZones = 2;
-constexpr unsigned kQueueDepth = 4;
+constexpr unsigned kFormatDepth = 4;
 constexpr std::uint64_t kSegmentBytesMax = 64 << 20;
 }  // namespace
+
+std::uint64_t segment_lbas_of(const Geometry& geometry) {
+  const std::uint64_t segment_lbas_max = kSegmentBytesMax / geometry.lba_bytes;
+  const std::uint64_t segments =
+      (geometry.zone_capacity_lbas + segment_lbas_max - 1) / segment_lbas_max;
+  return (geometry.zone_capacity_lbas + segments - 1) / segments;
+}
 
 Uuid random_uuid(Executor& executor) {
   Uuid uuid{};
@@ -53,7 +59,7 @@ Status Pool::suits(const Geometry& geometry) {
 Result<bool> Pool::is_blank(ZonedDevice& device) {
   const Result<std::vector<ZoneInfo>> report = device.report();
   if (!report.ok()) return report.status();
-  const Result<std::unique_ptr<IoQueue>> queue = device.create_queue(kQueueDepth);
+  const Result<std::unique_ptr<IoQueue>> queue = device.create_queue(kFormatDepth);
   if (!queue.ok()) return queue.status();
   AlignedBuffer first(device.geometry().lba_bytes);
   bool any = false;
@@ -82,7 +88,7 @@ Status Pool::format(ZonedDevice& device, std::string_view name, Executor& execut
   if (const Status status = suits(geometry); !status.ok()) return status;
   Result<std::vector<ZoneInfo>> report = device.report();
   if (!report.ok()) return report.status();
-  Result<std::unique_ptr<IoQueue>> queue = device.create_queue(kQueueDepth);
+  Result<std::unique_ptr<IoQueue>> queue = device.create_queue(kFormatDepth);
   if (!queue.ok()) return queue.status();
   for (const ZoneInfo& info : *report) {
     if (info.state == ZoneState::empty || info.state == ZoneState::offline) continue;
@@ -96,11 +102,7 @@ Status Pool::format(ZonedDevice& device, std::string_view name, Executor& execut
   if (sodium_init() < 0) return {Code::io_error, Origin::engine, "no random source"};
   randombytes_buf(superblock.hash_key.data(), superblock.hash_key.size());
   superblock.metadata_zones = kMetadataZones;
-  // Equal segments: a short one at the zone's end could be too small for a page.
-  const std::uint64_t segment_lbas_max = kSegmentBytesMax / geometry.lba_bytes;
-  const std::uint64_t segments =
-      (geometry.zone_capacity_lbas + segment_lbas_max - 1) / segment_lbas_max;
-  superblock.segment_lbas = (geometry.zone_capacity_lbas + segments - 1) / segments;
+  superblock.segment_lbas = segment_lbas_of(geometry);
   superblock.lba_bytes = geometry.lba_bytes;
   superblock.zone_size_lbas = geometry.zone_size_lbas;
   superblock.zone_capacity_lbas = geometry.zone_capacity_lbas;

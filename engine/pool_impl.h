@@ -10,6 +10,7 @@
 
 #include "engine/page_store_impl.h"
 #include "engine/pool.h"
+#include "engine/pool_rebuild.h"
 #include "log/durable_notes.h"
 #include "log/metadata_ring.h"
 #include "log/pool_context.h"
@@ -22,11 +23,16 @@ class PageSessionImpl;
 struct RepairRoom;
 struct ZoneWork;
 
+constexpr std::uint32_t kMetadataZones = 2;
 constexpr std::uint64_t kVolumeZonesMin = 3;
 constexpr const char* kNameHint = "a name has 1 to 63 of the characters A-Z a-z 0-9 . _ -";
 
 // A segment must hold at least one page of the largest size, its headers and its summary.
 bool value_fits(const Geometry& geometry, std::uint64_t segment_lbas, std::uint32_t bytes);
+
+// Of a pool that is made on such a device. Equal segments: a short one at the zone's end could be
+// too small for a page.
+std::uint64_t segment_lbas_of(const Geometry& geometry);
 
 Uuid random_uuid(Executor& executor);  // RFC 4122, version 4
 
@@ -37,6 +43,11 @@ class PoolImpl final : public Pool {
   ~PoolImpl() override;
 
   Status open_volumes();  // recovery; once
+  // Before: of a pool that has lost every checkpoint, what it is taken for.
+  Status assume(AssumedPool assumed);
+  bool lost() const { return ring_.lost(); }
+  const MetadataRing& ring() const { return ring_; }
+  PoolState assumed_state() const;  // with what recovery found
 
   bool quiesce() override;
   PoolInfo info() const override;

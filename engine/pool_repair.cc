@@ -26,8 +26,6 @@ struct RepairRoom {
 
 namespace {
 
-std::string recovered_name(std::uint64_t volume) { return fmt::format("recovered-{}", volume); }
-
 // Works on the closed pool's device.
 class PoolRepair {
  public:
@@ -42,37 +40,17 @@ class PoolRepair {
     return ring_.append(opened);
   }
 
-  // A volume whose zones are there and whose record is lost, in ascending order of ids. Which mode
-  // it had is not known: a store drops nothing.
+  // A volume whose zones are there and whose record is lost, in ascending order of ids.
   Status list_again(std::uint64_t id, std::uint64_t held_zones, Executor& home) {
-    const Geometry& geometry = device_.geometry();
     const Superblock& superblock = ring_.superblock();
-    std::uint64_t left = geometry.zone_count - superblock.metadata_zones;
-    JournalRecord created;
-    created.kind = JournalRecord::Kind::volume_created;
-    VolumeRecord& volume = created.volume;
+    std::uint64_t left = superblock.zone_count - superblock.metadata_zones;
     const std::vector<VolumeRecord>& others = ring_.state().volumes;
     for (const VolumeRecord& other : others) left -= std::min(left, other.quota_zones);
-    volume.nsid = 1;
-    while (std::ranges::find(others, volume.nsid, &VolumeRecord::nsid) != others.end()) {
-      ++volume.nsid;
-    }
-    volume.id = id;
-    volume.uuid = random_uuid(home);
-    volume.name = recovered_name(id);
-    volume.kind = static_cast<std::uint8_t>(VolumeKind::kv);
-    volume.mode = static_cast<std::uint8_t>(VolumeMode::store);
-    volume.quota_zones = std::max(held_zones, kVolumeZonesMin);
-    if (volume.quota_zones > left) {
-      return {Code::no_space, Origin::engine,
-              "the other volumes' quotas leave it less than its zones; delete one, and try again"};
-    }
-    volume.quota_zones = std::min(left, volume.quota_zones + kVolumeZonesMin);
-    volume.value_bytes_max = kValueBytesMax;
-    while (volume.value_bytes_max > 1 &&
-           !value_fits(geometry, superblock.segment_lbas, volume.value_bytes_max)) {
-      volume.value_bytes_max /= 2;
-    }
+    Result<VolumeRecord> volume = recovered_volume(id, held_zones, left, others, superblock, home);
+    if (!volume.ok()) return volume.status();
+    JournalRecord created;
+    created.kind = JournalRecord::Kind::volume_created;
+    created.volume = std::move(*volume);
     return ring_.append(created);
   }
 
@@ -227,9 +205,10 @@ Result<RepairReport> Pool::repair(ZonedDevice& device, Executor& home, unsigned 
   std::map<std::uint64_t, std::vector<ZoneId>> unknown;
   std::uint64_t open_count = 0;
   bool metadata = false;
+  std::optional<PoolState> lost;  // every checkpoint is: the state that is to be written
   {
     OpenOptions inspect;
-    inspect.read_only = true;
+    inspect.read_only = inspect.as_repaired = true;
     inspect.recovery_threads = recovery_threads;
     Result<std::unique_ptr<Pool>> opened = Pool::open(device, home, inspect);
     if (!opened.ok()) return opened.status();
@@ -243,8 +222,9 @@ Result<RepairReport> Pool::repair(ZonedDevice& device, Executor& home, unsigned 
     metadata = pool.metadata_damaged();
     unknown = pool.unknown_volumes();
     open_count = pool.open_count();
+    if (pool.lost()) lost = pool.assumed_state();
   }
-  Result<MetadataRing> ring = MetadataRing::open(device, false);
+  Result<MetadataRing> ring = MetadataRing::open(device, false, lost.has_value());
   if (!ring.ok()) return ring.status();
   Result<std::unique_ptr<IoQueue>> queue = device.create_queue(32);
   if (!queue.ok()) return queue.status();
@@ -254,14 +234,17 @@ Result<RepairReport> Pool::repair(ZonedDevice& device, Executor& home, unsigned 
     (status.ok() ? report.done : report.failed)
         .push_back(status.ok() ? what : what + ": " + status.describe());
   };
-  Status status = repair.begin(open_count);
+  Status status = lost ? ring->rebuild(std::move(*lost)) : Status();
+  if (status.ok()) status = repair.begin(open_count);
   if (!status.ok()) return status;
   status = repair.reset_unused();
   if (!status.ok()) tell("zones that hold nothing were reset", status);
-  if (metadata) tell("the metadata zones were written anew", ring->repair());
+  if (metadata) {
+    tell("the metadata zones were written anew", lost ? Status() : ring->repair());
+  }
   for (const auto& [id, zones] : unknown) {
     tell(fmt::format("volume {} was listed again, as '{}'", id, recovered_name(id)),
-         repair.list_again(id, zones.size(), home));
+         lost ? Status() : repair.list_again(id, zones.size(), home));
   }
   for (ZoneWork& work : works) {
     tell(fmt::format("zone {} was written anew to another zone", work.zone.stamp.zone.value),

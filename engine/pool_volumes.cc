@@ -38,6 +38,51 @@ bool value_fits(const Geometry& geometry, std::uint64_t segment_lbas, std::uint3
          shortest;
 }
 
+namespace {
+
+// What a volume may be on such a device, whatever else the pool holds.
+Status check_options(const Geometry& geometry, std::uint64_t segment_lbas,
+                     const VolumeOptions& options) {
+  if (!valid_name(options.name)) return {Code::invalid_argument, Origin::engine, kNameHint};
+  if (options.nsid > PoolImpl::kVolumesMax * 16) {
+    return {Code::invalid_argument, Origin::engine, "a namespace id is at most 1024"};
+  }
+  if (options.kind != VolumeKind::kv && options.kind != VolumeKind::fs) {
+    return {Code::unsupported, Origin::engine, "this version has volumes of kind kv and fs"};
+  }
+  if (options.kind == VolumeKind::fs && (options.mode != VolumeMode::store || options.nsid != 0)) {
+    return {Code::invalid_argument, Origin::engine,
+            "a volume of kind fs drops nothing (mode store) and has no namespace"};
+  }
+  if (options.mode != VolumeMode::cache && options.mode != VolumeMode::store) {
+    return {Code::invalid_argument, Origin::engine, "a volume's mode is cache or store"};
+  }
+  if (options.value_bytes_max == 0 || options.value_bytes_max > kValueBytesMax) {
+    return {Code::invalid_argument, Origin::engine, "value_bytes_max is 1 byte to 4 MiB"};
+  }
+  if (!value_fits(geometry, segment_lbas, options.value_bytes_max)) {
+    return {Code::invalid_argument, Origin::engine,
+            "value_bytes_max does not fit the pool's zones; choose a smaller one or larger zones"};
+  }
+  if (options.quota_bytes != 0 &&
+      options.quota_bytes / geometry.zone_capacity_bytes() < kVolumeZonesMin) {
+    return {Code::invalid_argument, Origin::engine,
+            "a volume needs a quota of at least three zones' capacity"};
+  }
+  return {};
+}
+
+}  // namespace
+
+Status Pool::suits(const Geometry& geometry, const VolumeOptions& first) {
+  const Status checked = check_options(geometry, segment_lbas_of(geometry), first);
+  if (!checked.ok()) return checked;
+  const std::uint64_t zones = geometry.zone_count - kMetadataZones;
+  if (first.quota_bytes / geometry.zone_capacity_bytes() <= zones) return {};
+  return {Code::no_space, Origin::engine,
+          "the quota is larger than the device without its two metadata zones"};
+}
+
 // A store has a stream for copies, and one for pages that expire, where there are open zones to
 // spare. `has_zone`: recovery found one of the stream's open. A cache evicts zones in the order in
 // which they were opened, which is that of its pages in one stream only.
@@ -77,34 +122,17 @@ Status PoolImpl::check_new_volume(const VolumeOptions& options) const {
   if (options_.read_only) {
     return {Code::permission, Origin::engine, "the pool was opened for inspection only"};
   }
-  if (!valid_name(options.name)) return {Code::invalid_argument, Origin::engine, kNameHint};
   if (find(options.name) != nullptr) {
     return {Code::exists, Origin::engine, "a volume of that name exists"};
   }
   if (options.nsid != 0 && find_nsid(options.nsid) != nullptr) {
     return {Code::exists, Origin::engine, "a volume has that namespace id"};
   }
-  if (options.nsid > kVolumesMax * 16) {
-    return {Code::invalid_argument, Origin::engine, "a namespace id is at most 1024"};
-  }
-  if (options.kind != VolumeKind::kv) {
-    return {Code::unsupported, Origin::engine, "this version has volumes of kind kv"};
-  }
-  if (options.mode != VolumeMode::cache && options.mode != VolumeMode::store) {
-    return {Code::invalid_argument, Origin::engine, "a volume's mode is cache or store"};
-  }
   if (next_ordinal_ == kVolumesMax) {
     return {Code::no_space, Origin::engine,
             "a pool has at most 64 volumes; reopen it if some were deleted"};
   }
-  if (options.value_bytes_max == 0 || options.value_bytes_max > kValueBytesMax) {
-    return {Code::invalid_argument, Origin::engine, "value_bytes_max is 1 byte to 4 MiB"};
-  }
-  if (!value_fits(context_.geometry, context_.segment_lbas, options.value_bytes_max)) {
-    return {Code::invalid_argument, Origin::engine,
-            "value_bytes_max does not fit the pool's zones; choose a smaller one or larger zones"};
-  }
-  return {};
+  return check_options(context_.geometry, context_.segment_lbas, options);
 }
 
 Result<PageStore*> PoolImpl::create_volume(const VolumeOptions& options) {
@@ -118,15 +146,11 @@ Result<PageStore*> PoolImpl::create_volume(const VolumeOptions& options) {
   record.kind = static_cast<std::uint8_t>(options.kind);
   record.mode = static_cast<std::uint8_t>(options.mode);
   record.durability = static_cast<std::uint8_t>(options.durability);
-  record.nsid = options.nsid != 0 ? options.nsid : free_nsid();
+  if (options.kind == VolumeKind::kv) record.nsid = options.nsid != 0 ? options.nsid : free_nsid();
   record.quota_zones =
       options.quota_bytes != 0 ? options.quota_bytes / zone_bytes : context_.allocator.unpromised();
   record.value_bytes_max = options.value_bytes_max;
   if (record.quota_zones < kVolumeZonesMin) {
-    if (options.quota_bytes != 0) {
-      return Status(Code::invalid_argument, Origin::engine,
-                    "a volume needs a quota of at least three zones' capacity");
-    }
     return Status(
         Code::no_space, Origin::engine,
         "the other volumes' quotas leave less than three zones, the least a volume needs; "
@@ -163,6 +187,8 @@ Status PoolImpl::delete_volume(std::string_view name) {
   }
   PageLog& log = (*found)->log();
   log.stop_background();
+  // A note, or a flush, that nobody asked for is no use of the volume.
+  while (!log.operating() && !log.idle() && queue_->busy()) queue_->wait(kWaitUs);
   if (!log.idle()) {
     log.start_background();
     return {Code::busy, Origin::engine, "the volume is in use; stop its clients and try again"};
@@ -211,6 +237,7 @@ PageStore* PoolImpl::find(std::string_view name) const {
 }
 
 PageStore* PoolImpl::find_nsid(std::uint32_t nsid) const {
+  if (nsid == 0) return nullptr;
   for (const auto& store : stores_) {
     if (store->info().options.nsid == nsid) return store.get();
   }
@@ -224,6 +251,8 @@ VolumeUsage PageStoreImpl::usage() const {
   usage.live_bytes = stats.live_bytes;
   usage.zones = stats.zones;
   usage.quota_zones = info_.options.quota_bytes / context_.geometry.zone_capacity_bytes();
+  const std::uint64_t cost = stats.cost_bytes, usable = stats.usable_bytes;
+  usage.free_bytes = usable - std::min(usable, cost);
   return usage;
 }
 

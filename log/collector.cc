@@ -104,6 +104,8 @@ void Collector::start() {
   std::optional<ZoneId> victim = choose_requested();
   if (!victim && !needed) return;
   if (!victim) victim = choose();
+  const bool handed = !victim && log_.hand_deletions_to_collection();
+  if (!victim && !handed) victim = choose_for_deletions();
   if (!victim) {  // open zones are all there is (the next one sealed kicks), or zones have gone bad
     log_.fail_waiting({Code::no_space, Origin::log,
                        "no zone of the volume can be freed; zones may have gone bad: see "
@@ -119,7 +121,8 @@ void Collector::start() {
   segment_ = 0;
   readmitted_lbas_ = 0;
   unreadable_ = Unreadable();
-  records_unread_ = false;
+  records_unread_ = copies_gone_ = false;
+  copies_in_.clear();
   next_segment();
 }
 
@@ -142,6 +145,7 @@ void Collector::read_on() {
     records_unread_ |= scan_->unreadable_before(pool_.tables[victim_.value].end_lba);
     step_ = Step::move;
     next_record_ = 0;
+    find_newest_tombstones();
     return post_turn();
   }
   const std::size_t bytes = std::size_t{read->lbas} * pool_.geometry.lba_bytes;
@@ -281,9 +285,7 @@ void Collector::flushed() {
     return failed(flush_.status);
   }
   failures_ = 0;
-  pool_.allocator.set_use(victim_, ZoneUse::resetting);
-  step_ = Step::grace;
-  wait_for_grace();
+  verify_copies();
 }
 
 void Collector::wait_for_grace() {

@@ -6,12 +6,15 @@
 // a zone; every live page is written again, and so is a tombstone that an
 // older version somewhere may still need (an expired page leaves one, too). When tombstones take a
 // good part of the quota the zone opened first goes instead, one after another: once all zones
-// older than a tombstone are gone, it is not needed any more.
+// older than a tombstone are gone, it is not needed any more. Where no zone is sure to gain room
+// and a deletion waits, which will: it is written where copies go, and where that is full any zone
+// goes whose copies leave room for it there.
 //
 // One zone at a time: scan its summaries, move or drop its records, have the journal say that the
 // zone before it in its stream is durable where that would become the newest (DurableNote), flush
-// (which covers the copies and everything that made its pages dead), wait until no reader can be in
-// it, reset, flush (so that the zone's old life does not come back over what its next one has
+// (which covers the copies and everything that made its pages dead), see that no zone that has
+// copies went offline meanwhile (then they are made again), wait until no reader can be in it,
+// reset, flush (so that the zone's old life does not come back over what its next one has
 // overwritten).
 //
 // Threads: the home executor.
@@ -76,6 +79,7 @@ class Collector {
     purge,
     note,
     flush,
+    verify,
     grace,
     reset,
     settle
@@ -132,9 +136,12 @@ class Collector {
   bool wanted() const;
   std::optional<ZoneId> choose() const;
   std::optional<ZoneId> choose_from_store() const;
+  std::optional<ZoneId> choose_for_deletions() const;
+  std::optional<ZoneId> choose_within(VictimPolicy policy, std::uint64_t most) const;
   std::optional<ZoneId> choose_requested();
   bool choosable(ZoneId zone) const;
   struct Stuck;
+  struct ZoneLife;
   void leave_alone();
   void put_off(Stuck& stuck) const;
   bool probe();
@@ -151,13 +158,17 @@ class Collector {
   void lane_read(Lane& lane);
   void write_if_complete(Group& group);
   bool look_at(const PageRecord& record);
+  bool copy_is_gone(const PageRecord& record, const IndexEntry& copy);
   bool must_move(const PageRecord& record, const IndexEntry& entry) const;
   bool any_group_deleted() const;
   bool has_room(const PageRecord& record) const;
   bool holds_nothing(ZoneId zone) const;
   static PageRecord tombstone_of(const PageRecord& page);
   bool tombstone_needed(const PageRecord& record) const;
+  void find_newest_tombstones();
+  bool has_newer_tombstone(const PageRecord& record) const;
   void drop(const PageRecord& record, const KeyHash& hash, const IndexEntry& entry);
+  static bool locks(const PageRecord& record);
   void move(Lane& lane);
   void overtake_waiting();
   bool held_up() const;
@@ -167,7 +178,7 @@ class Collector {
   void moved(Lane& lane);
   void bury(Lane& lane);
   void give_up(const Status& status);
-  void release(Lane& lane, bool locked);
+  void release(Lane& lane);
   void drained();
   void purge();
   void failed(const Status& status);
@@ -176,6 +187,10 @@ class Collector {
   void noted();
   void flush();
   void flushed();
+  void note_copies_in(ZoneId zone);
+  bool gone(ZoneId zone) const;
+  void verify_copies();
+  void copies_verified();
   void wait_for_grace();
   void reset_done();
   void settled();
@@ -213,16 +228,25 @@ class Collector {
     std::uint64_t probe_ns = 0;  // none before
   };
   std::vector<Stuck> stuck_;
-  struct Requested {
+  struct ZoneLife {
     ZoneId zone;
     std::uint64_t generation = 0;
+    bool operator==(const ZoneLife&) const = default;
   };
-  std::vector<Requested> requested_;
-  Unreadable unreadable_;  // of the victim's
+  std::vector<ZoneLife> requested_;
+  std::vector<ZoneLife> copies_in_;  // of a store's victim, and not yet seen to be online still
+  std::vector<ZoneLife> gone_;       // offline, with copies
+  bool copies_gone_ = false;         // of the victim's, since it was scanned
+  Unreadable unreadable_;            // of the victim's
   std::optional<SegmentScan> scan_;
   bool scan_again_ = false;      // this read has failed before
   bool records_unread_ = false;  // some of the victim's records could not be read
   std::size_t next_record_ = 0;
+  struct Tombstone {
+    Key key;
+    std::uint64_t sequence = 0;
+  };
+  std::vector<Tombstone> newest_tombstones_;  // of the segment, one a key, by key
   AlignedBuffer scan_buffer_;
   Io io_;
   template <class Test>

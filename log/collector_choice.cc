@@ -37,12 +37,25 @@ std::optional<ZoneId> Collector::choose_from_store() const {
     if (first && choosable(*first) && log_.copied_lbas(*first) <= room) return first;
   }
   const std::uint64_t most = std::min(gaining, log_.relocation_room());
+  return choose_within(log_.options_.victim_policy, most);
+}
+
+// None gains room for certain, and a deletion waits, which does when it is written: any zone whose
+// copies leave room for it in the zone that they go to.
+std::optional<ZoneId> Collector::choose_for_deletions() const {
+  if (log_.options_.cache || log_.waiting_deletion() == nullptr) return std::nullopt;
+  const std::uint64_t most = std::min(log_.copied_lbas_whole(), log_.relocation_room());
+  return choose_within(VictimPolicy::greedy, most);
+}
+
+// With copies of `most` LBAs.
+std::optional<ZoneId> Collector::choose_within(VictimPolicy policy, std::uint64_t most) const {
   const auto copied = [this, most](ZoneId id) -> std::optional<std::uint64_t> {
     if (!choosable(id)) return std::nullopt;
     const std::uint64_t lbas = log_.copied_lbas(id);
     return lbas <= most ? std::optional(lbas) : std::nullopt;
   };
-  return pool_.allocator.victim(volume, log_.options_.victim_policy, pool_.next_sequence, copied);
+  return pool_.allocator.victim(log_.options_.volume, policy, pool_.next_sequence, copied);
 }
 
 // No page that is live, and no record that says that an older one is not, or leaves such a record
@@ -59,10 +72,8 @@ bool Collector::holds_nothing(ZoneId id) const {
 
 void Collector::request(ZoneId zone) {
   const std::uint64_t generation = pool_.allocator.zone(zone).generation;
-  const auto same = [&](const Requested& each) {
-    return each.zone == zone && each.generation == generation;
-  };
-  if (std::ranges::none_of(requested_, same)) requested_.push_back({zone, generation});
+  const ZoneLife life{zone, generation};
+  if (std::ranges::find(requested_, life) == requested_.end()) requested_.push_back(life);
   if (note_failed_ == generation) note_failed_ = 0;
   kick();
 }
@@ -71,7 +82,7 @@ void Collector::request(ZoneId zone) {
 std::optional<ZoneId> Collector::choose_requested() {
   const std::uint64_t volume = log_.options_.volume;
   while (!requested_.empty()) {
-    const Requested next = requested_.back();
+    const ZoneLife next = requested_.back();
     requested_.pop_back();
     const ZoneAllocator::Zone& zone = pool_.allocator.zone(next.zone);
     if (zone.owner != volume || zone.generation != next.generation || !choosable(next.zone)) {

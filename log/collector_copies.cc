@@ -81,29 +81,34 @@ bool Collector::look_at(const PageRecord& record) {
   IndexEntry entry;
   PageRecord moving = record;
   if (record.kind != RecordKind::page) {
-    if (!tombstone_needed(record)) return true;
+    if (!tombstone_needed(record) || has_newer_tombstone(record)) return true;
   } else {
     std::array<IndexEntry, KeyOp::kCandidatesMax> found;
     const unsigned count = std::min(log_.index_.find(hash.order, 0, found), KeyOp::kCandidatesMax);
     const std::uint64_t lba = pool_.device_lba(victim_, record.lba);
     const auto live =
         std::ranges::find(found.begin(), found.begin() + count, lba, &IndexEntry::lba);
-    const bool present = live != found.begin() + count;
+    bool present = live != found.begin() + count;
     if (present) entry = *live;
+    // A live copy has its sequence: an earlier attempt to empty the zone made it.
+    const auto copy = std::find_if(found.begin(), found.begin() + count, [&](const auto& each) {
+      return each.checksum == record.checksum && each.length == record.length;
+    });
+    const bool copied = copy != found.begin() + count;
+    if (!present && copied && copy_is_gone(record, *copy)) {
+      entry = *copy;
+      present = true;
+    }
     if (!present || !must_move(record, entry)) {
       if (present) drop(record, hash, entry);
       // Or it was overwritten, deleted, expired and swept, or never published.
       moving = tombstone_of(record);
-      // A live copy has its sequence: an earlier attempt to empty the zone made it.
-      const bool copied = std::any_of(found.begin(), found.begin() + count, [&](const auto& each) {
-        return each.checksum == record.checksum && each.length == record.length;
-      });
       // By a clock that was ahead, perhaps, and is not any more: it is not to be asked again.
       const bool expired = record.expires_s != 0 &&
                            (record.expires_s <= pool_.home.wall_s() || (!present && !copied));
       const bool group_may_be_gone = !present && !copied && record.group != 0 && groups_deleted_;
       if (!expired && !group_may_be_gone) return true;
-      if (!tombstone_needed(moving)) return true;
+      if (!tombstone_needed(moving) || has_newer_tombstone(moving)) return true;
     }
   }
   if (log_.options_.cache && !has_room(moving)) {  // it is pinned
@@ -121,6 +126,14 @@ bool Collector::look_at(const PageRecord& record) {
   lane->burying = lane->damaged = false;
   move(*lane);
   return true;
+}
+
+// Went offline with its zone, so that the original counts again. Whichever it is, that zone has
+// something that is to be there when the victim is reset.
+bool Collector::copy_is_gone(const PageRecord& record, const IndexEntry& copy) {
+  const ZoneId zone = pool_.geometry.zone_of(Lba{copy.lba});
+  note_copies_in(zone);
+  return gone(zone) && copy.pinned == record.pinned && copy.expires == (record.expires_s != 0);
 }
 
 bool Collector::any_group_deleted() const {
@@ -182,6 +195,32 @@ bool Collector::has_room(const PageRecord& record) const {
   return needed <= log_.relocation_stream().room_for_pages_lbas();
 }
 
+void Collector::find_newest_tombstones() {
+  newest_tombstones_.clear();
+  if (log_.options_.cache) return;  // which copies none
+  for (const PageRecord& record : scan_->records()) {
+    const bool counts = record.lba < pool_.tables[victim_.value].end_lba;
+    if (record.kind != RecordKind::tombstone || !counts) continue;
+    newest_tombstones_.push_back({record.key, record.sequence});
+  }
+  std::ranges::sort(newest_tombstones_, [](const Tombstone& a, const Tombstone& b) {
+    return a.key != b.key ? a.key < b.key : a.sequence > b.sequence;
+  });
+  const auto again =
+      std::unique(newest_tombstones_.begin(), newest_tombstones_.end(),
+                  [](const Tombstone& a, const Tombstone& b) { return a.key == b.key; });
+  newest_tombstones_.erase(again, newest_tombstones_.end());
+}
+
+// Of one key's tombstones the newest says what all of them say. The others would be written one by
+// one, as each waits for the key's lock, in a batch to itself.
+bool Collector::has_newer_tombstone(const PageRecord& record) const {
+  if (record.kind != RecordKind::tombstone) return false;
+  const auto newest = std::ranges::lower_bound(newest_tombstones_, record.key, {}, &Tombstone::key);
+  return newest != newest_tombstones_.end() && newest->key == record.key &&
+         newest->sequence > record.sequence;
+}
+
 void Collector::drop(const PageRecord& record, const KeyHash& hash, const IndexEntry& entry) {
   if (!log_.unpublish(hash, entry)) return;
   evicted_ = true;
@@ -190,10 +229,17 @@ void Collector::drop(const PageRecord& record, const KeyHash& hash, const IndexE
   }
 }
 
+// A group's tombstone is of no key. With that of none locked, all of them would be written one by
+// one, in batches that take more room than there was.
+bool Collector::locks(const PageRecord& record) {
+  return record.kind != RecordKind::group_tombstone;
+}
+
 void Collector::move(Lane& lane) {
   lane.busy = true;
   ++lane.group->busy;
   ++busy_lanes_;
+  if (!locks(lane.record)) return write_tombstone(lane);
   lane.waiting = true;
   lane.lock.hash = lane.hash;
   log_.locks_.lock(lane.lock);
@@ -214,11 +260,11 @@ void Collector::locked(Lane& lane) {
   if (lane.record.kind != RecordKind::page) return write_tombstone(lane);
   // While this waited for the lock the key may have been overwritten or deleted. A copy of the old
   // version now would lie behind the new one, and outlive it in a cache.
-  if (!log_.in_index(lane.hash, lane.entry.lba)) return release(lane, true);
+  if (!log_.in_index(lane.hash, lane.entry.lba)) return release(lane);
   lane.to_read = true;
   lane.again = false;
   ++lane.group->to_read;
-  lane.io.lba = Lba{lane.entry.lba};
+  lane.io.lba = Lba{pool_.device_lba(victim_, lane.record.lba)};  // the entry may be a lost copy's
   lane.io.set_data(lane.page, static_cast<std::uint32_t>(pool_.page_lbas(lane.record.length)),
                    pool_.geometry.lba_bytes);
   pool_.queue.submit(lane.io);
@@ -240,7 +286,7 @@ void Collector::page_read(Lane& lane) {
   if (!read.ok() && !log_.options_.cache) {
     if (read.code() != Code::io_error) give_up(read);  // nor is anything else
     unreadable_ = {lane.io.lba.value, lane.io.lba_count};
-    return release(lane, true);
+    return release(lane);
   }
   const bool whole =
       read.ok() && page_checksum({lane.page, record.length}, lane.hash) == lane.entry.checksum;
@@ -254,7 +300,7 @@ void Collector::page_read(Lane& lane) {
     lane.damaged = true;
     if (tombstone_needed(lane.record)) return write_tombstone(lane);
     log_.unpublish(lane.hash, lane.entry);
-    return release(lane, true);
+    return release(lane);
   }
   lane.write.record = record;  // with its sequence: relocation does not make it newer
   lane.write.data = lane.page;
@@ -267,7 +313,7 @@ void Collector::page_read(Lane& lane) {
 // group's tombstone, which goes with its zone: it gets one of its own. (In a store the copy keeps
 // the group's tombstone from going.)
 void Collector::bury(Lane& lane) {
-  if (!log_.options_.cache) return release(lane, true);
+  if (!log_.options_.cache) return release(lane);
   PageRecord tombstone;
   tombstone.kind = RecordKind::tombstone;
   tombstone.key = lane.record.key;
@@ -281,11 +327,12 @@ void Collector::bury(Lane& lane) {
 void Collector::moved(Lane& lane) {
   if (!lane.write.status.ok()) {
     give_up(lane.write.status);
-    return release(lane, true);
+    return release(lane);
   }
+  note_copies_in(pool_.geometry.zone_of(Lba{lane.write.lba}));
   const PageRecord& record = lane.write.record;
   if (lane.damaged) log_.unpublish(lane.hash, lane.entry);  // now that its tombstone is written
-  if (lane.burying || record.kind != RecordKind::page) return release(lane, true);
+  if (lane.burying || record.kind != RecordKind::page) return release(lane);
   log_.stats_.relocated_bytes += record.length;
   // Nothing else changed the key: it was locked. Only its group's deletion passes by the lock.
   if (!log_.in_index(lane.hash, lane.entry.lba)) return bury(lane);
@@ -296,7 +343,7 @@ void Collector::moved(Lane& lane) {
   IndexEntry entry = lane.entry;
   entry.lba = lane.write.lba;
   log_.publish(lane.hash, &lane.entry, entry, record.expires_s, record.sequence);
-  release(lane, true);
+  release(lane);
 }
 
 // The originals stay; the zone is looked at again when collection is next wanted.
@@ -305,8 +352,8 @@ void Collector::give_up(const Status& status) {
   pool_.allocator.set_use(victim_, ZoneUse::sealed);
 }
 
-void Collector::release(Lane& lane, bool locked) {
-  if (locked) log_.locks_.unlock(lane.lock);
+void Collector::release(Lane& lane) {
+  if (locks(lane.record)) log_.locks_.unlock(lane.lock);
   Group& group = *lane.group;
   lane.busy = false;
   --busy_lanes_;

@@ -4,11 +4,13 @@ namespace furrow {
 
 void GroupRemoval::start(PageLog& log, RemoveGroupOp& op) {
   auto* removal = new GroupRemoval(log, op);  // deleted by finish()
-  Stream* other = log.short_stream();
+  const bool to_user = &removal->stream_ == &log.user_stream();
+  Stream* const other = to_user ? log.short_stream() : &log.user_stream();
   other != nullptr ? other->append(removal->marker_) : removal->write();
 }
 
-GroupRemoval::GroupRemoval(PageLog& log, RemoveGroupOp& op) : log_(log), op_(op) {
+GroupRemoval::GroupRemoval(PageLog& log, RemoveGroupOp& op)
+    : log_(log), op_(op), stream_(log.fallback()) {
   ++log_.running_;
   read_.whole = true;
   write_.removal = marker_.removal = read_.removal = flush_.removal = this;
@@ -30,13 +32,23 @@ GroupRemoval::GroupRemoval(PageLog& log, RemoveGroupOp& op) : log_(log), op_(op)
 
 void GroupRemoval::write() {
   if (!marker_.status.ok()) return finish(marker_.status);
-  log_.user_stream().append(write_);
+  stream_.append(write_);
 }
 
 void GroupRemoval::written() {
   if (!write_.status.ok()) return finish(write_.status);
-  gather();
+  if (op_.known.empty()) gather();
+  for (const KnownPage& page : op_.known) remove_known(page);
   read_next();
+}
+
+void GroupRemoval::remove_known(const KnownPage& page) {
+  const KeyHash hash = log_.hash(page.key);
+  std::array<IndexEntry, KeyOp::kCandidatesMax> found;
+  const unsigned count = std::min(log_.lookup(hash, found), KeyOp::kCandidatesMax);
+  for (unsigned i = 0; i < count; ++i) {
+    if (PageLog::is_known(found[i], page)) return void(log_.unpublish(hash, found[i]));
+  }
 }
 
 // One batch for each batch that holds pages of the group and is on the medium. Those still on their

@@ -23,6 +23,7 @@ class GroupRemoval {
   GroupRemoval(PageLog& log, RemoveGroupOp& op);
   void write();
   void written();
+  void remove_known(const KnownPage& page);
   void gather();
   void read_next();
   void header_read(const Result<BatchView>& view);
@@ -45,6 +46,7 @@ class GroupRemoval {
 
   PageLog& log_;
   RemoveGroupOp& op_;
+  Stream& stream_;  // that the tombstone goes to
   Write write_, marker_;
   Read read_;
   Flush flush_;

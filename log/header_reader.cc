@@ -1,6 +1,9 @@
 #include "log/header_reader.h"
 
 #include <algorithm>
+#include <utility>
+
+#include "log/record_codec.h"
 
 namespace furrow {
 
@@ -8,17 +11,14 @@ namespace {
 constexpr std::uint32_t kRecordsMax = 255;
 }
 
-HeaderReader::HeaderReader(PoolContext& pool) : pool_(pool), epoch_(pool.epoch.add()) {
+HeaderReader::HeaderReader(PoolContext& pool, WrittenLba written_lba)
+    : pool_(pool), written_lba_(std::move(written_lba)), epoch_(pool.epoch.add()) {
   const std::size_t lbas = pool.geometry.lbas(batch_header_bytes(kRecordsMax));
   for (Lane& lane : lanes_) {
     lane.reader = this;
     lane.buffer = AlignedBuffer(lbas * pool.geometry.lba_bytes);
     lane.io.op = Io::Op::read;
     lane.io.context = &lane;
-    lane.io.on_complete = [](Io& io) {
-      auto& done = *static_cast<Lane*>(io.context);
-      done.reader->completed(done);
-    };
   }
 }
 
@@ -47,18 +47,22 @@ void HeaderReader::start(Lane& lane, HeaderRead& request) {
   const std::uint64_t left = pool_.geometry.zone_capacity_lbas - batch;
   std::uint64_t lbas = std::min<std::uint64_t>(left, lane.buffer.size() / pool_.geometry.lba_bytes);
   if (!request.whole) lbas = std::min<std::uint64_t>(lbas, relative - batch);
+  lane.batch_lba = batch;
+  lane.io.on_complete = [](Io& io) {
+    auto& done = *static_cast<Lane*>(io.context);
+    done.reader->completed(done);
+  };
   lane.io.lba = Lba{pool_.device_lba(zone, batch)};
   lane.io.set_data(lane.buffer.data(), static_cast<std::uint32_t>(lbas), pool_.geometry.lba_bytes);
   pool_.queue.submit(lane.io);
 }
 
 void HeaderReader::completed(Lane& lane) {
-  HeaderRead& request = *lane.request;
   const std::span<const std::byte> bytes(lane.buffer.data(), lane.io.one.iov_len);
   const ZoneId zone = pool_.geometry.zone_of(lane.io.lba);
   Result<BatchView> view = lane.io.status.ok() ? BatchView::open(bytes, pool_.stamp(zone))
                                                : Result<BatchView>(lane.io.status);
-  if (view.ok() && view->header().lba != pool_.relative_lba(lane.io.lba.value)) {
+  if (view.ok() && view->header().lba != lane.batch_lba) {
     view =
         Status(Code::corrupt, Origin::log, "another batch header was read than the one asked for");
   }
@@ -67,6 +71,85 @@ void HeaderReader::completed(Lane& lane) {
     lane.again = true;
     return pool_.queue.submit(lane.io);
   }
+  if (view.status().code() == Code::corrupt) return look_elsewhere(lane);
+  answer(lane, view);
+}
+
+void HeaderReader::look_elsewhere(Lane& lane) {
+  const ZoneId zone = pool_.geometry.zone_of(lane.io.lba);
+  const std::uint64_t capacity = pool_.geometry.zone_capacity_lbas;
+  const std::uint64_t begin = lane.batch_lba / pool_.segment_lbas * pool_.segment_lbas;
+  const std::uint64_t written = written_lba_ ? std::min(capacity, written_lba_(zone)) : capacity;
+  lane.scan.emplace(
+      SegmentScan::Bounds{pool_.stamp(zone), begin, std::min(begin + pool_.segment_lbas, capacity),
+                          std::min<std::uint64_t>(written, pool_.tables[zone.value].end_lba),
+                          pool_.geometry.lba_bytes});
+  lane.io.on_complete = [](Io& io) {
+    auto& done = *static_cast<Lane*>(io.context);
+    done.reader->scan_fed(done);
+  };
+  read_on(lane);
+}
+
+void HeaderReader::read_on(Lane& lane) {
+  const std::optional<SegmentScan::Read> read = lane.scan->next();
+  if (!read) {
+    const Result<BatchView> view = repeated(lane);
+    lane.scan.reset();
+    return answer(lane, view);
+  }
+  const std::size_t bytes = std::size_t{read->lbas} * pool_.geometry.lba_bytes;
+  if (lane.scan_buffer.size() < bytes) lane.scan_buffer = AlignedBuffer(bytes);
+  const ZoneId zone = pool_.geometry.zone_of(lane.io.lba);
+  lane.io.lba = Lba{pool_.device_lba(zone, read->lba)};
+  lane.io.set_data(lane.scan_buffer.data(), read->lbas, pool_.geometry.lba_bytes);
+  pool_.queue.submit(lane.io);
+}
+
+void HeaderReader::scan_fed(Lane& lane) {
+  const std::span<const std::byte> bytes(lane.scan_buffer.data(), lane.io.one.iov_len);
+  lane.scan->feed(lane.io.status.ok() ? Result<std::span<const std::byte>>(bytes)
+                                      : Result<std::span<const std::byte>>(lane.io.status));
+  read_on(lane);
+}
+
+// The header as it was, but for its flush point, from what the scan says of its batch.
+Result<BatchView> HeaderReader::repeated(Lane& lane) const {
+  const Status lost(Code::corrupt, Origin::log,
+                    "a batch header is damaged, and neither summary nor note repeats it");
+  const SegmentScan& scan = *lane.scan;
+  const std::vector<std::uint32_t>& batches = scan.batch_lbas();
+  const auto batch = std::ranges::lower_bound(batches, lane.batch_lba);
+  if (batch == batches.end() || *batch != lane.batch_lba) return lost;
+  const std::uint64_t next = batch + 1 == batches.end() ? ~std::uint64_t{0} : batch[1];
+  std::vector<PageRecord> records;
+  std::uint64_t end_lba = 0;
+  for (const PageRecord& record : scan.records()) {
+    if (record.lba < lane.batch_lba || record.lba >= next) continue;
+    records.push_back(record);
+    end_lba = std::max(end_lba, record.lba + pool_.page_lbas(record.length));
+  }
+  const std::uint64_t header_lbas = pool_.geometry.lbas(batch_header_bytes(records.size()));
+  const auto first = static_cast<std::uint32_t>(lane.batch_lba + header_lbas);
+  BatchHeader header;
+  header.stamp = pool_.stamp(pool_.geometry.zone_of(lane.io.lba));
+  header.lba = lane.batch_lba;
+  header.header_lbas = static_cast<std::uint32_t>(header_lbas);
+  header.batch_lbas =
+      static_cast<std::uint32_t>(std::max<std::uint64_t>(end_lba, first) - lane.batch_lba);
+  header.record_count = static_cast<std::uint32_t>(records.size());
+  const RecordBounds bounds{pool_.geometry.lba_bytes, first, header.lba + header.batch_lbas,
+                            header.lba, header.lba};
+  const bool valid = std::ranges::all_of(
+      records, [&](const PageRecord& record) { return valid_record(record, bounds); });
+  if (records.empty() || records.size() > kRecordsMax || !valid) return lost;
+  const auto bytes = lane.buffer.span().first(header_lbas * pool_.geometry.lba_bytes);
+  encode(header, records, bytes);
+  return BatchView::open(bytes, header.stamp);
+}
+
+void HeaderReader::answer(Lane& lane, const Result<BatchView>& view) {
+  HeaderRead& request = *lane.request;
   epoch_.leave(request.epoch_side);
   request.on_read(request, view);
   lane.request = nullptr;

@@ -1,13 +1,16 @@
 // HeaderReader: reads batch headers, a bounded number at a time. A header holds the full keys of
-// its pages, which the index does not.
+// its pages, which the index does not. Where it is damaged, the summary of its segment or a note is
+// looked for, which say the same: `corrupt` means that nothing does.
 //
 // Threads: the home executor. While a read is asked for, the zones that exist are not reset.
 #pragma once
 
 #include <array>
+#include <functional>
 #include <optional>
 
 #include "log/pool_context.h"
+#include "log/segment_scan.h"
 #include "zone/aligned_buffer.h"
 
 namespace furrow {
@@ -23,7 +26,9 @@ struct HeaderRead {
 
 class HeaderReader {
  public:
-  explicit HeaderReader(PoolContext& pool);
+  // How far a zone is written, as the PageLog knows. None: to its end.
+  using WrittenLba = std::function<std::uint64_t(ZoneId)>;
+  explicit HeaderReader(PoolContext& pool, WrittenLba written_lba = nullptr);
   ~HeaderReader();
   HeaderReader(const HeaderReader&) = delete;
   HeaderReader& operator=(const HeaderReader&) = delete;
@@ -39,11 +44,21 @@ class HeaderReader {
     HeaderReader* reader = nullptr;
     HeaderRead* request = nullptr;
     bool again = false;  // a second time: the first did not give a header
+    // When that did not either.
+    std::optional<SegmentScan> scan;
+    AlignedBuffer scan_buffer;
+    std::uint32_t batch_lba = 0;  // zone-relative
   };
   void start(Lane& lane, HeaderRead& request);
   void completed(Lane& lane);
+  void look_elsewhere(Lane& lane);
+  void read_on(Lane& lane);
+  void scan_fed(Lane& lane);
+  Result<BatchView> repeated(Lane& lane) const;
+  void answer(Lane& lane, const Result<BatchView>& view);
 
   PoolContext& pool_;
+  const WrittenLba written_lba_;
   Epoch::Reader& epoch_;
   std::array<Lane, kLanes> lanes_;
   HeaderRead* waiting_head_ = nullptr;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -29,7 +30,7 @@ struct Key {
 
   bool valid() const { return length >= 1 && length <= kBytesMax; }
   std::span<const std::byte> view() const { return {bytes.data(), length}; }
-  friend bool operator==(const Key&, const Key&) = default;
+  friend auto operator<=>(const Key&, const Key&) = default;
 };
 
 }  // namespace furrow

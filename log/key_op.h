@@ -17,6 +17,13 @@ namespace furrow {
 class PageLog;
 struct PageOp;  // the engine's: only passed through
 
+// A page as an index entry tells it from others. Length 0: that there is none.
+struct KnownPage {
+  Key key;
+  std::uint32_t length = 0;
+  std::uint32_t checksum = 0;
+};
+
 struct KeyOp {
   enum class Kind : std::uint8_t {
     put,
@@ -39,11 +46,14 @@ struct KeyOp {
   std::byte* data = nullptr;  // put, rewrite: the page, see Append
   std::uint32_t length = 0;
   std::uint32_t capacity = 0;
-  std::uint64_t rewritten_lba = 0;  // pool-wide
-  std::uint64_t old_sequence = 0;   // rewrite: of its record
+  bool short_lived = false;          // put: as a page that expires, beside the others
+  const KnownPage* known = nullptr;  // what stands there; null: read from the medium
+  std::uint64_t rewritten_lba = 0;   // pool-wide
+  std::uint64_t old_sequence = 0;    // rewrite: of its record
 
-  Status status;                   // result
-  std::uint32_t value_length = 0;  // exist: the page's true length
+  Status status;                     // result
+  std::uint32_t value_length = 0;    // exist: the page's true length
+  std::uint32_t value_checksum = 0;  // put, exist
   void (*on_done)(KeyOp&) = nullptr;
   PageOp* page_op = nullptr;  // the caller's
 
@@ -58,7 +68,6 @@ struct KeyOp {
   struct Header : HeaderRead, Part {
   } header;
   struct Write : Append, Part {
-    Stream* stream = nullptr;  // that was given it
   } write;
   struct Flush : FlushWaiter, Part {
   } flush;

@@ -9,6 +9,7 @@
 #include "zone/aligned_buffer.h"
 #include "zone/blocking.h"
 #include "zone/canary.h"
+#include "zone/check.h"
 #include "zone/zone_state_machine.h"
 
 namespace furrow {
@@ -153,7 +154,7 @@ Status MetadataRing::format(ZonedDevice& device, const Superblock& superblock,
   return status;
 }
 
-Result<MetadataRing> MetadataRing::open(ZonedDevice& device, bool read_only) {
+Result<MetadataRing> MetadataRing::open(ZonedDevice& device, bool read_only, bool lost_too) {
   Result<std::unique_ptr<IoQueue>> queue = device.create_queue(kQueueDepth);
   if (!queue.ok()) return queue.status();
   if (!read_only) {
@@ -165,6 +166,11 @@ Result<MetadataRing> MetadataRing::open(ZonedDevice& device, bool read_only) {
   if (!contents.ok()) return contents.status();
   const Status features = check_features(contents->superblock.features, read_only);
   if (!features.ok()) return features;
+  if (contents->lost && !lost_too) {
+    return Status(Code::corrupt, Origin::log,
+                  "every checkpoint of the pool is damaged; `furrowctl pool check --repair` makes "
+                  "them anew from what the zones say");
+  }
   if (!read_only) {
     const Status complete = check_complete(*contents);
     if (!complete.ok()) return complete;
@@ -181,6 +187,7 @@ Result<MetadataRing> MetadataRing::open(ZonedDevice& device, bool read_only) {
   ring.damage_ = std::move(contents->damage);
   ring.notes_ = std::move(contents->notes);
   ring.read_only_ = read_only;
+  ring.lost_ = contents->lost;
   ring.incomplete_ = contents->incomplete || contents->unreadable;
   ring.must_roll_ = contents->must_roll;
   ring.active_zone_ = contents->active;
@@ -196,6 +203,7 @@ Status MetadataRing::check_record(const JournalRecord& record, PoolState& state)
   if (read_only_) {
     return Status(Code::permission, Origin::log, "the pool was opened read-only");
   }
+  if (lost_) return Status(Code::corrupt, Origin::log, "the pool's checkpoints are lost");
   if (record.kind == JournalRecord::Kind::volume_created && !valid_name(record.volume.name)) {
     return invalid("a volume's name is 1-63 of letters, digits, '.', '_' and '-'");
   }
@@ -265,6 +273,31 @@ Status MetadataRing::repair() {
   }
   if (status.ok()) damage_.clear();
   return status;
+}
+
+Status MetadataRing::assume(PoolState state) {
+  FURROW_CHECK(lost_);
+  if (!valid_state(state)) return invalid("the pool's zones contradict each other");
+  const Status fits = check_fits(state, device_->geometry());
+  if (fits.ok()) state_ = std::move(state);
+  return fits;
+}
+
+Status MetadataRing::rebuild(PoolState state) {
+  const Status status = assume(std::move(state));
+  if (!status.ok()) return status;
+  const Result<std::vector<ZoneInfo>> report = device_->report();
+  if (!report.ok()) return report.status();
+  const ZoneInfo& active = (*report)[active_zone_.value];
+  const std::uint64_t end_lba = active.written_lbas + section_lbas(device_->geometry(), state_);
+  if (is_active(active.state) && end_lba <= superblock_.zone_capacity_lbas) {
+    needed_.clear();
+    for (std::uint32_t i = 0; i < superblock_.metadata_zones; ++i) needed_.push_back(ZoneId{i});
+  } else {
+    active_zone_ = needed_.front();
+  }
+  lost_ = false;
+  return repair();
 }
 
 // Tries the zones behind the active one in turn; one that is worn out is passed over.

@@ -39,7 +39,8 @@ class MetadataRing {
   // reset.
   static Status format(ZonedDevice& device, const Superblock& superblock, const PoolState& state);
   // corrupt: acknowledged records are lost; read_only gives what is left, and damage() says so.
-  static Result<MetadataRing> open(ZonedDevice& device, bool read_only);
+  // `lost_too`: also a pool of which no checkpoint is whole, for assume() and rebuild().
+  static Result<MetadataRing> open(ZonedDevice& device, bool read_only, bool lost_too = false);
 
   MetadataRing(MetadataRing&&) noexcept;
   MetadataRing& operator=(MetadataRing&&) noexcept;
@@ -65,6 +66,13 @@ class MetadataRing {
   // left. At each moment the state can be read back.
   Status repair();
   bool repairable() const { return !incomplete_; }
+  // No checkpoint is left; state() is what the journals tell, and append() is refused (corrupt).
+  bool lost() const { return lost_; }
+  // Of a lost ring: the state is this one from now on, in memory alone; or on the medium as well,
+  // as repair() writes it. Before it is durable nothing goes that tells as much, if any zone of the
+  // ring has room for it; else one zone with a superblock stays. no_space, invalid_argument.
+  Status assume(PoolState state);
+  Status rebuild(PoolState state);
   // What was found damaged and got around at open, one line each (for `pool check`).
   const std::vector<std::string>& damage() const { return damage_; }
   // What is none: a torn end of the journal.
@@ -104,6 +112,7 @@ class MetadataRing {
   bool read_only_ = false;
   bool incomplete_ = false;  // records that were acknowledged are lost, or cannot be read
   bool must_roll_ = false;   // nothing may be written behind the journal as it is
+  bool lost_ = false;
   ZoneId active_zone_;
   std::uint64_t written_lbas_ = 0;  // in the active zone
   std::uint64_t last_index_ = 0;    // of the journal

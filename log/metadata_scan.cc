@@ -1,6 +1,7 @@
 #include "log/metadata_scan.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "log/structure.h"
@@ -66,6 +67,8 @@ class RingScan {
   bool apply_journal(std::uint64_t number, std::uint64_t from,
                      std::optional<std::uint64_t> last_counted);
   Status resolve();
+  void assemble();
+  ZoneId newest_zone(const std::function<bool(const ZoneInfo&)>& suits, ZoneId other) const;
   void find_end();
   void note_needed(const std::vector<std::uint64_t>& chain);
   const Journal& journal(std::uint64_t number) const;
@@ -131,7 +134,11 @@ Status RingScan::find_superblock() {
                   "the device's first zones cannot be read; is it the right one, and well?");
   }
   if (saw_magic_) {
-    return Status(Code::corrupt, Origin::log, "every superblock of the pool is damaged");
+    return Status(
+        Code::corrupt, Origin::log,
+        "every superblock of the pool is damaged, and with them the secret that pages' "
+        "checksums need is gone: nothing can be rebuilt, unless one LBA with a superblock "
+        "is put back from a copy of the device");
   }
   return Status(Code::foreign, Origin::log,
                 "no pool is on this device; `furrowctl pool create` makes one");
@@ -407,7 +414,47 @@ Status RingScan::resolve() {
     return Status(Code::io_error, Origin::log,
                   "no checkpoint of the pool can be read; is the device well?");
   }
-  return Status(Code::corrupt, Origin::log, "every checkpoint of the pool is damaged");
+  assemble();
+  return {};
+}
+
+// Of the ring's zones that suit, the one with the highest number.
+ZoneId RingScan::newest_zone(const std::function<bool(const ZoneInfo&)>& suits,
+                             ZoneId other) const {
+  std::optional<std::uint64_t> best;
+  for (std::uint32_t i = 0; i < superblocks_.begin()->second.metadata_zones; ++i) {
+    const std::optional<std::uint64_t> newest = newest_in(ZoneId{i});
+    if (!suits(zones_[i]) || !newest || (best && *newest < *best)) continue;
+    best = newest;
+    other = ZoneId{i};
+  }
+  return other;
+}
+
+// No checkpoint is left. What journals tell of volumes and of zones' ends counts all the same. A
+// zone that a repair had begun may be whole since: that it was void is not believed.
+void RingScan::assemble() {
+  contents_.lost = contents_.must_roll = true;
+  contents_.incomplete = false;
+  contents_.damage.push_back("every checkpoint of the pool is damaged");
+  for (const auto& [number, records] : journals_) {
+    for (const auto& [index, found] : records) {
+      const JournalRecord& record = found.entry.record;
+      const bool trim = record.kind == JournalRecord::Kind::zone_trimmed;
+      if (trim && record.trim.end_lba == 0 && !record.trim.durable) continue;
+      (void)apply(contents_.state, record).ok();  // what does not fit was told before
+    }
+  }
+  for (const auto& [number, records] : journals_) contents_.number = number;
+  for (const auto& [zone, superblock] : superblocks_) {
+    contents_.number = std::max(contents_.number, superblock.checkpoint);
+  }
+  const ZoneId kept =
+      newest_zone([this](const ZoneInfo& info) { return superblocks_.contains(info.zone.value); },
+                  ZoneId{superblocks_.begin()->first});
+  contents_.needed = {kept};
+  contents_.active = newest_zone(is_writable, kept);
+  contents_.written_lbas = zones_[contents_.active.value].written_lbas;
 }
 
 void RingScan::find_end() {

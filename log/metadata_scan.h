@@ -35,11 +35,14 @@ struct RingContents {
   bool must_roll = false;          // nothing can be written behind that journal
   bool incomplete = false;         // records that were acknowledged are lost
   bool unreadable = false;         // what the device does not give may be newer than this
-  std::vector<ZoneId> needed;      // zones without which the state cannot be read back
+  // No checkpoint is left: `state` is what the journals that there are tell. `active` may be gone
+  // on with if there is room, and `needed` is one zone with a superblock.
+  bool lost = false;
+  std::vector<ZoneId> needed;  // zones without which the state cannot be read back
   std::vector<std::string> damage, notes;
 };
 
-// Errors: foreign, unsupported, corrupt (nothing readable at all), io_error.
+// Errors: foreign, unsupported, corrupt (no superblock is whole), io_error.
 Result<RingContents> read_ring(ZonedDevice& device, IoQueue& queue);
 
 bool is_zero(std::span<const std::byte> bytes);

@@ -18,7 +18,7 @@ PageLog::PageLog(PoolContext& pool, const PageLogOptions& options)
       options_(options),
       index_(pool.allocator.quota(options.volume) * pool.geometry.zone_capacity_lbas),
       expiries_(pool.allocator.quota(options.volume) * pool.geometry.zone_capacity_lbas),
-      headers_(pool),
+      headers_(pool, [this](ZoneId zone) { return written_lba(zone); }),
       epoch_(pool.epoch.add()) {
   const auto make = [&](std::uint8_t number) {
     streams_[number] =
@@ -64,6 +64,7 @@ void PageLog::clear() {
 }
 
 void PageLog::start() {
+  zones_changed();
   collector_->kick();
   for (const auto& stream : streams_) {
     if (stream) stream->note_when_idle();
@@ -87,6 +88,9 @@ void PageLog::load(const Recovered& recovered) {
   left_out_ = recovered.expired;
   stats_.pages = recovered.pages.size();
   stats_.live_bytes = recovered.live_bytes;
+  for (std::uint32_t i = 0; i < pool_.geometry.zone_count; ++i) {
+    if (pool_.allocator.zones()[i].owner == options_.volume) choose_granule(ZoneId{i});
+  }
   zones_changed();
 }
 
@@ -114,11 +118,11 @@ void PageLog::locked(KeyOp& op) {
   op.candidate = 0;
   op.candidate_count =
       std::min(index_.find(op.lock.hash.order, 0, op.candidates), KeyOp::kCandidatesMax);
-  if (op.kind != KeyOp::Kind::rewrite) return confirm_next(op);
+  if (op.kind != KeyOp::Kind::rewrite && op.known == nullptr) return confirm_next(op);
   // Whose page that is is known already.
   const auto end = op.candidates.begin() + op.candidate_count;
   const auto at = std::find_if(op.candidates.begin(), end, [&](const IndexEntry& entry) {
-    return entry.lba == op.rewritten_lba;
+    return op.known != nullptr ? is_known(entry, *op.known) : entry.lba == op.rewritten_lba;
   });
   op.found = at != end;
   if (op.found) op.old = *at;
@@ -140,7 +144,7 @@ void PageLog::header_read(KeyOp& op, const Result<BatchView>& view) {
   const IndexEntry& entry = op.candidates[op.candidate];
   if (!view.ok()) {
     if (view.status().code() != Code::corrupt) return finish(op, view.status());
-    // The header is damaged. The page itself tells by its keyed checksum, if it is whole.
+    // Nothing says any more whose it is, but the page itself by its keyed checksum, if it is whole.
     return read_page(op, entry, [](Io& io) { op_of(io).log->page_read_for_confirm(op_of(io)); });
   }
   for (std::uint32_t i = 0; i < view->header().record_count; ++i) {
@@ -165,8 +169,9 @@ void PageLog::read_page(KeyOp& op, const IndexEntry& entry, void (*on_complete)(
   pool_.queue.submit(op.io);
 }
 
-// Header and page both damaged: whichever key it was, nobody will ever read it. It is taken for
-// this one, so that the entry can be replaced or removed and does not wedge its key.
+// Header and page both damaged, and no summary or note tells: whichever key it was, nobody will
+// ever read it. It is taken for this one, so that the entry can be replaced or removed and does not
+// wedge its key.
 void PageLog::page_read_for_confirm(KeyOp& op) {
   if (!op.io.status.ok()) return finish(op, op.io.status);
   const IndexEntry& entry = op.candidates[op.candidate];
@@ -196,6 +201,7 @@ void PageLog::confirmed(KeyOp& op) {
       return append(op, RecordKind::tombstone);
     case KeyOp::Kind::exist:
       op.value_length = present ? op.old.length : 0;
+      op.value_checksum = present ? op.old.checksum : 0;
       return finish(op, present ? Status() : Status(Code::not_found, Origin::log));
     case KeyOp::Kind::diagnose:
       if (!present) return finish(op, {Code::not_found, Origin::log});
@@ -317,15 +323,16 @@ void PageLog::append(KeyOp& op, RecordKind kind) {
   };
   count_pending(op, true);
   op.lock.writing = true;
-  op.write.stream = &stream_of(record);
-  op.write.stream->append(op.write);
+  op.value_checksum = checksum;
+  (op.short_lived && short_stream() ? *short_stream() : stream_of(record)).append(op.write);
 }
 
 void PageLog::overtake(KeyLockHolder& waiter) {
   KeyLockHolder* holder = locks_.holder(waiter.hash);
   if (holder == nullptr || !holder->writing) return;
   KeyOp& op = *static_cast<KeyOp::Lock&>(*holder).op;
-  if (!stuck(*op.write.stream) || !op.write.stream->withdraw(op.write)) return;
+  Stream& stream = *streams_[op.write.stream];
+  if (!stuck(stream) || !stream.withdraw(op.write)) return;
   op.lock.writing = false;
   count_pending(op, false);
   if (!op.overtaken) op.failures_before = collector_->attempts_failed();
@@ -353,7 +360,7 @@ void PageLog::written(KeyOp& op) {
     KeyOp& its_op = *static_cast<KeyOp::Flush&>(waiter).op;
     its_op.log->finish(its_op, waiter.status.ok() ? its_op.status : waiter.status);
   };
-  op.write.stream->note_flush();
+  streams_[op.write.stream]->note_flush();
   pool_.flusher.request(op.flush);
 }
 

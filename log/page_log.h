@@ -39,6 +39,7 @@ struct PageLogStats {
   std::atomic<std::uint64_t> corrupt_pages{0}, relocated_bytes{0};
   std::atomic<std::uint64_t> evicted_pages{0}, evicted_zones{0}, zones_reset{0};
   std::atomic<std::uint64_t> pages{0}, live_bytes{0}, zones{0};
+  std::atomic<std::uint64_t> cost_bytes{0}, usable_bytes{0};  // of a store, see admit()
   std::atomic<std::uint64_t> device_bytes_written{0}, header_reads{0}, table_bytes{0};
 };
 
@@ -56,6 +57,8 @@ struct ListOp {
 struct RemoveGroupOp {
   std::uint64_t group = 0;
   bool flushed = false;
+  std::span<const KnownPage>
+      known;  // all pages of the group; none: they are found by their headers
   Status status;
   void (*on_done)(RemoveGroupOp&) = nullptr;
   PageOp* page_op = nullptr;  // the caller's
@@ -75,6 +78,9 @@ class PageLog final : public StreamOwner {
   PageLog(PoolContext& pool, const PageLogOptions& options);
   ~PageLog() override;  // when idle()
 
+  static bool is_known(const IndexEntry& entry, const KnownPage& known) {
+    return entry.length == known.length && entry.checksum == known.checksum;
+  }
   // Any thread: the candidates for a hash, and whether one has expired.
   unsigned lookup(const KeyHash& hash, std::span<IndexEntry> out) const {
     return index_.find(hash.order, 0, out);
@@ -90,7 +96,8 @@ class PageLog final : public StreamOwner {
   // All that was answered before is durable when on_flushed comes.
   void flush(FlushOp& op);
   bool idle() const;
-  void stop_background();  // no new collection; what runs comes to its end
+  bool operating() const { return running_ != 0; }  // somebody waits for an answer
+  void stop_background();                           // no new collection; what runs comes to its end
   // After stop_background(), for good: what waits for a zone that only collection could free is
   // answered with aborted. Again until idle().
   void fail_stranded();
@@ -129,9 +136,9 @@ class PageLog final : public StreamOwner {
   static std::uint64_t cost_bytes(const PoolContext& pool, std::uint32_t length);
 
   bool may_open_zone(bool relocation) override;
-  bool may_write_user() override;
-  bool may_write_note() override { return !at_quota(); }
-  void on_zone_opened() override;
+  bool may_write_user(const Stream& stream) override;
+  bool may_write_note(const Stream&) override { return !at_quota(); }
+  void on_zone_opened(ZoneId zone) override;
   void on_write(std::uint64_t bytes) override { stats_.device_bytes_written += bytes; }
 
  private:
@@ -182,7 +189,12 @@ class PageLog final : public StreamOwner {
   // Of which a zone holds this much for certain, and a little more, so that copying gains room;
   // with pages of up to `largest_bytes`, as one may not fit into what is left of a segment.
   std::uint64_t copied_lbas_max(std::uint32_t largest_bytes) const;
+  // At most: what the copies of one zone may take for a fresh zone to have room for them and for a
+  // deletion.
+  std::uint64_t copied_lbas_whole() const;
   static std::uint64_t record_cost_bytes(const PoolContext& pool);
+  // What the pages of a store, those on their way and its tombstones cost.
+  std::uint64_t used_bytes() const;
   // What the pages of a store may cost altogether, so that a zone can always be emptied with gain.
   std::uint64_t usable_bytes(std::uint32_t largest_bytes) const;
   Stream& user_stream() const { return *streams_[kUserStream]; }
@@ -195,6 +207,11 @@ class PageLog final : public StreamOwner {
   // Copies wait in a stream that will get no zone.
   bool relocations_stranded() const;
   void reroute_relocations();
+  // Waits for a zone. Null: none does.
+  const PageRecord* waiting_deletion() const;
+  // What waits goes to collection's zone, if that has room: true. Never to the last zone of the
+  // quota, which has nothing but copies until it is not the last any more.
+  bool hand_deletions_to_collection();
   // LBAs for the copies of a zone's pages; ~0: whatever one zone may hold.
   std::uint64_t relocation_room() const;
   // Zone-relative: what lies behind is still on its way to the medium.
@@ -207,8 +224,10 @@ class PageLog final : public StreamOwner {
   // The quota is reached and collection has no zone of its own to write to.
   bool without_reserve() const;
   bool kept_for_copies() const;
+  bool kept_from_users(const Stream& stream) const;
   bool stuck(const Stream& stream) const;
   void kick();
+  void choose_granule(ZoneId zone);
   void zones_changed();
   void fail_waiting(Status status);
 

@@ -50,6 +50,15 @@ std::uint64_t PageLog::copied_lbas_max(std::uint32_t largest_bytes) const {
   return (room - lost) * 63 / 64;
 }
 
+// Nothing is lost at the last segment's end, where all of it fits.
+std::uint64_t PageLog::copied_lbas_whole() const {
+  constexpr std::uint64_t kRestLbas = 3;      // as above
+  constexpr std::uint64_t kDeletionLbas = 4;  // its batch, and what it adds to the summary
+  const std::uint64_t lost = (segments(pool_) - 1) * pool_.page_lbas(largest_bytes_);
+  const std::uint64_t other = 1 + segments(pool_) * kRestLbas + lost + kDeletionLbas;
+  return pool_.geometry.zone_capacity_lbas - std::min(pool_.geometry.zone_capacity_lbas, other);
+}
+
 // One zone is the collection's, one may be partly written, or two. Were the pages of the others
 // copied, each zone's copies would begin and end batches.
 std::uint64_t PageLog::usable_bytes(std::uint32_t largest_bytes) const {
@@ -58,6 +67,11 @@ std::uint64_t PageLog::usable_bytes(std::uint32_t largest_bytes) const {
   const std::uint64_t zones = pool_.allocator.quota(options_.volume) - (short_stream() ? 3 : 2);
   const std::uint64_t bytes = zones * lbas * pool_.geometry.lba_bytes / 100 * 97;
   return std::max(bytes, cost_bytes(pool_, largest_bytes));  // of any size, one
+}
+
+std::uint64_t PageLog::used_bytes() const {
+  return cost_bytes_ + pending_cost_bytes_ +
+         (tombstones_ + group_tombstones_) * record_cost_bytes(pool_);
 }
 
 // When a put that is on its way is published, the version that it replaces makes room.
@@ -85,6 +99,7 @@ void PageLog::publish(const KeyHash& hash, const IndexEntry* old, const IndexEnt
   pool_.allocator.add_live(pool_.geometry.zone_of(Lba{entry.lba}), pool_.page_lbas(entry.length),
                            sequence);
   cost_bytes_ += cost_bytes(pool_, entry.length);
+  stats_.cost_bytes = used_bytes();
   if (entry.pinned) pinned_lbas_ += pool_.page_lbas(entry.length);
   ++stats_.pages;
   stats_.live_bytes += entry.length;
@@ -110,6 +125,7 @@ void PageLog::forget(const IndexEntry& entry) {
   pool_.allocator.remove_live(pool_.geometry.zone_of(Lba{entry.lba}),
                               pool_.page_lbas(entry.length));
   cost_bytes_ -= cost_bytes(pool_, entry.length);
+  stats_.cost_bytes = used_bytes();
   if (entry.pinned) pinned_lbas_ -= pool_.page_lbas(entry.length);
   --stats_.pages;
   stats_.live_bytes -= entry.length;
@@ -173,8 +189,7 @@ Status PageLog::admit(std::uint32_t length, const IndexEntry* replaced, bool pin
   }
   const std::uint64_t usable = usable_bytes(std::max(largest_bytes_, length));
   const std::uint64_t freed = replaced != nullptr ? cost_bytes(pool_, replaced->length) : 0;
-  const std::uint64_t used = cost_bytes_ + pending_cost_bytes_ +
-                             (tombstones_ + group_tombstones_) * record_cost_bytes(pool_);
+  const std::uint64_t used = used_bytes();
   const std::uint64_t cost = cost_bytes(pool_, length);
   if (cost > freed && used + cost > usable + freed) {  // an overwrite adds nothing
     return {Code::no_space, Origin::log,
@@ -268,17 +283,48 @@ bool PageLog::without_reserve() const {
 // cannot, deletes may use it: they are what helps then.
 bool PageLog::kept_for_copies() const { return without_reserve() && !collector_->found_nothing(); }
 
-bool PageLog::may_write_user() {
+// Collection's zone takes deletions, which had no other, while it is not the last of the quota.
+bool PageLog::kept_from_users(const Stream& stream) const {
+  return &stream == collection_stream() ? at_quota() : kept_for_copies();
+}
+
+bool PageLog::may_write_user(const Stream& stream) {
   if (without_reserve()) collector_->kick();  // deletes may have made copying possible
-  return !kept_for_copies();
+  return !kept_from_users(stream);
 }
 
 // Something waits that only a zone set free can let go on.
 bool PageLog::stuck(const Stream& stream) const {
-  return stream.waits_for_zone() || (stream.has_waiting_user() && kept_for_copies());
+  return stream.waits_for_zone() || (stream.has_waiting_user() && kept_from_users(stream));
 }
 
-void PageLog::on_zone_opened() {
+const PageRecord* PageLog::waiting_deletion() const {
+  for (const auto& stream : streams_) {
+    const PageRecord* record = stream ? stream->waiting_deletion() : nullptr;
+    if (record != nullptr) return record;
+  }
+  return nullptr;
+}
+
+bool PageLog::hand_deletions_to_collection() {
+  Stream* const to = collection_stream();
+  const PageRecord* first = waiting_deletion();
+  if (to == nullptr || first == nullptr || at_quota() || !to->can_take(*first)) return false;
+  for (const auto& stream : streams_) {
+    if (stream && stream.get() != to) stream->hand_deletions_to(*to);
+  }
+  return true;
+}
+
+// For pages as they are now, in the mean.
+void PageLog::choose_granule(ZoneId zone) {
+  if (!options_.cache) return;
+  const std::uint64_t bytes = stats_.live_bytes / std::max<std::uint64_t>(stats_.pages, 1);
+  pool_.hits.set_granule(zone, HitMap::granule_for(pool_.geometry.lbas(bytes)));
+}
+
+void PageLog::on_zone_opened(ZoneId zone) {
+  choose_granule(zone);
   zones_changed();
   collector_->kick();
 }
@@ -290,11 +336,14 @@ void PageLog::zones_changed() {
   for (std::uint32_t i = 0; i < pool_.geometry.zone_count; ++i) {
     if (pool_.allocator.zones()[i].owner != options_.volume) continue;
     bytes += pool_.tables[i].bytes();
-    if (options_.cache) bytes += pool_.geometry.zone_size_lbas / 8;  // hit bits, all of them used
+    if (options_.cache) bytes += pool_.hits.bytes(ZoneId{i});
     tombstones_ += pool_.tables[i].tombstones;
     group_tombstones_ += pool_.tables[i].group_tombstones;
   }
   stats_.table_bytes = bytes;
+  stats_.cost_bytes = used_bytes();
+  const bool usable = !options_.cache && pool_.allocator.quota(options_.volume) >= 3;
+  if (usable) stats_.usable_bytes = usable_bytes(options_.value_bytes_max);
 }
 
 void PageLog::kick() {
@@ -306,7 +355,9 @@ void PageLog::kick() {
 
 void PageLog::fail_waiting(Status status) {
   for (const auto& stream : streams_) {
-    if (stream && stuck(*stream)) stream->fail_waiting(status);
+    // Deletions must not wait in collection's zone for a collection that nobody may ask for.
+    const bool keep = stream.get() != collection_stream();
+    if (stream && stuck(*stream)) stream->fail_waiting(status, keep);
   }
 }
 

@@ -2,9 +2,6 @@
 // may touch is said to be so.
 #pragma once
 
-#include <sys/mman.h>
-
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <vector>
@@ -13,46 +10,11 @@
 #include "alloc/zone_allocator.h"
 #include "log/flusher.h"
 #include "log/format.h"
-#include "zone/check.h"
+#include "log/hit_map.h"
 #include "zone/device.h"
 #include "zone/executor.h"
 
 namespace furrow {
-
-// One bit for each LBA of the pool: the page that starts there was read since it was written. For
-// caches, whose evictions keep such pages. Any thread. Takes memory only where pages were read.
-class HitMap {
- public:
-  explicit HitMap(std::uint64_t lbas) : words_((lbas + 63) / 64) {
-    void* map = mmap(nullptr, words_ * 8, PROT_READ | PROT_WRITE,
-                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    FURROW_CHECK(map != MAP_FAILED);
-    bits_ = static_cast<std::atomic<std::uint64_t>*>(map);
-  }
-  ~HitMap() { munmap(bits_, words_ * 8); }
-  HitMap(const HitMap&) = delete;
-  HitMap& operator=(const HitMap&) = delete;
-
-  void set(std::uint64_t lba) {
-    std::atomic<std::uint64_t>& word = bits_[lba / 64];
-    const std::uint64_t bit = std::uint64_t{1} << lba % 64;
-    // Look first: a hot page's cache line then stays shared between cores.
-    if ((word.load(std::memory_order_relaxed) & bit) == 0) {
-      word.fetch_or(bit, std::memory_order_relaxed);
-    }
-  }
-  bool test(std::uint64_t lba) const {
-    return (bits_[lba / 64].load(std::memory_order_relaxed) >> lba % 64 & 1) != 0;
-  }
-  void clear(std::uint64_t lba) {
-    if (!test(lba)) return;  // so that only what is read takes memory
-    bits_[lba / 64].fetch_and(~(std::uint64_t{1} << lba % 64), std::memory_order_relaxed);
-  }
-
- private:
-  std::uint64_t words_;
-  std::atomic<std::uint64_t>* bits_;
-};
 
 // What is remembered of a data zone beside the index.
 struct ZoneDirectory {
@@ -99,7 +61,7 @@ struct PoolContext {
         queue(its_queue),
         flusher(its_home, its_queue),
         allocator(geometry, superblock.metadata_zones),
-        hits(geometry.zone_count * geometry.zone_size_lbas),
+        hits(geometry),
         tables(geometry.zone_count),
         pool(superblock.pool),
         hash_key(superblock.hash_key),

@@ -5,10 +5,10 @@
 namespace furrow {
 
 namespace {
-constexpr unsigned kLengthBits = 22, kKeyLengthBits = 5;
-constexpr unsigned kKeyLengthAt = kLengthBits, kKindAt = kKeyLengthAt + kKeyLengthBits;
+constexpr unsigned kPageLengthBits = 22, kKeyLengthBits = 5;
+constexpr unsigned kKeyLengthAt = kPageLengthBits, kKindAt = kKeyLengthAt + kKeyLengthBits;
 constexpr unsigned kPinnedAt = kKindAt + 2;
-static_assert(kValueBytesMax == 1u << kLengthBits);
+static_assert(kValueBytesMax == 1u << kPageLengthBits);
 static_assert(Key::kBytesMax < 1u << kKeyLengthBits);
 
 bool key_fits(const PageRecord& record) {
@@ -33,7 +33,7 @@ void unpack_shape(std::uint32_t shape, PageRecord& record) {
   record.pinned = (shape >> kPinnedAt & 1) != 0;
   record.key.length =
       static_cast<std::uint8_t>(shape >> kKeyLengthAt & ((1u << kKeyLengthBits) - 1));
-  const std::uint32_t length = shape & ((1u << kLengthBits) - 1);
+  const std::uint32_t length = shape & ((1u << kPageLengthBits) - 1);
   record.length = record.kind == RecordKind::page ? length + 1 : length;
 }
 

@@ -11,11 +11,11 @@
 namespace furrow {
 
 namespace {
-constexpr unsigned kQueueDepth = 64;
+constexpr unsigned kScanDepth = 64;
 }
 
 Result<RecoveryResult> Recovery::run() {
-  Result<std::unique_ptr<IoQueue>> queue = device_.create_queue(kQueueDepth);
+  Result<std::unique_ptr<IoQueue>> queue = device_.create_queue(kScanDepth);
   if (!queue.ok()) return queue.status();
   queue_ = std::move(*queue);
   using Step = Status (Recovery::*)();
@@ -47,7 +47,7 @@ Status Recovery::scan_zones() {
       std::max(threads, std::min(threads * options_.scanners_per_thread, kScannersMax));
   const auto scanners = std::max(1u, std::min(wanted, static_cast<unsigned>(zones_.size())));
   for (unsigned i = 0; i < scanners; ++i) {
-    Result<std::unique_ptr<IoQueue>> queue = device_.create_queue(kQueueDepth);
+    Result<std::unique_ptr<IoQueue>> queue = device_.create_queue(kScanDepth);
     if (!queue.ok()) return queue.status();
     scanners_.push_back(std::make_unique<Scanner>(pool_, std::move(*queue), patience_));
   }

@@ -57,6 +57,8 @@ struct RecoveryOptions {
   std::uint64_t next_volume_id = ~std::uint64_t{0};  // but for those from this one on
   std::vector<std::uint64_t> stores;                 // of these, those that collect by relocation
   std::vector<ZoneTrim> trims;                       // from the journal
+  // There may have been more: zones that are not full are verified like the newest one.
+  bool trims_lost = false;
   // Puts a trim into the journal, before a zone is reset that stood for what it says; durable when
   // it returns. None: that is left out.
   std::function<Status(const ZoneTrim&)> note_trim;

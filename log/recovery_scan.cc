@@ -25,7 +25,7 @@ Result<std::span<const std::byte>> Scanner::read(ZoneId zone, std::uint64_t lba,
 
 SegmentScan Scanner::scan_segment(const FoundZone& zone, std::uint64_t begin) {
   SegmentScan scan({zone.header.stamp, begin, segment_end(begin), zone.info.written_lbas,
-                    pool_.geometry.lba_bytes, !zone.newest});
+                    pool_.geometry.lba_bytes, !zone.newest && !zone.unsure});
   while (const std::optional<SegmentScan::Read> wanted = scan.next()) {
     scan.feed(read(zone.info.zone, wanted->lba, wanted->lbas));
   }
@@ -51,15 +51,20 @@ Status Scanner::scan(const FoundZone& zone) {
     all_read &= !scan.unreadable_before(table.end_lba);
     table.batch_lbas.insert(table.batch_lbas.end(), scan.batch_lbas().begin(),
                             scan.batch_lbas().end());
-    if (zone.newest) {
+    if (zone.newest || zone.unsure) {
       scans.push_back(std::move(scan));
     } else {
       scan.for_each([&](std::span<const PageRecord> records) { keep(zone, records); });
     }
   }
   if (!all_read) unreadable.push_back(zone.info.zone);
-  if (zone.newest) {
+  // One that was filled to its end was flushed before the next one was opened.
+  const bool filled = scans.size() * pool_.segment_lbas >= pool_.geometry.zone_capacity_lbas &&
+                      scans.back().summarized();
+  if (zone.newest || (zone.unsure && !filled)) {
     end_newest(zone, scans);
+  } else if (zone.unsure) {
+    for (const SegmentScan& scan : scans) keep(zone, scan.records());
   } else if (zone.info.state != ZoneState::full) {
     finish(zone);
   }
@@ -147,7 +152,7 @@ void Scanner::end_newest(const FoundZone& zone, std::vector<SegmentScan>& scans)
   // and that may be readable another time.
   const bool all_read = std::ranges::none_of(
       scans, [&](const SegmentScan& scan) { return scan.unreadable_before(table.end_lba); });
-  if (table.end_lba != ~std::uint32_t{0} || !tail.gaps().empty() || !all_read) {
+  if (zone.unsure || table.end_lba != ~std::uint32_t{0} || !tail.gaps().empty() || !all_read) {
     finish(zone);
     return;
   }

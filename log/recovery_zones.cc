@@ -209,6 +209,11 @@ void Recovery::mark_newest() {
   for (auto& [stream, zone] : newest) {
     zone->newest = !pool_.tables[zone->info.zone.value].durable;
   }
+  for (FoundZone& zone : zones_) {
+    const ZoneDirectory& table = pool_.tables[zone.info.zone.value];
+    const bool told = table.durable || table.end_lba != ~std::uint32_t{0};
+    zone.unsure = options_.trims_lost && !zone.newest && !told;
+  }
 }
 
 }  // namespace furrow

@@ -149,7 +149,9 @@ void SegmentScan::fill_gaps(const SummaryView& note) {
   std::vector<std::uint32_t> batches(note.batch_count());
   for (std::uint32_t i = 0; i < batches.size(); ++i) batches[i] = note.batch_lba(i);
   std::vector<std::uint64_t> left;
+  std::uint64_t filled = 0;  // up to here
   for (const std::uint64_t gap : gaps_) {
+    if (gap < filled) continue;  // a header that was not whole either, or what a page looked like
     const std::uint64_t next = *std::ranges::upper_bound(batch_lbas_, gap);  // the note, or before
     const std::uint64_t end = std::min(next, flushed_lba_);
     if (gap >= end || !std::ranges::binary_search(batches, gap)) {
@@ -163,6 +165,7 @@ void SegmentScan::fill_gaps(const SummaryView& note) {
       if (missing(record.lba)) records_.push_back(record);
     }
     std::ranges::sort(batch_lbas_);
+    filled = end;
     if (end == next) continue;
     left.push_back(end);
     const auto unreadable = std::ranges::find(unreadable_gaps_, gap);

@@ -105,6 +105,7 @@ void Stream::resume(Resume&& zone) {
 void Stream::append(Append& append) {
   if (!append.marker && append.record.sequence == 0) append.record.sequence = pool_.next_sequence++;
   append.status = Status();
+  append.stream = number_;
   (append.priority == Append::Priority::relocation ? relocations_ : queue_).push(append);
   queued_bytes_ += append.record.length;
   schedule();
@@ -119,7 +120,7 @@ void Stream::schedule() {
   pool_.home.post(issue_task_);
 }
 
-void Stream::fail_waiting(Status status) {
+void Stream::fail_waiting(Status status, bool keep_deletions) {
   AppendQueue all[] = {relocations_, queue_};
   queue_ = relocations_ = AppendQueue();
   queued_bytes_ = 0;
@@ -128,7 +129,8 @@ void Stream::fail_waiting(Status status) {
     while (Append* append = queue.pop()) {
       // What makes room may use what is left of the zone. A marker needs none.
       const bool begun = zone_ && zone_->header == OpenZone::Header::durable;
-      const bool keep = append->marker || (begun && append->record.kind != RecordKind::page);
+      const bool deletion = append->record.kind != RecordKind::page;
+      const bool keep = append->marker || (begun && deletion && keep_deletions);
       (!keep ? failed : &queue == &all[0] ? relocations_ : queue_).push(*append);
     }
   }
@@ -143,7 +145,20 @@ void Stream::hand_relocations_to(Stream& other) {
   while (Append* append = relocations_.pop()) {
     queued_bytes_ -= append->record.length;
     other.queued_bytes_ += append->record.length;
+    append->stream = other.number_;
     other.relocations_.push(*append);
+  }
+  other.schedule();
+}
+
+void Stream::hand_deletions_to(Stream& other) {
+  if (zone_) return;
+  AppendQueue all = queue_;
+  queue_ = AppendQueue();
+  while (Append* append = all.pop()) {
+    const bool goes = !append->marker && append->record.kind != RecordKind::page;
+    if (goes) append->stream = other.number_;
+    (goes ? other.queue_ : queue_).push(*append);
   }
   other.schedule();
 }
@@ -166,7 +181,7 @@ bool Stream::withdraw(Append& append) {
 
 AppendQueue* Stream::next_queue() {
   if (!relocations_.empty()) return &relocations_;
-  if (queue_.empty() || !owner_.may_write_user()) return nullptr;
+  if (queue_.empty() || !owner_.may_write_user(*this)) return nullptr;
   return &queue_;
 }
 
@@ -234,7 +249,7 @@ bool Stream::open_zone() {
   zone_->batches = std::move(spare_batches_);
   zone_->records.clear();
   zone_->batches.clear();
-  owner_.on_zone_opened();
+  owner_.on_zone_opened(zone_->id);
   return true;
 }
 

@@ -33,6 +33,7 @@ struct Append {
   PageRecord record;    // sequence 0: drawn when given; lba is filled in
   bool marker = false;  // writes nothing: answered when all before it are
   Priority priority = Priority::user;
+  std::uint8_t stream = 0;  // the number of that which was given it
   // Pages: `record.length` bytes, then room to round up to LBAs if `capacity` says so. Written from
   // here when aligned and roomy enough (the rounding is zeroed), else copied.
   std::byte* data = nullptr;
@@ -70,6 +71,12 @@ class AppendQueue {
     if (tail_ == &append) tail_ = before;
     return true;
   }
+  // The first that removes something; null: none does.
+  const Append* deletion() const {
+    const Append* at = head_;
+    while (at != nullptr && (at->marker || at->record.kind == RecordKind::page)) at = at->next;
+    return at;
+  }
   void push_front_all(AppendQueue& other) {
     if (other.empty()) return;
     other.tail_->next = head_;
@@ -83,6 +90,8 @@ class AppendQueue {
   Append* tail_ = nullptr;
 };
 
+class Stream;
+
 // What the stream asks of the log that it belongs to.
 class StreamOwner {
  public:
@@ -90,11 +99,11 @@ class StreamOwner {
   // May the next zone be taken now? `relocation`: a relocation waits for it, so the reserve may be
   // used. When the answer is no, the owner calls Stream::kick() once it has changed.
   virtual bool may_open_zone(bool relocation) = 0;
-  // May user appends go to the open zone, or is what is left of it kept for relocation?
-  virtual bool may_write_user() = 0;
+  // May user appends go to the stream's open zone, or is what is left of it kept for relocation?
+  virtual bool may_write_user(const Stream&) = 0;
   // May a note take some of it?
-  virtual bool may_write_note() { return may_write_user(); }
-  virtual void on_zone_opened() = 0;               // quota use has changed
+  virtual bool may_write_note(const Stream& stream) { return may_write_user(stream); }
+  virtual void on_zone_opened(ZoneId) = 0;         // quota use has changed
   virtual void on_write(std::uint64_t bytes) = 0;  // is given to the device, all included
 };
 
@@ -128,11 +137,24 @@ class Stream {
   // next recovery has nothing to verify. Call it until it is true.
   bool close();
   void kick();  // tries again to write what waits
-  // Answers what waits for a zone; or, while there is a zone, the pages that wait for room in it.
-  void fail_waiting(Status status);
+  // Answers what waits for a zone; or, while there is a zone, the pages that wait for room in it
+  // (and the deletions, if they are not to stay).
+  void fail_waiting(Status status, bool keep_deletions = true);
   // Gives what collection wants written to another stream, or fails it.
   void hand_relocations_to(Stream& other);
   void fail_relocations(Status status);
+  // Gives deletions that wait for a zone to a stream that can_take() them.
+  void hand_deletions_to(Stream& other);
+  // The first deletion that waits for a zone; null: there is none.
+  const PageRecord* waiting_deletion() const {
+    const Append* first = zone_ ? nullptr : queue_.deletion();
+    return first != nullptr ? &first->record : nullptr;
+  }
+  // The open zone has room for this record.
+  bool can_take(const PageRecord& record) const {
+    return zone_ && failure_.ok() &&
+           (fits(0, 0, record) || segment_end() < pool_.geometry.zone_capacity_lbas);
+  }
   // Takes a user's append back, as if it had never been given. False: it is on its way.
   bool withdraw(Append& append);
   // Nothing waits and nothing is in flight, flushes and the finish of a failed zone included.

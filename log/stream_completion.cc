@@ -62,7 +62,7 @@ void Stream::note_when_idle() {
 void Stream::note_time() {
   const bool quiet = in_flight_ == 0 && queue_.empty() && relocations_.empty() && failure_.ok();
   if (!quiet || !note_due() || noted_ || !fits(0, 0, PageRecord())) return;
-  if (owner_.may_write_note()) write_flush_note();  // else what is left is kept for copies
+  if (owner_.may_write_note(*this)) write_flush_note();  // else what is left is kept for copies
 }
 
 bool Stream::close() {

@@ -26,14 +26,6 @@ using Json = nlohmann::ordered_json;
 
 constexpr int kExitNotChecked = 3;
 
-// Damage that already stops the pool from opening is damage, a wrong URI is wrong usage, anything
-// else is "could not check".
-int not_checked(const std::string& uri, const Status& status) {
-  const int exit_status = report_device("cannot check", uri, status);
-  if (exit_status == kExitUsage || status.code() == Code::corrupt) return exit_status;
-  return kExitNotChecked;
-}
-
 int take_options(CheckOptions& options) {
   options.pages = FLAGS_pages;
   if ((FLAGS_yes || FLAGS_dry_run) && !FLAGS_repair) {
@@ -61,6 +53,7 @@ Json to_json(const CheckReport& report) {
     Json one{{"structure", to_string(finding.structure)}};
     if (finding.zone) one["zone"] = *finding.zone;
     if (finding.lba) one["lba"] = *finding.lba;
+    if (finding.volume) one["volume"] = *finding.volume;
     one["repairable"] = finding.repairable;
     one["text"] = finding.text;
     damage.push_back(std::move(one));
@@ -69,6 +62,19 @@ Json to_json(const CheckReport& report) {
           {"notes", report.notes},         {"zones", report.zones},
           {"summaries", report.summaries}, {"batch_headers", report.batch_headers},
           {"pages", report.pages},         {"bytes_read", report.bytes_read}};
+}
+
+// Damage that already stops the pool from opening is damage, a wrong URI is wrong usage, anything
+// else is "could not check".
+int not_checked(const std::string& uri, const Status& status) {
+  const int exit_status = report_device("cannot check", uri, status);
+  if (exit_status == kExitUsage) return exit_status;
+  if (status.code() != Code::corrupt) return kExitNotChecked;
+  if (!json_asked()) return exit_status;
+  CheckReport report;
+  report.damage.push_back({Finding::Structure::metadata, {}, {}, {}, false, status.describe()});
+  (void)print(to_json(report));
+  return exit_status;
 }
 
 // A line for each thing found; "clean" when that is nothing wrong.

@@ -13,6 +13,7 @@ std::span<const Command> pool_commands();
 std::span<const Command> volume_commands();
 std::span<const Command> zone_commands();
 std::span<const Command> kv_commands();
+std::span<const Command> fs_commands();
 
 int check(const Arguments& arguments);  // pool check
 

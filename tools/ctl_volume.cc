@@ -5,22 +5,28 @@
 
 #include <nlohmann/json.hpp>
 
+#include "engine/files/file_volume.h"
 #include "tools/command_line.h"
 #include "tools/ctl_command.h"
 #include "tools/device_flags.h"
 #include "tools/progress.h"
 
-DEFINE_string(kind, "kv", "kv");
+DEFINE_string(kind, "kv", "kv: keys and pages; fs: files, for RocksDB (its mode is store)");
 
 namespace furrow::tools {
 
 namespace {
 
 int create(const Arguments& arguments) {
-  if (FLAGS_kind != "kv") return report_usage("--kind: kv is the only kind yet");
-  const VolumeFlags volume = volume_options_from_flags(arguments[1]);
+  if (FLAGS_kind != "kv" && FLAGS_kind != "fs") return report_usage("--kind: kv or fs");
+  VolumeFlags volume = volume_options_from_flags(arguments[1]);
   if (!volume.status.ok()) {
     return report_usage(fmt::format("--{}: {}", volume.wrong_flag, volume.status.describe()));
+  }
+  if (FLAGS_kind == "fs") {
+    volume.options.kind = VolumeKind::fs;
+    if (!flag_given("mode")) volume.options.mode = VolumeMode::store;
+    if (!flag_given("value_bytes_max")) volume.options.value_bytes_max = FileVolume::kChunkBytesMax;
   }
   EventLoop home;
   const auto opened = open_pool(arguments[0], home, Opening::use);

@@ -130,6 +130,8 @@ const char* to_string(VolumeKind kind) {
   switch (kind) {
     case VolumeKind::kv:
       return "kv";
+    case VolumeKind::fs:
+      return "fs";
   }
   return "unknown";
 }

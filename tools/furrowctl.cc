@@ -8,7 +8,7 @@ int main(int argc, char** argv) {
   namespace tools = furrow::tools;
   std::vector<tools::Command> commands;
   for (const auto part : {tools::pool_commands(), tools::volume_commands(), tools::zone_commands(),
-                          tools::kv_commands()}) {
+                          tools::kv_commands(), tools::fs_commands()}) {
     commands.insert(commands.end(), part.begin(), part.end());
   }
   return tools::run_commands(argc, argv, commands,

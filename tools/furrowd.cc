@@ -150,6 +150,7 @@ int take_pool(ServerOptions& options) {
   options.pool = {FLAGS_pool, shape.shape, shape.asked, FLAGS_name, flag_given("name")};
   options.create = FLAGS_create;
   options.volume = volume.options;
+  options.pool.first_volume = volume.options;
   options.volume_asked = volume.asked;
   options.volume_asked.name = flag_given("volume");
   if (FLAGS_scrub_rate == "0") return kExitDone;

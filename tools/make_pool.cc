@@ -19,18 +19,25 @@ Result<OpenPool> open_on(std::unique_ptr<ZonedDevice> device, EventLoop& home,
   return OpenPool(std::move(device), std::move(*pool), home);
 }
 
-// A device that could not hold a pool is not made.
-Result<std::unique_ptr<ZonedDevice>> make_device(const std::string& uri, const DeviceShape& shape) {
+Status check_fit(const Geometry& geometry, const PoolRecipe& recipe) {
+  const Status status = Pool::suits(geometry);
+  if (!status.ok() || !recipe.first_volume) return status;
+  return Pool::suits(geometry, *recipe.first_volume);
+}
+
+// A device that could not hold what is wanted is not made.
+Result<std::unique_ptr<ZonedDevice>> make_device(const PoolRecipe& recipe,
+                                                 const DeviceShape& shape) {
   if (shape.size_bytes == 0) {
     return Status(Code::invalid_argument, Origin::tool,
                   "there is no device yet; say how large to make it with --size");
   }
   const Result<Geometry> geometry = geometry_of(shape);
   if (!geometry) return geometry.status();
-  Status status = Pool::suits(*geometry);
-  if (status.ok()) status = create_device(uri, shape);
+  Status status = check_fit(*geometry, recipe);
+  if (status.ok()) status = create_device(recipe.uri, shape);
   if (!status.ok()) return status;
-  return open_device(uri, Access::exclusive);
+  return open_device(recipe.uri, Access::exclusive);
 }
 
 struct FoundDevice {
@@ -50,7 +57,7 @@ Result<FoundDevice> device_of(const PoolRecipe& recipe, bool overwrite) {
   if (!device) {
     const Code code = device.status().code();
     if (code != Code::not_found && code != Code::foreign) return device.status();
-    device = make_device(recipe.uri, recipe.shape);
+    device = make_device(recipe, recipe.shape);
     if (!device) return device.status();
     return FoundDevice{std::move(*device), true};
   }
@@ -61,7 +68,7 @@ Result<FoundDevice> device_of(const PoolRecipe& recipe, bool overwrite) {
     device->reset();
     DeviceShape shape = recipe.shape;
     shape.force = true;
-    device = make_device(recipe.uri, shape);
+    device = make_device(recipe, shape);
     if (!device) return device.status();
     return FoundDevice{std::move(*device), true};
   }
@@ -73,6 +80,8 @@ Result<OpenPool> format_on(std::unique_ptr<ZonedDevice> device, const PoolRecipe
   // A device that was there and is kept has its own shape.
   const Status shaped = check_shape(device->geometry(), recipe.shape, recipe.asked);
   if (!shaped.ok()) return shaped;
+  const Status fits = check_fit(device->geometry(), recipe);
+  if (!fits.ok()) return fits;
   const Status formatted = Pool::format(*device, recipe.name, home);
   if (!formatted.ok()) return formatted;
   return open_on(std::move(device), home, options);
@@ -126,6 +135,7 @@ Result<OpenPool> open_pool(const std::string& uri, EventLoop& home, Opening open
   auto device = open_device(uri, access);
   if (!device) return device.status();
   options.read_only = opening != Opening::use;
+  options.as_repaired = opening == Opening::check;
   return open_on(std::move(*device), home, options);
 }
 

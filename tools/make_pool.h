@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -52,6 +53,8 @@ struct PoolRecipe {
   ShapeAsked asked;   // what of the shape must be so on a device that is there
   std::string name;
   bool name_asked = false;  // it must be so of a pool that is there
+  // What will be made in a pool that is new: where it could not be, no pool is made either.
+  std::optional<VolumeOptions> first_volume = {};
 };
 
 // Makes the device when it is not there, and an empty pool on it. exists: it holds a pool already

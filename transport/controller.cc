@@ -9,9 +9,7 @@ namespace furrow::transport {
 
 namespace sc = nvme::sc;
 
-namespace {
-constexpr std::uint64_t kNsPerMs = 1'000'000;
-}
+namespace {}
 
 Controller::Controller(SubsystemImpl& subsystem, ReactorImpl& reactor, Kind kind, std::uint16_t id,
                        Host host, std::uint32_t kato_ms)

@@ -11,7 +11,7 @@ namespace {
 
 // Printable ASCII, "nqn." in front, at most 223 bytes and a NUL behind them.
 template <std::size_t kSize>
-std::string nqn_of(const char (&field)[kSize]) {
+std::string sent_nqn(const char (&field)[kSize]) {
   const std::size_t length = strnlen(field, kSize);
   if (length > nvme::kNqnBytesMax) return {};
   const std::string nqn(field, length);
@@ -40,7 +40,7 @@ Result<std::vector<std::string>> decode_discovery_log(std::span<const std::byte>
     std::memcpy(&entry, log.data(), sizeof entry);
     log = log.subspan(sizeof entry);
     if (entry.trtype != nvme::kTrtypeTcp || entry.subtype != nvme::kSubtypeNvm) continue;
-    const std::string nqn = nqn_of(entry.subnqn);
+    const std::string nqn = sent_nqn(entry.subnqn);
     if (nqn.empty() || nqn == nvme::kDiscoveryNqn) continue;
     if (std::find(subsystems.begin(), subsystems.end(), nqn) == subsystems.end()) {
       subsystems.push_back(nqn);

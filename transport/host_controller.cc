@@ -13,7 +13,6 @@
 namespace furrow::transport {
 
 namespace {
-constexpr std::uint64_t kNsPerMs = 1'000'000;
 constexpr std::uint64_t kFarewellNs = 100 * kNsPerMs;  // for a TermReq to get out
 constexpr std::uint32_t kAdminEntries = 32;
 // More ticks than this without an answer are a time-out: one late tick, of an executor that was

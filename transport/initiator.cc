@@ -16,7 +16,6 @@ namespace furrow::transport {
 
 namespace {
 
-constexpr std::uint64_t kNsPerMs = 1'000'000;
 constexpr std::uint32_t kReconnectDelayMsMax = 2000;
 
 }  // namespace

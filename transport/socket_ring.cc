@@ -22,11 +22,7 @@ Result<std::unique_ptr<SocketRing>> SocketRing::create() {
   params.flags = IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG | IORING_SETUP_CQSIZE;
   params.cq_entries = kCompletions;
   const int error = io_uring_queue_init_params(kEntries, &ring->ring_, &params);
-  if (error < 0) {
-    return Status(Code::io_error, Origin::transport,
-                  "cannot make an io_uring; is it disabled (sysctl kernel.io_uring_disabled)?",
-                  -error);
-  }
+  if (error < 0) return ring_refused(-error, Origin::transport);
   ring->open_ = true;
   tell_sanitizer(ring->ring_);
   return ring;

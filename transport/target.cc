@@ -20,7 +20,6 @@ namespace furrow::transport {
 
 namespace {
 
-constexpr std::uint64_t kNsPerMs = 1'000'000;
 constexpr std::uint64_t kIdleCheckNs = kNsPerMs;
 constexpr unsigned kCoresMax = 256;
 

@@ -9,9 +9,7 @@
 
 namespace furrow::transport {
 
-namespace {
-constexpr std::uint64_t kNsPerMs = 1'000'000;
-}  // namespace
+namespace {}  // namespace
 
 TcpConnection::TcpConnection(const Environment& environment, int fd, std::string peer,
                              std::uint64_t address)

@@ -89,6 +89,11 @@ Result<std::unique_ptr<ZonedDevice>> open_device(std::string_view uri, Access ac
 // nobody has, or it cannot be known.
 std::string device_holder(std::string_view uri);
 
+// Tells the device from all others that this machine has now, a copy of it too: of a file its
+// "DEVICE.INODE", of a drive its identifier or number, whichever way it is reached. Empty when it
+// cannot be known. Letters, digits and ".-:_", 200 at most.
+std::string device_identity(std::string_view uri);
+
 // How to make an emulated device. A zone size of 0 becomes a power of two from 4 MiB to 1 GiB that
 // makes some hundred zones, a capacity of 0 the zone size, a size of 0 that of what is there.
 struct DeviceShape {

@@ -19,7 +19,7 @@ constexpr std::uint64_t kZoneCountMax = 1u << 24;
 constexpr std::uint64_t kAppendMaxBytes = kMiB;
 constexpr std::uint32_t kZoneWritesMax = 16;
 
-constexpr Status bad(const char* hint) {
+constexpr Status bad_uri(const char* hint) {
   return Status(Code::invalid_argument, Origin::zone, hint);
 }
 
@@ -27,7 +27,7 @@ Result<std::uint64_t> parse_number(std::string_view text, const char* hint) {
   std::uint64_t value = 0;
   const char* end = text.data() + text.size();
   const auto [rest, error] = std::from_chars(text.data(), end, value);
-  if (error != std::errc() || rest != end) return bad(hint);
+  if (error != std::errc() || rest != end) return bad_uri(hint);
   return value;
 }
 
@@ -35,7 +35,7 @@ Result<std::uint32_t> parse_limit(std::string_view text) {
   constexpr const char* kHint = "mor and mar are zone counts, 0 for no limit";
   const Result<std::uint64_t> value = parse_number(text, kHint);
   if (!value) return value.status();
-  if (*value > std::numeric_limits<std::uint32_t>::max()) return bad(kHint);
+  if (*value > std::numeric_limits<std::uint32_t>::max()) return bad_uri(kHint);
   return static_cast<std::uint32_t>(*value);
 }
 
@@ -43,7 +43,7 @@ Result<Reclaim> parse_reclaim(std::string_view text) {
   if (text == "lazy") return Reclaim::lazy;
   if (text == "never") return Reclaim::never;
   if (text == "now") return Reclaim::now;
-  return bad("reclaim is lazy, never or now");
+  return bad_uri("reclaim is lazy, never or now");
 }
 
 template <class T>
@@ -60,11 +60,11 @@ Status set_mem_parameter(MemOptions& options, std::string_view name, std::string
   if (name == "mar") return assign(shape.active_zones_max, parse_limit(value));
   if (name == "reclaim") return assign(options.reclaim, parse_reclaim(value));
   if (name == "lba") {
-    if (value != "512" && value != "4096") return bad("lba is 512 or 4096");
+    if (value != "512" && value != "4096") return bad_uri("lba is 512 or 4096");
     shape.lba_bytes = value == "512" ? 512 : 4096;
     return {};
   }
-  return bad("unknown parameter; mem: knows zone_size, zone_capacity, lba, mor, mar, reclaim");
+  return bad_uri("unknown parameter; mem: knows zone_size, zone_capacity, lba, mor, mar, reclaim");
 }
 
 }  // namespace
@@ -86,10 +86,10 @@ Result<std::uint64_t> parse_size(std::string_view text) {
   } else if (unit == "TiB" || unit == "T") {
     shift = 40;
   } else if (!unit.empty()) {
-    return bad(kHint);
+    return bad_uri(kHint);
   }
   if (*number > (std::uint64_t{std::numeric_limits<std::int64_t>::max()} >> shift)) {
-    return bad("the size is too large");
+    return bad_uri("the size is too large");
   }
   return *number << shift;
 }
@@ -97,25 +97,25 @@ Result<std::uint64_t> parse_size(std::string_view text) {
 Result<DeviceUri> parse_device_uri(std::string_view uri) {
   const std::size_t colon = uri.find(':');
   if (colon == std::string_view::npos || colon == 0) {
-    return bad("a device URI is SCHEME:PLACE, such as emu:/var/lib/pool.img or mem:1GiB");
+    return bad_uri("a device URI is SCHEME:PLACE, such as emu:/var/lib/pool.img or mem:1GiB");
   }
   DeviceUri parsed;
   parsed.scheme = uri.substr(0, colon);
   std::string_view rest = uri.substr(colon + 1);
   const std::size_t question = std::min(rest.find('?'), rest.size());
   parsed.place = rest.substr(0, question);
-  if (parsed.place.empty()) return bad("the device URI names no file, device or size");
+  if (parsed.place.empty()) return bad_uri("the device URI names no file, device or size");
   rest.remove_prefix(std::min(question + 1, rest.size()));
   while (!rest.empty()) {
     const std::size_t end = std::min(rest.find('&'), rest.size());
     const std::string_view parameter = rest.substr(0, end);
     const std::size_t equals = parameter.find('=');
     if (equals == std::string_view::npos || equals == 0 || equals + 1 == parameter.size()) {
-      return bad("a device URI's parameters are NAME=VALUE, with & between them");
+      return bad_uri("a device URI's parameters are NAME=VALUE, with & between them");
     }
     std::string name(parameter.substr(0, equals));
     for (const auto& [known, value] : parsed.parameters) {
-      if (known == name) return bad("a parameter of the device URI is given twice");
+      if (known == name) return bad_uri("a parameter of the device URI is given twice");
     }
     parsed.parameters.emplace_back(std::move(name), parameter.substr(equals + 1));
     rest.remove_prefix(std::min(end + 1, rest.size()));
@@ -128,20 +128,21 @@ Result<EmuOptions> emu_options(const DeviceUri& uri) {
   options.path = uri.place;
   for (const auto& [name, value] : uri.parameters) {
     if (name == "direct") {
-      if (value != "0" && value != "1") return bad("direct is 0 or 1");
+      if (value != "0" && value != "1") return bad_uri("direct is 0 or 1");
       options.direct = value == "1";
     } else if (name == "reclaim") {
       const Status status = assign(options.reclaim, parse_reclaim(value));
       if (!status.ok()) return status;
     } else {
-      return bad("unknown parameter; emu: knows direct and reclaim (geometry is set at creation)");
+      return bad_uri(
+          "unknown parameter; emu: knows direct and reclaim (geometry is set at creation)");
     }
   }
   return options;
 }
 
 Result<DriveOptions> drive_options(const DeviceUri& uri) {
-  if (!uri.parameters.empty()) return bad("unknown parameter; zbd: and nvme: know none");
+  if (!uri.parameters.empty()) return bad_uri("unknown parameter; zbd: and nvme: know none");
   return DriveOptions{uri.place};
 }
 
@@ -157,7 +158,7 @@ Result<MemOptions> mem_options(const DeviceUri& uri) {
 }
 
 Result<Geometry> geometry_of(const DeviceShape& shape) {
-  if (shape.lba_bytes != 512 && shape.lba_bytes != 4096) return bad("lba is 512 or 4096 bytes");
+  if (shape.lba_bytes != 512 && shape.lba_bytes != 4096) return bad_uri("lba is 512 or 4096 bytes");
   const std::uint64_t lba = shape.lba_bytes;
   std::uint64_t zone = shape.zone_size_bytes;
   if (zone == 0) {
@@ -165,19 +166,19 @@ Result<Geometry> geometry_of(const DeviceShape& shape) {
                       kZoneSizeMaxBytes);
   }
   const std::uint64_t capacity = shape.zone_capacity_bytes == 0 ? zone : shape.zone_capacity_bytes;
-  if (zone % lba != 0) return bad("the zone size is no multiple of the LBA size");
-  if (capacity % lba != 0) return bad("the zone capacity is no multiple of the LBA size");
-  if (capacity > zone) return bad("the zone capacity is larger than the zone size");
-  if (zone / lba > kZoneSizeMaxLbas) return bad("the zone size is over 2^32 LBAs");
-  if (capacity / lba > kZoneCapacityMaxLbas) return bad("the zone capacity is over 2^24 LBAs");
+  if (zone % lba != 0) return bad_uri("the zone size is no multiple of the LBA size");
+  if (capacity % lba != 0) return bad_uri("the zone capacity is no multiple of the LBA size");
+  if (capacity > zone) return bad_uri("the zone capacity is larger than the zone size");
+  if (zone / lba > kZoneSizeMaxLbas) return bad_uri("the zone size is over 2^32 LBAs");
+  if (capacity / lba > kZoneCapacityMaxLbas) return bad_uri("the zone capacity is over 2^24 LBAs");
   if (shape.size_bytes < zone)
-    return bad(
+    return bad_uri(
         "the device is smaller than one zone (4MiB unless a zone size is given); make it larger or "
         "its zones smaller");
-  if (shape.size_bytes / zone > kZoneCountMax) return bad("too many zones: make them larger");
+  if (shape.size_bytes / zone > kZoneCountMax) return bad_uri("too many zones: make them larger");
   if (shape.active_zones_max != 0 &&
       (shape.open_zones_max == 0 || shape.open_zones_max > shape.active_zones_max)) {
-    return bad("mor (open zones) must not exceed mar (active zones)");
+    return bad_uri("mor (open zones) must not exceed mar (active zones)");
   }
   Geometry geometry;
   geometry.lba_bytes = shape.lba_bytes;

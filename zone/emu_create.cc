@@ -21,19 +21,15 @@ constexpr std::uint64_t kProbeBytes = 1u << 20;
 // nobody's data.
 constexpr std::string_view kUnfinished = "FurrowZD unfinished";
 
-Status fail(Code code, const char* hint, int error = 0) {
-  return Status(code, Origin::zone, hint, error);
-}
-
 Status write_error(int error) {
   if (error == EFBIG) {
-    return fail(Code::no_space, "the file system does not take a file as large as this device",
-                error);
+    return zone_failure(Code::no_space,
+                        "the file system does not take a file as large as this device", error);
   }
   if (error == ENOSPC || error == EDQUOT) {
-    return fail(Code::no_space, "no room for the emulated device's metadata", error);
+    return zone_failure(Code::no_space, "no room for the emulated device's metadata", error);
   }
-  return fail(Code::io_error, "cannot write the emulated device's metadata", error);
+  return zone_failure(Code::io_error, "cannot write the emulated device's metadata", error);
 }
 
 struct Signature {
@@ -57,10 +53,10 @@ Status known_or_data(std::string_view head) {
   for (const Signature& known : kSignatures) {
     if (known.offset < head.size() &&
         head.substr(known.offset, known.bytes.size()) == known.bytes) {
-      return fail(Code::foreign, known.hint);
+      return zone_failure(Code::foreign, known.hint);
     }
   }
-  return fail(Code::foreign, "there is data already; --force overwrites it");
+  return zone_failure(Code::foreign, "there is data already; --force overwrites it");
 }
 
 // Is there anything? Of a file all of it is looked at (its holes cost nothing), of a block device
@@ -74,7 +70,7 @@ Status check_unused(const EmuFile& file) {
       const ssize_t rc = pread(file.fd.get(), piece.data() + got, piece.size() - got,
                                static_cast<off_t>(offset + got));
       if (rc < 0 && errno == EINTR) continue;
-      if (rc < 0) return fail(Code::io_error, "cannot read what is there", errno);
+      if (rc < 0) return zone_failure(Code::io_error, "cannot read what is there", errno);
       if (rc == 0) break;
       got += static_cast<std::size_t>(rc);
     }
@@ -165,10 +161,10 @@ Status sync_directory(const std::string& path) {
 Result<Superblock> plan(const EmuFile& file, DeviceShape shape) {
   std::array<std::byte, 16> uuid;
   if (getrandom(uuid.data(), uuid.size(), 0) != static_cast<ssize_t>(uuid.size())) {
-    return fail(Code::io_error, "no random numbers", errno);
+    return zone_failure(Code::io_error, "no random numbers", errno);
   }
   if (shape.size_bytes == 0) {
-    if (file.size_bytes == 0) return fail(Code::invalid_argument, "say the device's size");
+    if (file.size_bytes == 0) return zone_failure(Code::invalid_argument, "say the device's size");
     shape.size_bytes = file.size_bytes;
   }
   Result<Geometry> geometry = geometry_of(shape);
@@ -179,13 +175,14 @@ Result<Superblock> plan(const EmuFile& file, DeviceShape shape) {
     const std::uint64_t excess = superblock.end_offset() - file.size_bytes;
     const std::uint64_t zones = (excess + superblock.stride_bytes - 1) / superblock.stride_bytes;
     if (shape.size_bytes > file.size_bytes || zones >= geometry->zone_count) {
-      return fail(Code::invalid_argument, "the block device is smaller than the size asked for");
+      return zone_failure(Code::invalid_argument,
+                          "the block device is smaller than the size asked for");
     }
     geometry->zone_count -= static_cast<std::uint32_t>(zones);
     superblock = make_superblock(*geometry, uuid);
   }
   if (superblock.end_offset() > file.size_bytes) {
-    return fail(Code::invalid_argument, "the block device is too small for one zone");
+    return zone_failure(Code::invalid_argument, "the block device is too small for one zone");
   }
   return superblock;
 }

@@ -17,16 +17,12 @@ static_assert(std::endian::native == std::endian::little, "slots are stored as t
 
 namespace {
 
-Status fail(Code code, const char* hint, int error = 0) {
-  return Status(code, Origin::zone, hint, error);
-}
-
 Result<Superblock> read_superblock(const EmuFile& file, std::uint64_t offset) {
   AlignedBuffer page(kPageBytes);
   const ssize_t got = pread(file.fd.get(), page.data(), page.size(), static_cast<off_t>(offset));
-  if (got < 0) return fail(Code::io_error, "cannot read the superblock", errno);
+  if (got < 0) return zone_failure(Code::io_error, "cannot read the superblock", errno);
   if (static_cast<std::size_t>(got) < kSuperblockBytes) {
-    return fail(Code::foreign, "too short for an emulated zoned device; make one first");
+    return zone_failure(Code::foreign, "too short for an emulated zoned device; make one first");
   }
   return decode(page.span().first<kSuperblockBytes>());
 }
@@ -43,15 +39,18 @@ Result<Superblock> read_superblocks(const EmuFile& file) {
 Status check_openable(const EmuFile& file, const Superblock& superblock, const EmuOptions& options,
                       Access access) {
   if (access == Access::exclusive && (superblock.read_only & ~kKnownReadOnly) != 0) {
-    return fail(Code::unsupported, "this build may only inspect the device: it has newer features");
+    return zone_failure(Code::unsupported,
+                        "this build may only inspect the device: it has newer features");
   }
   if (file.size_bytes < superblock.end_offset()) {
-    return fail(Code::corrupt,
-                "the file is shorter than its geometry: truncated, or an incomplete copy; restore "
-                "it from a complete one");
+    return zone_failure(
+        Code::corrupt,
+        "the file is shorter than its geometry: truncated, or an incomplete copy; restore "
+        "it from a complete one");
   }
   if (options.direct && !direct_io_accepts(file.fd.get(), superblock.geometry.lba_bytes)) {
-    return fail(Code::unsupported, "direct I/O here needs 4 KiB: use lba=4096 or ?direct=0");
+    return zone_failure(Code::unsupported,
+                        "direct I/O here needs 4 KiB: use lba=4096 or ?direct=0");
   }
   return {};
 }
@@ -91,8 +90,8 @@ Status zero(const EmuFile& file, Reclaim reclaim, std::uint64_t begin, std::uint
     const ssize_t written =
         pwrite(fd, zeroes.data(), std::min(kPieceBytes, end - begin), static_cast<off_t>(begin));
     if (written <= 0) {
-      return fail(Code::io_error, "cannot void what a power cut left behind a write pointer",
-                  errno);
+      return zone_failure(Code::io_error,
+                          "cannot void what a power cut left behind a write pointer", errno);
     }
     begin += static_cast<std::uint64_t>(written);
   }
@@ -148,7 +147,7 @@ Status EmuDevice::map_table() {
   const int protection = PROT_READ | (access_ == Access::inspect ? 0 : PROT_WRITE);
   void* mapped = mmap(nullptr, 2 * superblock_.table_bytes, protection, MAP_SHARED, file_.fd.get(),
                       static_cast<off_t>(kTableOffset));
-  if (mapped == MAP_FAILED) return fail(Code::io_error, "cannot map the zone table", errno);
+  if (mapped == MAP_FAILED) return zone_failure(Code::io_error, "cannot map the zone table", errno);
   mapping_ = mapped;
   slots_ = static_cast<std::uint64_t*>(mapped);
   return {};
@@ -219,7 +218,7 @@ Status EmuDevice::void_tails() {
     some = true;
   }
   if (some && fdatasync(file_.fd.get()) != 0) {
-    return fail(Code::io_error, "cannot sync the device", errno);
+    return zone_failure(Code::io_error, "cannot sync the device", errno);
   }
   return {};
 }
@@ -232,10 +231,11 @@ void EmuDevice::save(ZoneId zone, const ZoneRecord& record) {
 
 // Through the file system's fsync of these pages, device cache included.
 Status EmuDevice::sync_table() {
-  if (flush_failed_.load()) return fail(Code::io_error, "an earlier flush of the device failed");
+  if (flush_failed_.load())
+    return zone_failure(Code::io_error, "an earlier flush of the device failed");
   if (msync(mapping_, 2 * superblock_.table_bytes, MS_SYNC) == 0) return {};
   flush_failed_.store(true);
-  return fail(Code::io_error, "cannot sync the zone table", errno);
+  return zone_failure(Code::io_error, "cannot sync the zone table", errno);
 }
 
 Result<std::unique_ptr<IoQueue>> EmuDevice::create_queue(unsigned depth) {

@@ -21,27 +21,25 @@ namespace furrow::emu {
 
 namespace {
 
-Status fail(Code code, const char* hint, int error = 0) {
-  return Status(code, Origin::zone, hint, error);
-}
-
 Status open_error(int error) {
   switch (error) {
     case ENOENT:
-      return fail(Code::not_found,
-                  "no such file or directory; make the device with `furrowctl pool create`, and "
-                  "its directory first",
-                  error);
+      return zone_failure(
+          Code::not_found,
+          "no such file or directory; make the device with `furrowctl pool create`, and "
+          "its directory first",
+          error);
     case EACCES:
     case EPERM:
     case EROFS:
-      return fail(Code::permission, "the file may not be opened for this", error);
+      return zone_failure(Code::permission,
+                          "this user may not open the file, or make it in its directory", error);
     case EBUSY:
-      return fail(Code::in_use, "the block device is mounted or in use", error);
+      return zone_failure(Code::in_use, "the block device is mounted or in use", error);
     case EINVAL:
-      return fail(Code::unsupported, "no direct I/O here; ?direct=0 does without", error);
+      return zone_failure(Code::unsupported, "no direct I/O here; ?direct=0 does without", error);
     default:
-      return fail(Code::io_error, "cannot open the file", error);
+      return zone_failure(Code::io_error, "cannot open the file", error);
   }
 }
 
@@ -86,14 +84,14 @@ Status lock(int fd) {
   const auto start = std::chrono::steady_clock::now();
   for (;;) {
     if (flock(fd, LOCK_EX | LOCK_NB) == 0) return {};
-    if (errno != EWOULDBLOCK) return fail(Code::io_error, "cannot lock the file", errno);
+    if (errno != EWOULDBLOCK) return zone_failure(Code::io_error, "cannot lock the file", errno);
     struct stat file {};
-    if (fstat(fd, &file) != 0) return fail(Code::io_error, "cannot stat the file", errno);
+    if (fstat(fd, &file) != 0) return zone_failure(Code::io_error, "cannot stat the file", errno);
     const pid_t holder = lock_holder_pid(file);
     const bool dead = holder != 0 && is_dead(holder);
     const auto waited = std::chrono::steady_clock::now() - start;
     if ((holder != 0 && !dead) || waited > (dead ? kDeadMax : kUnknownMax)) {
-      return fail(Code::in_use, "the device is open in another process; stop that first");
+      return zone_failure(Code::in_use, "the device is open in another process; stop that first");
     }
     std::this_thread::sleep_for(kStep);
   }
@@ -113,17 +111,18 @@ int open_patiently(const std::string& path, int flags) {
 
 Status check_type(const struct stat& info) {
   if (S_ISDIR(info.st_mode)) {
-    return fail(Code::unsupported, "this is a directory; name a file in it");
+    return zone_failure(Code::unsupported, "this is a directory; name a file in it");
   }
   if (!S_ISREG(info.st_mode) && !S_ISBLK(info.st_mode)) {
-    return fail(Code::unsupported, "this is neither a regular file nor a block device");
+    return zone_failure(Code::unsupported, "this is neither a regular file nor a block device");
   }
   return {};
 }
 
 Status find_size(EmuFile& file) {
   struct stat info {};
-  if (fstat(file.fd.get(), &info) != 0) return fail(Code::io_error, "cannot stat the file", errno);
+  if (fstat(file.fd.get(), &info) != 0)
+    return zone_failure(Code::io_error, "cannot stat the file", errno);
   if (S_ISREG(info.st_mode)) {
     file.size_bytes = static_cast<std::uint64_t>(info.st_size);
     return {};
@@ -131,7 +130,7 @@ Status find_size(EmuFile& file) {
   if (const Status type = check_type(info); !type.ok()) return type;
   file.block_device = true;
   if (ioctl(file.fd.get(), BLKGETSIZE64, &file.size_bytes) != 0) {
-    return fail(Code::io_error, "cannot ask the block device for its size", errno);
+    return zone_failure(Code::io_error, "cannot ask the block device for its size", errno);
   }
   return {};
 }

@@ -6,21 +6,18 @@ namespace furrow::emu {
 
 namespace {
 
-Status fail(Code code, const char* hint, int error) {
-  return Status(code, Origin::zone, hint, error);
-}
-
 Status transfer_error(const Io& io, int error) {
   switch (error) {
     case ENOSPC:
     case EDQUOT:
     case EFBIG:
-      return fail(Code::no_space, "the file system under the emulated device is full", error);
+      return zone_failure(Code::no_space, "the file system under the emulated device is full",
+                          error);
     default:
-      return fail(Code::io_error,
-                  io.op == Io::Op::read ? "reading the emulated device's file failed"
-                                        : "writing the emulated device's file failed",
-                  error);
+      return zone_failure(Code::io_error,
+                          io.op == Io::Op::read ? "reading the emulated device's file failed"
+                                                : "writing the emulated device's file failed",
+                          error);
   }
 }
 
@@ -47,11 +44,11 @@ void EmuQueue::transferred(Io& io, int error) {
   if (io.op == Io::Op::flush) {
     if (error != 0) device_.flush_failed_.store(true);
     const bool failed = device_.flush_failed_.load();
-    end_transfer(io, failed
-                         ? fail(Code::io_error, "a flush failed: unflushed data may be lost", error)
-                         : Status());
+    end_transfer(io, failed ? zone_failure(Code::io_error,
+                                           "a flush failed: unflushed data may be lost", error)
+                            : Status());
   } else if (error == kEnded) {
-    end_transfer(io, fail(Code::io_error, "the emulated device's file was truncated", 0));
+    end_transfer(io, zone_failure(Code::io_error, "the emulated device's file was truncated", 0));
   } else {
     end_transfer(io, error == 0 ? Status() : transfer_error(io, error));
   }

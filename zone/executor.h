@@ -9,6 +9,8 @@
 
 namespace furrow {
 
+inline constexpr std::uint64_t kNsPerMs = 1'000'000;
+
 // Work to run once. Intrusive: owned by whoever posts it, in place until it has run.
 struct Task {
   void (*run)(Task&) = nullptr;

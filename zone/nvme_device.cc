@@ -23,11 +23,11 @@ class NvmeQueue final : public DriveQueue {
                    {.fd = drive.fd(),
                     .first_bytes = 0,
                     .stride_bytes = drive.geometry().zone_size_lbas * drive.geometry().lba_bytes,
-                    .read = {drive.bytes_max(), drive.pieces_max()},
-                    .write = {drive.bytes_max(), drive.pieces_max()},
+                    .read = {drive.limits().bytes, drive.limits().pieces},
+                    .write = {drive.limits().bytes, drive.limits().pieces},
                     .ring_flags = IORING_SETUP_SQE128 | IORING_SETUP_CQE32},
                    depth),
-        pieces_max_(drive.pieces_max()),
+        pieces_max_(drive.limits().pieces),
         nsid_(drive.nsid()) {}
   using DriveQueue::init_ring;
 

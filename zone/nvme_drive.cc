@@ -3,22 +3,27 @@
 #include <endian.h>
 #include <fcntl.h>
 #include <libnvme.h>
-#include <sys/stat.h>
-#include <sys/sysmacros.h>
-#include <sys/utsname.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <limits>
 
 #include "zone/aligned_buffer.h"
+#include "zone/drive_facts.h"
 #include "zone/zone_state_machine.h"
 
 namespace furrow::nvme {
+
+using drive::bound_open_zones;
+using drive::device_number;
+using drive::fail;
+using drive::gone;
+using drive::kernel_at_least;
+using drive::request_limits;
+using drive::stat_device;
+using drive::unsupported;
 
 namespace {
 
@@ -27,11 +32,6 @@ constexpr std::uint32_t kReportBytes = 64 << 10;
 constexpr std::uint32_t kReportZones =
     (kReportBytes - sizeof(nvme_zone_report)) / sizeof(nvme_zns_desc);
 constexpr std::uint16_t kStatusMask = 0x7FF;  // status code and type
-
-Status fail(Code code, const char* hint, int error = 0) {
-  return Status(code, Origin::zone, hint, error);
-}
-Status unsupported(const char* hint) { return fail(Code::unsupported, hint); }
 
 // Of libnvme: 0, an NVMe status, or -1 and errno.
 Status command_error(int rc, const char* hint) {
@@ -45,7 +45,7 @@ Status command_error(int rc, const char* hint) {
     case ENODEV:
     case ENXIO:
     case ENOTTY:
-      return fail(Code::io_error, "the drive is gone: it was removed, or has failed", ENODEV);
+      return gone();
     case EACCES:
     case EPERM:
       return fail(Code::permission, "NVMe passthrough takes root, or CAP_SYS_ADMIN", errno);
@@ -54,40 +54,20 @@ Status command_error(int rc, const char* hint) {
   }
 }
 
-std::uint64_t read_number(const std::string& path, std::uint64_t otherwise) {
-  std::ifstream file(path);
-  std::uint64_t number = 0;
-  return file >> number ? number : otherwise;
-}
-
 // "nvme0n1" of /dev/ng0n1: the block device of the same namespace.
 Result<std::string> find_block_device(const std::string& path) {
-  struct stat info {};
-  if (stat(path.c_str(), &info) != 0) {
-    if (errno == EACCES) return fail(Code::permission, "the path may not be searched", errno);
-    return fail(Code::not_found, "no such device; `ls /dev/ng*` shows the generic ones", errno);
-  }
+  const Result<struct stat> info =
+      stat_device(path, "no such device; `ls /dev/ng*` shows the generic ones");
+  if (!info) return info.status();
   constexpr const char* kWanted =
       "nvme: takes a namespace's generic device, such as /dev/ng0n1 (a block device: zbd:)";
-  if (!S_ISCHR(info.st_mode)) return unsupported(kWanted);
+  if (!S_ISCHR(info->st_mode)) return unsupported(kWanted);
   std::error_code error;
   const std::filesystem::path device =
-      std::filesystem::canonical("/sys/dev/char/" + std::to_string(major(info.st_rdev)) + ":" +
-                                     std::to_string(minor(info.st_rdev)),
-                                 error);
+      std::filesystem::canonical("/sys/dev/char/" + device_number(*info), error);
   const std::string name = device.filename();
   if (error || !name.starts_with("ng")) return unsupported(kWanted);
   return "nvme" + name.substr(2);
-}
-
-Status check_kernel() {
-  utsname name{};
-  unsigned first = 0, second = 0;
-  if (uname(&name) == 0 && std::sscanf(name.release, "%u.%u", &first, &second) == 2 &&
-      (first > 6 || (first == 6 && second >= 1))) {
-    return {};
-  }
-  return unsupported("NVMe passthrough by io_uring is for Linux 6.1 and later; use zbd:");
 }
 
 ZoneInfo info_of(const nvme_zns_desc& zone, const Geometry& geometry) {
@@ -120,8 +100,9 @@ ZoneInfo info_of(const nvme_zns_desc& zone, const Geometry& geometry) {
 Result<std::unique_ptr<NvmeDrive>> NvmeDrive::open(const std::string& path, Access access) {
   const Result<std::string> block = find_block_device(path);
   if (!block) return block.status();
-  Status status = check_kernel();
-  if (!status.ok()) return status;
+  if (!kernel_at_least(6, 1)) {
+    return unsupported("NVMe passthrough by io_uring is for Linux 6.1 and later; use zbd:");
+  }
   std::unique_ptr<NvmeDrive> drive(new NvmeDrive());
   emu::OpenMode mode;
   mode.inspect = access == Access::inspect;
@@ -137,7 +118,7 @@ Result<std::unique_ptr<NvmeDrive>> NvmeDrive::open(const std::string& path, Acce
     return fail(errno == EACCES || errno == EPERM ? Code::permission : Code::io_error,
                 "opening a drive takes root, or write permission on its device", errno);
   }
-  status = drive->identify("/sys/block/" + *block + "/queue/");
+  const Status status = drive->identify("/sys/block/" + *block + "/queue/");
   if (!status.ok()) return status;
   return drive;
 }
@@ -170,23 +151,15 @@ Status NvmeDrive::identify(const std::string& queue_folder) {
   // One less than the number; all ones: no limit.
   geometry_.active_zones_max = le32toh(zoned.mar) + 1;
   geometry_.open_zones_max = le32toh(zoned.mor) + 1;
-  if (geometry_.active_zones_max != 0 &&
-      (geometry_.open_zones_max == 0 || geometry_.open_zones_max > geometry_.active_zones_max)) {
-    geometry_.open_zones_max = geometry_.active_zones_max;
-  }
+  bound_open_zones(geometry_);
   if (geometry_.zone_size_lbas == 0) return unsupported("the drive tells no zone size");
   geometry_.zone_count = static_cast<std::uint32_t>(le64toh(ns.nsze) / geometry_.zone_size_lbas);
   // The kernel takes no request apart here: its limits (of which MDTS is one) are ours.
-  const std::uint64_t kernel = read_number(queue_folder + "max_hw_sectors_kb", 128) << 10;
-  const std::uint64_t segments = read_number(queue_folder + "max_segments", 128);
-  const std::uint64_t one =
-      std::min(kernel, (std::max<std::uint64_t>(segments, 2) - 1) * kPageBytes);
-  bytes_max_ = std::max<std::uint64_t>(one / geometry_.lba_bytes, 1) << lba.ds;
-  pieces_max_ = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(segments, 1, 1024));
+  limits_ = request_limits(queue_folder, "max_hw_sectors_kb", geometry_.lba_bytes);
   const std::uint64_t append =
       controller.zasl == 0
-          ? bytes_max_
-          : std::min(bytes_max_, kPageBytes << std::min<unsigned>(controller.zasl, 20));
+          ? limits_.bytes
+          : std::min(limits_.bytes, kPageBytes << std::min<unsigned>(controller.zasl, 20));
   geometry_.append_lbas_max = static_cast<std::uint32_t>(append >> lba.ds);
   geometry_.zone_writes_max = 1;
   return find_zones();
@@ -276,15 +249,18 @@ Status NvmeDrive::manage(Io::Op op, ZoneId zone) const {
 
 Status NvmeDrive::transfer_error(int error, const char* hint) const {
   if ((error & kStatusFlag) != 0) return command_error(error & kStatusMask, hint);
-  if (error == ENODEV || error == ENXIO) {
-    return fail(Code::io_error, "the drive is gone: it was removed, or has failed", ENODEV);
-  }
+  if (error == ENODEV || error == ENXIO) return gone();
   return fail(Code::io_error, hint, error);
 }
 
 std::string holder(const std::string& path) {
   const Result<std::string> block = find_block_device(path);
   return block ? emu::lock_holder("/dev/" + *block) : std::string();
+}
+
+std::string identity(const std::string& path) {
+  const Result<std::string> block = find_block_device(path);
+  return block ? drive::identity("/dev/" + *block) : std::string();
 }
 
 }  // namespace furrow::nvme

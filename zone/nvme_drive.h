@@ -11,6 +11,7 @@
 
 #include "zone/device.h"
 #include "zone/drive.h"
+#include "zone/drive_facts.h"
 #include "zone/emu_file.h"
 
 namespace furrow::nvme {
@@ -28,8 +29,7 @@ class NvmeDrive final : public Drive {
   int fd() const { return fd_.get(); }
   std::uint32_t nsid() const { return nsid_; }
   // What one command may transfer.
-  std::uint64_t bytes_max() const { return bytes_max_; }
-  std::uint32_t pieces_max() const { return pieces_max_; }
+  const drive::RequestLimits& limits() const { return limits_; }
 
   using Drive::report;
   Result<std::vector<ZoneInfo>> report(ZoneId first, std::uint32_t count) const override;
@@ -46,11 +46,12 @@ class NvmeDrive final : public Drive {
   emu::EmuFile block_;  // held, not used
   emu::Fd fd_;
   std::uint32_t nsid_ = 0;
-  std::uint64_t bytes_max_ = 0;
-  std::uint32_t pieces_max_ = 0;
+  drive::RequestLimits limits_;
 };
 
 // Who holds the namespace; empty when nobody or unknown.
 std::string holder(const std::string& path);
+// See drive::identity().
+std::string identity(const std::string& path);
 
 }  // namespace furrow::nvme

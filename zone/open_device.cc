@@ -1,9 +1,15 @@
 // The back ends by scheme.
+#include <sys/stat.h>
+
+#include <cctype>
+
 #include "zone/device.h"
 #include "zone/device_uri.h"
+#include "zone/drive_facts.h"
 #include "zone/emu_device.h"
 #include "zone/mem_device.h"
 #include "zone/nvme_device.h"
+#include "zone/nvme_drive.h"
 #include "zone/zbd_device.h"
 
 namespace furrow {
@@ -67,6 +73,23 @@ std::string device_holder(std::string_view uri) {
   if (parsed->scheme == "nvme") return nvme::holder(parsed->place);
   const bool file = parsed->scheme == "emu" || parsed->scheme == "zbd";
   return file ? emu::lock_holder(parsed->place) : std::string();
+}
+
+std::string device_identity(std::string_view uri) {
+  const Result<DeviceUri> parsed = parse_device_uri(uri);
+  std::string identity;
+  struct stat info {};
+  if (!parsed) return {};
+  if (parsed->scheme == "emu" && stat(parsed->place.c_str(), &info) == 0) {
+    identity = std::to_string(info.st_dev) + "." + std::to_string(info.st_ino);
+  }
+  if (parsed->scheme == "zbd") identity = drive::identity(parsed->place);
+  if (parsed->scheme == "nvme") identity = nvme::identity(parsed->place);
+  for (char& c : identity) {
+    const bool kept = std::isalnum(static_cast<unsigned char>(c)) != 0;
+    if (!kept && std::string_view(".-:").find(c) == std::string_view::npos) c = '_';
+  }
+  return identity.substr(0, 200);
 }
 
 }  // namespace furrow

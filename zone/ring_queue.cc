@@ -19,10 +19,6 @@ unsigned reap_count(unsigned ready) { return std::clamp(ready / 4, 1u, kReapMax)
 constexpr std::uint64_t kTimerTag = 1;         // user_data of the timer: no Io's address
 constexpr std::uint64_t kRecheckNs = 200'000;  // while something waits for another thread
 
-Status fail(Code code, const char* hint, int error) {
-  return Status(code, Origin::zone, hint, error);
-}
-
 }  // namespace
 
 RingQueue::RingQueue(const Geometry& geometry, ZoneTable& table, bool read_only,
@@ -40,7 +36,7 @@ RingQueue::~RingQueue() {
 // flag says when that is worth it. Not SINGLE_ISSUER: a queue may move from thread to thread.
 Status RingQueue::init_ring() {
   if (depth_ == 0 || depth_ > kDepthMax) {
-    return fail(Code::invalid_argument, "a queue's depth is 1 to 4096", 0);
+    return zone_failure(Code::invalid_argument, "a queue's depth is 1 to 4096", 0);
   }
   const unsigned entries = std::bit_ceil(depth_ + 1);  // one for the timer
   io_uring_params params{};
@@ -51,10 +47,7 @@ Status RingQueue::init_ring() {
     params.flags = medium_.ring_flags;
     rc = io_uring_queue_init_params(entries, &ring_, &params);
   }
-  if (rc == -ENOSYS || rc == -EPERM) {
-    return fail(Code::unsupported, "io_uring is not available; see kernel.io_uring_disabled", -rc);
-  }
-  if (rc < 0) return fail(Code::io_error, "cannot make an io_uring", -rc);
+  if (rc < 0) return ring_refused(-rc, Origin::zone);
   ring_made_ = true;
   tell_sanitizer(ring_);
   file_registered_ = io_uring_register_files(&ring_, &medium_.fd, 1) == 0;
@@ -63,7 +56,7 @@ Status RingQueue::init_ring() {
 
 Status RingQueue::register_buffers(std::span<const iovec> buffers) {
   if (in_flight() != 0) {
-    return fail(Code::busy, "buffers are registered while nothing is in flight", 0);
+    return zone_failure(Code::busy, "buffers are registered while nothing is in flight", 0);
   }
   if (buffers_registered_) {
     io_uring_unregister_buffers(&ring_);
@@ -74,7 +67,8 @@ Status RingQueue::register_buffers(std::span<const iovec> buffers) {
   const auto count = static_cast<unsigned>(buffers.size());
   const int rc = io_uring_register_buffers(&ring_, buffers.data(), count);
   if (rc < 0) {
-    return fail(Code::unsupported, "the kernel cannot pin the buffers; raise RLIMIT_MEMLOCK", -rc);
+    return zone_failure(Code::unsupported,
+                        "the kernel cannot pin the buffers; raise RLIMIT_MEMLOCK", -rc);
   }
   buffers_registered_ = true;
   set_registered(count);

@@ -65,6 +65,10 @@ class [[nodiscard]] Status {
 
 const char* to_string(Code code);
 
+constexpr Status zone_failure(Code code, const char* hint, int sys_errno = 0) {
+  return {code, Origin::zone, hint, sys_errno};
+}
+
 // A value or the Status that says why there is none (never an ok Status).
 template <class T>
 class [[nodiscard]] Result {

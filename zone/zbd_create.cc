@@ -10,8 +10,6 @@ namespace furrow::zbd {
 
 namespace {
 
-Status fail(Code code, const char* hint) { return Status(code, Origin::zone, hint); }
-
 // What libblkid recognises, or just that there is something.
 Status name_data(const ZbdDrive& drive) {
   const blkid_probe probe = blkid_new_probe();
@@ -26,16 +24,17 @@ Status name_data(const ZbdDrive& drive) {
     }
   }
   const std::string_view type = kind == nullptr ? "" : kind;
-  Status status = fail(Code::foreign, "zones of the drive have data; --force resets them");
+  Status status = zone_failure(Code::foreign, "zones of the drive have data; --force resets them");
   if (type == "btrfs")
-    status = fail(Code::foreign, "there is a btrfs file system; --force resets it");
+    status = zone_failure(Code::foreign, "there is a btrfs file system; --force resets it");
   if (type == "zonefs")
-    status = fail(Code::foreign, "there is a zonefs file system; --force resets it");
+    status = zone_failure(Code::foreign, "there is a zonefs file system; --force resets it");
   if (type == "f2fs")
-    status = fail(Code::foreign, "there is an F2FS file system; --force resets it");
-  if (type == "xfs") status = fail(Code::foreign, "there is an XFS file system; --force resets it");
+    status = zone_failure(Code::foreign, "there is an F2FS file system; --force resets it");
+  if (type == "xfs")
+    status = zone_failure(Code::foreign, "there is an XFS file system; --force resets it");
   if (type.empty() && table != nullptr) {
-    status = fail(Code::foreign, "there is a partition table; --force resets it");
+    status = zone_failure(Code::foreign, "there is a partition table; --force resets it");
   }
   blkid_free_probe(probe);
   return status;
@@ -45,8 +44,8 @@ Status name_data(const ZbdDrive& drive) {
 
 Status create(const std::string& path, const DeviceShape& shape) {
   if (shape.size_bytes != 0 || shape.zone_size_bytes != 0 || shape.zone_capacity_bytes != 0) {
-    return fail(Code::invalid_argument,
-                "a drive has its size and zones already; leave out the flags for them");
+    return zone_failure(Code::invalid_argument,
+                        "a drive has its size and zones already; leave out the flags for them");
   }
   const Result<std::unique_ptr<ZbdDrive>> drive = ZbdDrive::open(path, Access::exclusive);
   if (!drive) return drive.status();

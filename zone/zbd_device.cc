@@ -14,7 +14,7 @@ class ZbdQueue final : public DriveQueue {
                     .first_bytes = 0,
                     .stride_bytes = drive.geometry().zone_size_lbas * drive.geometry().lba_bytes,
                     .read = {},
-                    .write = {drive.write_bytes_max(), drive.write_pieces_max()}},
+                    .write = {drive.write_max().bytes, drive.write_max().pieces}},
                    depth) {}
   using DriveQueue::init_ring;
 };

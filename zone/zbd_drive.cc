@@ -2,64 +2,49 @@
 
 #include <fcntl.h>
 #include <libzbd/zbd.h>
-#include <sys/stat.h>
-#include <sys/sysmacros.h>
-#include <sys/utsname.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <limits>
 
+#include "zone/drive_facts.h"
 #include "zone/zone_state_machine.h"
 
 namespace furrow::zbd {
 
+using drive::bound_open_zones;
+using drive::device_number;
+using drive::fail;
+using drive::gone;
+using drive::kernel_at_least;
+using drive::read_line;
+using drive::read_number;
+using drive::request_limits;
+using drive::stat_device;
+using drive::unsupported;
+
 namespace {
 
-constexpr std::uint64_t kPageBytes = 4096;  // a segment of a request may be as small as this
 constexpr const char* kUnaligned =
     "the zone's write pointer is inside an LBA: another program wrote";
 constexpr std::uint64_t kAppendMaxBytes = 1u << 20;
 
-Status fail(Code code, const char* hint, int error = 0) {
-  return Status(code, Origin::zone, hint, error);
-}
-Status unsupported(const char* hint) { return fail(Code::unsupported, hint); }
-
 // libzbd's functions return -1, with the cause in errno, or the cause itself.
 int error_of(int rc) { return rc < -1 ? -rc : errno; }
 
-std::string read_line(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
-
-std::uint64_t read_number(const std::string& path, std::uint64_t otherwise) {
-  std::ifstream file(path);
-  std::uint64_t number = 0;
-  return file >> number ? number : otherwise;
-}
-
 // Where the kernel tells of the device's request queue. Errors: not_found, permission, unsupported.
 Result<std::string> find_queue_folder(const std::string& path) {
-  struct stat info {};
-  if (stat(path.c_str(), &info) != 0) {
-    if (errno == EACCES) return fail(Code::permission, "the path may not be searched", errno);
-    return fail(Code::not_found, "no such device; `lsblk -z` shows the zoned block devices", errno);
-  }
-  if (!S_ISBLK(info.st_mode)) {
-    return unsupported(S_ISCHR(info.st_mode)
+  const Result<struct stat> info =
+      stat_device(path, "no such device; `lsblk -z` shows the zoned block devices");
+  if (!info) return info.status();
+  if (!S_ISBLK(info->st_mode)) {
+    return unsupported(S_ISCHR(info->st_mode)
                            ? "this is a character device; zbd: takes a block device, such as "
                              "/dev/nvme0n1"
                            : "this is no block device; emu: emulates a zoned device on a file");
   }
-  const std::string folder = "/sys/dev/block/" + std::to_string(major(info.st_rdev)) + ":" +
-                             std::to_string(minor(info.st_rdev));
+  const std::string folder = "/sys/dev/block/" + device_number(*info);
   if (std::filesystem::exists(folder + "/partition")) {
     return unsupported("this is a partition; zbd: takes a whole drive");
   }
@@ -70,16 +55,8 @@ Result<std::string> find_queue_folder(const std::string& path) {
   return folder + "/queue/";
 }
 
-// From 6.10 on the kernel itself keeps the writes to a zone in order.
-bool kernel_orders_writes() {
-  utsname name{};
-  unsigned first = 0, second = 0;
-  if (uname(&name) != 0 || std::sscanf(name.release, "%u.%u", &first, &second) != 2) return false;
-  return first > 6 || (first == 6 && second >= 10);
-}
-
 Status check_scheduler(const std::string& queue_folder) {
-  if (kernel_orders_writes()) return {};
+  if (kernel_at_least(6, 10)) return {};  // it keeps the writes to a zone in order itself
   if (read_line(queue_folder + "scheduler").find("[mq-deadline]") != std::string::npos) return {};
   return unsupported(
       "before Linux 6.10 a zoned drive needs the scheduler mq-deadline: echo mq-deadline > "
@@ -146,7 +123,7 @@ Status drive_error(int error, const char* hint) {
   switch (error) {
     case ENODEV:
     case ENXIO:
-      return fail(Code::io_error, "the drive is gone: it was removed, or has failed", ENODEV);
+      return gone();
     case EOVERFLOW:
       return Status(Code::too_many_zones, Origin::zone,
                     "the drive has more active zones than Furrow knows of; reset what is not its",
@@ -207,16 +184,8 @@ Status ZbdDrive::find_geometry(const std::string& queue_folder) {
   const auto limit = [](unsigned value) { return value == ~0u ? 0 : value; };
   geometry_.open_zones_max = limit(info.max_nr_open_zones);
   geometry_.active_zones_max = limit(info.max_nr_active_zones);
-  if (geometry_.active_zones_max != 0 &&
-      (geometry_.open_zones_max == 0 || geometry_.open_zones_max > geometry_.active_zones_max)) {
-    geometry_.open_zones_max = geometry_.active_zones_max;
-  }
-  const std::uint64_t bytes = read_number(queue_folder + "max_sectors_kb", 128) << 10;
-  const std::uint64_t segments = read_number(queue_folder + "max_segments", 128);
-  const std::uint64_t one =
-      std::min(bytes, (std::max<std::uint64_t>(segments, 2) - 1) * kPageBytes);
-  write_bytes_max_ = std::max(one / lba * lba, lba);
-  write_pieces_max_ = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(segments, 1, 1024));
+  bound_open_zones(geometry_);
+  write_max_ = request_limits(queue_folder, "max_sectors_kb", lba);
   // A smaller last zone is left out.
   return find_zones(info.zone_size, (info.nr_sectors << 9) / info.zone_size);
 }

@@ -8,6 +8,7 @@
 
 #include "zone/device.h"
 #include "zone/drive.h"
+#include "zone/drive_facts.h"
 #include "zone/emu_file.h"
 
 namespace furrow::zbd {
@@ -25,8 +26,7 @@ class ZbdDrive final : public Drive {
 
   int fd() const { return file_.fd.get(); }  // for data: O_DIRECT
   // What the kernel takes as one request, so that it need not take a write apart.
-  std::uint64_t write_bytes_max() const { return write_bytes_max_; }
-  std::uint32_t write_pieces_max() const { return write_pieces_max_; }
+  const drive::RequestLimits& write_max() const { return write_max_; }
 
   using Drive::report;
   Result<std::vector<ZoneInfo>> report(ZoneId first, std::uint32_t count) const override;
@@ -42,8 +42,7 @@ class ZbdDrive final : public Drive {
 
   emu::EmuFile file_;
   int zbd_ = -1;  // libzbd's descriptor
-  std::uint64_t write_bytes_max_ = 0;
-  std::uint32_t write_pieces_max_ = 0;
+  drive::RequestLimits write_max_;
 };
 
 }  // namespace furrow::zbd

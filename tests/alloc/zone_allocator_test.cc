@@ -152,6 +152,24 @@ TEST(ZoneAllocatorTest, CostBenefitWeighsAgeWhereGreedyDoesNot) {
   EXPECT_EQ(allocator.victim(1, cost_benefit, std::uint64_t{3} << 40), zones[1]);
 }
 
+TEST(ZoneAllocatorTest, AVoidZoneIsNotOlderThanAnything) {
+  ZoneAllocator allocator(geometry(12, 0, 0), 2);
+  ASSERT_TRUE(allocator.admit(1, 5, 1).ok());
+  const ZoneId lost = *allocator.take(1, 0, 10, 10);
+  const ZoneId other = *allocator.take(1, 0, 20, 20);
+  const ZoneId newest = *allocator.take(1, 0, 30, 30);
+  allocator.note_sequence(lost, 11);
+  allocator.note_sequence(other, 15);
+  allocator.retire(lost);
+  EXPECT_EQ(allocator.min_opened(1, newest), 10u) << "it may come back";
+  EXPECT_EQ(allocator.min_sequence(1, newest), 11u);
+  allocator.make_void(lost);
+  EXPECT_EQ(allocator.min_opened(1, newest), 20u);
+  EXPECT_EQ(allocator.min_sequence(1, newest), 15u);
+  EXPECT_EQ(allocator.held(1), 3u) << "it counts against the quota all the same";
+  EXPECT_EQ(allocator.zone(lost).generation, 10u) << "by which the journal knows it";
+}
+
 TEST(ZoneAllocatorTest, VictimsByAnotherMeasure) {
   using enum VictimPolicy;
   ZoneAllocator allocator(geometry(12, 0, 0), 2);

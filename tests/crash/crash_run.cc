@@ -104,7 +104,7 @@ bool CrashRun::make_pool() {
 bool CrashRun::run() {
   if (!make_pool()) return false;
   if (options_.verbose) fmt::print("seed {}: {}\n", options_.seed, shape_);
-  for (unsigned i = 0; i < options_.rounds; ++i) {
+  for (unsigned i = 0; i < options_.rounds && !(options_.stop && *options_.stop); ++i) {
     const Plan plan = draw();
     const std::uint64_t before = ledger_.acknowledgements();
     const auto began = Clock::now();

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <chrono>
+#include <csignal>
 #include <cstdint>
 #include <random>
 #include <string>
@@ -32,10 +33,11 @@ class CrashRun {
     std::uint64_t seed = 1;
     unsigned rounds = 25;
     bool verbose = false;
+    const volatile std::sig_atomic_t* stop = nullptr;  // not 0: no further round
   };
   explicit CrashRun(const Options& options);
 
-  // False: failure() says what was wrong.
+  // False: failure() says what was wrong. Told to stop, it ends the round that it is in.
   bool run();
   const std::string& failure() const { return failure_; }
   const Totals& totals() const { return totals_; }

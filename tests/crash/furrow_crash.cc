@@ -5,11 +5,17 @@
 // Every 25 rounds there is a new pool, with the next seed; a failure names its seed, and leaves the
 // pool as it is. See tests/crash/crash_run.h for what is established.
 //
-// Exit status: 0 nothing was lost, 1 something was, or did not work, 2 wrong usage.
+// SIGINT, SIGTERM and SIGHUP end it after the round that it is in, with its figures; a second one
+// at once.
+//
+// Exit status: 0 nothing was lost, 1 something was, or did not work, 2 wrong usage; 128 + N:
+// nothing was lost until signal N ended it.
 #include <fmt/format.h>
 #include <gflags/gflags.h>
+#include <unistd.h>
 
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <ctime>
 #include <filesystem>
@@ -33,6 +39,23 @@ namespace {
 
 constexpr unsigned kRoundsOfAPool = 25;
 
+volatile std::sig_atomic_t stop_signal = 0;
+
+void note_signal(int number) {
+  stop_signal = number;
+  constexpr char kSaid[] =
+      "furrow-crash: ending after this round; a second signal ends it at once\n";
+  if (write(STDERR_FILENO, kSaid, sizeof kSaid - 1) < 0) return;  // nobody looks
+}
+
+// Once each: the next one of its kind does what it always does.
+void end_after_round_on_signals() {
+  struct sigaction action {};
+  action.sa_handler = note_signal;
+  action.sa_flags = static_cast<int>(SA_RESETHAND | SA_RESTART);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) sigaction(number, &action, nullptr);
+}
+
 int writer() {
   Ledger ledger = Ledger::open(FLAGS_ledger);
   return run_writer(
@@ -44,7 +67,7 @@ int rounds(const std::filesystem::path& directory) {
   Totals totals;
   const auto started = std::chrono::steady_clock::now();
   std::uint64_t seed = FLAGS_seed;
-  for (std::uint64_t left = FLAGS_rounds; left != 0; ++seed) {
+  for (std::uint64_t left = FLAGS_rounds; left != 0 && stop_signal == 0; ++seed) {
     const auto own = directory / fmt::format("seed-{}", seed);
     std::filesystem::create_directories(own);
     CrashRun::Options options;
@@ -53,6 +76,7 @@ int rounds(const std::filesystem::path& directory) {
     options.seed = seed;
     options.rounds = static_cast<unsigned>(std::min<std::uint64_t>(left, kRoundsOfAPool));
     options.verbose = FLAGS_verbose;
+    options.stop = &stop_signal;
     CrashRun run(options);
     const bool held = run.run();
     totals.add(run.totals());
@@ -69,11 +93,10 @@ int rounds(const std::filesystem::path& directory) {
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
   fmt::print(
-      "{} rounds (seeds {} to {}): {} kills under load, {} at start-up, {} SIGTERM; {} with "
-      "furrowd, "
-      "{} with a full disk; {} operations acknowledged, {} refused as full, {} unanswered, {} "
-      "pages "
-      "verified; nothing lost; {:.1f} s\n",
+      "{}{} rounds (seeds {} to {}): {} kills under load, {} at start-up, {} SIGTERM; {} with "
+      "furrowd, {} with a full disk; {} operations acknowledged, {} refused as full, {} "
+      "unanswered, {} pages verified; nothing lost; {:.1f} s\n",
+      stop_signal == 0 ? "" : fmt::format("ended by signal {} after ", int{stop_signal}),
       totals.rounds, FLAGS_seed, seed - 1, totals.kills, totals.early_kills, totals.terms,
       totals.server_rounds, totals.full, totals.acknowledged, totals.refused, totals.unanswered,
       totals.pages_verified, seconds);
@@ -92,6 +115,13 @@ int run_in_folder() {
   return status;
 }
 
+int run() {
+  end_after_round_on_signals();
+  const int status = run_in_folder();
+  if (status != 0 || stop_signal == 0) return status;
+  return raise(stop_signal);  // so that a shell that called it stops as well
+}
+
 }  // namespace
 }  // namespace furrow::crash
 
@@ -104,7 +134,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   if (FLAGS_seed == 0) FLAGS_seed = static_cast<std::uint64_t>(std::time(nullptr)) % 1'000'000 + 1;
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);  // what was said stays, however it ends
   fmt::print("furrow-crash --seed={} --rounds={}\n", FLAGS_seed, FLAGS_rounds);
-  std::fflush(stdout);
-  return furrow::crash::run_in_folder();
+  return furrow::crash::run();
 }

@@ -22,6 +22,7 @@ namespace {
 // Between fork and exec: system calls only.
 [[noreturn]] void become(char* const* command, const Process::Options& options) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
+  setpgid(0, 0);  // Ctrl-C is for the parent, which lets the round come to its end
   const int fd = open(options.output.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
   if (fd < 0 || dup2(fd, STDOUT_FILENO) < 0 || dup2(fd, STDERR_FILENO) < 0) _exit(126);
   rlimit limit{};

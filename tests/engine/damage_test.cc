@@ -161,8 +161,8 @@ TEST_F(DamageTest, ADamagedPageDoesNotGiveWayToAnOlderVersion) {
   EXPECT_EQ(*rig_->get(5), content(5, 1, 60000));
 }
 
-// With its batch header gone as well nobody can tell whose page it was: still an answer, and the
-// key can be stored anew.
+// With its batch header gone as well the summary tells whose page it was: as with the header, and
+// the key can be stored anew.
 TEST_F(DamageTest, HeaderAndPageDamagedTogether) {
   for (std::uint64_t i = 0; i < 200; ++i) ASSERT_TRUE(rig_->put(i, 1, 60000).ok());
   close_device();
@@ -171,10 +171,10 @@ TEST_F(DamageTest, HeaderAndPageDamagedTogether) {
   damage(page - 4096 + 40);  // one put at a time: its header is the LBA before it
   ASSERT_NO_FATAL_FAILURE(open_again());
   EXPECT_EQ(rig_->get(4).status().code(), Code::corrupt);
-  EXPECT_EQ(rig_->simple(PageOp::Kind::exist, 4).code(), Code::corrupt);
+  EXPECT_TRUE(rig_->simple(PageOp::Kind::exist, 4).ok());
   const auto keys = rig_->list(Key(), 300);
   ASSERT_TRUE(keys.ok()) << keys.status().describe();
-  EXPECT_EQ(keys->size(), 199u);
+  EXPECT_EQ(keys->size(), 200u);
   EXPECT_TRUE(rig_->put(4, 2, 100).ok());
   EXPECT_EQ(*rig_->get(4), content(4, 2, 100));
 }

@@ -155,6 +155,17 @@ TEST_F(EmbeddedFileTest, IsMadeOnceAndOpenedAgain) {
   }
 }
 
+TEST_F(EmbeddedFileTest, NothingIsLeftOfOneThatCannotBe) {
+  EmbeddedPool::CreateOptions make = small();
+  make.volume.quota_bytes = 1;
+  EXPECT_EQ(EmbeddedPool::open(uri_, make).status().code(), Code::invalid_argument);
+  EXPECT_EQ(EmbeddedPool::open(uri_).status().code(), Code::not_found);
+  make = small();
+  make.size_bytes = 1 << 20;
+  EXPECT_EQ(EmbeddedPool::open(uri_, make).status().code(), Code::invalid_argument);
+  EXPECT_EQ(EmbeddedPool::open(uri_).status().code(), Code::not_found);
+}
+
 TEST_F(EmbeddedFileTest, WhatCannotBeAPoolSaysWhy) {
   EXPECT_EQ(EmbeddedPool::open("nowhere:").status().code(), Code::invalid_argument);
   { std::ofstream(path_) << std::string(1 << 20, 'x'); }

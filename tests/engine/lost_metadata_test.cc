@@ -138,43 +138,6 @@ TEST_F(LostMetadataTest, AnUnknownVolumeIsKeptAndListedAgain) {
   ASSERT_NO_FATAL_FAILURE(expect_all(2));
 }
 
-// Neither checkpoint is whole: said, by a check and by a repair as well, and nothing is touched.
-TEST_F(LostMetadataTest, WithoutAnyCheckpointNothingIsTouched) {
-  ASSERT_NO_FATAL_FAILURE(make());
-  ASSERT_NO_FATAL_FAILURE(put_all(1));
-  rig_.close();
-  std::vector<std::vector<std::byte>> checkpoints;
-  for (const ZoneId zone : {ZoneId{0}, kActive}) {
-    ASSERT_NO_FATAL_FAILURE(change_zone(zone, [&](std::span<std::byte> lbas) {
-      const auto lba = lbas.subspan(kLbaBytes, kLbaBytes);
-      ASSERT_TRUE(has_magic(lba, Magic::checkpoint));
-      checkpoints.emplace_back(lba.begin(), lba.end());
-      lba[60] ^= std::byte{1};
-    }));
-  }
-  const std::uint64_t before = data_lbas();
-  Pool::OpenOptions inspect;
-  for (const bool read_only : {false, true}) {
-    inspect.read_only = read_only;
-    const Status status = Pool::open(*rig_.device, rig_.loop, inspect).status();
-    EXPECT_EQ(status.code(), Code::corrupt);
-    EXPECT_NE(status.describe().find("checkpoint"), std::string::npos) << status.describe();
-  }
-  const auto repaired = Pool::repair(*rig_.device, rig_.loop);
-  EXPECT_EQ(repaired.status().code(), Code::corrupt);
-  EXPECT_NE(repaired.status().describe().find("checkpoint"), std::string::npos);
-  const Result<bool> blank = Pool::is_blank(*rig_.device);
-  ASSERT_TRUE(blank.ok());
-  EXPECT_FALSE(*blank) << "a server would make it a new pool";
-  EXPECT_EQ(data_lbas(), before);
-  // With one of them back, all is there.
-  ASSERT_NO_FATAL_FAILURE(change_zone(ZoneId{0}, [&](std::span<std::byte> lbas) {
-    std::ranges::copy(checkpoints[0], lbas.begin() + kLbaBytes);
-  }));
-  ASSERT_NO_FATAL_FAILURE(rig_.open());
-  ASSERT_NO_FATAL_FAILURE(expect_all(1));
-}
-
 // A zone of a volume that was deleted is reset, when that did not happen then.
 TEST_F(LostMetadataTest, ADeletedVolumeIsNotUnknown) {
   ASSERT_NO_FATAL_FAILURE(make());

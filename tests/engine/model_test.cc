@@ -27,7 +27,7 @@ TEST_P(ModelTest, AgreesWithAMap) {
   const char* env = std::getenv("FURROW_SEED");
   const std::uint64_t first = env != nullptr ? std::strtoull(env, nullptr, 0) : 1;
 #if defined(FURROW_SANITIZED)
-  const std::uint64_t seeds = env != nullptr ? 1 : 8;
+  const std::uint64_t seeds = env != nullptr ? 1 : 5;
 #else
   const std::uint64_t seeds = env != nullptr ? 1 : 16;
 #endif

@@ -206,6 +206,12 @@ class PowerCut {
   std::uint64_t flushed_puts_ = 0, found_ = 0;
 };
 
+#if defined(FURROW_SANITIZED)
+constexpr std::uint64_t kSeeds = 4;
+#else
+constexpr std::uint64_t kSeeds = 12;
+#endif
+
 struct Case {
   CrashModel model;
   VolumeMode mode;
@@ -216,7 +222,7 @@ class PowerCutTest : public ::testing::TestWithParam<Case> {};
 TEST_P(PowerCutTest, KeepsWhatWasFlushed) {
   const char* env = std::getenv("FURROW_SEED");
   const std::uint64_t first = env != nullptr ? std::strtoull(env, nullptr, 0) : 1000;
-  const std::uint64_t seeds = env != nullptr ? 1 : 12;
+  const std::uint64_t seeds = env != nullptr ? 1 : kSeeds;
   for (std::uint64_t seed = first; seed < first + seeds; ++seed) {
     SCOPED_TRACE("FURROW_SEED=" + std::to_string(seed));
     PowerCut cut(seed, GetParam().model, GetParam().mode);
@@ -232,7 +238,7 @@ TEST_P(PowerCutTest, KeepsWhatWasFlushed) {
 TEST_P(PowerCutTest, AFullVolumeGoesOn) {
   const char* env = std::getenv("FURROW_SEED");
   const std::uint64_t first = env != nullptr ? std::strtoull(env, nullptr, 0) : 1;
-  const std::uint64_t seeds = env != nullptr ? 1 : 12;
+  const std::uint64_t seeds = env != nullptr ? 1 : kSeeds;
   for (std::uint64_t seed = first; seed < first + seeds; ++seed) {
     SCOPED_TRACE("FURROW_SEED=" + std::to_string(seed));
     PowerCut cut(seed, GetParam().model, GetParam().mode, 1000);

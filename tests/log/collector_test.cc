@@ -102,6 +102,22 @@ class CollectorTest : public PageLogRig {
   std::vector<std::uint64_t> filler_;
 };
 
+TEST_F(CollectorTest, HitBitsAreChosenForPagesAsTheyAre) {
+  make_log({}, kCache);
+  std::vector<ZoneId> zones;
+  for (std::uint64_t i = 0; zones.size() < 4; ++i) {
+    ASSERT_LT(i, 100u);
+    ASSERT_TRUE(put(i, 0, 4000).ok());
+    if (zones.empty() || zones.back() != zone_of(i)) zones.push_back(zone_of(i));
+  }
+  const std::uint64_t all = shape_.zone_size_lbas / 8;
+  EXPECT_EQ(log_->hits().bytes(zones[0]), all) << "nothing was known of them";
+  EXPECT_EQ(log_->hits().bytes(zones[3]), all / 2) << "two LBAs a bit for pages of eight";
+  drop_pool();
+  recover_log();
+  for (const ZoneId zone : zones) EXPECT_EQ(log_->hits().bytes(zone), all / 2);
+}
+
 // --- the newest zone of a stream ---
 
 class NewestZoneTest : public CollectorTest {
@@ -453,6 +469,10 @@ TEST_F(CollectorTest, AResetThatFailsIsTriedAgain) {
   churn_until_reset(first, 4000);
   run();
   EXPECT_EQ(pool_->allocator.zone(first).use, ZoneUse::sealed);
+  // What was in it is elsewhere, and nothing is looked for in it any more: it may be empty.
+  EXPECT_TRUE(pool_->tables[first.value].batch_lbas.empty());
+  EXPECT_EQ(pool_->tables[first.value].records, 0u);
+  EXPECT_EQ(pool_->tables[first.value].end_lba, 0u);
   clock_.now_ns += 1'001'000'000;
   churn(4000, [&] { return std::ranges::count(resets(), first) == 2; });
   EXPECT_TRUE(cuts_.empty());
@@ -569,10 +589,7 @@ TEST_F(CollectorTest, CopiesKeepTheirSequenceAndShareBatches) {
     // Each in a batch of its own: 150 batches, 300 LBAs and summaries.
     for (std::uint64_t n = 0; n < 150; ++n) ASSERT_TRUE(put(n, 0, 500).ok());
     const ZoneId first = zone_of(0);
-    std::map<Key, std::uint64_t, decltype([](const Key& a, const Key& b) {
-               return std::ranges::lexicographical_compare(a.bytes, b.bytes);
-             })>
-        sequences;
+    std::map<Key, std::uint64_t> sequences;
     for (const SurveyedBatch& batch : batches(first)) {
       for (const PageRecord& r : batch.records) sequences[r.key] = r.sequence;
     }
@@ -648,6 +665,36 @@ TEST_F(CollectorTest, NothingLiveIsLost) {
 }
 
 // A key's delete is copied for as long as its page's record is on the medium.
+// Zones of which one holds two pages, and certainly (whatever the sizes) but one: with tombstones
+// beside it, collecting none is sure to gain room. Deletes go on all the same, through any number
+// of cuts, and make room for the next page.
+TEST_F(CollectorTest, DeletionsGoOnWhereNoZoneIsSureToGainRoom) {
+  Shape shape;
+  shape.zones = 5;
+  shape.zone_size_lbas = shape.zone_capacity_lbas = shape.segment_lbas = 82;
+  shape.quota = 3;
+  shape.faults = true;
+  constexpr std::uint32_t kBytes = 18'737;
+  options_.value_bytes_max = kBytes;
+  for (const unsigned streams : {1u, 2u}) {
+    for (const bool cuts : {false, true}) {
+      shape.streams = streams;
+      remake(shape, kStore);
+      ASSERT_TRUE(put(1, 0, kBytes, {.flushed = true, .group = 5}).ok());
+      for (unsigned i = 0; i < 200; ++i) {
+        const Status status = remove_group(10 + i, true);
+        ASSERT_TRUE(status.ok()) << i << ": " << status.describe();
+        if (cuts && i % 3 == 2) power_cut();
+        expect_page(1, 0, kBytes);
+      }
+      ASSERT_TRUE(remove_group(5, true).ok());
+      expect_absent(1);
+      if (cuts) power_cut();
+      expect_absent(1);
+    }
+  }
+}
+
 TEST_F(CollectorTest, TombstonesOutliveWhatTheyDelete) {
   for (const unsigned streams : {1u, 2u}) {
     Shape shape;
@@ -689,6 +736,41 @@ TEST_F(CollectorTest, TombstonesOutliveWhatTheyDelete) {
     reopen();
     expect_absent(500);
   }
+}
+
+// Of a key's deletes only the last one is copied, and that in a batch with others.
+TEST_F(CollectorTest, OneTombstoneOfAKeyIsEnough) {
+  make_log({}, kStore);
+  constexpr std::uint64_t kKeys = 3;
+  for (std::uint64_t n = 500; n < 500 + kKeys; ++n) ASSERT_TRUE(put(n, 0, 500).ok());
+  const ZoneId first = zone_of(500);
+  fill(2);
+  ZoneId second = zone_of(filler_.back());
+  for (unsigned i = 0; i < 7; ++i) {
+    for (std::uint64_t n = 500; n < 500 + kKeys; ++n) {
+      ASSERT_TRUE(remove(n).ok());
+      ASSERT_TRUE(put(n, 1 + i, 500).ok());
+    }
+  }
+  for (std::uint64_t n = 500; n < 500 + kKeys; ++n) ASSERT_TRUE(remove(n).ok());
+  const auto tombstones = [&](ZoneId except) {
+    std::uint64_t sum = 0;
+    for (std::uint32_t i = 0; i < shape_.zones; ++i) {
+      if (ZoneId{i} != except) sum += pool_->tables[i].tombstones;
+    }
+    return sum;
+  };
+  ASSERT_EQ(tombstones(first), 8 * kKeys);
+  ASSERT_EQ(pool_->tables[second.value].tombstones, 8 * kKeys) << "all in one zone";
+  fill(3);
+  std::uint64_t beside = 0;  // of those that thin out the zone
+  for (const std::uint64_t n : filler_) beside += zone_of(n) == second ? 1 : 0;
+  collect(second);
+  ASSERT_FALSE(is_reset(first));
+  EXPECT_LE(tombstones(first), kKeys + 2 * beside);
+  EXPECT_GE(tombstones(first), kKeys);
+  reopen();
+  for (std::uint64_t n = 500; n < 500 + kKeys; ++n) expect_absent(n);
 }
 
 TEST_F(CollectorTest, AnExpiredPageDoesNotUncoverItsOlderVersion) {
@@ -761,6 +843,57 @@ TEST_F(CollectorTest, APageThatCannotBeReadKeepsItsZone) {
   }
   EXPECT_EQ(zone_of(2), first);
   EXPECT_EQ(log_->stats().corrupt_pages, 0u) << "unreadable is not damaged";
+}
+
+// Until their zone is reset the originals are there as well: what has been copied to a zone that
+// goes offline before that is copied once more, tombstones too.
+TEST_F(CollectorTest, CopiesThatGoOfflineAreMadeAgain) {
+  Shape shape;
+  shape.faults = true;
+  for (const bool earlier : {false, true}) {  // an attempt at the zone that came to nothing
+    remake(shape, kStore);
+    ASSERT_TRUE(
+        put(50, 0, 1000, {.flushed = true}).ok());  // older than the tombstone, and elsewhere
+    fill(2);
+    log_->collect(zone_of(50));  // so that collection has a zone
+    run();
+    for (std::uint64_t n = 0; n < 8; ++n) {
+      ASSERT_TRUE(put(n, n, 1000, {.pinned = n == 3, .group = n}).ok());
+    }
+    ASSERT_TRUE(remove(50).ok());
+    const ZoneId first = zone_of(0);
+    ASSERT_EQ(zone_of(7), first);
+    fill(3);
+    if (!earlier) device_->hold(Io::Op::flush);
+    if (earlier) faults_->fail_reads(Lba{entry(5).lba}, 1);
+    log_->collect(first);
+    ASSERT_TRUE(run([&] { return zone_of(0) != first && zone_of(7) != first; }));
+    if (earlier) {
+      run();
+      ASSERT_EQ(zone_of(5), first);
+      faults_->heal();
+      clock_.now_ns += 1'000'000'000;
+    }
+    const ZoneId lost = zone_of(0);
+    faults_->degrade(lost, ZoneState::offline);
+    for (std::uint64_t n = 0; n < 8; ++n) EXPECT_EQ(get(n).has_value(), earlier && n == 5);
+    device_->let_go(Io::Op::flush);
+    run();
+    if (earlier) {
+      log_->collect(first);
+      run();
+    }
+    EXPECT_TRUE(is_reset(first));
+    for (std::uint64_t n = 0; n < 8; ++n) {
+      EXPECT_NE(zone_of(n), lost);
+      EXPECT_NE(zone_of(n), first);
+      expect_page(n, n, 1000);
+      EXPECT_EQ(entry(n).pinned, n == 3);
+    }
+    reopen();
+    for (std::uint64_t n = 0; n < 8; ++n) expect_page(n, n, 1000);
+    expect_absent(50);
+  }
 }
 
 TEST_F(CollectorTest, APutThatComesWhileItsPageIsCopiedWins) {

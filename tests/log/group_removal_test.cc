@@ -177,6 +177,22 @@ TEST_F(GroupRemovalTest, AHeaderThatCannotBeReadIsToldAndCostsNoOtherPage) {
   expect_as_told(15);
 }
 
+TEST_F(GroupRemovalTest, AHeaderThatANoteRepeatsIsAsGoodAsWhole) {
+  for (std::uint64_t n = 0; n < 6; ++n) put_in(n, 8 + n % 2);
+  ASSERT_TRUE(put(50, 8, 700, {.flushed = true, .group = 8}).ok());
+  groups_of_[50] = {8, 700};
+  clock_.now_ns += 20'000'000;
+  run();
+  const ZoneId zone = zone_of(0);
+  ASSERT_EQ(batches(zone).back().header.record_count, 0u) << "no note";
+  for (const std::uint64_t n : {1, 3}) {
+    flip_bit(*device_, zone, pool_->relative_lba(entry(n).lba) - 1);
+  }
+  ASSERT_TRUE(remove_group(9).ok());
+  forget_group(9);
+  expect_as_told(51);
+}
+
 TEST_F(GroupRemovalTest, AWriteThatFailsRemovesNothing) {
   put_in(1, 9);
   device_->fail(Io::Op::write, {Code::no_space, Origin::zone});

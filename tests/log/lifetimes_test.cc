@@ -106,6 +106,103 @@ TEST_F(LifetimesTest, AGroupsDeletionWaitsForWhatTheOtherStreamWasGiven) {
   }
 }
 
+// A flush is answered when what either stream was given before it is on the device.
+TEST_F(LifetimesTest, AFlushWaitsForBothStreams) {
+  make_log(kShape, false);
+  fill(4, in_s(1000));
+  for (const std::uint32_t late : {in_s(1000), 0u}) {
+    device_->hold(Io::Op::write);
+    Op& first = start_put(10, 1, 400, {.expires_s = late});
+    run();
+    Flush& flush = start_flush();
+    run();
+    EXPECT_EQ(flush.answers, 0u) << late;
+    device_->let_go(Io::Op::write);
+    ASSERT_TRUE(run([&] { return flush.answers != 0; }));
+    EXPECT_TRUE(finish(first).ok());
+    EXPECT_TRUE(flush.status.ok());
+  }
+}
+
+// With as many zones as its quota lets users take, all of them of pages that expire, and none being
+// set free.
+class NoUserZoneTest : public LifetimesTest {
+ protected:
+  static constexpr std::uint64_t kKeys = 59;
+
+  void SetUp() override {
+    make_log({.streams = 3}, false);
+    device_->hold(Io::Op::reset);
+    for (std::uint64_t n = 0; pool_->allocator.held(kVolume) < shape_.quota - 1; ++n) {
+      // Some are stored once, so that every zone has something to copy.
+      const std::uint64_t key = n % 3 == 1 ? 1000 + n : n % kKeys;
+      ASSERT_TRUE(put(key, 1, 400, {.group = 1 + key % 2, .expires_s = in_s(1000)}).ok());
+    }
+    run();
+    for (std::uint32_t i = 0; i < shape_.zones; ++i) {
+      const ZoneAllocator::Zone& zone = pool_->allocator.zones()[i];
+      ASSERT_FALSE(zone.owner == kVolume && zone.stream == kUserStream) << "it has a zone";
+    }
+  }
+};
+
+// Deletes, of keys and of groups, go where there is room.
+TEST_F(NoUserZoneTest, DeletesTakeTheStreamThatHasOne) {
+  Op& gone = start(KeyOp::Kind::remove, 0);
+  Group& removal = start_remove_group(2);
+  run();
+  ASSERT_EQ(gone.answers, 1u) << "it waits for a zone";
+  EXPECT_TRUE(gone.status.ok());
+  ASSERT_EQ(removal.answers, 1u) << "it waits for a zone";
+  EXPECT_TRUE(removal.status.ok()) << removal.status.describe();
+  device_->let_go(Io::Op::reset);
+  for (int round = 0; round < 2; ++round) {
+    for (std::uint64_t n = 0; n < kKeys; ++n) {
+      n == 0 || n % 2 == 1 ? expect_absent(n) : expect_page(n, 1, 400);
+    }
+    reopen(true);
+  }
+}
+
+// What is left of the zones is kept for copies then.
+TEST_F(NoUserZoneTest, NothingIsNotedAtTheQuota) {
+  const auto noted = [this](std::uint64_t number) {
+    EXPECT_TRUE(put(number, 1, 400, {.flushed = true, .expires_s = in_s(1000)}).ok());
+    clock_.now_ns += 20'000'000;
+    run();
+    return batches(zone_of(number)).back().header.record_count == 0;
+  };
+  ASSERT_EQ(pool_->allocator.held(kVolume), shape_.quota);
+  for (std::uint64_t n = 500; n < 505; ++n) EXPECT_FALSE(noted(n)) << n;
+  device_->let_go(Io::Op::reset);
+  run();
+  ASSERT_LT(pool_->allocator.held(kVolume), shape_.quota);
+  bool any = false;
+  for (std::uint64_t n = 510; n < 520; ++n) any |= noted(n);
+  EXPECT_TRUE(any);
+}
+
+// And wait for what the other stream was given before.
+TEST_F(NoUserZoneTest, AGroupsDeletionWaitsForWhatTheUsersStreamWasGiven) {
+  Op& waits = start_put(500, 1, 400, {.group = 2});  // for a zone
+  run();
+  ASSERT_EQ(waits.answers, 0u);
+  Group& removal = start_remove_group(2);
+  run();
+  EXPECT_EQ(removal.answers, 0u) << "the page would be there, and gone after a restart";
+  device_->let_go(Io::Op::reset);
+  ASSERT_TRUE(run([&] { return removal.answers != 0; }));
+  EXPECT_TRUE(removal.status.ok());
+  EXPECT_TRUE(finish(waits).ok());
+  for (int round = 0; round < 2; ++round) {
+    expect_absent(500);
+    for (std::uint64_t n = 0; n < kKeys; ++n) {
+      n % 2 == 1 ? expect_absent(n) : expect_page(n, 1, 400);
+    }
+    reopen(true);
+  }
+}
+
 TEST_F(LifetimesTest, GoesOnInBothZonesOrWithoutTheOneThatItHasNotGot) {
   make_log(kShape, false);
   fill(20, in_s(1000));

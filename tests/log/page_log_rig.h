@@ -36,7 +36,6 @@ class PageLogRig : public LogRig {
     make(shape);
     options_.volume = kVolume;
     options_.cache = cache;
-    options_.value_bytes_max = 8 << 10;
     options_.own_collection_stream = !cache && shape.streams > 1;
     options_.own_short_stream = !cache && shape.streams > 2;
     log_ = std::make_unique<PageLog>(*pool_, options_);
@@ -225,7 +224,7 @@ class PageLogRig : public LogRig {
     return keys;
   }
 
-  PageLogOptions options_;
+  PageLogOptions options_{.value_bytes_max = 8 << 10};
   std::unique_ptr<PageLog> log_;
   std::vector<std::unique_ptr<Op>> ops_;
   std::vector<std::unique_ptr<Group>> groups_;

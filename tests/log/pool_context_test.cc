@@ -1,46 +1,12 @@
-// Establishes what the pool's shared parts answer: HitMap keeps a bit for each LBA apart from the
-// others, from any thread; ZoneDirectory finds the batch of a page, joins runs of a group, and
-// forgets what lies behind an LBA; PoolContext converts positions. How: against plain containers.
+// Establishes what the pool's shared parts answer: ZoneDirectory finds the batch of a page, joins
+// runs of a group, and forgets what lies behind an LBA; PoolContext converts positions. How:
+// against plain containers.
 #include "log/pool_context.h"
-
-#include <set>
-#include <thread>
 
 #include "tests/log/log_rig.h"
 
 namespace furrow {
 namespace {
-
-TEST(HitMapTest, ABitForEachLba) {
-  HitMap hits(1000);
-  std::set<std::uint64_t> wanted;
-  std::mt19937_64 random(test_seed());
-  for (unsigned i = 0; i < 5000; ++i) {
-    const std::uint64_t lba = random() % 1000;
-    if (random() % 3 == 0) {
-      hits.clear(lba);
-      wanted.erase(lba);
-    } else {
-      hits.set(lba);
-      wanted.insert(lba);
-    }
-    if (i % 500 != 0) continue;
-    for (std::uint64_t at = 0; at < 1000; ++at) ASSERT_EQ(hits.test(at), wanted.contains(at));
-  }
-}
-
-TEST(HitMapTest, ThreadsLoseNothing) {
-  HitMap hits(64 * 100);
-  {
-    std::vector<std::jthread> threads;
-    for (std::uint64_t t = 0; t < 4; ++t) {
-      threads.emplace_back([&hits, t] {
-        for (std::uint64_t lba = t; lba < 64 * 100; lba += 4) hits.set(lba);
-      });
-    }
-  }
-  for (std::uint64_t lba = 0; lba < 64 * 100; ++lba) ASSERT_TRUE(hits.test(lba));
-}
 
 TEST(ZoneDirectoryTest, TheBatchOfAPageIsTheLastOneBeforeIt) {
   ZoneDirectory table;

@@ -354,6 +354,23 @@ TEST_F(SegmentScanTest, DamageInTheRecordsOfALongHeaderIsAGap) {
   EXPECT_EQ(found.records()[1].sequence, 100u);
 }
 
+// The second is found, as its fixed part is whole, and is none either: two gaps, one behind the
+// other, of which what the note says is taken once.
+TEST_F(SegmentScanTest, ANoteFillsGapsInARowOnce) {
+  ZoneImage image(shape());
+  const std::uint32_t first = add(image, 1, 1);
+  std::vector<ZoneImage::Item> items;
+  for (std::uint64_t i = 0; i < 30; ++i) items.push_back(ZoneImage::tombstone(i, i + 10));
+  const std::uint32_t second = image.add_batch(items);
+  const std::uint32_t note = image.add_note();
+  image.damage(first);
+  image.damage(second + 2);
+  const SegmentScan found = scan(image);
+  EXPECT_TRUE(found.gaps().empty());
+  EXPECT_EQ(found.batch_lbas(), (std::vector<std::uint32_t>{first, second, note}));
+  EXPECT_EQ(found.records(), image.records());
+}
+
 TEST_F(SegmentScanTest, ABatchThatWasNotWrittenWholeIsAGap) {
   ZoneImage whole(shape());
   add(whole, 1, 2);

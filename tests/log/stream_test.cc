@@ -19,8 +19,8 @@ struct Owner final : StreamOwner {
     asked_for_relocation = relocation;
     return relocation ? may_open_for_relocation : may_open;
   }
-  bool may_write_user() override { return may_write; }
-  void on_zone_opened() override { ++zones_opened; }
+  bool may_write_user(const Stream&) override { return may_write; }
+  void on_zone_opened(ZoneId) override { ++zones_opened; }
   void on_write(std::uint64_t bytes) override { bytes_written += bytes; }
   bool may_open = true, may_open_for_relocation = true, may_write = true;
   bool asked_for_relocation = false;

@@ -152,6 +152,25 @@ TEST_F(ZoneRebuildTest, SeveralAtOnceAndAFullZone) {
   expect_rebuilt();
 }
 
+// What a note repeats bears the old zone's stamp: zeroes are in its place.
+TEST_F(ZoneRebuildTest, NotesAreEmptied) {
+  const std::uint32_t note = image_->add_note();
+  ZoneImage damaged = *image_;
+  damaged.damage(0);
+  damaged.write_to(*device_);
+  ASSERT_TRUE(rebuild().ok());
+  expect_rebuilt();
+  const std::vector<std::byte> bytes = read_zone(*device_, kTo);
+  const Result<BatchHeader> header =
+      BatchView::fixed_part(std::span(bytes).subspan(std::size_t{note} * kLbaBytes, kLbaBytes),
+                            {superblock_.pool, kTo, 99});
+  ASSERT_TRUE(header.ok());
+  ASSERT_TRUE(is_note(*header));
+  const auto behind = std::span(bytes).subspan((std::size_t{note} + 1) * kLbaBytes,
+                                               (std::size_t{header->batch_lbas} - 1) * kLbaBytes);
+  EXPECT_TRUE(std::ranges::all_of(behind, [](std::byte b) { return b == std::byte{0}; }));
+}
+
 TEST_F(ZoneRebuildTest, ItIsDurableWhenItReturns) {
   device_->forget_events();
   image_->write_to(*device_);

@@ -14,7 +14,7 @@ namespace furrow {
 namespace {
 
 using Closing = SurveyedSegment::Closing;
-constexpr std::uint32_t kBytes = 512;
+constexpr std::uint32_t kLbaBytes = 512;
 
 class ZoneSurveyTest : public testing::Test {
  protected:
@@ -47,7 +47,7 @@ class ZoneSurveyTest : public testing::Test {
   }
   SurveyedZone zone(const ZoneImage& image) const {
     return {image.shape().stamp,         image.written_lbas(),       image.written_lbas(),
-            image.shape().capacity_lbas, image.shape().segment_lbas, kBytes};
+            image.shape().capacity_lbas, image.shape().segment_lbas, kLbaBytes};
   }
   ZoneSurvey look(const ZoneImage& image) { return look(image, zone(image)); }
   ZoneSurvey look(const ZoneImage& image, const SurveyedZone& zone) {
@@ -60,7 +60,7 @@ class ZoneSurveyTest : public testing::Test {
         }
       }
       return Result<std::span<const std::byte>>(
-          image.bytes().subspan(lba * kBytes, std::size_t{lbas} * kBytes));
+          image.bytes().subspan(lba * kLbaBytes, std::size_t{lbas} * kLbaBytes));
     });
   }
   static std::vector<PageRecord> records(const ZoneSurvey& found) {

@@ -70,6 +70,12 @@ TEST(SimTest, SeedsThatFailed) {
   }
   // One zone that went offline kept collection from any other.
   for (const std::uint64_t seed : {13, 31, 34, 43}) run_seed("offline", seed);
+  // Tombstones filled a store: for the sake of a lost zone, or many of one key.
+  for (const std::uint64_t seed : {60001175, 40000748, 50001024}) run_seed("offline", seed);
+  run_seed("worn", 40000419);
+  // Of a few zones with pages of nearly half of one, none was sure to gain room: a delete was
+  // refused.
+  run_seed("calm", 81000695);
   // Collection of a dead device began again and again.
   for (const std::uint64_t seed : {4, 18, 109, 141}) run_seed("cache", seed);
 }

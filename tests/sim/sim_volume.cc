@@ -27,8 +27,8 @@ std::uint64_t number_of(const Key& key) {
 constexpr std::uint64_t kTurnsMax = 5000;
 
 const char* name_of(PageOp::Kind kind) {
-  constexpr const char* kNames[] = {"get",   "put",          "remove", "exist", "list",
-                                    "flush", "remove_group", "pin",    "unpin"};
+  constexpr const char* kNames[] = {"get",  "get_range", "put",          "remove", "exist",
+                                    "list", "flush",     "remove_group", "pin",    "unpin"};
   return kNames[static_cast<unsigned>(kind)];
 }
 
@@ -238,6 +238,8 @@ void SimVolume::answered(Client& client) {
       break;
     case PageOp::Kind::get:
       get_answered(client, code);
+      break;
+    case PageOp::Kind::get_range:  // none is drawn
       break;
     case PageOp::Kind::exist:
     case PageOp::Kind::pin:

@@ -90,6 +90,35 @@ TEST_F(MakePoolTest, NothingIsLeftOfOneThatCannotBe) {
   EXPECT_FALSE(std::filesystem::exists(path_));
 }
 
+TEST_F(MakePoolTest, NoPoolIsMadeForAVolumeThatCannotBe) {
+  const auto refused = [&](auto&& change, Code code) {
+    recipe_.first_volume.emplace();
+    recipe_.first_volume->name = "first";
+    change(*recipe_.first_volume);
+    EXPECT_EQ(open_or_create_code(), code);
+    EXPECT_FALSE(std::filesystem::exists(path_));
+    ASSERT_TRUE(create_device(recipe_.uri, recipe_.shape).ok());
+    EXPECT_EQ(open_or_create_code(), code) << "on a device that is there";
+    EXPECT_TRUE(*Pool::is_blank(**open_device(recipe_.uri, Access::exclusive)));
+    std::filesystem::remove(path_);
+  };
+  refused([](VolumeOptions& first) { first.quota_bytes = 11 * kMiB; }, Code::invalid_argument);
+  refused([](VolumeOptions& first) { first.quota_bytes = 60 * kMiB; }, Code::no_space);
+  refused([](VolumeOptions& first) { first.value_bytes_max = 4 * kMiB; }, Code::invalid_argument);
+  refused([](VolumeOptions& first) { first.nsid = 1025; }, Code::invalid_argument);
+  for (const std::uint64_t quota : {std::uint64_t{0}, 12 * kMiB, 56 * kMiB}) {
+    recipe_.first_volume = VolumeOptions();
+    recipe_.first_volume->name = "first";
+    recipe_.first_volume->quota_bytes = quota;
+    EXPECT_EQ(open_or_create_code(), Code::ok) << quota;
+    auto pool = open_pool(recipe_.uri, loop_, Opening::use);
+    ASSERT_TRUE(pool.ok());
+    EXPECT_TRUE((**pool).create_volume(*recipe_.first_volume).ok()) << "it was said to fit";
+    pool->close();
+    std::filesystem::remove(path_);
+  }
+}
+
 TEST_F(MakePoolTest, ForeignDataIsKept) {
   { std::ofstream(path_) << std::string(2 * kMiB, 'x'); }
   EXPECT_EQ(create_code(), Code::foreign);

@@ -172,6 +172,7 @@ class FakeSession final : public PageSession {
   Status register_buffers(std::span<const iovec> buffers) override {
     return buffers.size() == 1 ? Status() : Status(Code::invalid_argument, Origin::engine);
   }
+  unsigned wait(std::uint64_t) override { return 0; }
   std::uint64_t system_calls() const override { return 0; }
 
  private:

@@ -14,7 +14,7 @@
 namespace furrow::transport {
 namespace {
 
-nvme::Sqe command(std::uint8_t opcode, std::uint16_t cid, std::uint32_t seed = 0) {
+nvme::Sqe sent_command(std::uint8_t opcode, std::uint16_t cid, std::uint32_t seed = 0) {
   nvme::Sqe sqe;
   sqe.opc = opcode;
   sqe.cid = cid;
@@ -33,13 +33,13 @@ class SlowHostTest : public testing::Test {
  protected:
   SlowHostTest() : target_(short_limits()), patient_(target_.port()) {
     bring_up(patient_);
-    patient_.send(patient_.capsule(command(fake::kHold, 1)));
+    patient_.send(patient_.capsule(sent_command(fake::kHold, 1)));
   }
   // The patient one only waited for its answer, and was never cut.
   void TearDown() override {
     target_.on_reactor([&] { target_.handler.go_on(); });
     EXPECT_EQ(patient_.expect_response(1).sct_sc(), 0);
-    patient_.send(patient_.capsule(command(fake::kWrite, 2, 1), patterned(1, 100)));
+    patient_.send(patient_.capsule(sent_command(fake::kWrite, 2, 1), patterned(1, 100)));
     EXPECT_EQ(patient_.expect_response(2).sct_sc(), 0);
   }
   void bring_up(RawHost& host) {
@@ -47,7 +47,7 @@ class SlowHostTest : public testing::Test {
     host.connect_queue(1, 32);
   }
   std::uint16_t begin_write(RawHost& host, std::uint16_t cid, std::uint32_t bytes) {
-    host.send(host.capsule(command(fake::kWrite, cid, 1), {}, bytes));
+    host.send(host.capsule(sent_command(fake::kWrite, cid, 1), {}, bytes));
     const auto r2t = host.receive();
     EXPECT_TRUE(r2t && r2t->type == PduType::r2t);
     return r2t ? r2t->as<R2t>().ttag : std::uint16_t{0xffff};
@@ -94,7 +94,7 @@ TEST_F(SlowHostTest, SendsItByteByByte) {
 TEST_F(SlowHostTest, StopsInTheMiddleOfItsCapsule) {
   RawHost host(target_.port());
   bring_up(host);
-  const auto capsule = host.capsule(command(fake::kWrite, 7, 1), patterned(1, 9000));
+  const auto capsule = host.capsule(sent_command(fake::kWrite, 7, 1), patterned(1, 9000));
   host.send(std::span(capsule).first(5000));
   host.expect_term(Fes::sequence);
   expect_given_back();
@@ -103,7 +103,7 @@ TEST_F(SlowHostTest, StopsInTheMiddleOfItsCapsule) {
 TEST_F(SlowHostTest, KeepsTheDataOfAnAbortedCommand) {
   RawHost host(target_.port());
   bring_up(host);
-  host.send(host.capsule(command(fake::kAbortedWrite, 7, 1), {}, 8192));
+  host.send(host.capsule(sent_command(fake::kAbortedWrite, 7, 1), {}, 8192));
   const auto r2t = host.receive();
   ASSERT_TRUE(r2t && r2t->type == PduType::r2t);
   host.expect_term(Fes::sequence);
@@ -114,7 +114,7 @@ TEST_F(SlowHostTest, DoesNotReadWhatItAskedFor) {
   RawHost host(target_.port());
   bring_up(host);
   for (std::uint16_t cid = 0; cid < 16; ++cid) {  // more than two sockets' buffers hold
-    host.send(host.capsule(command(fake::kRead, cid, 1), {}, 1 << 20));
+    host.send(host.capsule(sent_command(fake::kRead, cid, 1), {}, 1 << 20));
   }
   target_.eventually([&] { return target_.handler.requests >= 18; });
   expect_given_back();
@@ -129,16 +129,16 @@ TEST(Stash, BeyondTheLimitCommandsFailAloneAndMayBeTriedAgain) {
   host.init();
   host.connect_queue(1, 32);
   for (std::uint16_t cid = 0; cid < 5; ++cid) {
-    host.send(host.capsule(command(fake::kLateWrite, cid, cid), patterned(cid, 8192)));
+    host.send(host.capsule(sent_command(fake::kLateWrite, cid, cid), patterned(cid, 8192)));
   }
-  host.send(host.capsule(command(fake::kWrite, 100, 9), patterned(9, 8192)));
+  host.send(host.capsule(sent_command(fake::kWrite, 100, 9), patterned(9, 8192)));
   EXPECT_EQ(host.expect_response(100).sct_sc(), 0) << "what is asked for at once needs no stash";
   EXPECT_EQ(target.reactor->stats().stash_bytes, 3u * 8192);
   EXPECT_EQ(target.reactor->stats().stashes_refused, 2u);
   RawHost other(target.port());  // what the first may not have is left for it
   other.init();
   other.connect_queue(1, 32);
-  other.send(other.capsule(command(fake::kLateWrite, 1, 1), patterned(1, 8192)));
+  other.send(other.capsule(sent_command(fake::kLateWrite, 1, 1), patterned(1, 8192)));
   target.eventually([&] { return target.reactor->stats().stash_bytes == 4u * 8192; });
   target.on_reactor([&] { target.handler.go_on(); });
   EXPECT_EQ(other.expect_response(1).sct_sc(), 0);
@@ -147,7 +147,7 @@ TEST(Stash, BeyondTheLimitCommandsFailAloneAndMayBeTriedAgain) {
     EXPECT_EQ(cqe.sct_sc(), cid < 3 ? 0 : nvme::sc::kTransientTransportError) << cid;
   }
   EXPECT_EQ(target.reactor->stats().stash_bytes, 0u);
-  host.send(host.capsule(command(fake::kLateWrite, 7, 3), patterned(3, 8192)));
+  host.send(host.capsule(sent_command(fake::kLateWrite, 7, 3), patterned(3, 8192)));
   target.eventually([&] { return target.reactor->stats().stash_bytes == 8192; });
   host.reset();
   target.eventually([&] {

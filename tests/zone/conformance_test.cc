@@ -20,8 +20,6 @@
 namespace furrow::test {
 namespace {
 
-constexpr std::uint64_t kMiB = 1u << 20;
-
 struct Target {
   const char* name;
   enum class Kind { mem, emu, drive, fault_over_mem, fault_over_emu } kind;

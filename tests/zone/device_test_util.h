@@ -15,6 +15,8 @@
 
 namespace furrow::test {
 
+inline constexpr std::uint64_t kMiB = 1u << 20;
+
 class TempDir {
  public:
   TempDir() {

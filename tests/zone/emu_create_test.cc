@@ -16,8 +16,6 @@
 namespace furrow::test {
 namespace {
 
-constexpr std::uint64_t kMiB = 1u << 20;
-
 class EmuCreateTest : public testing::Test {
  protected:
   static DeviceShape shape() {

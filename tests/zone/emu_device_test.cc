@@ -244,6 +244,21 @@ TEST_F(EmuDeviceTest, IsOpenedByOneAtATime) {
   EXPECT_EQ(open_code(), Code::ok);
 }
 
+TEST_F(EmuDeviceTest, ACopyIsAnotherDevice) {
+  EXPECT_EQ(device_identity(uri_), "") << "there is none yet";
+  create();
+  const std::string identity = device_identity(uri_);
+  EXPECT_FALSE(identity.empty());
+  EXPECT_EQ(device_identity(uri_ + "?direct=0"), identity);
+  std::filesystem::create_symlink(path_, path_ + ".link");
+  EXPECT_EQ(device_identity("emu:" + path_ + ".link"), identity);
+  std::filesystem::copy_file(path_, path_ + ".copy");
+  EXPECT_NE(device_identity("emu:" + path_ + ".copy"), identity);
+  for (const char* unknown : {"mem:64MiB", "zbd:/dev/null", "nvme:/dev/null", "none"}) {
+    EXPECT_EQ(device_identity(unknown), "") << unknown;
+  }
+}
+
 TEST_F(EmuDeviceTest, ACopyOpens) {
   create();
   {

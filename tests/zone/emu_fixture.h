@@ -14,8 +14,6 @@
 
 namespace furrow::test {
 
-constexpr std::uint64_t kMiB = 1u << 20;
-
 class EmuDeviceTest : public testing::Test {
  protected:
   static DeviceShape shape() {

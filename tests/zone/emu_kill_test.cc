@@ -18,7 +18,6 @@ namespace furrow::test {
 namespace {
 
 constexpr std::uint32_t kZones = 6, kLbas = 4;
-constexpr std::uint64_t kMiB = 1u << 20;
 
 // What the child says of a zone: packed so that one store is one statement.
 struct Note {

@@ -1,7 +1,9 @@
 // Establishes what an emulated device's queue does beyond the conformance suite: a flush covers the
-// zone table, a batch is one system call, and an event loop that sleeps is woken.
+// zone table, a batch is one system call, an event loop that sleeps is woken, and where the kernel
+// gives no ring the user is told what to do.
 #include "tests/zone/emu_fixture.h"
 #include "zone/event_loop.h"
+#include "zone/new_ring.h"
 
 namespace furrow::test {
 namespace {
@@ -82,6 +84,14 @@ TEST_F(EmuDeviceTest, WakesASleepingEventLoop) {
   loop.run();
   loop.remove(*client.queue);
   EXPECT_EQ(state.left, 0u);
+}
+
+TEST(RingRefused, SaysWhatToDo) {
+  const auto hint = [](int error) { return std::string(ring_refused(error, Origin::zone).hint()); };
+  EXPECT_NE(hint(ENOMEM).find("ulimit -l"), std::string::npos);
+  EXPECT_NE(hint(EPERM).find("kernel.io_uring_disabled"), std::string::npos);
+  EXPECT_EQ(ring_refused(ENOSYS, Origin::zone).code(), Code::unsupported);
+  EXPECT_EQ(ring_refused(EMFILE, Origin::transport).sys_errno(), EMFILE);
 }
 
 }  // namespace

@@ -16,13 +16,11 @@
 namespace furrow::emu {
 namespace {
 
-constexpr std::uint64_t kMiB = 1 << 20;
-
 class ReclaimerTest : public ::testing::Test {
  protected:
   void SetUp() override {
     geometry_.zone_count = 4;
-    geometry_.zone_size_lbas = geometry_.zone_capacity_lbas = 3 * kMiB / 4096;
+    geometry_.zone_size_lbas = geometry_.zone_capacity_lbas = 3 * test::kMiB / 4096;
     geometry_.open_zones_max = geometry_.active_zones_max = 4;
     geometry_.append_lbas_max = 8;
     superblock_ = make_superblock(geometry_, {});

@@ -11,7 +11,7 @@
 namespace furrow {
 namespace {
 
-Geometry small() {
+Geometry small_table() {
   Geometry made;
   made.lba_bytes = 512;
   made.zone_count = 8;
@@ -40,7 +40,7 @@ using End = ZoneTable::End;
 
 TEST(ZoneTable, AcknowledgesInOrderOfAdmission) {
   Saved saved;
-  ZoneTable table(small(), &saved);
+  ZoneTable table(small_table(), &saved);
   const Lba a = table.admit(append(1, 4)).lba, b = table.admit(append(1, 2)).lba;
   EXPECT_EQ(a.value, 64u);
   EXPECT_EQ(b.value, 68u);
@@ -59,7 +59,7 @@ TEST(ZoneTable, AcknowledgesInOrderOfAdmission) {
 
 TEST(ZoneTable, AFailureSealsBehindWhatCameBefore) {
   Saved saved;
-  ZoneTable table(small(), &saved);
+  ZoneTable table(small_table(), &saved);
   Lba at[4];
   for (Lba& each : at) each = table.admit(append(0, 4)).lba;
   table.fail_write(ZoneId{0}, at[1], "broken");
@@ -80,7 +80,7 @@ TEST(ZoneTable, AFailureSealsBehindWhatCameBefore) {
 }
 
 TEST(ZoneTable, ASealedZoneHoldsNoResources) {
-  ZoneTable table(small(), nullptr);
+  ZoneTable table(small_table(), nullptr);
   for (std::uint32_t z = 0; z < 8; ++z) {
     const ZoneTable::Admission admitted = table.admit(append(z, 1));
     ASSERT_EQ(admitted.status, nvme_status::kSuccess) << z;
@@ -91,7 +91,7 @@ TEST(ZoneTable, ASealedZoneHoldsNoResources) {
 // Hands out transfers and ends them when told to.
 // Four threads open, fill, finish and reset zones. Afterwards exactly MOR zones can be open.
 TEST(ZoneTable, CountsStayRightAcrossThreads) {
-  ZoneTable table(small(), nullptr);
+  ZoneTable table(small_table(), nullptr);
   std::vector<std::thread> threads;
   for (std::uint32_t t = 0; t < 4; ++t) {
     threads.emplace_back([&, t] {
@@ -136,7 +136,7 @@ TEST(ZoneTable, CountsStayRightAcrossThreads) {
 // A zone that a drive is resetting takes no write until the drive has answered, and what the reset
 // will give back is waited for rather than refused.
 TEST(ZoneTable, ATakenZoneIsLeftAlone) {
-  ZoneTable table(small(), nullptr);
+  ZoneTable table(small_table(), nullptr);
   for (const std::uint32_t zone : {0u, 1u, 2u, 3u}) {
     const ZoneTable::Admission admitted = table.admit(append(zone, 4));
     ASSERT_EQ(admitted.status, nvme_status::kSuccess);
@@ -164,7 +164,7 @@ TEST(ZoneTable, ATakenZoneIsLeftAlone) {
 
 // A drive that fails the reset: all is as it was.
 TEST(ZoneTable, AZoneIsLeftAsItWas) {
-  ZoneTable table(small(), nullptr);
+  ZoneTable table(small_table(), nullptr);
   const Lba at = table.admit(append(1, 4)).lba;
   ASSERT_EQ(table.end_write(ZoneId{1}, at, 4), End::done);
   ASSERT_TRUE(table.take(Io::Op::reset, ZoneId{1})->ok());
@@ -174,7 +174,7 @@ TEST(ZoneTable, AZoneIsLeftAsItWas) {
 }
 
 TEST(ZoneTable, TellsWhichWritesWillFail) {
-  ZoneTable table(small(), nullptr);
+  ZoneTable table(small_table(), nullptr);
   const Lba a = table.admit(append(1, 4)).lba, b = table.admit(append(1, 2)).lba;
   EXPECT_FALSE(table.fails(ZoneId{1}, b));
   table.fail_write(ZoneId{1}, b, "");

@@ -1,0 +1,322 @@
+#include "engine/files/file_content.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "zone/check.h"
+
+namespace furrow {
+
+// Maybe on the pool's thread, the last to know of it, and after the volume: touches nothing else.
+FileContent::~FileContent() { FURROW_CHECK(nothing_in_flight()); }
+
+void FileContent::wait(Lock& lock, bool (FileContent::*until)() const) const {
+  changed_.wait(lock, [&] { return (this->*until)(); });
+}
+
+void FileContent::quiesce() const {
+  Lock lock(mutex_);
+  wait(lock, &FileContent::nothing_in_flight);
+}
+
+std::uint64_t FileContent::size() const {
+  const Lock lock(mutex_);
+  return end();
+}
+
+std::uint64_t FileContent::chunks() const {
+  const Lock lock(mutex_);
+  const bool tail = tail_ != nullptr && tail_->length != 0;
+  return chunks_.size() + writing_.size() + (tail ? 1 : 0);
+}
+
+// --- appending ---
+
+Status FileContent::append(std::span<const std::byte> bytes) {
+  Lock lock(mutex_);
+  if (!appendable_) return {Code::busy, Origin::engine, "the file was closed"};
+  Status status = put_again(lock);
+  while (status.ok() && error_.ok() && !bytes.empty()) {
+    if (tail_ == nullptr) status = take_tail(lock);
+    if (tail_ == nullptr) continue;
+    const std::uint32_t room = services_.chunk_bytes - tail_->length;
+    const std::size_t taken = std::min<std::size_t>(room, bytes.size());
+    std::memcpy(tail_->data + tail_->length, bytes.data(), taken);
+    services_.staging.publish(*tail_, tail_->length + static_cast<std::uint32_t>(taken));
+    bytes = bytes.subspan(taken);
+    if (tail_->length == services_.chunk_bytes) send_full_tail(lock);
+  }
+  return error_.ok() ? status : error_;
+}
+
+// What there was no room for keeps its slot, and has another try before anything else.
+Status FileContent::put_again(Lock& lock) {
+  if (full_.ok()) return {};
+  wait(lock, &FileContent::nothing_in_flight);
+  full_ = Status();
+  for (Staging::Slot* slot : writing_) {
+    if (!slot->refused) continue;
+    services_.staging.set_refused(*slot, false);
+    submit_piece(*slot);
+  }
+  wait(lock, &FileContent::nothing_in_flight);
+  return full_;
+}
+
+// Not with the lock held: another file may have to give up its slot, and it may ask for ours.
+Status FileContent::take_tail(Lock& lock) {
+  wait(lock, &FileContent::may_write_more);
+  if (tail_ != nullptr) return {};  // another thread has
+  if (!full_.ok()) return full_;
+  for (;;) {
+    const std::uint64_t offset = sealed_end();
+    tail_ = services_.staging.take(shared_from_this(), inode_, version_, offset);
+    if (tail_ != nullptr) return {};
+    lock.unlock();
+    const auto other = services_.staging.idle();
+    const Status status = other != nullptr ? other->give_up_tail() : services_.staging.wait_free();
+    lock.lock();
+    if (tail_ != nullptr || !error_.ok()) return {};
+    if (status.code() == Code::no_space) return status;
+  }
+}
+
+void FileContent::submit_put(Staging::Slot& slot, Durability durability) {
+  ++puts_;
+  PageOp& op = slot.op;
+  op.kind = PageOp::Kind::put;
+  op.durability = durability;
+  op.key = chunk_key(inode_, version_, slot.offset);
+  op.group = inode_;
+  op.data = slot.data;
+  op.length = op.capacity = slot.length;
+  op.known = &slot.known;
+  op.short_lived = short_lived_;
+  op.context = &slot;
+  op.on_result = [](PageOp&) {};
+  slot.keep = shared_from_this();
+  services_.pool.submit(services_.store, op);
+}
+
+void FileContent::send_full_tail(Lock& lock) {
+  wait(lock, &FileContent::tail_at_rest);
+  if (tail_ == nullptr || tail_->length != services_.chunk_bytes) return;  // another thread did
+  Staging::Slot& slot = *tail_;
+  tail_ = nullptr;
+  services_.staging.sealed(slot);
+  writing_.push_back(&slot);
+  submit_piece(slot);
+}
+
+void FileContent::submit_piece(Staging::Slot& slot) {
+  ++in_flight_;
+  slot.op.on_released = [](PageOp& op) {
+    auto& its_slot = *static_cast<Staging::Slot*>(op.context);
+    const std::shared_ptr<FileContent> file = std::move(its_slot.keep);
+    file->piece_written(its_slot);
+  };
+  submit_put(slot, Durability::none);
+}
+
+// On the pool's thread.
+void FileContent::piece_written(Staging::Slot& slot) {
+  const Lock lock(mutex_);
+  --in_flight_;
+  const Status& status = slot.op.status;
+  if (status.code() == Code::no_space) {
+    full_ = status;
+    services_.staging.set_refused(slot, true);
+  } else {
+    if (status.ok()) slot.known = {slot.op.key, slot.op.length, slot.op.checksum};
+    if (!status.ok() && error_.ok()) error_ = status;
+    slot.done = true;
+  }
+  while (!writing_.empty() && writing_.front()->done) {
+    Staging::Slot& first = *writing_.front();
+    writing_.pop_front();
+    if (error_.ok())
+      chunks_.push_back({first.offset, first.known.length, first.known.checksum, version_});
+    services_.staging.give_back(first);
+  }
+  changed_.notify_all();
+}
+
+Status FileContent::put_tail(Durability durability) {
+  Lock lock(mutex_);
+  Status status = put_again(lock);
+  if (!status.ok()) return status;
+  wait(lock, &FileContent::tail_at_rest);
+  const std::uint64_t asked = puts_;
+  const bool grown = tail_ != nullptr && tail_->length > tail_->known.length;
+  if (error_.ok() && grown) {
+    putting_ = true;
+    covered_ = durability == Durability::flushed ? puts_ + 1 : 0;
+    tail_->op.on_released = [](PageOp& op) {
+      auto& slot = *static_cast<Staging::Slot*>(op.context);
+      const std::shared_ptr<FileContent> file = std::move(slot.keep);
+      file->tail_written();
+    };
+    tail_refusal_ = Status();
+    submit_put(*tail_, durability);
+    wait(lock, &FileContent::tail_at_rest);
+    status = tail_refusal_;
+  }
+  wait(lock, &FileContent::nothing_in_flight);
+  if (!error_.ok()) return error_;
+  if (status.ok()) status = full_;
+  if (!status.ok() || durability == Durability::none || flushed_ >= asked) return status;
+  return flush(lock);
+}
+
+// On the pool's thread.
+void FileContent::tail_written() {
+  const Lock lock(mutex_);
+  const PageOp& op = tail_->op;
+  putting_ = false;
+  if (op.status.ok()) {
+    tail_->known = {op.key, op.length, op.checksum};
+    flushed_ = std::max(flushed_, covered_);
+    const bool all = tail_->known.length == tail_->length;
+    if (all && tail_->length >= kSealBytes && writing_.empty()) seal_tail();
+  } else if (op.status.code() == Code::no_space) {
+    tail_refusal_ = op.status;  // it stays, for another try
+  } else if (error_.ok()) {
+    error_ = op.status;
+  }
+  changed_.notify_all();
+}
+
+void FileContent::seal_tail() {
+  const KnownPage& known = tail_->known;
+  chunks_.push_back({tail_->offset, known.length, known.checksum, version_});
+  services_.staging.begin_chunk(*tail_, version_, chunks_end());
+}
+
+void FileContent::release_tail() {
+  if (tail_ != nullptr) services_.staging.give_back(*tail_);
+  tail_ = nullptr;
+}
+
+Status FileContent::flush(Lock& lock) {
+  const std::uint64_t covered = puts_;
+  lock.unlock();
+  PageOp op;
+  op.kind = PageOp::Kind::flush;
+  const Status status = run(op);
+  lock.lock();
+  if (status.ok()) flushed_ = std::max(flushed_, covered);
+  return status;
+}
+
+Status FileContent::finish() {
+  const Status written = write_out();
+  Lock lock(mutex_);
+  wait(lock, &FileContent::nothing_in_flight);
+  const bool stored = written.ok() && tail_ != nullptr && tail_->known.length == tail_->length;
+  if (stored && tail_->length != 0) seal_tail();
+  if (stored || !error_.ok()) release_tail();
+  return written;
+}
+
+// A failure is said at the file's next operation as well.
+Status FileContent::give_up_tail() { return finish(); }
+
+Status FileContent::close() {
+  const std::lock_guard changing(changing_);
+  const Status status = finish();
+  const Lock lock(mutex_);
+  if (status.ok()) open_ = appendable_ = false;
+  return status;
+}
+
+Status FileContent::run(PageOp& op) const {
+  services_.pool.run(services_.store, std::span(&op, 1));
+  return op.status;
+}
+
+// --- removing ---
+
+std::optional<std::vector<KnownPage>> FileContent::retire() {
+  Lock lock(mutex_);
+  wait(lock, &FileContent::nothing_in_flight);
+  std::vector<KnownPage> pages;
+  for (const Chunk& chunk : chunks_) pages.push_back(known(chunk));
+  if (tail_ != nullptr && tail_->known.length != 0) pages.push_back(tail_->known);
+  release_tail();
+  for (Staging::Slot* slot : writing_) services_.staging.give_back(*slot);  // never put
+  if (!writing_.empty()) strays_ = true;
+  writing_.clear();
+  if (strays_ || !error_.ok()) return std::nullopt;
+  return pages;
+}
+
+// --- records and mounting ---
+
+void FileContent::describe(FileRecord& record) const {
+  const Lock lock(mutex_);
+  record.version = version_;
+  record.open = open_ || strays_;
+  record.chunks.clear();
+  for (const Chunk& chunk : chunks_) {
+    record.chunks.push_back({chunk.length, chunk.checksum, chunk.version});
+  }
+}
+
+void FileContent::load(const FileRecord& record) {
+  version_ = record.version;
+  open_ = strays_ = record.open;
+  for (const FileChunk& chunk : record.chunks) {
+    chunks_.push_back({chunks_end(), chunk.length, chunk.checksum, chunk.version});
+  }
+}
+
+// The index alone is asked. What stands under the key of one that is lost is an older, shorter
+// version of it, and is found as of an open file.
+Status FileContent::drop_lost() {
+  while (!chunks_.empty()) {
+    const KnownPage page = known(chunks_.back());
+    PageOp op;
+    op.kind = PageOp::Kind::exist;
+    op.key = page.key;
+    op.known = &page;
+    const Status status = run(op);
+    if (status.code() != Code::not_found) return status;
+    if (chunks_.back().version == version_) open_ = true;
+    chunks_.pop_back();
+    strays_ = true;
+  }
+  return {};
+}
+
+Status FileContent::find_more() {
+  while (open_) {
+    PageOp op;
+    op.kind = PageOp::Kind::exist;
+    op.key = chunk_key(inode_, version_, chunks_end());
+    const Status status = run(op);
+    if (status.code() == Code::not_found) return {};
+    if (!status.ok()) return status;
+    chunks_.push_back({chunks_end(), op.length, op.checksum, version_});
+  }
+  return {};
+}
+
+Status FileContent::restore(const Staging::Left& left) {
+  if (!open_ || left.version != version_ || left.offset + left.bytes.size() <= chunks_end()) {
+    return {};
+  }
+  if (!chunks_.empty() && chunks_.back().offset == left.offset) chunks_.pop_back();
+  if (left.offset != chunks_end()) return {};  // what lay before it was never written
+  PageOp op;
+  op.kind = PageOp::Kind::put;
+  op.key = chunk_key(inode_, version_, left.offset);
+  op.group = inode_;
+  op.data = const_cast<std::byte*>(left.bytes.data());  // rounded up by copying: not written to
+  op.length = op.capacity = static_cast<std::uint32_t>(left.bytes.size());
+  const Status status = run(op);
+  if (!status.ok()) return status;
+  chunks_.push_back({left.offset, op.length, op.checksum, version_});
+  return {};
+}
+
+}  // namespace furrow

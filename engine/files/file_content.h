@@ -1,0 +1,224 @@
+// FileContent: the bytes of one file.
+//
+//   [ chunks that the device has ][ full chunks on their way ][ the tail, still being added to ]
+//
+// Bytes are gathered in staging memory and put as pages of up to chunk_bytes. A sync puts the tail
+// as it is; it is put again under its key when it has grown, until it is long enough to be left
+// alone. Each put is acknowledged by the device, so what is not staged any more outlives the
+// process.
+//
+// Threads: any; each call blocks its caller only. Readers never wait for writers' device
+// operations. Errors: no_space leaves what was appended where it is, and every later call tries
+// again; any other failure of a put is reported by every later append and sync of this file.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "engine/embedded_pool.h"
+#include "engine/files/file_format.h"
+#include "engine/files/file_readers.h"
+#include "engine/files/staging.h"
+
+namespace furrow {
+
+// What the files of a volume share.
+struct FileServices {
+  EmbeddedPool& pool;
+  PageStore& store;
+  Staging& staging;
+  FileReaders& readers;
+  std::uint32_t chunk_bytes;  // a multiple of the LBA
+};
+
+// A read that goes on by itself. In place until wait() has returned.
+class AsyncRead {
+ public:
+  static constexpr std::size_t kPartsMax = 4;
+  FileRead read;
+  void wait();
+
+ private:
+  friend class FileContent;
+  std::array<PageOp, kPartsMax> ops_;
+  std::array<KnownPage, kPartsMax> known_;
+  std::array<FileRead*, kPartsMax> reads_{};
+  std::mutex mutex_;
+  std::condition_variable done_;
+  unsigned count_ = 0, left_ = 0;
+};
+
+class FileContent : public std::enable_shared_from_this<FileContent> {
+ public:
+  // What a page must have before it is left alone: less is added to, and put again.
+  static constexpr std::uint32_t kSealBytes = 4096;
+
+  FileContent(FileServices& services, std::uint64_t inode) : services_(services), inode_(inode) {}
+  void begin_new() { open_ = appendable_ = true; }  // a file without a record yet
+  ~FileContent();
+
+  std::uint64_t size() const;
+  std::uint64_t inode() const { return inode_; }
+  std::uint64_t chunks() const;  // that it is kept in, or waits to be
+  // What is put from now on is written apart from what lives long.
+  void set_short_lived(bool short_lived) { short_lived_ = short_lived; }
+
+  // Bytes at the end. What was appended outlives the process when this returns (unless staging is
+  // private: then after write_out()). busy: begin_appending() comes first.
+  Status append(std::span<const std::byte> bytes);
+  // The device has all that was appended.
+  Status write_out() { return put_tail(Durability::none); }
+  Status sync() { return put_tail(Durability::flushed); }
+  // Nothing more is added: the device has all, and the staging memory is given back.
+  Status close();
+
+  // What writes the file's record, durably.
+  using Record = std::function<Status()>;
+  // After append() said busy: from now on the file may be added to, and `record` says so.
+  // unsupported: no more versions (see next_version()).
+  Status begin_appending(const Record& record);
+  // `bytes` come in place of those from `offset` on, as many as are there; durable when it returns,
+  // and a crash before leaves all or nothing of it. Each chunk that changes is put again as a
+  // whole.
+  Status overwrite(std::uint64_t offset, std::span<const std::byte> bytes, const Record& record);
+  // The part from `size` on goes. Durable when it returns; a crash before leaves it or takes it.
+  // Not while anybody appends.
+  Status cut(std::uint64_t size, const Record& record);
+  // Goes up when pages are about to be removed that a read which began before may ask for: one that
+  // failed is to be tried again then.
+  std::uint64_t replacements() const { return replacements_; }
+
+  // Any number of reads, in flight together.
+  void read(std::span<FileRead> reads) const;
+  Result<std::size_t> read(std::uint64_t offset, std::span<std::byte> memory) const;
+  // The same, of one read, on the pool's own thread, whatever the caller does meanwhile: it holds
+  // nothing that others wait for. False: it is not begun, as it has more than AsyncRead::kPartsMax
+  // parts.
+  bool start(AsyncRead& read) const;
+
+  // For the record: chunks, version, and whether more may come.
+  void describe(FileRecord& record) const;
+  // Mount: the chunks that a record lists; then those that follow are looked for; then what was
+  // left in the staging memory is added.
+  void load(const FileRecord& record);
+  Status drop_lost();  // chunks at the end that a power cut took although the record has them
+  Status find_more();
+  Status restore(const Staging::Left& left);
+
+  // Until the device has answered all that was given to it: the staging memory may go then.
+  void quiesce() const;
+
+  // All pages that the file has, for its removal; it is not used any more. Nothing: there may be
+  // more than it knows of.
+  std::optional<std::vector<KnownPage>> retire();
+  // Staging memory is short: the tail is put and left alone.
+  Status give_up_tail();
+
+ private:
+  struct Chunk {
+    std::uint64_t offset;
+    std::uint32_t length, checksum;
+    std::uint16_t version;
+  };
+  using Lock = std::unique_lock<std::mutex>;
+  static constexpr std::size_t kWritingMax = 12;
+  // Chunks that were put in another's place have versions of their own, from here on: they are only
+  // found by the record.
+  static constexpr std::uint16_t kReplacements = 0xff00;
+  static constexpr std::uint16_t kVersionMax = kReplacements - 1;
+
+  void wait(Lock& lock, bool (FileContent::*until)() const) const;
+  bool nothing_in_flight() const { return in_flight_ == 0 && !putting_; }
+  bool tail_at_rest() const { return !putting_; }
+  bool may_write_more() const { return !full_.ok() || writing_.size() < kWritingMax; }
+  Status put_again(Lock& lock);
+  Status take_tail(Lock& lock);
+  void submit_put(Staging::Slot& slot, Durability durability);
+  void send_full_tail(Lock& lock);
+  void submit_piece(Staging::Slot& slot);
+  void piece_written(Staging::Slot& slot);
+  void tail_written();
+  Status put_tail(Durability durability);
+  Status finish();  // the tail is put and left alone
+  Status flush(Lock& lock);
+  void seal_tail();
+  void release_tail();
+  Status run(PageOp& op) const;
+
+  friend class AsyncRead;
+  static void settle(const ReadParts& parts, unsigned count);
+  struct Cursor {  // of reads that are being gathered
+    std::size_t read = 0;
+    std::size_t bytes = 0;  // of that read
+  };
+  unsigned gather(std::span<FileRead> reads, Cursor& at, const ReadParts& parts) const;
+  bool gather_part(FileRead& read, std::size_t done, const ReadParts& parts, unsigned& count,
+                   std::size_t& bytes) const;
+  // A chunk that comes in another's place.
+  struct Replacement {
+    std::size_t index;  // in chunks_
+    Chunk chunk;
+  };
+  Status begin_changing(const Record& record);
+  Status next_version();
+  Status settle();
+  Result<bool> holds(std::uint64_t offset, std::span<const std::byte> bytes) const;
+  Result<Chunk> put_replacement(const Chunk& old, std::uint32_t length, std::uint64_t offset,
+                                std::span<const std::byte> bytes);
+  Status put_replacements(std::uint64_t offset, std::span<const std::byte> bytes,
+                          std::vector<Replacement>& put);
+  Status make_durable();
+  Status list_cut(std::vector<Chunk> after, const std::vector<Chunk>& before, const Record& record,
+                  bool& listed);
+  void swap_in(std::vector<Replacement>& replacements);
+  Status remove(const Chunk& chunk);
+  void remove_all(std::span<const Chunk> chunks);
+  KnownPage known(const Chunk& chunk) const {
+    return {chunk_key(inode_, chunk.version, chunk.offset), chunk.length, chunk.checksum};
+  }
+  std::uint64_t chunks_end() const {
+    return chunks_.empty() ? 0 : chunks_.back().offset + chunks_.back().length;
+  }
+  // Of a file that a put has failed for: what the device has.
+  std::uint64_t end() const {
+    return !error_.ok() ? chunks_end() : sealed_end() + (tail_ != nullptr ? tail_->length : 0);
+  }
+  std::uint64_t sealed_end() const {  // where the tail begins
+    return writing_.empty() ? chunks_end() : writing_.back()->offset + writing_.back()->length;
+  }
+
+  FileServices& services_;
+  const std::uint64_t inode_;
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  std::vector<Chunk> chunks_;
+  std::deque<Staging::Slot*> writing_;  // full, by offset
+  unsigned in_flight_ = 0;              // of these
+  Status full_;                         // some of these were refused for want of room
+  Status tail_refusal_;                 // and so was the tail, the last time
+  Staging::Slot* tail_ = nullptr;
+  bool putting_ = false;       // the tail
+  std::uint64_t puts_ = 1;     // begun; 1: the file's record
+  std::uint64_t flushed_ = 0;  // of these, known to be durable
+  std::uint64_t covered_ = 0;  // by the put of the tail that runs, if it is a durable one
+  bool open_ = false;          // chunks may have been put that the record does not list
+  bool appendable_ = false;    // the record says so
+  bool strays_ = false;        // pages may have been put that are no part of the file
+  std::atomic<bool> short_lived_{false};
+  std::uint16_t version_ = 0;
+  Status error_;
+  std::mutex changing_;  // held by who overwrites, cuts, closes, or begins to append; taken first
+  std::uint16_t replacement_ = kReplacements;  // version of the latest one
+  std::atomic<std::uint64_t> replacements_{0};
+};
+
+}  // namespace furrow

@@ -1,0 +1,97 @@
+#include "engine/files/file_readers.h"
+
+#include <functional>
+#include <thread>
+
+#include "zone/check.h"
+
+namespace furrow {
+
+namespace {
+
+constexpr unsigned kDepth = FileReaders::kOpsMax;
+constexpr std::uint64_t kWaitUs = 100'000;
+
+// Threads start looking at different slots, always the same.
+unsigned first_slot() {
+  static std::atomic<unsigned> threads{0};
+  thread_local const unsigned mine = threads.fetch_add(1, std::memory_order_relaxed);
+  return mine % FileReaders::kReadersMax;
+}
+
+}  // namespace
+
+void FileReaders::Reader::run(PageStore& store, unsigned count) {
+  left_ = count;
+  for (PageOp& op : std::span(ops_).first(count)) {
+    op.context = this;
+    op.on_result = [](PageOp&) {};
+    op.on_released = [](PageOp& done) { --static_cast<Reader*>(done.context)->left_; };
+    session_->submit(store, op);
+  }
+  while (left_ != 0) {
+    // Nothing with the device: the pool's thread is asked something, and answers by a task.
+    if (session_->wait(kWaitUs) == 0 && loop_.run_once() == 0) std::this_thread::yield();
+    if (left_ != 0) loop_.run_once();
+  }
+}
+
+FileReaders::~FileReaders() {
+  unsigned found = 0;
+  for (auto& slot : free_) {
+    Reader* const reader = slot.exchange(nullptr);
+    if (reader != nullptr) ++found;
+    delete reader;
+  }
+  FURROW_CHECK(found == made_);
+}
+
+FileReaders::Reader* FileReaders::take_free() {
+  const unsigned first = first_slot();
+  for (unsigned i = 0; i < kReadersMax; ++i) {
+    auto& slot = free_[(first + i) % kReadersMax];
+    if (slot.load(std::memory_order_seq_cst) == nullptr) continue;
+    Reader* const reader = slot.exchange(nullptr, std::memory_order_acquire);
+    if (reader != nullptr) return reader;
+  }
+  return nullptr;
+}
+
+Result<FileReaders::Lease> FileReaders::try_borrow() {
+  if (Reader* const reader = take_free(); reader != nullptr) return Lease(*this, *reader);
+  const std::lock_guard lock(mutex_);
+  if (made_ == kReadersMax) return Lease();
+  auto made = std::make_unique<Reader>();
+  Result<std::unique_ptr<PageSession>> session = pool_.create_session(made->loop_, kDepth);
+  if (!session.ok()) return made_ == 0 ? Result<Lease>(session.status()) : Lease();
+  made->session_ = std::move(*session);
+  ++made_;
+  return Lease(*this, *made.release());
+}
+
+Result<FileReaders::Lease> FileReaders::borrow() {
+  for (;;) {
+    Result<Lease> lease = try_borrow();
+    if (!lease.ok() || *lease) return lease;
+    std::unique_lock lock(mutex_);
+    ++waiting_;
+    Reader* found = nullptr;
+    given_back_.wait(lock, [&] { return (found = take_free()) != nullptr; });
+    --waiting_;
+    return Lease(*this, *found);
+  }
+}
+
+void FileReaders::give_back(Reader& reader) {
+  const unsigned first = first_slot();
+  for (unsigned i = 0;; ++i) {
+    Reader* expected = nullptr;
+    auto& slot = free_[(first + i) % kReadersMax];
+    if (slot.compare_exchange_strong(expected, &reader, std::memory_order_seq_cst)) break;
+  }
+  if (waiting_.load(std::memory_order_seq_cst) == 0) return;
+  const std::lock_guard lock(mutex_);
+  given_back_.notify_one();
+}
+
+}  // namespace furrow

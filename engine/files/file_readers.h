@@ -1,0 +1,95 @@
+// FileReaders: lets threads that have no event loop read pages. Each read borrows a Reader (a small
+// event loop and a session of its own), so that threads that read share nothing but the slot that
+// it is borrowed from, and each has a slot of its own as long as there are as many.
+//
+// Threads: borrow() from any; a Reader is used by one thread at a time, not always the same.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <span>
+
+#include "engine/pool.h"
+#include "zone/event_loop.h"
+
+namespace furrow {
+
+struct FileRead {
+  std::uint64_t offset = 0;
+  std::span<std::byte> memory;  // what the device may fill; where aligned to LBAs nothing is copied
+  std::size_t bytes = 0;        // result: fewer than asked at the file's end
+  Status status;                // result
+};
+
+// Room for the parts of reads, an op each; all three are equally long.
+struct ReadParts {
+  std::span<PageOp> ops;
+  std::span<KnownPage> known;
+  std::span<FileRead*> reads;  // which one a part is of
+};
+
+class FileReaders {
+ public:
+  static constexpr unsigned kReadersMax = 64;
+  static constexpr unsigned kOpsMax = 32;  // that one Reader has in flight
+
+  class Reader {
+   public:
+    // Runs the first `count` of parts(), and returns when all are done.
+    void run(PageStore& store, unsigned count);
+    ReadParts parts() { return {ops_, known_, reads_}; }
+
+   private:
+    friend class FileReaders;
+    std::array<PageOp, kOpsMax> ops_;
+    std::array<KnownPage, kOpsMax> known_;
+    std::array<FileRead*, kOpsMax> reads_{};
+    EventLoop loop_;
+    std::unique_ptr<PageSession> session_;
+    unsigned left_ = 0;
+  };
+
+  class Lease {
+   public:
+    Lease() = default;
+    Lease(FileReaders& readers, Reader& reader) : readers_(&readers), reader_(&reader) {}
+    Lease(Lease&& other) noexcept { *this = std::move(other); }
+    Lease& operator=(Lease&& other) noexcept {
+      std::swap(readers_, other.readers_);
+      std::swap(reader_, other.reader_);
+      return *this;
+    }
+    ~Lease() {
+      if (reader_ != nullptr) readers_->give_back(*reader_);
+    }
+    explicit operator bool() const { return reader_ != nullptr; }
+    Reader* operator->() { return reader_; }
+
+   private:
+    FileReaders* readers_ = nullptr;
+    Reader* reader_ = nullptr;
+  };
+
+  explicit FileReaders(Pool& pool) : pool_(pool) {}
+  ~FileReaders();  // all are given back
+
+  // Waits while all are borrowed. Errors: of making another.
+  Result<Lease> borrow();
+
+ private:
+  Result<Lease> try_borrow();  // an empty lease: none is free
+  void give_back(Reader& reader);
+  Reader* take_free();
+
+  Pool& pool_;
+  std::array<std::atomic<Reader*>, kReadersMax> free_{};
+  std::mutex mutex_;  // of making readers and of waiting for one
+  std::condition_variable given_back_;
+  std::atomic<unsigned> waiting_{0};
+  unsigned made_ = 0;
+};
+
+}  // namespace furrow

@@ -1,0 +1,446 @@
+// FileVolume: names and records.
+#include "engine/files/file_volume.h"
+
+#include <time.h>
+
+#include <algorithm>
+
+namespace furrow {
+
+namespace {
+
+std::uint64_t wall_s() { return static_cast<std::uint64_t>(time(nullptr)); }
+
+Status fail(Code code, const char* hint) { return {code, Origin::engine, hint}; }
+Status not_found() { return fail(Code::not_found, "no such file or directory"); }
+
+}  // namespace
+
+// --- records ---
+
+// Writes what the node is by now, unless another thread just did. The lock is released meanwhile;
+// the caller has pinned the node.
+Status FileVolume::record(Lock& lock, const std::shared_ptr<FileNode>& node,
+                          Durability durability) {
+  const std::uint64_t mine = ++node->changes;
+  changed_.wait(lock, [&] { return !node->recording; });
+  if (node->recorded_changes >= mine && durability == Durability::none) return {};
+  node->recording = true;
+  const std::uint64_t covered = node->changes;
+  FileRecord record;
+  record.inode = node->inode;
+  record.directory = node->directory;
+  record.modified_s = node->modified_s;
+  record.links = node->links;
+  if (!node->directory) node->content().describe(record);
+  KnownPage recorded = node->recorded;
+  lock.unlock();
+  const Status status = put_record(*node, record, durability, recorded);
+  lock.lock();
+  node->recording = false;
+  if (status.ok()) {
+    node->recorded = recorded;
+    node->recorded_changes = covered;
+  }
+  changed_.notify_all();
+  return status;
+}
+
+Status FileVolume::put_record(const FileNode& node, const FileRecord& record, Durability durability,
+                              KnownPage& recorded) {
+  Result<std::vector<std::byte>> page = encode(record, store_.info().options.value_bytes_max);
+  if (!page.ok()) return page.status();
+  PageOp op;
+  op.kind = PageOp::Kind::put;
+  op.durability = durability;
+  op.key = slot_key(node.slot);
+  op.group = node.inode;
+  op.data = page->data();
+  op.length = op.capacity = static_cast<std::uint32_t>(page->size());
+  op.known = &recorded;
+  pool_->run(store_, std::span(&op, 1));
+  if (op.status.ok()) recorded = {op.key, op.length, op.checksum};
+  return op.status;
+}
+
+// --- making and removing ---
+
+// A node at a path where there is none, with a record.
+Result<std::shared_ptr<FileNode>> FileVolume::make_node(Lock& lock, std::string_view path,
+                                                        bool directory) {
+  const Result<std::uint32_t> slot = take_slot(lock);
+  if (!slot.ok()) return slot.status();
+  // The lock may have been released: only now is it known what is there.
+  const Result<FileTree::Place> place = tree_.find(path);
+  Status status = place.ok() ? Status() : place.status();
+  if (status.ok() && place->node != nullptr) status = fail(Code::exists, "the name is taken");
+  if (!status.ok()) {
+    free_slots_.push_back(*slot);
+    return status;
+  }
+  auto node = std::make_shared<FileNode>();
+  node->inode = next_number();
+  node->slot = *slot;
+  node->directory = directory;
+  node->modified_s = wall_s();
+  if (!directory) {
+    node->file = std::make_shared<FileContent>(services_, node->inode);
+    node->file->begin_new();
+  }
+  tree_.add(node);
+  (void)tree_.add_link(place->parent, node, {place->parent->inode, next_number(), place->name});
+  ++node->pins;
+  status = record(lock, node, Durability::none);
+  if (!status.ok()) tree_.remove_link(*place->parent, node, place->name);
+  if (status.ok() && !node->links.empty()) {
+    --node->pins;
+    return node;
+  }
+  const Status gone = unpin(lock, node);  // it failed, or somebody has removed it already
+  return !status.ok() ? status : gone.ok() ? not_found() : gone;
+}
+
+Result<std::unique_ptr<OpenFile>> FileVolume::open_file(std::string_view path) {
+  const Lock lock(mutex_);
+  const Result<FileTree::Place> place = tree_.find(path);
+  if (!place.ok()) return place.status();
+  if (place->node == nullptr) return not_found();
+  if (place->node->directory) return fail(Code::invalid_argument, "it is a directory");
+  return handle(place->node);
+}
+
+Result<std::unique_ptr<OpenFile>> FileVolume::create(std::string_view path, Existing existing) {
+  for (;;) {
+    Lock lock(mutex_);
+    const Result<FileTree::Place> place = tree_.find(path);
+    if (!place.ok()) return place.status();
+    if (place->node == nullptr) {
+      const auto made = make_node(lock, path, false);
+      if (made.ok()) return handle(*made);
+      if (made.status().code() == Code::exists && existing != Existing::refuse) continue;
+      return made.status();
+    }
+    if (place->node->directory) return fail(Code::invalid_argument, "it is a directory");
+    if (existing == Existing::refuse) return fail(Code::exists, "the file exists");
+    std::unique_ptr<OpenFile> file = handle(place->node);
+    lock.unlock();
+    const Status status = existing == Existing::truncate ? file->truncate(0) : Status();
+    if (!status.ok()) return status;
+    return file;
+  }
+}
+
+Status FileVolume::make_directory(std::string_view path) {
+  Lock lock(mutex_);
+  return make_node(lock, path, true).status();
+}
+
+Status FileVolume::remove(std::string_view path) {
+  Lock lock(mutex_);
+  const Result<FileTree::Place> place = tree_.find(path);
+  if (!place.ok()) return place.status();
+  if (place->node == nullptr) return not_found();
+  if (place->node->directory) return fail(Code::invalid_argument, "it is a directory");
+  return unlink(lock, *place);
+}
+
+Status FileVolume::remove_directory(std::string_view path) {
+  Lock lock(mutex_);
+  const Result<FileTree::Place> place = tree_.find(path);
+  if (!place.ok()) return place.status();
+  if (place->node == nullptr) return not_found();
+  if (!place->node->directory) return fail(Code::invalid_argument, "it is not a directory");
+  if (place->parent == nullptr) return fail(Code::invalid_argument, "the root stays");
+  if (!place->node->children.empty()) {
+    return fail(Code::invalid_argument, "the directory is not empty");
+  }
+  return unlink(lock, *place);
+}
+
+// Takes a name from a node, and the node away with its last one. On failure it has its name still,
+// unless another has got that meanwhile.
+Status FileVolume::unlink(Lock& lock, const FileTree::Place& place) {
+  const std::shared_ptr<FileNode> node = place.node, parent = place.parent;
+  const auto its = std::ranges::find_if(node->links, [&](const FileLink& link) {
+    return link.parent == parent->inode && link.name == place.name;
+  });
+  FileLink link = *its;
+  ++node->pins;
+  tree_.remove_link(*parent, node, place.name);
+  const bool last = node->links.empty() && node->pins == 1;
+  Status status = last ? Status() : record(lock, node, Durability::none);
+  if (!status.ok()) {
+    if (!parent->children.contains(link.name)) (void)tree_.add_link(parent, node, link);
+    (void)unpin(lock, node);
+    return status;
+  }
+  status = unpin(lock, node);
+  const bool stays = !status.ok() && !node->destroyed && !parent->children.contains(link.name);
+  if (stays) (void)tree_.add_link(parent, node, std::move(link));
+  return status;
+}
+
+// The last to let go of a node without a name takes it away.
+Status FileVolume::unpin(Lock& lock, const std::shared_ptr<FileNode>& node) {
+  --node->pins;
+  if (node->pins != 0 || !node->links.empty() || node->destroyed || abandoned_) return {};
+  return destroy(lock, node);
+}
+
+// One record deletes all of it. Nobody has it pinned, nor can any more.
+Status FileVolume::destroy(Lock& lock, const std::shared_ptr<FileNode>& node) {
+  node->destroyed = true;
+  tree_.erase(*node);
+  const KnownPage recorded = node->recorded;
+  lock.unlock();
+  std::optional<std::vector<KnownPage>> pages(std::in_place);
+  if (!node->directory) pages = node->content().retire();
+  if (pages && recorded.length != 0) pages->push_back(recorded);
+  PageOp op;
+  op.kind = PageOp::Kind::remove_group;
+  op.group = node->inode;
+  if (pages) op.known = pages->data(), op.known_count = pages->size();
+  const bool nothing = pages && pages->empty();
+  if (!nothing) pool_->run(store_, std::span(&op, 1));
+  lock.lock();
+  if (op.status.ok()) {
+    free_slots_.push_back(node->slot);
+  } else {
+    node->destroyed = false;
+    tree_.add(node);
+  }
+  return op.status;
+}
+
+Status FileVolume::rename(std::string_view from, std::string_view to) {
+  Lock lock(mutex_);
+  const Result<FileTree::Place> source = tree_.find(from);
+  if (!source.ok()) return source.status();
+  const Result<FileTree::Place> target = tree_.find(to);
+  if (!target.ok()) return target.status();
+  const Status refused = rename_refusal(*source, *target);
+  if (!refused.ok() || source->node == target->node) return refused;
+  const std::shared_ptr<FileNode> node = source->node, replaced = target->node;
+  const std::vector<FileLink> links_before = node->links;
+  const std::vector<FileLink> replaced_before = replaced ? replaced->links : links_before;
+  ++node->pins;
+  if (replaced) ++replaced->pins;
+  tree_.remove_link(*source->parent, node, source->name);
+  (void)tree_.add_link(target->parent, node, {target->parent->inode, next_number(), target->name});
+  Status status = record(lock, node, Durability::none);
+  if (!status.ok()) {  // as it was, but for names that others have got meanwhile
+    tree_.remove_link(*target->parent, node, target->name);
+    restore_link(source->parent, node, links_before, source->name);
+    if (replaced) restore_link(target->parent, replaced, replaced_before, target->name);
+  } else if (replaced && (replaced->pins != 1 || !replaced->links.empty())) {
+    // Its record still says that name, which counts for less than the new one.
+    status = record(lock, replaced, Durability::none);
+  }
+  const Status gone = replaced ? unpin(lock, replaced) : Status();
+  const Status unpinned = unpin(lock, node);
+  return !status.ok() ? status : !gone.ok() ? gone : unpinned;
+}
+
+void FileVolume::restore_link(const std::shared_ptr<FileNode>& parent,
+                              const std::shared_ptr<FileNode>& node,
+                              const std::vector<FileLink>& before, const std::string& name) {
+  if (parent->children.contains(name)) return;
+  for (const FileLink& link : before) {
+    if (link.parent == parent->inode && link.name == name) {
+      (void)tree_.add_link(parent, node, link);
+    }
+  }
+}
+
+Status FileVolume::rename_refusal(const FileTree::Place& source,
+                                  const FileTree::Place& target) const {
+  if (source.node == nullptr) return not_found();
+  if (source.parent == nullptr || target.parent == nullptr) {
+    return fail(Code::invalid_argument, "the root keeps its name");
+  }
+  if (source.node == target.node) return {};
+  if (target.node != nullptr && target.node->directory != source.node->directory) {
+    return fail(Code::invalid_argument, "a directory and a file do not replace each other");
+  }
+  if (target.node != nullptr && !target.node->children.empty()) {
+    return fail(Code::invalid_argument, "the directory is not empty");
+  }
+  if (source.node->directory && tree_.is_within(*source.node, *target.parent)) {
+    return fail(Code::invalid_argument, "a directory cannot go into itself");
+  }
+  return {};
+}
+
+Status FileVolume::link(std::string_view from, std::string_view to) {
+  Lock lock(mutex_);
+  const Result<FileTree::Place> source = tree_.find(from);
+  if (!source.ok()) return source.status();
+  const Result<FileTree::Place> target = tree_.find(to);
+  if (!target.ok()) return target.status();
+  if (source->node == nullptr) return not_found();
+  if (source->node->directory) return fail(Code::invalid_argument, "it is a directory");
+  if (target->node != nullptr) return fail(Code::exists, "the name is taken");
+  const std::shared_ptr<FileNode> node = source->node, parent = target->parent;
+  (void)tree_.add_link(parent, node, {parent->inode, next_number(), target->name});
+  ++node->pins;
+  const Status status = record(lock, node, Durability::none);
+  if (!status.ok()) tree_.remove_link(*parent, node, target->name);
+  const Status unpinned = unpin(lock, node);
+  return !status.ok() ? status : unpinned;
+}
+
+Status FileVolume::sync_names() {
+  PageOp op;
+  op.kind = PageOp::Kind::flush;
+  pool_->run(store_, std::span(&op, 1));
+  return op.status;
+}
+
+// --- looking ---
+
+FileInfo FileVolume::info_of(const FileNode& node, std::string_view name) const {
+  FileInfo info;
+  info.name = name;
+  info.directory = node.directory;
+  info.inode = node.inode;
+  info.bytes = node.directory ? 0 : node.content().size();
+  info.modified_s = node.modified_s;
+  info.links = static_cast<std::uint32_t>(node.links.size());
+  info.chunks = node.directory ? 0 : node.content().chunks();
+  return info;
+}
+
+Result<FileInfo> FileVolume::stat(std::string_view path) const {
+  const Lock lock(mutex_);
+  const Result<FileTree::Place> place = tree_.find(path);
+  if (!place.ok()) return place.status();
+  if (place->node == nullptr) return not_found();
+  return info_of(*place->node, place->name);
+}
+
+Result<std::vector<FileInfo>> FileVolume::list(std::string_view path) const {
+  const Lock lock(mutex_);
+  const Result<FileTree::Place> place = tree_.find(path);
+  if (!place.ok()) return place.status();
+  if (place->node == nullptr) return not_found();
+  if (!place->node->directory) return fail(Code::invalid_argument, "it is not a directory");
+  std::vector<FileInfo> all;
+  for (const auto& [name, node] : place->node->children) all.push_back(info_of(*node, name));
+  return all;
+}
+
+FilesUsage FileVolume::usage() const {
+  FilesUsage usage;
+  usage.free_bytes = store_.usage().free_bytes;
+  usage.appended_bytes = appended_bytes_;
+  usage.restored_bytes = restored_bytes_;
+  const Lock lock(mutex_);
+  for (const auto& [inode, node] : tree_.nodes()) {
+    ++(node->directory ? usage.directories : usage.files);
+    usage.record_bytes += node->recorded.length;
+    if (node->directory) continue;
+    usage.bytes += node->content().size();
+    usage.chunks += node->content().chunks();
+  }
+  return usage;
+}
+
+// --- handles ---
+
+std::unique_ptr<OpenFile> FileVolume::handle(const std::shared_ptr<FileNode>& node) {
+  ++node->pins;
+  return std::unique_ptr<OpenFile>(new OpenFile(shared_from_this(), node));
+}
+
+void FileVolume::release(const std::shared_ptr<FileNode>& node) {
+  Lock lock(mutex_);
+  (void)unpin(lock, node);  // if it cannot be taken away now, the next mount does it
+}
+
+OpenFile::OpenFile(std::shared_ptr<FileVolume> volume, std::shared_ptr<FileNode> node)
+    : volume_(std::move(volume)), node_(std::move(node)) {}
+
+OpenFile::~OpenFile() {
+  (void)close();  // who wants to know calls it before
+  volume_->release(node_);
+}
+
+Status OpenFile::record(Durability durability) {
+  std::unique_lock lock(volume_->mutex_);
+  return volume_->record(lock, node_, durability);
+}
+
+Status OpenFile::append(std::span<const std::byte> bytes) {
+  if (bytes.empty()) return {};
+  Status status = content().append(bytes);
+  while (status.code() == Code::busy) {  // its record does not say yet that more may come
+    status = content().begin_appending([this] { return record(Durability::flushed); });
+    if (status.ok()) status = content().append(bytes);
+  }
+  changed_ = true;
+  volume_->appended_bytes_ += bytes.size();
+  return status;
+}
+
+Status OpenFile::flush() { return volume_->survives_kill() ? Status() : content().write_out(); }
+
+Status OpenFile::sync() { return content().sync(); }
+
+Status OpenFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes) {
+  if (bytes.empty()) return {};
+  if (offset > kFileBytesMax - std::min<std::uint64_t>(bytes.size(), kFileBytesMax)) {
+    return fail(Code::too_large, "a file has less than 256 TiB");
+  }
+  const std::uint64_t size = content().size();
+  Status status = offset > size ? add_zeroes(offset) : Status();
+  const std::uint64_t there = std::min<std::uint64_t>(bytes.size(), size - std::min(size, offset));
+  if (there != 0) {
+    changed_ = true;
+    status = content().overwrite(offset, bytes.first(there),
+                                 [this] { return record(Durability::flushed); });
+  }
+  return status.ok() ? append(bytes.subspan(there)) : status;
+}
+
+Status OpenFile::truncate(std::uint64_t bytes) {
+  const std::uint64_t size = content().size();
+  if (bytes > kFileBytesMax) return fail(Code::too_large, "a file has less than 256 TiB");
+  if (bytes >= size) return add_zeroes(bytes);
+  changed_ = true;
+  return content().cut(bytes, [this] { return record(Durability::flushed); });
+}
+
+Status OpenFile::add_zeroes(std::uint64_t size) {
+  const std::uint64_t bytes = size - content().size();
+  if (bytes > volume_->store().usage().free_bytes) {
+    return fail(Code::no_space, "zeroes take as much room as other bytes, and there is less");
+  }
+  const std::vector<std::byte> zeroes(std::min<std::uint64_t>(bytes, 1 << 20));
+  for (std::uint64_t left = bytes; left != 0;) {
+    const std::uint64_t part = std::min<std::uint64_t>(left, zeroes.size());
+    const Status status = append(std::span(zeroes).first(part));
+    if (!status.ok()) return status;
+    left -= part;
+  }
+  return {};
+}
+
+Result<std::size_t> OpenFile::read(std::uint64_t offset, std::span<std::byte> memory) const {
+  for (;;) {
+    const std::uint64_t before = content().replacements();
+    const Result<std::size_t> bytes = content().read(offset, memory);
+    if (bytes.ok() || content().replacements() == before) return bytes;
+  }
+}
+
+Status OpenFile::close() {
+  if (closed_ || !changed_ || volume_->abandoned_) return {};
+  const Status finished = content().close();
+  std::unique_lock lock(volume_->mutex_);
+  node_->modified_s = wall_s();
+  const Status recorded = volume_->record(lock, node_, Durability::none);
+  closed_ = finished.ok() && recorded.ok();  // else the next call tries again
+  return finished.ok() ? recorded : finished;
+}
+
+}  // namespace furrow

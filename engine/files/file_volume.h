@@ -1,0 +1,180 @@
+// FileVolume: the files and directories of a volume of kind fs.
+//
+//   auto volume = furrow::FileVolume::mount(pool, store);
+//   auto file = (*volume)->create("/db/000001.log");
+//   furrow::Status synced = (*file)->append(bytes), ... (*file)->sync();
+//
+// Names are paths from the root; "." and ".." and repeated slashes are understood, and a relative
+// path starts at the root. A change of names is with the device when its call returns (it outlives
+// the process), and in the order of the calls; sync_names() makes all of them durable.
+//
+// Threads: any; each call blocks its caller only. No lock is held while the device works. Errors:
+// not_found, exists, invalid_argument (a directory where a file is meant, or the other way round, a
+// directory that is not empty, a name that is too long), no_space, corrupt, io_error.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/embedded_pool.h"
+#include "engine/files/file_content.h"
+#include "engine/files/file_tree.h"
+
+namespace furrow {
+
+struct FileInfo {
+  std::string name;
+  bool directory = false;
+  std::uint64_t inode = 0;
+  std::uint64_t bytes = 0;
+  std::uint64_t modified_s = 0;  // Unix time
+  std::uint32_t links = 0;       // names
+  std::uint64_t chunks = 0;      // of a file
+};
+
+struct FilesUsage {
+  std::uint64_t files = 0, directories = 0;  // the root is one
+  std::uint64_t bytes = 0, chunks = 0;       // of all files
+  std::uint64_t record_bytes = 0;    // of files and directories, each of which has one record
+  std::uint64_t free_bytes = 0;      // what may still be written, about
+  std::uint64_t appended_bytes = 0;  // by this mount
+  std::uint64_t restored_bytes = 0;  // that a killed process left staged, by this mount
+};
+
+class FileVolume;
+
+// An open file. What was appended may be lost by a kill if it is not closed and the system has no
+// shared memory (see Staging).
+class OpenFile {
+ public:
+  ~OpenFile();  // close()
+  OpenFile(const OpenFile&) = delete;
+  OpenFile& operator=(const OpenFile&) = delete;
+
+  Status append(std::span<const std::byte> bytes);
+  Status flush();  // outlives the process
+  Status sync();   // and a power cut
+  // As pwrite: bytes that are there are replaced, durably when it returns, and whole or not at all;
+  // what is left out before `offset` is zeroes. Replacing puts each chunk that changes again: bytes
+  // that are as they were cost a read. Not while anybody else adds to the file. too_large: files
+  // are not that long.
+  Status write_at(std::uint64_t offset, std::span<const std::byte> bytes);
+  // Shorter: durably when it returns, and the old or the new size after a crash. Longer: zeroes are
+  // added, as by append().
+  Status truncate(std::uint64_t bytes);
+  // As content().read(), also while others overwrite or cut what is read.
+  Result<std::size_t> read(std::uint64_t offset, std::span<std::byte> memory) const;
+  // Writers: the record is brought up to date. Again, or after reading alone: does nothing.
+  Status close();
+
+  FileContent& content() { return *node_->file; }
+  const FileContent& content() const { return *node_->file; }
+  std::uint64_t inode() const { return node_->inode; }
+
+ private:
+  friend class FileVolume;
+  OpenFile(std::shared_ptr<FileVolume> volume, std::shared_ptr<FileNode> node);
+  Status add_zeroes(std::uint64_t size);
+  Status record(Durability durability);
+  std::shared_ptr<FileVolume> volume_;
+  std::shared_ptr<FileNode> node_;
+  bool changed_ = false;
+  bool closed_ = false;
+};
+
+class FileVolume : public std::enable_shared_from_this<FileVolume> {
+ public:
+  // A chunk of a file, and the most that a page of such a volume needs to hold. What is left of a
+  // segment behind its last page is lost, and admission counts on that: half a chunk, on average.
+  static constexpr std::uint32_t kChunkBytesMax = 256 << 10;
+
+  // The volume of kind fs of that name; empty: the pool's only one.
+  static Result<PageStore*> find(Pool& pool, std::string_view name);
+  // `store`: of the pool. A volume is mounted once at a time.
+  static Result<std::shared_ptr<FileVolume>> mount(std::shared_ptr<EmbeddedPool> pool,
+                                                   PageStore& store);
+  // All files are closed: gives what is staged to the device and makes it durable.
+  ~FileVolume();
+
+  Result<std::unique_ptr<OpenFile>> open_file(std::string_view path);
+  enum class Existing : std::uint8_t { truncate, keep, refuse };
+  Result<std::unique_ptr<OpenFile>> create(std::string_view path, Existing existing);
+  // The file itself goes when nobody has it open any more.
+  Status remove(std::string_view path);
+  Status rename(std::string_view from, std::string_view to);  // replaces a file that is there
+  Status link(std::string_view from, std::string_view to);
+  Status make_directory(std::string_view path);  // not the directories that it is in
+  Status remove_directory(std::string_view path);
+  Status sync_names();
+
+  Result<FileInfo> stat(std::string_view path) const;
+  Result<std::vector<FileInfo>> list(std::string_view path) const;  // by name
+  FilesUsage usage() const;                                         // looks at every file
+  const VolumeInfo& info() const { return store_.info(); }
+  PageStore& store() { return store_; }
+  const Geometry& geometry() const { return pool_->geometry(); }
+  bool survives_kill() const { return staging_.survives_kill(); }
+
+  // The process ends as if it was killed: nothing is written any more. For tests.
+  void abandon();
+
+ private:
+  friend class OpenFile;
+  using Lock = std::unique_lock<std::mutex>;
+  FileVolume(std::shared_ptr<EmbeddedPool> pool, PageStore& store, const FilesSuper& before);
+
+  // Mounting, before anybody else has it.
+  Status load();
+  Status load_slots(std::uint32_t first, std::uint32_t count);
+  Status load_record(std::uint32_t slot, const PageOp& op);
+  Status add_root();
+  Status connect();
+  void rescue(const std::shared_ptr<FileNode>& node);
+  Status restore_staged();
+  Status write_super(std::uint32_t slots);
+
+  Result<std::shared_ptr<FileNode>> make_node(Lock& lock, std::string_view path, bool directory);
+  Result<std::uint32_t> take_slot(Lock& lock);
+  std::uint64_t next_number() { return mount_ << 32 | ++numbers_; }
+  Status record(Lock& lock, const std::shared_ptr<FileNode>& node, Durability durability);
+  Status put_record(const FileNode& node, const FileRecord& record, Durability durability,
+                    KnownPage& recorded);
+  Status unlink(Lock& lock, const FileTree::Place& place);
+  Status destroy(Lock& lock, const std::shared_ptr<FileNode>& node);
+  Status unpin(Lock& lock, const std::shared_ptr<FileNode>& node);
+  Status rename_refusal(const FileTree::Place& source, const FileTree::Place& target) const;
+  void restore_link(const std::shared_ptr<FileNode>& parent, const std::shared_ptr<FileNode>& node,
+                    const std::vector<FileLink>& before, const std::string& name);
+  std::unique_ptr<OpenFile> handle(const std::shared_ptr<FileNode>& node);
+  void release(const std::shared_ptr<FileNode>& node);
+  FileInfo info_of(const FileNode& node, std::string_view name) const;
+
+  std::shared_ptr<EmbeddedPool> pool_;
+  PageStore& store_;
+  const std::uint64_t mount_;
+  const std::uint32_t chunk_bytes_;
+  Staging staging_;
+  FileReaders readers_;
+  FileServices services_;
+  std::atomic<std::uint64_t> appended_bytes_{0};
+  std::uint64_t restored_bytes_ = 0;  // by mounting
+
+  mutable std::mutex mutex_;  // of all that follows; taken before a FileContent's
+  std::condition_variable changed_;
+  FileTree tree_;
+  KnownPage super_page_;
+  std::uint64_t numbers_ = 0;  // of inodes and links, drawn by this mount
+  std::uint32_t slots_ = 0;    // that the super page allows
+  bool growing_ = false;       // the super page is being written
+  std::uint32_t next_slot_ = 0;
+  std::vector<std::uint32_t> free_slots_;
+  std::atomic<bool> abandoned_{false};
+};
+
+}  // namespace furrow

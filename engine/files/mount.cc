@@ -1,0 +1,297 @@
+// FileVolume: mounting and unmounting.
+#include <algorithm>
+#include <cstring>
+
+#include "engine/files/file_volume.h"
+
+namespace furrow {
+
+namespace {
+
+constexpr std::uint32_t kSlotsStep = 1024;
+constexpr std::uint32_t kSlotsPerBatch = 64;
+
+std::uint32_t chunk_bytes(std::uint32_t page_bytes_max, std::uint32_t lba_bytes) {
+  return std::min(page_bytes_max, FileVolume::kChunkBytesMax) / lba_bytes * lba_bytes;
+}
+constexpr std::uint32_t kUsualRecordBytes = 8192;
+constexpr std::uint64_t kMountMax = ~std::uint32_t{0} - 1;
+
+PageOp get_op(const Key& key, AlignedBuffer& memory) {
+  PageOp op;
+  op.kind = PageOp::Kind::get;
+  op.key = key;
+  op.data = memory.data();
+  op.capacity = static_cast<std::uint32_t>(memory.size());
+  return op;
+}
+
+}  // namespace
+
+Result<PageStore*> FileVolume::find(Pool& pool, std::string_view name) {
+  PageStore* found = nullptr;
+  for (PageStore* store : pool.stores()) {
+    const VolumeOptions& options = store->info().options;
+    if (options.kind != VolumeKind::fs || (!name.empty() && options.name != name)) continue;
+    if (found != nullptr) {
+      return Status(Code::invalid_argument, Origin::engine,
+                    "the pool has several volumes of kind fs; say which (volume=NAME)");
+    }
+    found = store;
+  }
+  if (found != nullptr) return found;
+  return Status(Code::not_found, Origin::engine,
+                "the pool has no such volume of kind fs; `furrowctl volume create --kind=fs` makes "
+                "one");
+}
+
+Result<std::shared_ptr<FileVolume>> FileVolume::mount(std::shared_ptr<EmbeddedPool> pool,
+                                                      PageStore& store) {
+  AlignedBuffer memory(kUsualRecordBytes);
+  PageOp op = get_op(super_key(), memory);
+  pool->run(store, std::span(&op, 1));
+  FilesSuper before;
+  KnownPage page;
+  if (op.status.ok()) {
+    const Result<FilesSuper> super = decode_files_super(memory.span().first(op.length));
+    if (!super.ok()) return super.status();
+    before = *super;
+    page = {op.key, op.length, op.checksum};
+  } else if (op.status.code() != Code::not_found) {
+    return op.status;
+  }
+  if (before.mount >= kMountMax) {
+    return Status(Code::unsupported, Origin::engine, "the volume cannot be mounted once more");
+  }
+  std::shared_ptr<FileVolume> volume(new FileVolume(std::move(pool), store, before));
+  volume->super_page_ = page;
+  const Status status = volume->load();
+  if (!status.ok()) {
+    volume->abandon();  // what is staged stays, for a mount that succeeds
+    return status;
+  }
+  return volume;
+}
+
+FileVolume::FileVolume(std::shared_ptr<EmbeddedPool> pool, PageStore& store,
+                       const FilesSuper& before)
+    : pool_(std::move(pool)),
+      store_(store),
+      mount_(before.mount + 1),
+      chunk_bytes_(chunk_bytes(store.info().options.value_bytes_max, pool_->geometry().lba_bytes)),
+      staging_(Staging::name(store.info().uuid, device_identity(pool_->uri())), chunk_bytes_,
+               before.mount),
+      readers_(pool_->pool()),
+      services_{*pool_, store_, staging_, readers_, chunk_bytes_},
+      slots_(before.slots) {}
+
+Status FileVolume::load() {
+  if (staging_.another_users()) {
+    return {Code::permission, Origin::engine,
+            "another user mounted it last, and what was not written yet is in that user's shared "
+            "memory (/dev/shm/furrow-UUID-DEVICE): mount it as that user, or remove that"};
+  }
+  const std::uint64_t quota = store_.info().options.quota_bytes;
+  if (slots_ > quota / geometry().lba_bytes + kSlotsStep) {
+    return {Code::corrupt, Origin::engine, "the files' first page names more files than fit"};
+  }
+  for (std::uint32_t slot = 0; slot < slots_; slot += kSlotsPerBatch) {
+    const Status status = load_slots(slot, std::min(kSlotsPerBatch, slots_ - slot));
+    if (!status.ok()) return status;
+  }
+  next_slot_ = slots_;
+  for (const auto& [inode, node] : tree_.nodes()) {
+    if (node->directory) continue;
+    Status status = node->content().drop_lost();
+    if (status.ok()) status = node->content().find_more();
+    if (!status.ok()) return status;
+  }
+  Status status = restore_staged();
+  if (status.ok()) status = write_super(std::max(slots_, kSlotsStep));
+  if (!status.ok()) return status;
+  slots_ = std::max(slots_, kSlotsStep);
+  staging_.begin(mount_);
+  if (tree_.root() == nullptr) status = add_root();
+  return status.ok() ? connect() : status;
+}
+
+Status FileVolume::load_slots(std::uint32_t first, std::uint32_t count) {
+  std::vector<PageOp> ops(count);
+  std::vector<AlignedBuffer> memory;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    memory.emplace_back(kUsualRecordBytes);
+    ops[i] = get_op(slot_key(first + i), memory[i]);
+  }
+  pool_->run(store_, ops);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    if (ops[i].status.code() == Code::not_found) {
+      free_slots_.push_back(first + i);
+      continue;
+    }
+    if (ops[i].status.ok() && ops[i].length > ops[i].capacity) {
+      memory[i] = AlignedBuffer(ops[i].length);
+      ops[i] = get_op(slot_key(first + i), memory[i]);
+      pool_->run(store_, std::span(&ops[i], 1));
+    }
+    const Status status = ops[i].status.ok() ? load_record(first + i, ops[i]) : ops[i].status;
+    if (!status.ok()) return status;
+  }
+  return {};
+}
+
+Status FileVolume::load_record(std::uint32_t slot, const PageOp& op) {
+  const Result<FileRecord> record = decode_file_record({op.data, op.length});
+  if (!record.ok()) return record.status();
+  auto node = std::make_shared<FileNode>();
+  node->inode = record->inode;
+  node->slot = slot;
+  node->directory = record->directory;
+  node->modified_s = record->modified_s;
+  node->links = record->links;
+  node->recorded = {op.key, op.length, op.checksum};
+  if (!node->directory) {
+    node->file = std::make_shared<FileContent>(services_, node->inode);
+    node->file->load(*record);
+  }
+  const bool root = node->inode == kRootInode;
+  if (tree_.by_inode(node->inode) != nullptr || (root && !node->directory)) {
+    return {Code::corrupt, Origin::engine,
+            "two records of one file, or a root that is none; run `furrowctl pool check`"};
+  }
+  root ? tree_.set_root(node) : tree_.add(node);
+  return {};
+}
+
+Status FileVolume::add_root() {
+  auto root = std::make_shared<FileNode>();
+  root->inode = kRootInode;
+  root->directory = true;
+  Lock lock(mutex_);
+  const Result<std::uint32_t> slot = take_slot(lock);
+  if (!slot.ok()) return slot.status();
+  root->slot = *slot;
+  tree_.set_root(root);
+  return record(lock, root, Durability::none);
+}
+
+// Gives the nodes their names. Those that have none, or whose names others have got since, were
+// being deleted; those whose directory is not there lost it by damage, and go to the root.
+Status FileVolume::connect() {
+  Lock lock(mutex_);
+  std::vector<std::shared_ptr<FileNode>> all, orphans;
+  for (const auto& [inode, node] : tree_.nodes()) all.push_back(node);
+  std::ranges::sort(all, {}, &FileNode::inode);
+  for (const auto& node : all) {
+    std::vector<FileLink> links;
+    links.swap(node->links);
+    bool orphan = false;
+    for (FileLink& link : links) {
+      const auto parent = tree_.by_inode(link.parent);
+      if (!parent || !parent->directory) orphan = true;
+      if (!parent || !parent->directory || (node->directory && !node->links.empty())) continue;
+      (void)tree_.add_link(parent, node, std::move(link));
+    }
+    if (orphan) orphans.push_back(node);
+  }
+  for (const auto& node : all) {
+    if (node->directory && !tree_.is_within(*tree_.root(), *node)) orphans.push_back(node);
+  }
+  for (const auto& node : orphans) {
+    if (node->links.empty() || node->directory) rescue(node);
+  }
+  for (const auto& node : all) {
+    if (!node->links.empty() || node == tree_.root()) continue;
+    const Status status = destroy(lock, node);
+    if (!status.ok()) return status;
+  }
+  return {};
+}
+
+// Its record still says the old names: where those are whole again, it has them again.
+void FileVolume::rescue(const std::shared_ptr<FileNode>& node) {
+  const std::shared_ptr<FileNode> root = tree_.root();
+  if (node == root || tree_.is_within(*root, *node)) return;
+  for (const FileLink& link : std::vector<FileLink>(node->links)) {
+    if (const auto parent = tree_.by_inode(link.parent)) {
+      tree_.remove_link(*parent, node, link.name);
+    }
+  }
+  node->links.clear();
+  const std::string name = "lost+found." + std::to_string(node->inode);
+  (void)tree_.add_link(root, node, {kRootInode, next_number(), name});
+}
+
+Status FileVolume::restore_staged() {
+  for (const Staging::Left& left : staging_.left()) {
+    const auto node = tree_.by_inode(left.inode);
+    if (node == nullptr || node->directory) continue;
+    const std::uint64_t before = node->content().size();
+    const Status status = node->content().restore(left);
+    if (!status.ok()) return status;
+    restored_bytes_ += node->content().size() - before;
+  }
+  return {};
+}
+
+Status FileVolume::write_super(std::uint32_t slots) {
+  const std::vector<std::byte> page = encode(FilesSuper{mount_, slots});
+  PageOp op;
+  op.kind = PageOp::Kind::put;
+  op.key = super_key();
+  op.data = const_cast<std::byte*>(page.data());
+  op.length = op.capacity = static_cast<std::uint32_t>(page.size());
+  op.durability = Durability::flushed;  // what is numbered by it must not be numbered so again
+  op.known = &super_page_;
+  pool_->run(store_, std::span(&op, 1));
+  if (!op.status.ok()) return op.status;
+  super_page_ = {op.key, op.length, op.checksum};
+  return {};
+}
+
+// A number that no other record has. The lock is released while there are none left.
+Result<std::uint32_t> FileVolume::take_slot(Lock& lock) {
+  for (;;) {
+    if (!free_slots_.empty()) {
+      const std::uint32_t slot = free_slots_.back();
+      free_slots_.pop_back();
+      return slot;
+    }
+    if (next_slot_ < slots_) return next_slot_++;
+    if (growing_) {
+      changed_.wait(lock);
+      continue;
+    }
+    growing_ = true;
+    const std::uint32_t slots = slots_ + kSlotsStep;
+    lock.unlock();
+    const Status status = write_super(slots);
+    lock.lock();
+    growing_ = false;
+    if (status.ok()) slots_ = slots;
+    changed_.notify_all();
+    if (!status.ok()) return status;
+  }
+}
+
+void FileVolume::abandon() {
+  const Lock lock(mutex_);
+  abandoned_ = true;
+  staging_.leave_behind();
+}
+
+FileVolume::~FileVolume() {
+  if (abandoned_) {
+    for (const auto& [inode, node] : tree_.nodes()) {
+      if (!node->directory) node->content().quiesce();
+    }
+    return;
+  }
+  staging_.leave_behind();  // until it is known that nothing of it is needed any more
+  bool all = true;
+  for (const auto& [inode, node] : tree_.nodes()) {
+    if (!node->directory && !node->content().close().ok()) all = false;
+  }
+  if (sync_names().ok() && all) staging_.forget();
+}
+
+}  // namespace furrow

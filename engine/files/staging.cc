@@ -1,0 +1,212 @@
+#include "engine/files/staging.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+
+#include "zone/check.h"
+
+namespace furrow {
+
+// Of this machine and of one boot: native byte order, no versions to come.
+struct Staging::Header {
+  static constexpr std::uint64_t kMagic = 0x4745'5453'5752'5246;  // "FRRWSTEG"
+  std::uint64_t magic;
+  std::uint64_t mount;
+  std::uint32_t slot_bytes, slots;
+};
+struct alignas(64) Staging::SlotHeader {
+  std::atomic<std::uint64_t> inode;  // 0: nothing
+  std::uint64_t offset;
+  std::uint16_t version;
+  std::atomic<std::uint32_t> length;
+};
+
+namespace {
+constexpr std::size_t kHeadBytes = 16384;
+constexpr std::size_t kSlotHeadersAt = 512;
+}  // namespace
+
+Staging::Staging(std::string name, std::uint32_t slot_bytes, std::uint64_t mount)
+    : slot_bytes_(slot_bytes),
+      mount_(mount),
+      name_(std::move(name)),
+      bytes_(kHeadBytes + std::size_t{kSlots} * slot_bytes) {
+  static_assert(kSlotHeadersAt + kSlots * sizeof(SlotHeader) <= kHeadBytes);
+  static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+  shared_ = map_shared();
+  if (!shared_) map_private();
+  for (unsigned i = 0; i < kSlots; ++i) {
+    slots_.push_back(std::make_unique<Slot>());
+    slots_[i]->number = i;
+    slots_[i]->data = memory_ + kHeadBytes + std::size_t{i} * slot_bytes_;
+  }
+}
+
+Staging::~Staging() {
+  munmap(memory_, bytes_);
+  if (fd_ < 0) return;
+  if (!left_behind_) shm_unlink(name_.c_str());
+  close(fd_);
+}
+
+std::string Staging::name(const Uuid& volume, std::string_view device) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string text = "/furrow-";
+  for (const std::uint8_t byte : volume) {
+    text += kDigits[byte >> 4];
+    text += kDigits[byte & 15];
+  }
+  if (!device.empty()) text.append("-").append(device);
+  return text;
+}
+
+// Only memory of our own counts: whoever else may write it could put bytes into files.
+bool Staging::map_shared() {
+  fd_ = shm_open(name_.c_str(), O_RDWR | O_CREAT, 0600);
+  another_users_ = fd_ < 0 && errno == EACCES;
+  if (fd_ < 0) return false;
+  struct stat status {};
+  const bool ours = fstat(fd_, &status) == 0 && status.st_uid == geteuid() &&
+                    (status.st_mode & 0077) == 0 && flock(fd_, LOCK_EX | LOCK_NB) == 0;
+  another_users_ = fstat(fd_, &status) == 0 && status.st_uid != geteuid();
+  // All of it is there before it is written to: where memory is short, that is when it shows.
+  if (!ours || posix_fallocate(fd_, 0, static_cast<off_t>(bytes_)) != 0) {
+    close(fd_);
+    fd_ = -1;
+    return false;
+  }
+  void* const mapped = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
+  if (mapped == MAP_FAILED) {
+    close(fd_);
+    fd_ = -1;
+    return false;
+  }
+  memory_ = static_cast<std::byte*>(mapped);
+  const auto& header = *reinterpret_cast<const Header*>(memory_);
+  if (header.magic != Header::kMagic || header.mount != mount_ ||
+      header.slot_bytes != slot_bytes_ || header.slots != kSlots) {
+    std::memset(memory_, 0, kHeadBytes);
+  }
+  return true;
+}
+
+void Staging::map_private() {
+  void* const mapped =
+      mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  FURROW_CHECK(mapped != MAP_FAILED);
+  memory_ = static_cast<std::byte*>(mapped);
+}
+
+Staging::SlotHeader& Staging::header_of(const Slot& slot) const {
+  return reinterpret_cast<SlotHeader*>(memory_ + kSlotHeadersAt)[slot.number];
+}
+
+std::vector<Staging::Left> Staging::left() const {
+  std::vector<Left> left;
+  for (const auto& slot : slots_) {
+    const SlotHeader& header = header_of(*slot);
+    const std::uint32_t length = header.length.load(std::memory_order_acquire);
+    if (header.inode.load() == 0 || length == 0 || length > slot_bytes_) continue;
+    left.push_back({header.inode.load(), header.version, header.offset, {slot->data, length}});
+  }
+  std::ranges::sort(left, {}, [](const Left& each) { return std::pair(each.inode, each.offset); });
+  return left;
+}
+
+void Staging::begin(std::uint64_t mount) {
+  Header header{};
+  std::memset(memory_, 0, kHeadBytes);
+  header.magic = Header::kMagic;
+  header.mount = mount;
+  header.slot_bytes = slot_bytes_;
+  header.slots = kSlots;
+  *reinterpret_cast<Header*>(memory_) = header;
+  for (const auto& slot : slots_) free_.push_back(slot.get());
+}
+
+Staging::Slot* Staging::take(const std::shared_ptr<FileContent>& owner, std::uint64_t inode,
+                             std::uint16_t version, std::uint64_t offset) {
+  const std::lock_guard lock(mutex_);
+  if (free_.empty()) return nullptr;
+  Slot& slot = *free_.back();
+  free_.pop_back();
+  slot.owner = owner;
+  slot.tail = true;
+  slot.used_at = ++uses_;
+  begin_chunk(slot, version, offset);
+  header_of(slot).inode.store(inode, std::memory_order_release);
+  freed_.notify_all();
+  return &slot;
+}
+
+void Staging::begin_chunk(Slot& slot, std::uint16_t version, std::uint64_t offset) {
+  SlotHeader& header = header_of(slot);
+  header.length.store(0, std::memory_order_release);
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  header.offset = offset;
+  header.version = version;
+  slot.offset = offset;
+  slot.length = 0;
+  slot.done = false;
+  slot.known = KnownPage();
+}
+
+void Staging::publish(Slot& slot, std::uint32_t length) {
+  slot.length = length;
+  header_of(slot).length.store(length, std::memory_order_release);
+}
+
+std::shared_ptr<FileContent> Staging::idle() {
+  const std::lock_guard lock(mutex_);
+  Slot* oldest = nullptr;
+  for (const auto& slot : slots_) {
+    if (!slot->tail) continue;
+    if (oldest == nullptr || slot->used_at < oldest->used_at) oldest = slot.get();
+  }
+  if (oldest == nullptr) return nullptr;
+  oldest->used_at = ++uses_;  // if it cannot give it up, another is asked the next time
+  return oldest->owner.lock();
+}
+
+Status Staging::wait_free() {
+  std::unique_lock lock(mutex_);
+  freed_.wait(lock, [&] {
+    return !free_.empty() || refused_ == kSlots ||
+           std::ranges::any_of(slots_, [](auto& slot) { return slot->tail; });
+  });
+  if (refused_ != kSlots) return {};
+  return {Code::no_space, Origin::engine, "the volume is full; delete files"};
+}
+
+void Staging::set_refused(Slot& slot, bool refused) {
+  const std::lock_guard lock(mutex_);
+  if (slot.refused == refused) return;
+  slot.refused = refused;
+  refused ? ++refused_ : --refused_;
+  freed_.notify_all();
+}
+
+void Staging::sealed(Slot& slot) {
+  const std::lock_guard lock(mutex_);
+  slot.tail = false;
+}
+
+void Staging::give_back(Slot& slot) {
+  if (!left_behind_) header_of(slot).inode.store(0, std::memory_order_release);
+  set_refused(slot, false);
+  const std::lock_guard lock(mutex_);
+  slot.tail = false;
+  slot.owner.reset();
+  free_.push_back(&slot);
+  freed_.notify_all();
+}
+
+}  // namespace furrow

@@ -1,0 +1,122 @@
+// Staging: the memory in which files' bytes wait until the device has them.
+//
+// A write to a file without a sync is to outlive the process, not the machine. So the memory is
+// shared memory of the system (shm_open): when the process was killed, the next mount finds in it
+// what the device was not given. It is found by the volume's UUID and the device's identity, so
+// that a copy of a pool neither gets what was staged for the original nor takes it from that. Where
+// there is none (or too little), the memory is private, and who writes must hand everything to the
+// device at once (survives_kill()).
+//
+// Threads: any. A slot belongs to who took it.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/page_op.h"
+#include "log/format.h"
+#include "zone/status.h"
+
+namespace furrow {
+
+class FileContent;
+
+class Staging {
+ public:
+  static constexpr unsigned kSlots = 128;
+
+  // One chunk of a file on its way.
+  struct Slot {
+    std::byte* data = nullptr;
+    std::uint64_t offset = 0;  // in the file
+    std::uint32_t length = 0;
+    bool done = false;     // the device has it
+    bool refused = false;  // there was no room for it
+    PageOp op;
+    KnownPage known;                    // what stands under its key
+    std::shared_ptr<FileContent> keep;  // while the device writes it
+
+   private:
+    friend class Staging;
+    unsigned number = 0;
+    std::weak_ptr<FileContent> owner;
+    bool tail = false;  // its file may still add to it
+    std::uint64_t used_at = 0;
+  };
+  // What a process that was killed left.
+  struct Left {
+    std::uint64_t inode = 0;
+    std::uint16_t version = 0;
+    std::uint64_t offset = 0;
+    std::span<const std::byte> bytes;
+  };
+
+  // `name`: see name(). `mount`: the number of the mount whose leftovers count. A second user of
+  // the same memory gets private memory.
+  Staging(std::string name, std::uint32_t slot_bytes, std::uint64_t mount);
+  ~Staging();
+  Staging(const Staging&) = delete;
+  Staging& operator=(const Staging&) = delete;
+
+  // Until begin(): what was left, by inode and offset.
+  std::vector<Left> left() const;
+  // From now on it is the memory of this mount, and empty.
+  void begin(std::uint64_t mount);
+  bool survives_kill() const { return shared_; }
+  // What is staged now is for the next mount; nothing is staged any more.
+  void leave_behind() { left_behind_ = true; }
+  void forget() { left_behind_ = false; }  // all that is staged is with the device
+  // Of the shared memory. `device`: device_identity(), which may be empty.
+  static std::string name(const Uuid& volume, std::string_view device);
+
+  // A free slot, for a file's bytes from `offset` on. Null: none is free; idle() may name a file
+  // that can give one up, else wait_free().
+  Slot* take(const std::shared_ptr<FileContent>& owner, std::uint64_t inode, std::uint16_t version,
+             std::uint64_t offset);
+  // The file whose unfinished chunk was begun, or asked for, longest ago; null: none.
+  std::shared_ptr<FileContent> idle();
+  // Or until there is an unfinished chunk to ask for. no_space: all slots hold what was refused.
+  Status wait_free();
+  void set_refused(Slot& slot, bool refused);
+  // There is shared memory of that name which is not this user's: what it holds is not ours to
+  // judge, nor to pass over.
+  bool another_users() const { return another_users_; }
+  // The first `length` bytes are the file's.
+  void publish(Slot& slot, std::uint32_t length);
+  void begin_chunk(Slot& slot, std::uint16_t version, std::uint64_t offset);  // the next one
+  void sealed(Slot& slot);  // nothing is added any more
+  void give_back(Slot& slot);
+
+ private:
+  struct Header;
+  struct SlotHeader;
+  bool map_shared();
+  void map_private();
+  SlotHeader& header_of(const Slot& slot) const;
+
+  const std::uint32_t slot_bytes_;
+  const std::uint64_t mount_;
+  const std::string name_;
+  int fd_ = -1;
+  bool shared_ = false;
+  bool another_users_ = false;
+  std::atomic<bool> left_behind_{false};
+  std::size_t bytes_ = 0;
+  std::byte* memory_ = nullptr;
+  std::vector<std::unique_ptr<Slot>> slots_;
+  std::mutex mutex_;
+  std::condition_variable freed_;
+  std::vector<Slot*> free_;
+  unsigned refused_ = 0;  // slots
+  std::uint64_t uses_ = 0;
+};
+
+}  // namespace furrow

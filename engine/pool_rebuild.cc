@@ -1,0 +1,143 @@
+#include "engine/pool_rebuild.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "engine/pool_impl.h"
+#include "log/recovery.h"
+
+namespace furrow {
+
+namespace {
+
+constexpr unsigned kScanDepth = 16;
+
+// The zones of each volume, none of which is known.
+Result<RecoveryResult> zones_by_owner(ZonedDevice& device, Executor& home,
+                                      const Superblock& superblock) {
+  Result<std::unique_ptr<IoQueue>> queue = device.create_queue(kScanDepth);
+  if (!queue.ok()) return queue.status();
+  PoolContext context(device, home, **queue, superblock);
+  RecoveryOptions options;
+  options.scanners_per_thread = 1;
+  options.read_only = true;
+  options.next_volume_id = 0;
+  return recover(device, context, options);
+}
+
+class Assuming {
+ public:
+  Assuming(const MetadataRing& ring, Executor& home, const RecoveryResult& found)
+      : told_(ring.state()), superblock_(ring.superblock()), home_(home), found_(found) {
+    left_zones_ = superblock_.zone_count - superblock_.metadata_zones;
+    assumed_.state.next_volume_id = told_.next_volume_id;
+    assumed_.state.trims = told_.trims;
+    assumed_.state.open_count =
+        std::max(told_.open_count, found.highest_sequence >> kSequenceShift);
+  }
+
+  Result<AssumedPool> run() {
+    // Those with zones first: where not all have room, nothing is lost with one that has none.
+    for (const VolumeRecord& volume : told_.volumes) {
+      if (found_.unknown.contains(volume.id)) take(volume);
+    }
+    for (const auto& [id, zones] : found_.unknown) {
+      const Status status = recover_volume(id, zones);
+      if (!status.ok()) return status;
+    }
+    for (const VolumeRecord& volume : told_.volumes) {
+      if (!found_.unknown.contains(volume.id)) take(volume);
+    }
+    std::vector<VolumeRecord>& volumes = assumed_.state.volumes;
+    std::ranges::sort(volumes, {}, &VolumeRecord::id);
+    for (const VolumeRecord& volume : volumes) {
+      assumed_.state.next_volume_id = std::max(assumed_.state.next_volume_id, volume.id + 1);
+    }
+    return std::move(assumed_);
+  }
+
+ private:
+  void take(const VolumeRecord& volume) {
+    if (volume.quota_zones > left_zones_) {
+      assumed_.notes.push_back(
+          fmt::format("volume '{}' of {} zones is left out: the others leave no room for it, and "
+                      "no zone is its",
+                      volume.name, volume.quota_zones));
+      return;
+    }
+    left_zones_ -= volume.quota_zones;
+    assumed_.state.volumes.push_back(volume);
+    assumed_.notes.push_back(fmt::format("volume '{}' is known from the journal", volume.name));
+  }
+
+  // The volumes that follow need room for their zones as well.
+  Status recover_volume(std::uint64_t id, const std::vector<ZoneId>& zones) {
+    const auto is_told = [this](std::uint64_t volume) {
+      return std::ranges::find(assumed_.state.volumes, volume, &VolumeRecord::id) !=
+             assumed_.state.volumes.end();
+    };
+    if (is_told(id)) return {};
+    std::uint64_t others = 0;
+    for (const auto& [other, its] : found_.unknown) {
+      if (other > id && !is_told(other)) others += std::max(its.size(), kVolumeZonesMin);
+    }
+    const Result<VolumeRecord> volume =
+        recovered_volume(id, zones.size(), left_zones_ - std::min(left_zones_, others),
+                         assumed_.state.volumes, superblock_, home_);
+    if (!volume.ok()) return volume.status();
+    left_zones_ -= volume->quota_zones;
+    assumed_.state.volumes.push_back(*volume);
+    assumed_.recovered.emplace(id, zones);
+    return {};
+  }
+
+  const PoolState& told_;
+  const Superblock& superblock_;
+  Executor& home_;
+  const RecoveryResult& found_;
+  std::uint64_t left_zones_ = 0;
+  AssumedPool assumed_;
+};
+
+}  // namespace
+
+std::string recovered_name(std::uint64_t volume) { return fmt::format("recovered-{}", volume); }
+
+Result<VolumeRecord> recovered_volume(std::uint64_t id, std::uint64_t held_zones,
+                                      std::uint64_t left_zones,
+                                      const std::vector<VolumeRecord>& others,
+                                      const Superblock& superblock, Executor& home) {
+  VolumeRecord volume;
+  volume.nsid = 1;
+  while (std::ranges::find(others, volume.nsid, &VolumeRecord::nsid) != others.end()) ++volume.nsid;
+  volume.id = id;
+  volume.uuid = random_uuid(home);
+  volume.name = recovered_name(id);
+  volume.kind = static_cast<std::uint8_t>(VolumeKind::kv);
+  volume.mode = static_cast<std::uint8_t>(VolumeMode::store);
+  volume.quota_zones = std::max(held_zones, kVolumeZonesMin);
+  if (volume.quota_zones > left_zones) {
+    return Status(Code::no_space, Origin::engine,
+                  "the other volumes' quotas leave it less than its zones; delete one, and try "
+                  "again");
+  }
+  volume.quota_zones = std::min(left_zones, volume.quota_zones + kVolumeZonesMin);
+  Geometry geometry;
+  geometry.lba_bytes = superblock.lba_bytes;
+  geometry.zone_capacity_lbas = superblock.zone_capacity_lbas;
+  volume.value_bytes_max = kValueBytesMax;
+  while (volume.value_bytes_max > 1 &&
+         !value_fits(geometry, superblock.segment_lbas, volume.value_bytes_max)) {
+    volume.value_bytes_max /= 2;
+  }
+  return volume;
+}
+
+Result<AssumedPool> assume_pool(ZonedDevice& device, Executor& home, const MetadataRing& lost) {
+  const Result<RecoveryResult> found = zones_by_owner(device, home, lost.superblock());
+  if (!found.ok()) return found.status();
+  return Assuming(lost, home, *found).run();
+}
+
+}  // namespace furrow

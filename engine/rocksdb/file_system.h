@@ -1,0 +1,41 @@
+// The RocksDB FileSystem on a Furrow volume of kind fs (RocksDB 7.8).
+//
+//   std::unique_ptr<rocksdb::FileSystem> files;
+//   auto status = furrow::open_file_system("furrow://emu:/var/lib/furrow/pool.img", &files);
+//   std::unique_ptr<rocksdb::Env> env = rocksdb::NewCompositeEnv(std::move(files));
+//   options.env = env.get();
+//
+// furrow://DEVICE-URI, with `volume=NAME` (else the only volume of kind fs) and `create=SIZE` (make
+// what is missing: an emulated device of that size, a pool, a volume) as parameters. Several
+// FileSystems of one process share a mount. Errors: NotSupported names the other process that has
+// the pool, which is used by one at a time (read-only opens included); InvalidArgument: the URI;
+// IOError: the rest.
+//
+// Threads: as RocksDB's FileSystem: any.
+#pragma once
+
+#include <rocksdb/env.h>
+#include <rocksdb/file_system.h>
+
+#include <memory>
+#include <string>
+
+namespace rocksdb {
+class ObjectLibrary;
+}
+
+namespace furrow {
+
+class FileVolume;
+
+rocksdb::Status open_file_system(const std::string& uri,
+                                 std::unique_ptr<rocksdb::FileSystem>* result);
+// The same on a volume that is mounted already.
+std::unique_ptr<rocksdb::FileSystem> make_file_system(std::shared_ptr<FileVolume> volume,
+                                                      const std::string& uri);
+
+}  // namespace furrow
+
+// Makes furrow:// known to `library` for FileSystem and Env, as RocksDB's plugins do; the shared
+// object does it by itself for the default library. Returns how many kinds of objects it makes.
+extern "C" int register_furrow(rocksdb::ObjectLibrary& library, const std::string& arg);

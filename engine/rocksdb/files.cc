@@ -1,0 +1,276 @@
+#include "engine/rocksdb/files.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/rocksdb/io_status.h"
+
+namespace furrow {
+
+namespace {
+
+using rocksdb::DataVerificationInfo;
+using rocksdb::FSReadRequest;
+using rocksdb::IODebugContext;
+using rocksdb::IOOptions;
+using rocksdb::IOStatus;
+using rocksdb::Slice;
+
+std::span<const std::byte> bytes_of(const Slice& slice) {
+  return std::as_bytes(std::span(slice.data(), slice.size()));
+}
+std::span<std::byte> memory_of(char* scratch, std::size_t bytes) {
+  return std::as_writable_bytes(std::span(scratch, bytes));
+}
+
+std::size_t copy_id(const std::string& from, char* id, std::size_t bytes_max) {
+  if (bytes_max < from.size()) return 0;
+  std::copy(from.begin(), from.end(), id);
+  return from.size();
+}
+
+IOStatus read_at(const OpenFile& file, const std::string& name, std::uint64_t offset, std::size_t n,
+                 Slice* result, char* scratch) {
+  const Result<std::size_t> read = file.read(offset, memory_of(scratch, n));
+  *result = Slice(scratch, read.ok() ? *read : 0);
+  return io_status(read.status(), name);
+}
+
+class SequentialFile final : public rocksdb::FSSequentialFile {
+ public:
+  SequentialFile(std::unique_ptr<OpenFile> file, std::string name)
+      : file_(std::move(file)), name_(std::move(name)) {}
+
+  IOStatus Read(std::size_t n, const IOOptions&, Slice* result, char* scratch,
+                IODebugContext*) override {
+    IOStatus status = read_at(*file_, name_, position_, n, result, scratch);
+    position_ += result->size();
+    return status;
+  }
+  IOStatus Skip(std::uint64_t n) override {
+    position_ += n;
+    return IOStatus::OK();
+  }
+  IOStatus PositionedRead(std::uint64_t offset, std::size_t n, const IOOptions&, Slice* result,
+                          char* scratch, IODebugContext*) override {
+    return read_at(*file_, name_, offset, n, result, scratch);
+  }
+  IOStatus InvalidateCache(std::size_t, std::size_t) override { return IOStatus::OK(); }
+
+ private:
+  const std::unique_ptr<OpenFile> file_;
+  const std::string name_;
+  std::uint64_t position_ = 0;
+};
+
+// One that failed is tried again by itself: the file may have been changed meanwhile.
+void take_answer(const OpenFile& file, const std::string& name, const FileRead& read,
+                 FSReadRequest& request) {
+  request.result = Slice(request.scratch, read.bytes);
+  request.status = IOStatus::OK();
+  if (read.status.ok()) return;
+  request.status =
+      read_at(file, name, read.offset, read.memory.size(), &request.result, request.scratch);
+}
+
+// What ReadAsync gives RocksDB as a handle.
+struct ReadHandle {
+  ReadHandle(const OpenFile& of, const std::string& its_name) : file(of), name(its_name) {}
+  AsyncRead async;
+  bool answered = false;
+  FSReadRequest request;
+  std::function<void(const FSReadRequest&, void*)> callback;
+  void* argument = nullptr;
+  const OpenFile& file;  // as long as the handle
+  const std::string& name;
+
+  ~ReadHandle() { async.wait(); }  // the memory is RocksDB's again
+  void answer(bool aborted) {
+    if (std::exchange(answered, true)) return;
+    async.wait();
+    if (aborted) {
+      request.result = Slice(request.scratch, 0);
+      request.status = IOStatus::Aborted();
+    } else {
+      take_answer(file, name, async.read, request);
+    }
+    callback(request, argument);
+  }
+};
+
+class RandomAccessFile final : public rocksdb::FSRandomAccessFile {
+ public:
+  RandomAccessFile(std::unique_ptr<OpenFile> file, std::string name, std::string id,
+                   std::uint32_t alignment, bool direct)
+      : file_(std::move(file)),
+        name_(std::move(name)),
+        id_(std::move(id)),
+        alignment_(alignment),
+        direct_(direct) {}
+
+  IOStatus Read(std::uint64_t offset, std::size_t n, const IOOptions&, Slice* result, char* scratch,
+                IODebugContext*) const override {
+    return read_at(*file_, name_, offset, n, result, scratch);
+  }
+  IOStatus MultiRead(FSReadRequest* requests, std::size_t count, const IOOptions&,
+                     IODebugContext*) override {
+    std::vector<FileRead> reads(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      reads[i].offset = requests[i].offset;
+      reads[i].memory = memory_of(requests[i].scratch, requests[i].len);
+    }
+    file_->content().read(reads);
+    for (std::size_t i = 0; i < count; ++i) take_answer(*file_, name_, reads[i], requests[i]);
+    return IOStatus::OK();
+  }
+  IOStatus ReadAsync(FSReadRequest& request, const IOOptions& options,
+                     std::function<void(const FSReadRequest&, void*)> callback, void* argument,
+                     void** handle, rocksdb::IOHandleDeleter* deleter,
+                     IODebugContext* debug) override {
+    auto made = std::make_unique<ReadHandle>(*file_, name_);
+    made->async.read = {request.offset, memory_of(request.scratch, request.len), 0, {}};
+    if (!file_->content().start(made->async)) {
+      return FSRandomAccessFile::ReadAsync(request, options, std::move(callback), argument, handle,
+                                           deleter, debug);
+    }
+    made->request = request;
+    made->callback = std::move(callback);
+    made->argument = argument;
+    *handle = made.release();
+    *deleter = [](void* gone) { delete static_cast<ReadHandle*>(gone); };
+    return IOStatus::OK();
+  }
+  std::size_t GetUniqueId(char* id, std::size_t bytes_max) const override {
+    return copy_id(id_, id, bytes_max);
+  }
+  bool use_direct_io() const override { return direct_; }
+  std::size_t GetRequiredBufferAlignment() const override { return alignment_; }
+  IOStatus InvalidateCache(std::size_t, std::size_t) override { return IOStatus::OK(); }
+
+ private:
+  const std::unique_ptr<OpenFile> file_;
+  const std::string name_, id_;
+  const std::uint32_t alignment_;
+  const bool direct_;
+};
+
+class WritableFile final : public rocksdb::FSWritableFile {
+ public:
+  WritableFile(std::unique_ptr<OpenFile> file, std::string name, std::string id,
+               const rocksdb::FileOptions& options)
+      : FSWritableFile(options),
+        file_(std::move(file)),
+        name_(std::move(name)),
+        id_(std::move(id)) {}
+
+  using FSWritableFile::Append;
+  using FSWritableFile::PositionedAppend;
+  IOStatus Append(const Slice& data, const IOOptions&, IODebugContext*) override {
+    return told(file_->append(bytes_of(data)));
+  }
+  IOStatus Append(const Slice& data, const IOOptions& options, const DataVerificationInfo&,
+                  IODebugContext* debug) override {
+    return Append(data, options, debug);
+  }
+  IOStatus PositionedAppend(const Slice& data, std::uint64_t offset, const IOOptions&,
+                            IODebugContext*) override {
+    return told(file_->write_at(offset, bytes_of(data)));
+  }
+  IOStatus PositionedAppend(const Slice& data, std::uint64_t offset, const IOOptions& options,
+                            const DataVerificationInfo&, IODebugContext* debug) override {
+    return PositionedAppend(data, offset, options, debug);
+  }
+  IOStatus Truncate(std::uint64_t size, const IOOptions&, IODebugContext*) override {
+    return told(file_->truncate(size));
+  }
+  IOStatus Close(const IOOptions&, IODebugContext*) override { return told(file_->close()); }
+  IOStatus Flush(const IOOptions&, IODebugContext*) override { return told(file_->flush()); }
+  IOStatus Sync(const IOOptions&, IODebugContext*) override { return told(file_->sync()); }
+  bool IsSyncThreadSafe() const override { return true; }
+  // Full chunks are on their way as they come.
+  IOStatus RangeSync(std::uint64_t, std::uint64_t, const IOOptions&, IODebugContext*) override {
+    return strict_bytes_per_sync_ ? told(file_->sync()) : IOStatus::OK();
+  }
+  void SetWriteLifeTimeHint(rocksdb::Env::WriteLifeTimeHint hint) override {
+    FSWritableFile::SetWriteLifeTimeHint(hint);
+    file_->content().set_short_lived(hint == rocksdb::Env::WLTH_SHORT);
+  }
+  std::uint64_t GetFileSize(const IOOptions&, IODebugContext*) override {
+    return file_->content().size();
+  }
+  std::size_t GetUniqueId(char* id, std::size_t bytes_max) const override {
+    return copy_id(id_, id, bytes_max);
+  }
+  IOStatus InvalidateCache(std::size_t, std::size_t) override { return IOStatus::OK(); }
+
+ private:
+  IOStatus told(const Status& status) const { return io_status(status, name_); }
+
+  const std::unique_ptr<OpenFile> file_;
+  const std::string name_, id_;
+};
+
+class RandomRWFile final : public rocksdb::FSRandomRWFile {
+ public:
+  RandomRWFile(std::unique_ptr<OpenFile> file, std::string name)
+      : file_(std::move(file)), name_(std::move(name)) {}
+
+  IOStatus Write(std::uint64_t offset, const Slice& data, const IOOptions&,
+                 IODebugContext*) override {
+    return told(file_->write_at(offset, bytes_of(data)));
+  }
+  IOStatus Read(std::uint64_t offset, std::size_t n, const IOOptions&, Slice* result, char* scratch,
+                IODebugContext*) const override {
+    return read_at(*file_, name_, offset, n, result, scratch);
+  }
+  IOStatus Flush(const IOOptions&, IODebugContext*) override { return told(file_->flush()); }
+  IOStatus Sync(const IOOptions&, IODebugContext*) override { return told(file_->sync()); }
+  IOStatus Close(const IOOptions&, IODebugContext*) override { return told(file_->close()); }
+
+ private:
+  IOStatus told(const Status& status) const { return io_status(status, name_); }
+
+  const std::unique_ptr<OpenFile> file_;
+  const std::string name_;
+};
+
+}  // namespace
+
+std::unique_ptr<rocksdb::FSSequentialFile> make_sequential_file(std::unique_ptr<OpenFile> file,
+                                                                const std::string& name) {
+  return std::make_unique<SequentialFile>(std::move(file), name);
+}
+
+std::unique_ptr<rocksdb::FSRandomAccessFile> make_random_access_file(std::unique_ptr<OpenFile> file,
+                                                                     const std::string& name,
+                                                                     const std::string& id,
+                                                                     std::uint32_t alignment,
+                                                                     bool direct) {
+  return std::make_unique<RandomAccessFile>(std::move(file), name, id, alignment, direct);
+}
+
+std::unique_ptr<rocksdb::FSWritableFile> make_writable_file(std::unique_ptr<OpenFile> file,
+                                                            const std::string& name,
+                                                            const std::string& id,
+                                                            const rocksdb::FileOptions& options) {
+  return std::make_unique<WritableFile>(std::move(file), name, id, options);
+}
+
+std::unique_ptr<rocksdb::FSRandomRWFile> make_random_rw_file(std::unique_ptr<OpenFile> file,
+                                                             const std::string& name) {
+  return std::make_unique<RandomRWFile>(std::move(file), name);
+}
+
+IOStatus poll_reads(std::vector<void*>& handles) {
+  for (void* handle : handles) static_cast<ReadHandle*>(handle)->answer(false);
+  return IOStatus::OK();
+}
+
+// A read cannot be taken back from the device; it is waited for. RocksDB is called back all the
+// same, as by its own file system: it frees what it had allocated.
+IOStatus abort_reads(std::vector<void*>& handles) {
+  for (void* handle : handles) static_cast<ReadHandle*>(handle)->answer(true);
+  return IOStatus::OK();
+}
+
+}  // namespace furrow

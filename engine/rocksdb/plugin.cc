@@ -1,0 +1,155 @@
+// furrow:// URIs: what they name, the mounts that this process has, and their registration.
+#include <rocksdb/utilities/object_registry.h>
+
+#include <map>
+#include <mutex>
+
+#include "engine/files/file_volume.h"
+#include "engine/rocksdb/file_system.h"
+#include "engine/rocksdb/io_status.h"
+#include "zone/device_uri.h"
+
+namespace furrow {
+
+namespace {
+
+constexpr std::string_view kScheme = "furrow://";
+
+struct Uri {
+  std::string device;
+  std::string volume;
+  std::uint64_t create_bytes = 0;
+};
+
+Status wrong(const char* hint) { return {Code::invalid_argument, Origin::engine, hint}; }
+
+// Parameters that are not ours are the device's.
+Result<Uri> parse(std::string_view text) {
+  if (!text.starts_with(kScheme)) return wrong("a URI is furrow://DEVICE-URI");
+  text.remove_prefix(kScheme.size());
+  Uri uri;
+  const std::size_t end = std::min(text.find('?'), text.size());
+  uri.device = text.substr(0, end);
+  text.remove_prefix(end);
+  char separator = '?';
+  while (!text.empty()) {
+    text.remove_prefix(1);
+    const std::string_view parameter = text.substr(0, text.find('&'));
+    text.remove_prefix(parameter.size());
+    if (parameter.starts_with("volume=")) {
+      uri.volume = parameter.substr(parameter.find('=') + 1);
+    } else if (parameter.starts_with("create=")) {
+      const auto size = parse_size(parameter.substr(parameter.find('=') + 1));
+      if (!size.ok() || *size == 0) return wrong("create=SIZE: KiB, MiB, GiB or TiB may follow");
+      uri.create_bytes = *size;
+    } else {
+      uri.device.append(1, separator).append(parameter);
+      separator = '&';
+    }
+  }
+  if (uri.device.empty()) return wrong("a URI is furrow://DEVICE-URI");
+  return uri;
+}
+
+class Mounts {
+ public:
+  Result<std::shared_ptr<FileVolume>> get(const Uri& uri) {
+    const std::lock_guard lock(mutex_);
+    const Result<std::shared_ptr<EmbeddedPool>> pool = pool_of(uri);
+    if (!pool.ok()) return pool.status();
+    const Result<PageStore*> store = FileVolume::find((*pool)->pool(), uri.volume);
+    if (!store.ok()) return store.status();
+    std::weak_ptr<FileVolume>& held = volumes_[{uri.device, (*store)->info().options.name}];
+    if (auto volume = held.lock(); volume != nullptr) return shared(std::move(volume));
+    Result<std::shared_ptr<FileVolume>> volume = FileVolume::mount(*pool, **store);
+    if (!volume.ok()) return volume.status();
+    held = *volume;
+    return shared(std::move(*volume));
+  }
+
+ private:
+  // Unmounting goes on under the lock: who comes meanwhile finds the volume mounted, or closed.
+  std::shared_ptr<FileVolume> shared(std::shared_ptr<FileVolume> volume) {
+    FileVolume* const raw = volume.get();
+    return {raw, [this, volume = std::move(volume)](FileVolume*) mutable {
+              const std::lock_guard lock(mutex_);
+              volume.reset();
+            }};
+  }
+  Result<std::shared_ptr<EmbeddedPool>> pool_of(const Uri& uri) {
+    std::weak_ptr<EmbeddedPool>& held = pools_[uri.device];
+    if (auto pool = held.lock(); pool != nullptr) return pool;
+    EmbeddedPool::CreateOptions make;
+    make.size_bytes = uri.create_bytes;
+    make.volume.name = uri.volume.empty() ? "files" : uri.volume;
+    make.volume.kind = VolumeKind::fs;
+    make.volume.mode = VolumeMode::store;
+    make.volume.value_bytes_max = FileVolume::kChunkBytesMax;
+    Result<std::unique_ptr<EmbeddedPool>> opened = EmbeddedPool::open(uri.device, make);
+    if (!opened.ok()) return opened.status();
+    std::shared_ptr<EmbeddedPool> pool = std::move(*opened);
+    held = pool;
+    return pool;
+  }
+
+  std::mutex mutex_;
+  std::map<std::string, std::weak_ptr<EmbeddedPool>> pools_;
+  std::map<std::pair<std::string, std::string>, std::weak_ptr<FileVolume>> volumes_;
+};
+
+Mounts& mounts() {
+  static Mounts* const all = new Mounts();  // outlives every static object
+  return *all;
+}
+
+// Whether a database is to be opened for reading alone is not known yet, so all processes but the
+// first are refused in the same way.
+rocksdb::Status refusal(const std::string& uri, const std::string& device, const Status& status) {
+  const std::string text = uri + ": " + status.describe();
+  if (status.code() != Code::in_use) return rocksdb::Status::IOError(text);
+  const std::string holder = device_holder(device);
+  return rocksdb::Status::NotSupported(
+      uri + " is in use" + (holder.empty() ? "" : " by " + holder) +
+      ": a pool is used by one process at a time, also when databases are opened read-only or as "
+      "secondaries; stop that process first, or open the database in it");
+}
+
+}  // namespace
+
+rocksdb::Status open_file_system(const std::string& uri,
+                                 std::unique_ptr<rocksdb::FileSystem>* result) {
+  const Result<Uri> parsed = parse(uri);
+  if (!parsed.ok()) {
+    return rocksdb::Status::InvalidArgument(uri + ": " + parsed.status().describe());
+  }
+  const Result<std::shared_ptr<FileVolume>> volume = mounts().get(*parsed);
+  if (!volume.ok()) return refusal(uri, parsed->device, volume.status());
+  *result = make_file_system(*volume, uri);
+  return rocksdb::Status::OK();
+}
+
+}  // namespace furrow
+
+extern "C" int register_furrow(rocksdb::ObjectLibrary& library, const std::string&) {
+  const auto pattern = rocksdb::ObjectLibrary::PatternEntry("furrow", false).AddSeparator("://");
+  library.AddFactory<rocksdb::FileSystem>(
+      pattern,
+      [](const std::string& uri, std::unique_ptr<rocksdb::FileSystem>* guard,
+         std::string* error) -> rocksdb::FileSystem* {
+        const rocksdb::Status status = furrow::open_file_system(uri, guard);
+        if (!status.ok()) *error = status.ToString();
+        return guard->get();
+      });
+  library.AddFactory<rocksdb::Env>(pattern,
+                                   [](const std::string& uri, std::unique_ptr<rocksdb::Env>* guard,
+                                      std::string* error) -> rocksdb::Env* {
+                                     std::unique_ptr<rocksdb::FileSystem> files;
+                                     const rocksdb::Status status =
+                                         furrow::open_file_system(uri, &files);
+                                     if (status.ok())
+                                       *guard = rocksdb::NewCompositeEnv(std::move(files));
+                                     if (!status.ok()) *error = status.ToString();
+                                     return guard->get();
+                                   });
+  return 2;
+}

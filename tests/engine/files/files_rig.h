@@ -1,0 +1,118 @@
+// FilesRig: a mounted file volume on a device that tests can kill and open again.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "engine/files/file_volume.h"
+#include "tests/engine/pool_file.h"
+#include "zone/fault_device.h"
+
+namespace furrow::testing {
+
+class FilesRig : public PoolFile {
+ public:
+  ~FilesRig() {
+    volume_.reset();
+    for (const std::string& name : staging_) shm_unlink(name.c_str());
+  }
+
+  // Makes device, pool and volume where there are none.
+  void mount(std::uint64_t size_bytes = 64 << 20) {
+    EmbeddedPool::CreateOptions make;
+    make.size_bytes = size_bytes;
+    make.volume.name = "files";
+    make.volume.kind = VolumeKind::fs;
+    make.volume.mode = VolumeMode::store;
+    make.volume.value_bytes_max = 64 << 10;
+    auto pool = EmbeddedPool::open(uri(), make);
+    ASSERT_TRUE(pool.ok()) << pool.status().describe();
+    ASSERT_NO_FATAL_FAILURE(mount(std::move(*pool)));
+  }
+  void mount(std::shared_ptr<EmbeddedPool> pool, bool may_be_cut = false) {
+    const auto store = FileVolume::find(pool->pool(), "");
+    ASSERT_TRUE(store.ok()) << store.status().describe();
+    auto mounted = FileVolume::mount(std::move(pool), **store);
+    if (may_be_cut && mounted.status().code() == Code::aborted) return;
+    ASSERT_TRUE(mounted.ok()) << mounted.status().describe();
+    volume_ = std::move(*mounted);
+    staging_.insert(staging_name());
+  }
+  // On a device that loses its power when so many more LBAs have been handed to it. No volume():
+  // that was before it was mounted.
+  void mount_until_cut(std::uint64_t lbas, CrashModel model, std::uint64_t seed) {
+    auto inner = open_device(uri(), Access::exclusive);
+    ASSERT_TRUE(inner.ok()) << inner.status().describe();
+    FaultOptions options;
+    options.seed = seed;
+    auto fault = std::make_unique<FaultDevice>(std::move(*inner), options);
+    fault->cut_after(lbas, model);
+    auto pool = EmbeddedPool::open(std::move(fault), {});
+    if (pool.status().code() == Code::aborted) return;
+    ASSERT_TRUE(pool.ok()) << pool.status().describe();
+    ASSERT_NO_FATAL_FAILURE(mount(std::move(*pool), true));
+  }
+  void unmount() { volume_.reset(); }
+  // As if the process was killed: what is staged, and nothing else, goes to the next mount. The
+  // test's own handles must be gone by then, after abandon().
+  void kill() {
+    volume_->abandon();
+    volume_.reset();
+  }
+  // As a reboot does.
+  void forget_staged() const {
+    for (const std::string& name : staging_) shm_unlink(name.c_str());
+  }
+  std::string staging_name() const {  // of what is mounted
+    return Staging::name(volume_->info().uuid, device_identity(uri()));
+  }
+
+  FileVolume& files() { return *volume_; }
+  std::shared_ptr<FileVolume>& volume() { return volume_; }
+
+  std::unique_ptr<OpenFile> make(std::string_view path) {
+    auto file = volume_->create(path, FileVolume::Existing::truncate);
+    EXPECT_TRUE(file.ok()) << path << ": " << file.status().describe();
+    return file.ok() ? std::move(*file) : nullptr;
+  }
+  void write(std::string_view path, std::string_view text) {
+    auto file = make(path);
+    ASSERT_NE(file, nullptr);
+    ASSERT_TRUE(file->append(std::as_bytes(std::span(text))).ok());
+    ASSERT_TRUE(file->close().ok());
+  }
+  std::string read(std::string_view path) {
+    auto file = volume_->open_file(path);
+    if (!file.ok()) return "<" + std::string(to_string(file.status().code())) + ">";
+    return read(**file);
+  }
+  static std::string read(const OpenFile& file) {
+    std::string text(file.content().size(), '\0');
+    const auto bytes = file.content().read(0, std::as_writable_bytes(std::span(text)));
+    if (!bytes.ok()) return "<" + std::string(to_string(bytes.status().code())) + ">";
+    text.resize(*bytes);
+    return text;
+  }
+  std::vector<std::string> names(std::string_view path) {
+    std::vector<std::string> all;
+    const auto list = volume_->list(path);
+    EXPECT_TRUE(list.ok()) << list.status().describe();
+    for (const FileInfo& info : *list) all.push_back(info.name);
+    return all;
+  }
+
+ private:
+  std::shared_ptr<FileVolume> volume_;
+  std::set<std::string> staging_;
+};
+
+inline std::span<const std::byte> bytes_of(std::string_view text) {
+  return std::as_bytes(std::span(text));
+}
+
+}  // namespace furrow::testing

@@ -1,0 +1,159 @@
+// Establishes that many threads may use one volume: each file keeps what its writer appended,
+// readers find it while others write, names change without a trace, staging memory that is short is
+// shared, and nothing races (run under TSan). How: writers, readers and one that renames, on more
+// files than staging has slots.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+
+#include "tests/engine/files/files_rig.h"
+
+namespace furrow::testing {
+namespace {
+
+#ifdef FURROW_SANITIZED
+constexpr unsigned kAppends = 150;
+#else
+constexpr unsigned kAppends = 600;
+#endif
+constexpr unsigned kWriters = 4, kFilesEach = 10;
+
+// The byte of a file at an offset.
+char at(unsigned file, std::uint64_t offset) {
+  return static_cast<char>(file * 17 + offset * 31 + offset / 255);
+}
+
+class FilesThreadsTest : public ::testing::Test, public FilesRig {
+ protected:
+  void SetUp() override { ASSERT_NO_FATAL_FAILURE(mount(256 << 20)); }
+
+  static std::string name(unsigned file) { return "/f" + std::to_string(file); }
+  void fail() { failed_ = true; }
+
+  void write_files(unsigned writer) {
+    std::vector<std::unique_ptr<OpenFile>> open;
+    std::vector<std::uint64_t> sizes(kFilesEach);
+    for (unsigned i = 0; i < kFilesEach; ++i) open.push_back(make(name(writer * kFilesEach + i)));
+    for (unsigned i = 0; i < kAppends; ++i) {
+      const unsigned which = i % kFilesEach, file = writer * kFilesEach + which;
+      std::string text(1 + i * 313 % 7000, '\0');
+      for (char& c : text) c = at(file, sizes[which]++);
+      if (!open[which]->append(bytes_of(text)).ok()) return fail();
+      if (i % 40 == 0 && !open[which]->sync().ok()) return fail();
+    }
+    for (auto& file : open) {
+      if (!file->close().ok()) return fail();
+    }
+    ++done_;
+  }
+  void check(unsigned file) {
+    auto open = files().open_file(name(file));
+    if (!open.ok()) return;  // not made yet
+    const std::string text = FilesRig::read(**open);
+    for (std::size_t i = 0; i < text.size(); ++i) {
+      if (text[i] != at(file, i)) return fail();
+    }
+  }
+  void rename_often() {
+    for (unsigned i = 0; done_ != kWriters && !failed_; ++i) {
+      const std::string from = "/t" + std::to_string(i % 5);
+      auto file = files().create(from, FileVolume::Existing::truncate);
+      if (!file.ok() || !(*file)->append(bytes_of("current")).ok() || !(*file)->close().ok() ||
+          !files().rename(from, "/CURRENT").ok() || !files().list("/").ok()) {
+        return fail();
+      }
+    }
+  }
+
+  std::atomic<bool> failed_{false};
+  std::atomic<unsigned> done_{0};
+};
+
+// A file that is replaced while others open and close it goes once: its place is not given twice.
+TEST_F(FilesThreadsTest, ReplacedFilesGoOnce) {
+  std::atomic<bool> stop{false};
+  {
+    std::vector<std::jthread> readers;
+    for (unsigned i = 0; i < 2; ++i) {
+      readers.emplace_back([&] {
+        while (!stop) {
+          (void)files().open_file("/CURRENT");
+          std::this_thread::sleep_for(std::chrono::microseconds(20));
+        }
+      });
+    }
+    for (unsigned i = 0; i < kAppends && !failed_; ++i) {
+      auto file = files().create("/t", FileVolume::Existing::truncate);
+      if (!file.ok() || !(*file)->append(bytes_of("current")).ok() ||
+          !files().rename("/t", "/CURRENT").ok()) {
+        fail();
+      }
+    }
+    stop = true;
+  }
+  ASSERT_FALSE(failed_);
+  for (unsigned i = 0; i < 100; ++i) write(name(i), name(i));
+  unmount();
+  ASSERT_NO_FATAL_FAILURE(mount());
+  for (unsigned i = 0; i < 100; ++i) EXPECT_EQ(read(name(i)), name(i));
+  EXPECT_EQ(files().usage().files, 101u);
+}
+
+TEST_F(FilesThreadsTest, EachFindsWhatItWrote) {
+  {
+    std::vector<std::jthread> threads;
+    for (unsigned i = 0; i < kWriters; ++i) threads.emplace_back([this, i] { write_files(i); });
+    threads.emplace_back([this] { rename_often(); });
+    for (unsigned i = 0; i < 2; ++i) {
+      threads.emplace_back([this, i] {
+        for (unsigned n = i; done_ != kWriters && !failed_; ++n) check(n % (kWriters * kFilesEach));
+      });
+    }
+  }
+  ASSERT_FALSE(failed_);
+  unmount();
+  ASSERT_NO_FATAL_FAILURE(mount());
+  for (unsigned file = 0; file < kWriters * kFilesEach; ++file) {
+    EXPECT_GT(files().stat(name(file))->bytes, 1000u);
+    check(file);
+  }
+  EXPECT_FALSE(failed_);
+  EXPECT_EQ(read("/CURRENT"), "current");
+}
+
+// Who reads meanwhile finds what was there before or after, never nothing.
+TEST_F(FilesThreadsTest, AFileIsReadWhileItIsChanged) {
+  constexpr std::size_t kBytes = 200'000;
+  write("/file", std::string(kBytes, 'a'));
+  std::atomic<bool> stop{false};
+  {
+    std::vector<std::jthread> readers;
+    for (unsigned i = 0; i < 3; ++i) {
+      readers.emplace_back([&, i] {
+        auto file = files().open_file("/file");
+        std::string text(5000, '\0');
+        for (unsigned n = i; !stop; ++n) {
+          const std::uint64_t from = n * 7919 % (kBytes - text.size());
+          const auto got = (*file)->read(from, std::as_writable_bytes(std::span(text)));
+          if (!got.ok() || *got != text.size()) return fail();
+          for (const char c : text) {
+            if (c < 'a' || c > 'z') return fail();
+          }
+        }
+      });
+    }
+    auto file = files().open_file("/file");
+    for (unsigned i = 0; i < kAppends / 2 && !failed_; ++i) {
+      const std::string text(1 + i * 977 % 90'000, static_cast<char>('a' + i % 26));
+      if (!(*file)->write_at(i * 4099 % (kBytes - 90'000), bytes_of(text)).ok()) fail();
+      if (!(*file)->append(bytes_of("z")).ok()) fail();
+      if (!(*file)->truncate(kBytes).ok()) fail();
+    }
+    stop = true;
+  }
+  EXPECT_FALSE(failed_);
+}
+
+}  // namespace
+}  // namespace furrow::testing

@@ -1,0 +1,341 @@
+// Establishes that RocksDB works on the FileSystem with what its users use: every compaction style,
+// blob files, column families, transactions, checkpoints, backups, ingested files, the WAL recovery
+// modes, direct reads and asynchronous iterators, and a full volume that recovers by itself. How:
+// small databases with several thousand keys, every value checked, closed and opened again on a
+// volume that was mounted anew.
+#include <gtest/gtest.h>
+#include <rocksdb/sst_file_writer.h>
+#include <rocksdb/utilities/backup_engine.h>
+#include <rocksdb/utilities/checkpoint.h>
+#include <rocksdb/utilities/transaction_db.h>
+
+#include <thread>
+
+#include "tests/engine/rocksdb/db_rig.h"
+
+namespace furrow::testing {
+namespace {
+
+constexpr unsigned kKeys = 6000;
+
+class DbTest : public ::testing::Test, public DbRig {
+ protected:
+  void SetUp() override { ASSERT_NO_FATAL_FAILURE(open_env()); }
+  void TearDown() override {
+    db_.reset();
+    close_env();
+  }
+  rocksdb::Options options() { return small_options(env()); }
+
+  void open(const rocksdb::Options& options, const std::string& path = "/db") {
+    rocksdb::DB* db = nullptr;
+    const rocksdb::Status status = rocksdb::DB::Open(options, path, &db);
+    ASSERT_TRUE(status.ok()) << status.ToString();
+    db_.reset(db);
+  }
+  void remount() {
+    db_.reset();
+    close_env();
+    ASSERT_NO_FATAL_FAILURE(open_env());
+  }
+  void fill(unsigned version) {
+    for (unsigned i = 0; i < kKeys; ++i) {
+      const unsigned key = i * 7919 % kKeys;
+      const rocksdb::Status status =
+          db_->Put(rocksdb::WriteOptions(), db_key(key), db_value(key, version));
+      ASSERT_TRUE(status.ok()) << status.ToString();
+    }
+  }
+  void check(unsigned version, rocksdb::DB* db = nullptr) {
+    rocksdb::ReadOptions reading;
+    reading.verify_checksums = true;
+    std::unique_ptr<rocksdb::Iterator> each((db ? db : db_.get())->NewIterator(reading));
+    unsigned key = 0;
+    for (each->SeekToFirst(); each->Valid(); each->Next(), ++key) {
+      ASSERT_EQ(each->key().ToString(), db_key(key));
+      ASSERT_EQ(each->value().ToString(), db_value(key, version));
+    }
+    ASSERT_TRUE(each->status().ok()) << each->status().ToString();
+    ASSERT_EQ(key, kKeys);
+  }
+  void work_on(const rocksdb::Options& its_options) {
+    ASSERT_NO_FATAL_FAILURE(open(its_options));
+    for (unsigned version = 0; version < 3; ++version) ASSERT_NO_FATAL_FAILURE(fill(version));
+    ASSERT_NO_FATAL_FAILURE(check(2));
+    ASSERT_NO_FATAL_FAILURE(remount());
+    rocksdb::Options again = its_options;
+    again.env = env();
+    ASSERT_NO_FATAL_FAILURE(open(again));
+    ASSERT_NO_FATAL_FAILURE(check(2));
+    ASSERT_TRUE(db_->CompactRange({}, nullptr, nullptr).ok());
+    ASSERT_NO_FATAL_FAILURE(check(2));
+  }
+
+  std::unique_ptr<rocksdb::DB> db_;
+};
+
+TEST_F(DbTest, LevelledCompaction) { work_on(options()); }
+
+TEST_F(DbTest, UniversalCompaction) {
+  rocksdb::Options universal = options();
+  universal.compaction_style = rocksdb::kCompactionStyleUniversal;
+  work_on(universal);
+}
+
+TEST_F(DbTest, DirectReadsAndDirectWrites) {
+  rocksdb::Options direct = options();
+  direct.use_direct_reads = direct.use_direct_io_for_flush_and_compaction = true;
+  work_on(direct);
+}
+
+TEST_F(DbTest, BlobFiles) {
+  rocksdb::Options blobs = options();
+  blobs.enable_blob_files = blobs.enable_blob_garbage_collection = true;
+  blobs.min_blob_size = 100;
+  blobs.blob_file_size = 512 << 10;
+  work_on(blobs);
+}
+
+TEST_F(DbTest, FifoCompactionGivesItsRoomBack) {
+  rocksdb::Options fifo = options();
+  fifo.compaction_style = rocksdb::kCompactionStyleFIFO;
+  fifo.compaction_options_fifo.max_table_files_size = 2 << 20;
+  ASSERT_NO_FATAL_FAILURE(open(fifo));
+  for (unsigned version = 0; version < 20; ++version) ASSERT_NO_FATAL_FAILURE(fill(version));
+  db_.reset();
+  EXPECT_LT(files().store().usage().live_bytes, 16u << 20);
+}
+
+TEST_F(DbTest, ColumnFamiliesAndTransactions) {
+  rocksdb::TransactionDB* opened = nullptr;
+  ASSERT_TRUE(
+      rocksdb::TransactionDB::Open(options(), rocksdb::TransactionDBOptions(), "/db", &opened)
+          .ok());
+  std::unique_ptr<rocksdb::TransactionDB> db(opened);
+  rocksdb::ColumnFamilyHandle* other = nullptr;
+  ASSERT_TRUE(db->CreateColumnFamily(options(), "other", &other).ok());
+  for (unsigned i = 0; i < 500; ++i) {
+    std::unique_ptr<rocksdb::Transaction> both(db->BeginTransaction(rocksdb::WriteOptions()));
+    ASSERT_TRUE(both->Put(db_key(i), db_value(i, 1)).ok());
+    ASSERT_TRUE(both->Put(other, db_key(i), db_value(i, 2)).ok());
+    ASSERT_TRUE((i % 5 == 0 ? both->Rollback() : both->Commit()).ok());
+  }
+  delete other;
+  db.reset();
+  ASSERT_NO_FATAL_FAILURE(remount());
+  std::vector<rocksdb::ColumnFamilyHandle*> families;
+  rocksdb::DB* again = nullptr;
+  ASSERT_TRUE(rocksdb::DB::Open(options(), "/db", {{"default", options()}, {"other", options()}},
+                                &families, &again)
+                  .ok());
+  for (unsigned i = 0; i < 500; ++i) {
+    std::string one, two;
+    EXPECT_EQ(again->Get({}, families[0], db_key(i), &one).ok(), i % 5 != 0);
+    EXPECT_EQ(again->Get({}, families[1], db_key(i), &two).ok(), i % 5 != 0);
+    EXPECT_TRUE(i % 5 == 0 || (one == db_value(i, 1) && two == db_value(i, 2)));
+  }
+  for (auto* family : families) delete family;
+  delete again;
+}
+
+TEST_F(DbTest, CheckpointsAndBackups) {
+  ASSERT_NO_FATAL_FAILURE(open(options()));
+  ASSERT_NO_FATAL_FAILURE(fill(1));
+  rocksdb::Checkpoint* made = nullptr;
+  ASSERT_TRUE(rocksdb::Checkpoint::Create(db_.get(), &made).ok());
+  const std::unique_ptr<rocksdb::Checkpoint> checkpoint(made);
+  rocksdb::Status status = checkpoint->CreateCheckpoint("/checkpoint");
+  ASSERT_TRUE(status.ok()) << status.ToString();
+  rocksdb::BackupEngine* engine = nullptr;
+  status = rocksdb::BackupEngine::Open(rocksdb::BackupEngineOptions("/backup"), env(), &engine);
+  ASSERT_TRUE(status.ok()) << status.ToString();
+  std::unique_ptr<rocksdb::BackupEngine> backups(engine);
+  ASSERT_TRUE(backups->CreateNewBackup(db_.get(), true).ok());
+  ASSERT_NO_FATAL_FAILURE(fill(2));
+  db_.reset();
+  status = backups->RestoreDBFromLatestBackup("/restored", "/restored");
+  ASSERT_TRUE(status.ok()) << status.ToString();
+  backups.reset();
+  ASSERT_NO_FATAL_FAILURE(remount());
+  for (const char* path : {"/checkpoint", "/restored"}) {
+    ASSERT_NO_FATAL_FAILURE(open(options(), path));
+    ASSERT_NO_FATAL_FAILURE(check(1));
+  }
+  ASSERT_NO_FATAL_FAILURE(open(options()));
+  ASSERT_NO_FATAL_FAILURE(check(2));
+}
+
+TEST_F(DbTest, FilesAreIngested) {
+  {
+    rocksdb::SstFileWriter writer(rocksdb::EnvOptions(), options());
+    ASSERT_TRUE(writer.Open("/ready.sst").ok());
+    for (unsigned i = 0; i < kKeys; ++i) ASSERT_TRUE(writer.Put(db_key(i), db_value(i, 5)).ok());
+    ASSERT_TRUE(writer.Finish().ok());
+  }
+  ASSERT_NO_FATAL_FAILURE(open(options()));
+  for (unsigned i = 0; i < kKeys; i += 3) ASSERT_TRUE(db_->Put({}, db_key(i), "old").ok());
+  rocksdb::IngestExternalFileOptions linked;
+  linked.move_files = true;
+  linked.write_global_seqno = true;  // into the file itself, in its middle
+  const rocksdb::Status status = db_->IngestExternalFile({"/ready.sst"}, linked);
+  ASSERT_TRUE(status.ok()) << status.ToString();
+  ASSERT_NO_FATAL_FAILURE(check(5));
+  ASSERT_NO_FATAL_FAILURE(remount());
+  ASSERT_NO_FATAL_FAILURE(open(options()));
+  ASSERT_NO_FATAL_FAILURE(check(5));
+}
+
+TEST_F(DbTest, OneProcessMayOpenItForReadingAsWell) {
+  ASSERT_NO_FATAL_FAILURE(open(options()));
+  ASSERT_NO_FATAL_FAILURE(fill(1));
+  ASSERT_TRUE(db_->Flush({}).ok());
+  rocksdb::DB* raw = nullptr;
+  ASSERT_TRUE(rocksdb::DB::OpenForReadOnly(options(), "/db", &raw).ok());
+  std::unique_ptr<rocksdb::DB> reader(raw);
+  ASSERT_NO_FATAL_FAILURE(check(1, reader.get()));
+  EXPECT_TRUE(reader->Put({}, "key", "value").IsNotSupported());
+  rocksdb::Options following = options();
+  following.max_open_files = -1;
+  ASSERT_TRUE(rocksdb::DB::OpenAsSecondary(following, "/db", "/follower", &raw).ok());
+  const std::unique_ptr<rocksdb::DB> follower(raw);
+  ASSERT_NO_FATAL_FAILURE(fill(2));
+  ASSERT_TRUE(follower->TryCatchUpWithPrimary().ok());
+  ASSERT_NO_FATAL_FAILURE(check(2, follower.get()));
+}
+
+TEST_F(DbTest, WalsAreUsedAgain) {
+  rocksdb::Options with = options();
+  with.recycle_log_file_num = 2;
+  ASSERT_NO_FATAL_FAILURE(work_on(with));
+}
+
+TEST_F(DbTest, EveryWalRecoveryModeReadsWhatWasLeft) {
+  using Mode = rocksdb::WALRecoveryMode;
+  unsigned version = 0;
+  for (const Mode mode : {Mode::kTolerateCorruptedTailRecords, Mode::kAbsoluteConsistency,
+                          Mode::kPointInTimeRecovery, Mode::kSkipAnyCorruptedRecords}) {
+    rocksdb::Options with = options();
+    with.wal_recovery_mode = mode;
+    with.avoid_flush_during_shutdown = true;
+    ASSERT_NO_FATAL_FAILURE(open(with));
+    for (unsigned i = 0; i < 100; ++i) {
+      ASSERT_TRUE(db_->Put({}, db_key(i), db_value(i, version)).ok());
+    }
+    ASSERT_NO_FATAL_FAILURE(remount());
+    with.env = env();
+    ASSERT_NO_FATAL_FAILURE(open(with));
+    for (unsigned i = 0; i < 100; ++i) {
+      std::string value;
+      ASSERT_TRUE(db_->Get({}, db_key(i), &value).ok());
+      ASSERT_EQ(value, db_value(i, version));
+    }
+    db_.reset();
+    ++version;
+  }
+}
+
+TEST_F(DbTest, IteratorsReadAhead) {
+  rocksdb::Options direct = options();
+  direct.use_direct_reads = true;
+  ASSERT_NO_FATAL_FAILURE(open(direct));
+  ASSERT_NO_FATAL_FAILURE(fill(1));
+  ASSERT_TRUE(db_->CompactRange({}, nullptr, nullptr).ok());
+  rocksdb::ReadOptions ahead;
+  ahead.async_io = true;
+  ahead.readahead_size = 128 << 10;
+  std::unique_ptr<rocksdb::Iterator> each(db_->NewIterator(ahead));
+  for (unsigned i = 0; i < 300; ++i) {
+    const unsigned key = i * 7919 % kKeys;
+    each->Seek(db_key(key));
+    for (unsigned n = key; n < std::min(key + 20, kKeys); ++n, each->Next()) {
+      ASSERT_TRUE(each->Valid()) << each->status().ToString();
+      ASSERT_EQ(each->value().ToString(), db_value(n, 1));
+    }
+  }
+}
+
+TEST_F(DbTest, ThreadsWriteAndRead) {
+  ASSERT_NO_FATAL_FAILURE(open(options()));
+  ASSERT_NO_FATAL_FAILURE(fill(0));
+  std::atomic<bool> wrong{false};
+  std::vector<std::jthread> threads;
+  for (unsigned t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      rocksdb::WriteOptions writing;
+      writing.sync = t == 0;
+      for (unsigned i = 0; i < (t == 0 ? 100u : kKeys); ++i) {
+        const unsigned key = (i * 7919 + t * 131) % kKeys;
+        std::string value;
+        const bool good =
+            t < 2 ? db_->Put(writing, db_key(key), db_value(key, 9)).ok()
+                  : db_->Get({}, db_key(key), &value).ok() && db_version(key, value) >= 0;
+        if (!good) wrong = true;
+      }
+    });
+  }
+  threads.clear();
+  EXPECT_FALSE(wrong);
+}
+
+// Most of the room is somebody else's file; then that goes.
+class FullDbTest : public DbTest {
+ protected:
+  // Puts until there is no room; how many.
+  unsigned fill_up(const rocksdb::WriteOptions& writing) {
+    auto other = make("/other");
+    Status filling;
+    const std::string mib(1 << 20, 'x');
+    while (filling.ok() && files().usage().free_bytes > (8u << 20)) {
+      filling = other->append(bytes_of(mib));
+    }
+    EXPECT_TRUE(filling.ok() && other->close().ok()) << filling.describe();
+    unsigned written = 0;
+    rocksdb::Status status;
+    while (status.ok() && written < 200'000) {
+      status = db_->Put(writing, db_key(written), db_value(written, 1));
+      if (status.ok()) ++written;
+    }
+    EXPECT_TRUE(status.IsNoSpace()) << written << " keys: " << status.ToString();
+    return written;
+  }
+  void check_written(unsigned written) {
+    for (unsigned i = 0; i < written; ++i) {
+      std::string value;
+      ASSERT_TRUE(db_->Get({}, db_key(i), &value).ok()) << i;
+      ASSERT_EQ(value, db_value(i, 1));
+    }
+  }
+};
+
+// RocksDB asks now and then whether there is room, and goes on by itself.
+TEST_F(FullDbTest, WhatAFlushHasNoRoomForIsWrittenWhenThereIs) {
+  ASSERT_NO_FATAL_FAILURE(open(options()));
+  rocksdb::WriteOptions writing;
+  writing.disableWAL = true;
+  const unsigned written = fill_up(writing);
+  ASSERT_TRUE(files().remove("/other").ok());
+  rocksdb::Status status;
+  for (unsigned tries = 0; tries < 600; ++tries) {
+    status = db_->Put(writing, "after", "it goes on");
+    if (status.ok()) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  ASSERT_TRUE(status.ok()) << status.ToString();
+  ASSERT_NO_FATAL_FAILURE(check_written(written));
+}
+
+// What the WAL has no room for stops a database for good, on any file system; opened again, it has
+// all that was acknowledged.
+TEST_F(FullDbTest, WhatTheWalHasNoRoomForIsRefused) {
+  ASSERT_NO_FATAL_FAILURE(open(options()));
+  const unsigned written = fill_up(rocksdb::WriteOptions());
+  db_.reset();
+  ASSERT_TRUE(files().remove("/other").ok());
+  ASSERT_NO_FATAL_FAILURE(remount());
+  ASSERT_NO_FATAL_FAILURE(open(options()));
+  ASSERT_NO_FATAL_FAILURE(check_written(written));
+  EXPECT_TRUE(db_->Put({}, "after", "it goes on").ok());
+}
+
+}  // namespace
+}  // namespace furrow::testing

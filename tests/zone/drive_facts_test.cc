@@ -1,0 +1,86 @@
+// Establishes what zbd: and nvme: make of what the kernel tells of a drive: limits of a request in
+// whole LBAs and one segment less than it takes, defaults where a file is missing or no number, and
+// the bound on open zones. How: folders that look like those of sysfs.
+#include "zone/drive_facts.h"
+
+#include <filesystem>
+#include <fstream>
+
+#include "tests/zone/device_test_util.h"
+
+namespace furrow::test {
+namespace {
+
+class DriveFacts : public ::testing::Test {
+ protected:
+  void write(const char* name, const char* text) { std::ofstream(dir_.file(name)) << text; }
+  drive::RequestLimits limits(std::uint64_t lba) const {
+    return drive::request_limits(dir_.file(""), "max_kb", lba);
+  }
+  TempDir dir_;
+};
+
+TEST_F(DriveFacts, NumbersAndLines) {
+  write("number", "17\n");
+  write("text", "none [mq-deadline]\nmore");
+  write("empty", "");
+  EXPECT_EQ(drive::read_number(dir_.file("number"), 5), 17u);
+  for (const char* name : {"text", "empty", "missing"}) {
+    EXPECT_EQ(drive::read_number(dir_.file(name), 5), 5u) << name;
+  }
+  EXPECT_EQ(drive::read_line(dir_.file("text")), "none [mq-deadline]");
+  EXPECT_EQ(drive::read_line(dir_.file("missing")), "");
+}
+
+TEST_F(DriveFacts, ARequestIsAsLargeAsTheKernelTakesIt) {
+  EXPECT_EQ(limits(4096).bytes, 128u << 10) << "what is assumed when nothing is told";
+  EXPECT_EQ(limits(4096).pieces, 128u);
+  write("max_kb", "1280\n");
+  write("max_segments", "33\n");
+  EXPECT_EQ(limits(4096).bytes, 32u * 4096) << "the segments bound it";
+  EXPECT_EQ(limits(4096).pieces, 33u);
+  write("max_segments", "65535\n");
+  EXPECT_EQ(limits(4096).bytes, 1280u << 10) << "the bytes do";
+  EXPECT_EQ(limits(4096).pieces, 1024u) << "no more than an iovec has";
+  write("max_kb", "6\n");
+  EXPECT_EQ(limits(4096).bytes, 4096u) << "whole LBAs";
+  EXPECT_EQ(limits(512).bytes, 6u << 10);
+  write("max_kb", "1\n");
+  EXPECT_EQ(limits(4096).bytes, 4096u) << "one at least";
+  write("max_segments", "0\n");
+  EXPECT_EQ(limits(4096).pieces, 1u);
+}
+
+TEST_F(DriveFacts, NoMoreZonesOpenThanActive) {
+  Geometry geometry;
+  const auto bounded = [&](std::uint32_t open, std::uint32_t active) {
+    geometry.open_zones_max = open;
+    geometry.active_zones_max = active;
+    drive::bound_open_zones(geometry);
+    EXPECT_EQ(geometry.active_zones_max, active);
+    return geometry.open_zones_max;
+  };
+  EXPECT_EQ(bounded(0, 0), 0u);
+  EXPECT_EQ(bounded(14, 0), 14u);
+  EXPECT_EQ(bounded(0, 14), 14u);
+  EXPECT_EQ(bounded(20, 14), 14u);
+  EXPECT_EQ(bounded(8, 14), 8u);
+}
+
+TEST_F(DriveFacts, TheKernelIsAsNewAsItIs) {
+  EXPECT_TRUE(drive::kernel_at_least(2, 6));
+  EXPECT_TRUE(drive::kernel_at_least(5, 0)) << "io_uring itself is of 5.1";
+  EXPECT_FALSE(drive::kernel_at_least(1000, 0));
+}
+
+TEST_F(DriveFacts, APathThatIsNotThere) {
+  const auto missing = drive::stat_device(dir_.file("missing"), "look elsewhere");
+  EXPECT_EQ(missing.status().code(), Code::not_found);
+  EXPECT_STREQ(missing.status().hint(), "look elsewhere");
+  const auto found = drive::stat_device("/dev/null", "");
+  ASSERT_TRUE(found.ok());
+  EXPECT_EQ(drive::device_number(*found), "1:3");
+}
+
+}  // namespace
+}  // namespace furrow::test

@@ -1,0 +1,274 @@
+// furrowctl fs ls|stat|cat|df|import|export: the files of a volume of kind fs, while it is closed.
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <gflags/gflags.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "engine/files/file_volume.h"
+#include "tools/command_line.h"
+#include "tools/ctl_command.h"
+#include "tools/make_pool.h"
+#include "tools/progress.h"
+#include "zone/aligned_buffer.h"
+
+DEFINE_string(volume, "", "the volume; empty: the pool's only one of kind fs");
+
+namespace furrow::tools {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+namespace host = std::filesystem;
+
+constexpr std::size_t kCopyBytes = 1 << 20;
+constexpr std::uint64_t kMiB = 1 << 20;
+
+// An exit status; what is wrong is reported.
+int mount(const std::string& uri, std::shared_ptr<FileVolume>& volume) {
+  Result<std::unique_ptr<EmbeddedPool>> pool = EmbeddedPool::open(uri);
+  if (!pool.ok()) return report_device("cannot open", uri, pool.status());
+  const Result<PageStore*> store = FileVolume::find((*pool)->pool(), FLAGS_volume);
+  if (!store.ok()) return report("cannot find the files of " + uri, store.status());
+  auto mounted = FileVolume::mount(std::move(*pool), **store);
+  if (!mounted.ok()) return report("cannot mount " + uri, mounted.status());
+  volume = std::move(*mounted);
+  return kExitDone;
+}
+
+Json info_json(const FileInfo& info) {
+  return {{"name", info.name},
+          {"kind", info.directory ? "directory" : "file"},
+          {"bytes", info.bytes},
+          {"links", info.links},
+          {"chunks", info.chunks},
+          {"inode", info.inode},
+          {"modified_s", info.modified_s}};
+}
+
+int list(const Arguments& arguments) {
+  std::shared_ptr<FileVolume> volume;
+  if (const int status = mount(arguments[0], volume); status != kExitDone) return status;
+  const Result<FileInfo> info = volume->stat(arguments[1]);
+  if (!info.ok()) return report("cannot list " + arguments[1], info.status());
+  auto rows = Json::array();
+  if (!info->directory) {
+    rows.push_back(info_json(*info));
+    return print(rows);
+  }
+  const auto all = volume->list(arguments[1]);
+  if (!all.ok()) return report("cannot list " + arguments[1], all.status());
+  for (const FileInfo& each : *all) rows.push_back(info_json(each));
+  return print(rows);
+}
+
+int stat(const Arguments& arguments) {
+  std::shared_ptr<FileVolume> volume;
+  if (const int status = mount(arguments[0], volume); status != kExitDone) return status;
+  const Result<FileInfo> info = volume->stat(arguments[1]);
+  if (!info.ok()) return report("cannot look at " + arguments[1], info.status());
+  return print(info_json(*info));
+}
+
+int df(const Arguments& arguments) {
+  std::shared_ptr<FileVolume> volume;
+  if (const int status = mount(arguments[0], volume); status != kExitDone) return status;
+  const FilesUsage usage = volume->usage();
+  const VolumeUsage store = volume->store().usage();
+  return print({{"volume", volume->info().options.name},
+                {"files", usage.files},
+                {"directories", usage.directories},
+                {"bytes", usage.bytes},
+                {"chunks", usage.chunks},
+                {"records", usage.files + usage.directories},
+                {"record_bytes", usage.record_bytes},
+                {"restored_bytes", usage.restored_bytes},
+                {"pages", store.pages},
+                {"used_bytes", store.live_bytes},
+                {"free_bytes", usage.free_bytes},
+                {"zones", store.zones},
+                {"quota_zones", store.quota_zones}});
+}
+
+// A descriptor of the host's, closed at the end; fd < 0: errno says why.
+class HostFile {
+ public:
+  HostFile(const std::string& path, int flags)
+      : fd_(::open(path.c_str(), flags | O_CLOEXEC, 0666)) {}
+  ~HostFile() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  HostFile(const HostFile&) = delete;
+  HostFile& operator=(const HostFile&) = delete;
+  int fd() const { return fd_; }
+
+ private:
+  const int fd_;
+};
+
+Status host_error(const char* hint) { return {Code::io_error, Origin::tool, hint, errno}; }
+
+Status write_all(int fd, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(fd, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return host_error("cannot write");
+    bytes = bytes.subspan(static_cast<std::size_t>(written));
+  }
+  return {};
+}
+
+// `copied`: bytes so far, of all files.
+Status copy_out(FileVolume& volume, const std::string& path, int fd, std::uint64_t& copied,
+                Progress* progress) {
+  const auto file = volume.open_file(path);
+  if (!file.ok()) return file.status();
+  AlignedBuffer buffer(kCopyBytes);
+  for (std::uint64_t offset = 0;;) {
+    const Result<std::size_t> read = (*file)->content().read(offset, buffer.span());
+    if (!read.ok()) return read.status();
+    if (*read == 0) return {};
+    const Status status = write_all(fd, buffer.span().first(*read));
+    if (!status.ok()) return status;
+    offset += *read;
+    copied += *read;
+    if (progress != nullptr) progress->count(copied / kMiB);
+  }
+}
+
+int cat(const Arguments& arguments) {
+  std::shared_ptr<FileVolume> volume;
+  if (const int status = mount(arguments[0], volume); status != kExitDone) return status;
+  std::uint64_t copied = 0;
+  const Status status = copy_out(*volume, arguments[1], STDOUT_FILENO, copied, nullptr);
+  return status.ok() ? kExitDone : report("cannot print " + arguments[1], status);
+}
+
+// What has been copied, and what was being copied when it failed.
+struct Copy {
+  std::uint64_t files = 0, directories = 0, bytes = 0;
+  std::string at;
+};
+
+Status export_tree(FileVolume& volume, const std::string& from, const std::string& to, Copy& copy,
+                   Progress& progress) {
+  copy.at = from;
+  const Result<FileInfo> info = volume.stat(from);
+  if (!info.ok()) return info.status();
+  if (!info->directory) {
+    const HostFile file(to, O_WRONLY | O_CREAT | O_EXCL);
+    if (file.fd() < 0) return host_error("cannot make the file to export to");
+    const Status status = copy_out(volume, from, file.fd(), copy.bytes, &progress);
+    if (!status.ok()) return status;
+    ++copy.files;
+    return ::fsync(file.fd()) == 0 ? Status() : host_error("cannot sync");
+  }
+  std::error_code error;
+  host::create_directory(to, error);
+  if (error) return {Code::io_error, Origin::tool, "cannot make the directory", error.value()};
+  ++copy.directories;
+  const auto all = volume.list(from);
+  if (!all.ok()) return all.status();
+  for (const FileInfo& each : *all) {
+    const Status status =
+        export_tree(volume, from + "/" + each.name, to + "/" + each.name, copy, progress);
+    if (!status.ok()) return status;
+  }
+  return {};
+}
+
+Status import_file(FileVolume& volume, const std::string& from, const std::string& to, Copy& copy,
+                   Progress& progress) {
+  const HostFile file(from, O_RDONLY);
+  if (file.fd() < 0) return host_error("cannot open the file to import");
+  auto made = volume.create(to, FileVolume::Existing::refuse);
+  if (!made.ok()) return made.status();
+  AlignedBuffer buffer(kCopyBytes);
+  for (;;) {
+    const ssize_t read = ::read(file.fd(), buffer.data(), buffer.size());
+    if (read < 0 && errno == EINTR) continue;
+    if (read < 0) return host_error("cannot read the file to import");
+    if (read == 0) break;
+    const auto bytes = static_cast<std::size_t>(read);
+    const Status status = (*made)->append(buffer.span().first(bytes));
+    if (!status.ok()) return status;
+    copy.bytes += bytes;
+    progress.count(copy.bytes / kMiB);
+  }
+  ++copy.files;
+  return (*made)->close();
+}
+
+Status import_tree(FileVolume& volume, const std::string& from, const std::string& to, Copy& copy,
+                   Progress& progress) {
+  copy.at = from;
+  std::error_code error;
+  const host::file_status kind = host::status(from, error);
+  if (error) return {Code::not_found, Origin::tool, "cannot look at it", error.value()};
+  if (host::is_regular_file(kind)) return import_file(volume, from, to, copy, progress);
+  if (!host::is_directory(kind)) {
+    return {Code::unsupported, Origin::tool, "only files and directories can be imported"};
+  }
+  const Status made = volume.make_directory(to);
+  if (!made.ok() && (made.code() != Code::exists || to.find_first_not_of('/') != to.npos)) {
+    return made;
+  }
+  ++copy.directories;
+  std::vector<std::string> names;
+  for (host::directory_iterator each(from, error), end; !error && each != end;
+       each.increment(error)) {
+    names.push_back(each->path().filename().string());
+  }
+  if (error) return {Code::io_error, Origin::tool, "cannot list the directory", error.value()};
+  for (const std::string& name : names) {
+    const Status status = import_tree(volume, from + "/" + name, to + "/" + name, copy, progress);
+    if (!status.ok()) return status;
+  }
+  return {};
+}
+
+int report_copy(const char* what, const Copy& copy, const Status& status) {
+  if (!status.ok()) return report(fmt::format("cannot {} {}", what, copy.at), status);
+  return print({{"files", copy.files}, {"directories", copy.directories}, {"bytes", copy.bytes}});
+}
+
+int export_all(const Arguments& arguments) {
+  std::shared_ptr<FileVolume> volume;
+  if (const int status = mount(arguments[0], volume); status != kExitDone) return status;
+  Copy copy;
+  Progress progress("exporting", "MiB");
+  return report_copy("export", copy,
+                     export_tree(*volume, arguments[1], arguments[2], copy, progress));
+}
+
+int import_all(const Arguments& arguments) {
+  std::shared_ptr<FileVolume> volume;
+  if (const int status = mount(arguments[0], volume); status != kExitDone) return status;
+  Copy copy;
+  Progress progress("importing", "MiB");
+  Status status = import_tree(*volume, arguments[1], arguments[2], copy, progress);
+  if (status.ok()) status = volume->sync_names();
+  return report_copy("import", copy, status);
+}
+
+constexpr const char* kFlags[] = {"volume"};
+
+}  // namespace
+
+std::span<const Command> fs_commands() {
+  static constexpr Command kCommands[] = {
+      {"fs ls", "DEVICE-URI PATH", 2, "list a directory of a volume of kind fs", kFlags, list},
+      {"fs stat", "DEVICE-URI PATH", 2, "print what is known of a file", kFlags, stat},
+      {"fs cat", "DEVICE-URI PATH", 2, "print a file's bytes", kFlags, cat},
+      {"fs df", "DEVICE-URI", 1, "print how much is used and free", kFlags, df},
+      {"fs import", "DEVICE-URI FROM PATH", 3, "copy a file or directory in", kFlags, import_all},
+      {"fs export", "DEVICE-URI PATH TO", 3, "copy a file or directory out", kFlags, export_all},
+  };
+  return kCommands;
+}
+
+}  // namespace furrow::tools

@@ -1,0 +1,77 @@
+#include "zone/drive_facts.h"
+
+#include <sys/sysmacros.h>
+#include <sys/utsname.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <fstream>
+
+namespace furrow::drive {
+
+namespace {
+constexpr std::uint64_t kPageBytes = 4096;  // a segment of a request may be as small as this
+}
+
+Status gone() {
+  return fail(Code::io_error, "the drive is gone: it was removed, or has failed", ENODEV);
+}
+
+std::string read_line(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+std::uint64_t read_number(const std::string& path, std::uint64_t otherwise) {
+  std::ifstream file(path);
+  std::uint64_t number = 0;
+  return file >> number ? number : otherwise;
+}
+
+bool kernel_at_least(unsigned major, unsigned minor) {
+  utsname name{};
+  unsigned first = 0, second = 0;
+  if (uname(&name) != 0 || std::sscanf(name.release, "%u.%u", &first, &second) != 2) return false;
+  return first > major || (first == major && second >= minor);
+}
+
+Result<struct stat> stat_device(const std::string& path, const char* hint) {
+  struct stat info {};
+  if (stat(path.c_str(), &info) == 0) return info;
+  if (errno == EACCES) return fail(Code::permission, "the path may not be searched", errno);
+  return fail(Code::not_found, hint, errno);
+}
+
+std::string device_number(const struct stat& info) {
+  return std::to_string(::major(info.st_rdev)) + ":" + std::to_string(::minor(info.st_rdev));
+}
+
+std::string identity(const std::string& path) {
+  const Result<struct stat> info = stat_device(path, "");
+  if (!info || !S_ISBLK(info->st_mode)) return {};
+  const std::string number = device_number(*info);
+  const std::string wwid = read_line("/sys/dev/block/" + number + "/wwid");
+  return wwid.empty() ? number : wwid;
+}
+
+RequestLimits request_limits(const std::string& folder, const char* kilobytes,
+                             std::uint64_t lba_bytes) {
+  const std::uint64_t bytes = read_number(folder + kilobytes, 128) << 10;
+  const std::uint64_t segments = read_number(folder + "max_segments", 128);
+  // Memory that begins inside a page of the kernel's has one segment more.
+  const std::uint64_t one =
+      std::min(bytes, (std::max<std::uint64_t>(segments, 2) - 1) * kPageBytes);
+  return {std::max(one / lba_bytes * lba_bytes, lba_bytes),
+          static_cast<std::uint32_t>(std::clamp<std::uint64_t>(segments, 1, 1024))};
+}
+
+void bound_open_zones(Geometry& geometry) {
+  if (geometry.active_zones_max == 0) return;
+  if (geometry.open_zones_max != 0 && geometry.open_zones_max <= geometry.active_zones_max) return;
+  geometry.open_zones_max = geometry.active_zones_max;
+}
+
+}  // namespace furrow::drive

@@ -1,0 +1,47 @@
+// What the kernel tells of a drive, whichever way the drive is reached. All calls block; any
+// thread.
+#pragma once
+
+#include <sys/stat.h>
+
+#include <cstdint>
+#include <string>
+
+#include "zone/status.h"
+#include "zone/types.h"
+
+namespace furrow::drive {
+
+inline Status fail(Code code, const char* hint, int error = 0) {
+  return Status(code, Origin::zone, hint, error);
+}
+inline Status unsupported(const char* hint) { return fail(Code::unsupported, hint); }
+Status gone();  // io_error, ENODEV
+
+// The first line of a file of sysfs, and the number at its beginning.
+std::string read_line(const std::string& path);
+std::uint64_t read_number(const std::string& path, std::uint64_t otherwise);
+
+bool kernel_at_least(unsigned major, unsigned minor);
+
+// Of a device's path. Errors: not_found (with `hint`), permission.
+Result<struct stat> stat_device(const std::string& path, const char* hint);
+// "major:minor", as folders of sysfs are named.
+std::string device_number(const struct stat& info);
+
+// Of a block device: its world-wide identifier, or else its number; empty: there is none.
+std::string identity(const std::string& path);
+
+// What the kernel takes as one request. `bytes` is a multiple of lba_bytes, one at least.
+struct RequestLimits {
+  std::uint64_t bytes = 0;
+  std::uint32_t pieces = 0;
+};
+// `folder`: of the request queue, with a slash. `kilobytes`: the file with the limit of its bytes.
+RequestLimits request_limits(const std::string& folder, const char* kilobytes,
+                             std::uint64_t lba_bytes);
+
+// An open zone is active as well: no more can be open than active. 0: no limit.
+void bound_open_zones(Geometry& geometry);
+
+}  // namespace furrow::drive
