@@ -73,6 +73,29 @@ void ModelRun::live() {
   }
 }
 
+// All keys with the greatest values are more than any of the devices holds.
+void ModelRun::fill() {
+  ++round_;
+  const std::uint64_t before = refusals;
+  for (std::uint64_t number = 0; number < kKeys && refusals == before; ++number) {
+    Running one;
+    one.number = number;
+    one.changes = true;
+    one.page = AlignedBuffer(kValueBytesMax);
+    one.op.kind = PageOp::Kind::put;
+    one.op.key = model_key(number);
+    one.op.data = one.page.data();
+    one.op.length = one.op.capacity = kValueBytesMax;
+    one.state = {.version = ++version_, .bytes = kValueBytesMax};
+    const auto bytes = content(number, one.state.version, one.state.bytes);
+    std::memcpy(one.op.data, bytes.data(), bytes.size());
+    rig_.submit(one.op);
+    ASSERT_NO_FATAL_FAILURE(wait());
+    ASSERT_NO_FATAL_FAILURE(answered(one));
+  }
+  ASSERT_GT(refusals, before) << "a device that is too large for this";
+}
+
 void ModelRun::round() {
   ++round_;
   std::vector<std::unique_ptr<Running>> running;

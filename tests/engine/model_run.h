@@ -35,6 +35,7 @@ class ModelRun {
 
   void make();
   void live();  // some rounds, or until the power is cut
+  void fill();  // a store, until it takes no more
   void stop();  // and opens again
   std::uint64_t found = 0, cuts = 0, recovery_cuts = 0, resets = 0, refusals = 0;
 
