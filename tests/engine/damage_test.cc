@@ -43,7 +43,7 @@ class DamageTest : public PoolFileTest {
     ASSERT_TRUE(flush().ok());
     const std::uint64_t late_ns = rig_->loop.now_ns() + 10'000'000'000;
     while (rig_->store->stats().device_bytes_written == before && rig_->loop.now_ns() < late_ns) {
-      rig_->settle(10);
+      rig_->turns(10);
     }
     EXPECT_GT(rig_->store->stats().device_bytes_written, before);
     ASSERT_TRUE(flush().ok());  // answered behind it
@@ -222,10 +222,10 @@ TEST_F(DamageTest, ADeletedVolumeIsLeftAlone) {
   ASSERT_TRUE(rig_->put(1, 1, 9000).ok());
   ASSERT_TRUE(flush().ok());
   Status deleted;
-  while ((deleted = rig_->pool->delete_volume("pages")).code() == Code::busy) rig_->settle(1);
+  while ((deleted = rig_->pool->delete_volume("pages")).code() == Code::busy) rig_->turns(1);
   ASSERT_TRUE(deleted.ok()) << deleted.describe();
   const std::uint64_t until_ns = rig_->loop.now_ns() + 50'000'000;
-  while (rig_->loop.now_ns() < until_ns) rig_->settle(10);
+  while (rig_->loop.now_ns() < until_ns) rig_->turns(10);
   const auto zones = rig_->device->report();
   ASSERT_TRUE(zones.ok());
   for (std::size_t i = 2; i < zones->size(); ++i) EXPECT_EQ((*zones)[i].written_lbas, 0u) << i;

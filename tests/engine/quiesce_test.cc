@@ -32,13 +32,13 @@ TEST_P(QuiesceTest, AnswersWhatIsInFlight) {
     ops[i].length = 30000;
     rig.submit(ops[i]);
   }
-  rig.settle(1);  // they are on their way
+  rig.turns(1);  // they are on their way
   bool closed = false;
   for (std::uint64_t turn = 0; turn < kTurnsMax && !closed; ++turn) {
     closed = rig.pool->quiesce();
     rig.loop.run_once();
   }
-  rig.settle(100);  // answers are on their way
+  rig.turns(100);  // answers are on their way
   ASSERT_TRUE(rig.idle()) << "a put was never answered";
   ASSERT_TRUE(closed);
   std::uint64_t stored = 0, aborted = 0;

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <random>
@@ -49,14 +50,25 @@ class RigLoop final : public Executor {
   bool is_current() const override { return loop_.is_current(); }
   void start(Timer& timer, std::uint64_t delay_ns) override { loop_.start(timer, delay_ns); }
   void stop(Timer& timer) override { loop_.stop(timer); }
-  void add(Poller& poller) override { loop_.add(poller); }
-  void remove(Poller& poller) override { loop_.remove(poller); }
+  void add(Poller& poller) override {
+    loop_.add(poller);
+    pollers_.push_back(&poller);
+  }
+  void remove(Poller& poller) override {
+    loop_.remove(poller);
+    std::erase(pollers_, &poller);
+  }
+  // Is something with a device?
+  bool busy() const {
+    return std::ranges::any_of(pollers_, [](const Poller* poller) { return poller->busy(); });
+  }
   std::uint64_t now_ns() const override { return loop_.now_ns(); }
   std::uint64_t wall_s() const override { return wall_s_; }
   std::uint64_t random() override { return loop_.random(); }
 
  private:
   EventLoop loop_{EventLoop::Options{50, 1}};
+  std::vector<Poller*> pollers_;
   std::uint64_t wall_s_ = 1'800'000'000;
 };
 
@@ -120,9 +132,16 @@ class Rig {
     wait();
     return op.status;
   }
-  // Turns without new work, so that background work comes to rest.
-  void settle(unsigned turns = 2000) {
-    for (unsigned i = 0; i < turns; ++i) loop.run_once();
+  void turns(unsigned count) {
+    for (unsigned i = 0; i < count; ++i) loop.run_once();
+  }
+  // Turns without new work, so that background work comes to rest: many without anything that is
+  // with the device, which takes its time, or for two seconds.
+  void settle() {
+    const std::uint64_t until_ns = loop.now_ns() + 2'000'000'000;
+    for (unsigned at_rest = 0; at_rest < 2000 && loop.now_ns() < until_ns; ++at_rest) {
+      if (loop.run_once() != 0 || loop.busy()) at_rest = 0;
+    }
   }
 
   Status put(std::uint64_t number, std::uint64_t version, std::size_t bytes,

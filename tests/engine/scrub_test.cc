@@ -241,7 +241,7 @@ TEST_F(ScrubTest, KeepsItsRate) {
   ASSERT_NO_FATAL_FAILURE(rig_.reopen());
   std::uint64_t passed_ns = 0, read = 0;
   for (unsigned step = 0; step < 100; ++step) {
-    rig_.settle(50);  // all that it may do now
+    rig_.turns(50);  // all that it may do now
     read = rig_.pool->info().scrub.bytes_read;
     ASSERT_LE(read, passed_ns * kRate / 1'000'000'000 + kRate / 10 + kLongestRead) << step;
     time.advance(kStepNs);
