@@ -7,7 +7,6 @@
 #include "engine/run_ops.h"
 #include "zone/aligned_buffer.h"
 #include "zone/device_uri.h"
-#include "zone/event_loop.h"
 
 namespace furrow {
 
@@ -137,6 +136,8 @@ void EmbeddedPool::submit(PageStore& store, PageOp& op) {
   };
   thread_->loop.post(op.internal.task);
 }
+
+EventLoop::Turns EmbeddedPool::take_turns() { return thread_->loop.take_turns(); }
 
 void EmbeddedPool::run(PageStore& store, std::span<PageOp> ops) {
   run_ops(thread_->loop, ops, [this, &store](PageOp& op) { thread_->session->submit(store, op); });

@@ -17,6 +17,7 @@
 
 #include "engine/page_calls.h"
 #include "engine/pool.h"
+#include "zone/event_loop.h"
 
 namespace furrow {
 
@@ -58,9 +59,12 @@ class EmbeddedPool {
   Pool& pool() { return *pool_; }
   const Geometry& geometry() const { return device_->geometry(); }
   const std::string& uri() const { return device_->uri(); }  // of the device
-  // Any thread; does not block. The op's events come on the pool's own thread. All are released
+  // Any thread; does not block. The op's events come on the pool's thread, which is its own or one
+  // that took the turns. All are released
   // before the pool is destroyed. What one thread submits is begun in that order.
   void submit(PageStore& store, PageOp& op);
+  // As of EventLoop: for who submits and then waits.
+  EventLoop::Turns take_turns();
   // Any thread but the pool's: submits all and waits until they are released.
   void run(PageStore& store, std::span<PageOp> ops);
 

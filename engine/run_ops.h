@@ -1,7 +1,8 @@
-// run_ops(): operations that are submitted on an executor's thread and waited for on the caller's,
-// for the blocking facades (SyncPageStore, SyncInitiator).
+// run_ops(): operations that are submitted on a loop's thread and waited for on the caller's, for
+// the blocking facades (SyncPageStore, SyncInitiator). Where the loop has nothing else to do its
+// thread is the caller's.
 //
-// Threads: any but the executor's, which must run.
+// Threads: any but the loop's, which must be in run().
 #pragma once
 
 #include <condition_variable>
@@ -9,14 +10,14 @@
 #include <span>
 
 #include "engine/page_op.h"
-#include "zone/executor.h"
+#include "zone/event_loop.h"
 
 namespace furrow {
 
-// Calls submit(op) for each of `ops` on the executor's thread, all before the first is waited for;
+// Calls submit(op) for each of `ops` on the loop's thread, all before the first is waited for;
 // returns when all are released. Sets their callbacks and context.
 template <class Submit>
-void run_ops(Executor& executor, std::span<PageOp> ops, const Submit& submit) {
+void run_ops(EventLoop& loop, std::span<PageOp> ops, const Submit& submit) {
   struct Batch : Task {
     std::span<PageOp> ops;
     const Submit* submit = nullptr;
@@ -45,7 +46,9 @@ void run_ops(Executor& executor, std::span<PageOp> ops, const Submit& submit) {
     const Submit& its_submit = *its_batch.submit;
     for (PageOp& op : its_ops) its_submit(op);
   };
-  executor.post(batch);
+  EventLoop::Turns turns = loop.take_turns();
+  loop.post(batch);
+  if (turns) return turns.run_until([&] { return batch.left == 0; });
   std::unique_lock lock(batch.mutex);
   batch.answered.wait(lock, [&] { return batch.left == 0; });
 }

@@ -6,16 +6,18 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <span>
 
 #include "zone/check.h"
 
 namespace furrow {
 
 namespace {
-constexpr std::uint64_t kForeverNs = ~std::uint64_t{0};
+constexpr std::uint64_t kForever = ~std::uint64_t{0};
 // Reading the clock costs as much as an idle turn: timers, and how long there has been nothing to
 // do, are looked at once in so many turns.
 constexpr unsigned kTurnsPerClock = 8;
+constexpr std::uint64_t kRetryNs = 5'000'000;  // of run(), while others have the turns
 
 std::uint64_t clock_ns(clockid_t clock) {
   timespec now{};
@@ -23,44 +25,116 @@ std::uint64_t clock_ns(clockid_t clock) {
   return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000u +
          static_cast<std::uint64_t>(now.tv_nsec);
 }
+
+void wake(int event_fd) {
+  const std::uint64_t one = 1;
+  // A full counter (EAGAIN) wakes just as well.
+  if (write(event_fd, &one, sizeof one) < 0) FURROW_CHECK(errno == EAGAIN);
+}
+
+// Until one of them is readable, the first of which is an eventfd, or `at_ns`.
+void sleep_until(std::span<pollfd> fds, std::uint64_t at_ns) {
+  timespec timeout{};
+  if (at_ns != kForever) {
+    const std::uint64_t now = clock_ns(CLOCK_MONOTONIC);
+    const std::uint64_t left = at_ns > now ? at_ns - now : 0;
+    timeout = {static_cast<time_t>(left / 1'000'000'000u),
+               static_cast<long>(left % 1'000'000'000u)};
+  }
+  const timespec* const limit = at_ns != kForever ? &timeout : nullptr;
+  if (ppoll(fds.data(), fds.size(), limit, nullptr) > 0 && (fds[0].revents & POLLIN) != 0) {
+    std::uint64_t count;
+    if (read(fds[0].fd, &count, sizeof count) < 0) FURROW_CHECK(errno == EAGAIN);
+  }
+}
+
 }  // namespace
 
 EventLoop::EventLoop(Options options)
     : options_(options),
       wake_fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
+      rest_fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
       random_(options.seed != 0
                   ? options.seed
                   : (std::uint64_t{std::random_device()()} << 32 | std::random_device()())) {
-  FURROW_CHECK(wake_fd_ >= 0);
+  FURROW_CHECK(wake_fd_ >= 0 && rest_fd_ >= 0);
 }
 
-EventLoop::~EventLoop() { close(wake_fd_); }
+EventLoop::~EventLoop() {
+  close(wake_fd_);
+  close(rest_fd_);
+}
 
 void EventLoop::run() {
-  thread_.store(std::this_thread::get_id());
-  std::uint64_t idle_since_ns = 0;
-  while (!stop_.load(std::memory_order_acquire)) {
-    if (run_once() != 0) {
-      idle_since_ns = 0;
-      continue;
-    }
-    if (options_.spin_us == ~std::uint64_t{0} || turns_ % kTurnsPerClock != 0) continue;
-    const std::uint64_t now = now_ns();
-    if (idle_since_ns == 0) idle_since_ns = now;
-    if (now - idle_since_ns >= options_.spin_us * 1000) {
-      sleep();
-      idle_since_ns = 0;
-    }
-  }
+  const std::lock_guard turns(turns_mutex_);
+  IdleTime idle;
+  while (!stop_.load(std::memory_order_acquire)) turn(idle, true);
   stop_.store(false);
   thread_.store(std::thread::id());
 }
 
+// And rests, or sleeps, when there has been nothing to do for long enough.
+void EventLoop::turn(IdleTime& idle, bool may_rest) {
+  if (run_once() != 0) {
+    idle.since_ns = 0;
+    return;
+  }
+  if (options_.spin_us == kForever || turns_ % kTurnsPerClock != 0) return;
+  if (may_rest && !anything_busy()) return rest();
+  const std::uint64_t now = now_ns();
+  if (idle.since_ns == 0) idle.since_ns = now;
+  if (now - idle.since_ns < options_.spin_us * 1000) return;
+  sleep();
+  idle.since_ns = 0;
+}
+
 void EventLoop::stop_running() {
   stop_.store(true, std::memory_order_release);
-  const std::uint64_t one = 1;
-  // A full eventfd counter (EAGAIN) wakes the loop just as well.
-  if (write(wake_fd_, &one, sizeof one) < 0) FURROW_CHECK(errno == EAGAIN);
+  wake(wake_fd_);
+  wake(rest_fd_);
+}
+
+EventLoop::Turns EventLoop::take_turns() {
+  if (!turns_mutex_.try_lock()) return {};
+  state_.store(State::turning, std::memory_order_relaxed);
+  return Turns(*this);
+}
+
+// run() need not know of it unless something is left to do.
+void EventLoop::give_back() {
+  thread_.store(std::thread::id());
+  bool left = anything_busy() || first_timer_ns() < rests_until_ns_.load();
+  state_.store(State::resting, std::memory_order_seq_cst);
+  left = left || posted_.load(std::memory_order_seq_cst) != nullptr;
+  if (left) recalled_.store(true, std::memory_order_relaxed);
+  turns_mutex_.unlock();
+  if (left) wake(rest_fd_);
+}
+
+// Of run(): lends the turns until there is something to do. Awake for a while, as what comes next
+// often comes soon.
+void EventLoop::rest() {
+  const std::uint64_t until_ns = first_timer_ns();
+  rests_until_ns_.store(until_ns);
+  const std::uint64_t awake_until_ns = std::min(until_ns, now_ns() + options_.spin_us * 1000);
+  thread_.store(std::thread::id());
+  state_.store(State::resting, std::memory_order_seq_cst);
+  turns_mutex_.unlock();
+  const auto called = [this] {
+    if (recalled_.load(std::memory_order_relaxed) || stop_.load(std::memory_order_relaxed)) {
+      return true;
+    }
+    return state_.load(std::memory_order_seq_cst) == State::resting &&
+           posted_.load(std::memory_order_seq_cst) != nullptr;
+  };
+  while (!called() && now_ns() < awake_until_ns) std::this_thread::yield();
+  pollfd fd{rest_fd_, POLLIN, 0};
+  if (!called()) sleep_until({&fd, 1}, until_ns);
+  rests_until_ns_.store(0);
+  // Who has the turns by now sees to everything, and would be in the way of whoever waits for them.
+  while (!turns_mutex_.try_lock()) sleep_until({&fd, 1}, now_ns() + kRetryNs);
+  recalled_.store(false, std::memory_order_relaxed);
+  state_.store(State::turning, std::memory_order_relaxed);
 }
 
 unsigned EventLoop::run_once() {
@@ -83,11 +157,9 @@ void EventLoop::post(Task& task) {
     task.next = head;
   } while (!posted_.compare_exchange_weak(head, &task, std::memory_order_seq_cst,
                                           std::memory_order_relaxed));
-  // Pairs with sleep(): either this sees `sleeping_`, or sleep() sees the task.
-  if (sleeping_.load(std::memory_order_seq_cst)) {
-    const std::uint64_t one = 1;
-    if (write(wake_fd_, &one, sizeof one) < 0) FURROW_CHECK(errno == EAGAIN);
-  }
+  // Pairs with sleep(), rest() and give_back(): either this sees their state, or they the task.
+  const State state = state_.load(std::memory_order_seq_cst);
+  if (state != State::turning) wake(state == State::asleep ? wake_fd_ : rest_fd_);
 }
 
 bool EventLoop::is_current() const {
@@ -114,8 +186,18 @@ unsigned EventLoop::run_tasks() {
   return count;
 }
 
+bool EventLoop::anything_busy() const {
+  return std::ranges::any_of(
+      pollers_, [](const Poller* poller) { return poller != nullptr && poller->busy(); });
+}
+
+std::uint64_t EventLoop::first_timer_ns() const {
+  return timers_.empty() ? kForever : timers_[0]->at_ns;
+}
+
+// Of who has the turns.
 void EventLoop::sleep() {
-  sleeping_.store(true, std::memory_order_seq_cst);
+  state_.store(State::asleep, std::memory_order_seq_cst);
   std::vector<pollfd>& fds = poll_fds_;
   fds.assign(1, {wake_fd_, POLLIN, 0});
   bool must_poll = posted_.load(std::memory_order_seq_cst) != nullptr || stop_.load();
@@ -127,28 +209,14 @@ void EventLoop::sleep() {
       must_poll = true;
     }
   }
-  if (!must_poll) {
-    timespec timeout{};
-    const timespec* limit = nullptr;
-    if (!timers_.empty()) {
-      const std::uint64_t now = now_ns();
-      const std::uint64_t left = timers_[0]->at_ns > now ? timers_[0]->at_ns - now : 0;
-      timeout = {static_cast<time_t>(left / 1'000'000'000u),
-                 static_cast<long>(left % 1'000'000'000u)};
-      limit = &timeout;
-    }
-    if (ppoll(fds.data(), fds.size(), limit, nullptr) > 0 && (fds[0].revents & POLLIN) != 0) {
-      std::uint64_t count;
-      if (read(wake_fd_, &count, sizeof count) < 0) FURROW_CHECK(errno == EAGAIN);
-    }
-  }
-  sleeping_.store(false, std::memory_order_relaxed);
+  if (!must_poll) sleep_until(fds, first_timer_ns());
+  state_.store(State::turning, std::memory_order_relaxed);
 }
 
 void EventLoop::start(Timer& timer, std::uint64_t delay_ns) {
   stop(timer);
   const std::uint64_t now = now_ns();
-  timer.at_ns = delay_ns > kForeverNs - now ? kForeverNs : now + delay_ns;
+  timer.at_ns = delay_ns > kForever - now ? kForever : now + delay_ns;
   timer.heap_slot = static_cast<std::int32_t>(timers_.size());
   timers_.push_back(&timer);
   sift(timers_.size() - 1);

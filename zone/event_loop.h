@@ -1,13 +1,19 @@
 // EventLoop: the Executor that real threads run. It polls its pollers, runs tasks and timers, and
 // when a while has passed with nothing to do it sleeps in the kernel (adaptive polling).
+//
+// Waking a thread costs more than much of what it is woken for, above all where its core sleeps
+// too. So a thread that is going to wait for what the loop does may give it the turns itself, as
+// long as run() has nothing to do (Turns): it is the executor's thread then.
 #pragma once
 
 #include <poll.h>
 
 #include <atomic>
 #include <cstdint>
+#include <mutex>
 #include <random>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "zone/executor.h"
@@ -30,6 +36,32 @@ class EventLoop final : public Executor {
   // One turn without blocking; returns the number of events. For callers with a loop of their own.
   unsigned run_once();
 
+  // The right to give turns, lent by a loop that is in run().
+  class Turns {
+   public:
+    Turns() = default;
+    Turns(Turns&& other) noexcept : loop_(std::exchange(other.loop_, nullptr)) {}
+    Turns& operator=(Turns&&) = delete;
+    ~Turns() {
+      if (loop_ != nullptr) loop_->give_back();
+    }
+    explicit operator bool() const { return loop_ != nullptr; }
+    // Gives turns until `done`, and sleeps where there is nothing to do; what is not done by then
+    // is left to run(). Not from within a turn.
+    template <class Done>
+    void run_until(const Done& done) {
+      IdleTime idle;
+      while (!done()) loop_->turn(idle, false);
+    }
+
+   private:
+    friend class EventLoop;
+    explicit Turns(EventLoop& loop) : loop_(&loop) {}
+    EventLoop* loop_ = nullptr;
+  };
+  // Any thread but the executor's; does not block. None: another has the turns, and is busy.
+  Turns take_turns();
+
   void post(Task& task) override;
   bool is_current() const override;
   void start(Timer& timer, std::uint64_t delay_ns) override;
@@ -41,18 +73,35 @@ class EventLoop final : public Executor {
   std::uint64_t random() override;
 
  private:
+  enum class State : std::uint8_t {
+    turning,  // who has the turns is awake
+    asleep,   // or sleeps until wake_fd_
+    resting,  // nobody has them; run() comes back for what is posted, or for rest_fd_
+  };
+  struct IdleTime {
+    std::uint64_t since_ns = 0;  // 0: there was something to do
+  };
+  void turn(IdleTime& idle, bool may_rest);
   unsigned run_tasks();
   unsigned fire_timers();
+  bool anything_busy() const;
+  std::uint64_t first_timer_ns() const;
   void sleep();
+  void rest();
+  void give_back();
   void sift(std::size_t slot);
 
   Options options_;
   std::atomic<Task*> posted_{nullptr};  // a stack; reversed when taken
-  std::atomic<bool> sleeping_{false};
+  std::atomic<State> state_{State::turning};
   std::atomic<bool> stop_{false};
+  std::atomic<bool> recalled_{false};  // rest() is to end
   std::atomic<std::thread::id> thread_{};
-  int wake_fd_ = -1;            // eventfd
-  std::vector<Timer*> timers_;  // a binary heap by at_ns
+  std::mutex turns_mutex_;                        // held by who has the turns
+  std::atomic<std::uint64_t> rests_until_ns_{0};  // of run(), at most; 0: it is about to look
+  int wake_fd_ = -1;                              // eventfd, of who has the turns
+  int rest_fd_ = -1;                              // eventfd, of run()
+  std::vector<Timer*> timers_;                    // a binary heap by at_ns
   std::vector<Poller*> pollers_;
   std::vector<pollfd> poll_fds_;  // of sleep()
   unsigned turns_ = 0;

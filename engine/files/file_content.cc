@@ -157,8 +157,7 @@ Status FileContent::put_tail(Durability durability) {
       file->tail_written();
     };
     tail_refusal_ = Status();
-    submit_put(*tail_, durability);
-    wait(lock, &FileContent::tail_at_rest);
+    submit_tail(lock, durability);
     status = tail_refusal_;
   }
   wait(lock, &FileContent::nothing_in_flight);
@@ -166,6 +165,22 @@ Status FileContent::put_tail(Durability durability) {
   if (status.ok()) status = full_;
   if (!status.ok() || durability == Durability::none || flushed_ >= asked) return status;
   return flush(lock);
+}
+
+// And waits; the pool's thread need not be woken if it has nothing else to do.
+void FileContent::submit_tail(Lock& lock, Durability durability) {
+  if (EventLoop::Turns turns = services_.pool.take_turns()) {
+    submit_put(*tail_, durability);
+    lock.unlock();
+    turns.run_until([this] {
+      const Lock locked(mutex_);
+      return tail_at_rest();
+    });
+  } else {
+    submit_put(*tail_, durability);
+  }
+  if (!lock.owns_lock()) lock.lock();
+  wait(lock, &FileContent::tail_at_rest);
 }
 
 // On the pool's thread.

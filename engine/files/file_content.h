@@ -143,6 +143,7 @@ class FileContent : public std::enable_shared_from_this<FileContent> {
   Status put_again(Lock& lock);
   Status take_tail(Lock& lock);
   void submit_put(Staging::Slot& slot, Durability durability);
+  void submit_tail(Lock& lock, Durability durability);
   void send_full_tail(Lock& lock);
   void submit_piece(Staging::Slot& slot);
   void piece_written(Staging::Slot& slot);

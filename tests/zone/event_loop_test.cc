@@ -1,6 +1,7 @@
 // Establishes that EventLoop runs tasks in the order of each posting thread, fires timers in order
 // of their time (started again, stopped, started from within), polls and drops pollers, sleeps when
-// there is nothing to do and wakes for tasks, timers and file descriptors. Runs under TSan.
+// there is nothing to do and wakes for tasks, timers and file descriptors, and that other threads
+// can give its turns. Runs under TSan.
 #include "zone/event_loop.h"
 
 #include <gtest/gtest.h>
@@ -258,6 +259,154 @@ TEST(EventLoop, WakesForATaskFromAnotherThread) {
   }
   loop.stop_running();
   runner.join();
+}
+
+// Runs a loop on a thread of its own; where() says on which thread a task ran.
+class RunningLoop {
+ public:
+  RunningLoop() : runner_([this] { loop.run(); }) {}
+  ~RunningLoop() {
+    loop.stop_running();
+    runner_.join();
+  }
+  EventLoop::Turns take_turns() {
+    for (;;) {
+      if (EventLoop::Turns turns = loop.take_turns()) return turns;
+      std::this_thread::yield();
+    }
+  }
+  std::thread::id own_thread() const { return runner_.get_id(); }
+  EventLoop loop{sleepy()};
+
+ private:
+  std::thread runner_;
+};
+
+TEST(EventLoop, LendsItsTurnsWhileThereIsNothingToDo) {
+  RunningLoop running;
+  for (int i = 0; i < 200; ++i) {
+    bool ran = false, current = false;
+    std::thread::id where;
+    Call task([&] {
+      where = std::this_thread::get_id();
+      current = running.loop.is_current();
+      ran = true;
+    });
+    {
+      EventLoop::Turns turns = running.take_turns();
+      EXPECT_FALSE(running.loop.take_turns()) << "two threads have the turns";
+      running.loop.post(task);
+      turns.run_until([&] { return ran; });
+    }
+    EXPECT_EQ(where, std::this_thread::get_id());
+    EXPECT_TRUE(current);
+    EXPECT_FALSE(running.loop.is_current());
+  }
+}
+
+TEST(EventLoop, DoesNotLendItsTurnsWhileAPollerIsBusy) {
+  EventLoop loop(sleepy());
+  FakePoller poller(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  poller.is_busy = true;
+  loop.add(poller);
+  std::thread runner([&] { loop.run(); });
+  std::atomic<bool> ran{false};
+  Call task([&] { ran.store(true); });
+  loop.post(task);
+  while (!ran.load()) std::this_thread::yield();  // from now on it is in run()
+  for (int i = 0; i < 1000; ++i) EXPECT_FALSE(loop.take_turns());
+  loop.stop_running();
+  runner.join();
+  loop.remove(poller);
+  close(poller.wake_fd());
+}
+
+TEST(EventLoop, WhoHasTheTurnsSleepsAndWakesForOthersTasks) {
+  RunningLoop running;
+  bool ran = false;
+  std::thread::id where;
+  Call task([&] {
+    where = std::this_thread::get_id();
+    ran = true;
+  });
+  EventLoop::Turns turns = running.take_turns();
+  const double cpu_before = cpu_seconds();
+  std::thread poster([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    running.loop.post(task);
+  });
+  turns.run_until([&] { return ran; });
+  EXPECT_LT(cpu_seconds() - cpu_before, 0.05) << "it did not sleep";
+  poster.join();
+  EXPECT_EQ(where, std::this_thread::get_id());
+}
+
+TEST(EventLoop, WhatIsLeftWhenTurnsAreGivenBackIsRuns) {
+  RunningLoop running;
+  std::atomic<int> ran{0};
+  std::thread::id timers_thread, tasks_thread;
+  Alarm timer([&] {
+    timers_thread = std::this_thread::get_id();
+    ++ran;
+  });
+  Call task([&] {
+    tasks_thread = std::this_thread::get_id();
+    ++ran;
+  });
+  {
+    EventLoop::Turns turns = running.take_turns();
+    running.loop.start(timer, 5'000'000);
+    running.loop.post(task);
+  }
+  while (ran.load() != 2) std::this_thread::yield();
+  EXPECT_EQ(timers_thread, running.own_thread());
+  EXPECT_EQ(tasks_thread, running.own_thread());
+}
+
+// Some give turns, some only post and wait, a timer goes on meanwhile: nothing is lost, and never
+// are two at it.
+TEST(EventLoop, ManyThreadsShareTheTurns) {
+  static constexpr unsigned kThreads = 4, kTasks = 1000;
+  RunningLoop running;
+  std::atomic<bool> inside{false};
+  unsigned total = 0, together = 0, ticks = 0;  // of the loop's thread
+  Alarm tick([] {});
+  tick.what = [&] {
+    ++ticks;
+    running.loop.start(tick, 50'000);
+  };
+  Call begin([&] { running.loop.start(tick, 0); });
+  running.loop.post(begin);
+  std::vector<std::thread> threads;
+  for (unsigned t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      for (unsigned i = 0; i < kTasks; ++i) {
+        std::atomic<bool> done{false};
+        Call task([&] {
+          together += inside.exchange(true) ? 1 : 0;
+          ++total;
+          inside.store(false);
+          done.store(true);
+        });
+        EventLoop::Turns turns = (t + i) % 3 != 0 ? running.loop.take_turns() : EventLoop::Turns();
+        running.loop.post(task);
+        if (turns) turns.run_until([&] { return done.load(); });
+        while (!done.load()) std::this_thread::yield();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  bool stopped = false;
+  Call end([&] {
+    running.loop.stop(tick);
+    stopped = true;
+  });
+  EventLoop::Turns turns = running.take_turns();
+  running.loop.post(end);
+  turns.run_until([&] { return stopped; });
+  EXPECT_EQ(total, kThreads * kTasks);
+  EXPECT_EQ(together, 0u);
+  EXPECT_GT(ticks, 0u);
 }
 
 }  // namespace
