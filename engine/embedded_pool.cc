@@ -63,7 +63,9 @@ Result<std::unique_ptr<Pool>> open_pool(ZonedDevice& device, EventLoop& loop, bo
     if (status.ok() && *blank) status = Pool::format(device, make.name, loop);
     if (!status.ok()) return status;
   }
-  Result<std::unique_ptr<Pool>> pool = Pool::open(device, loop, {});
+  Pool::OpenOptions options;
+  options.may_block = true;
+  Result<std::unique_ptr<Pool>> pool = Pool::open(device, loop, options);
   if (!pool.ok() || !may_make || make.volume.name.empty() || !(*pool)->stores().empty()) {
     return pool;
   }

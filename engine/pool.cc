@@ -34,6 +34,7 @@ Result<std::unique_ptr<Pool>> Pool::open(ZonedDevice& device, Executor& home,
   }
   Result<std::unique_ptr<IoQueue>> queue = device.create_queue(kHomeQueueDepth);
   if (!queue.ok()) return queue.status();
+  if (options.may_block) (*queue)->may_block();
   auto pool =
       std::make_unique<PoolImpl>(device, home, std::move(*ring), std::move(*queue), options);
   Status status;

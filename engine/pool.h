@@ -143,6 +143,9 @@ class Pool {
     // Which zone a store collects: greedy, or cost_benefit. (A cache evicts first in, first out.)
     // Not kept in the pool: each opening may choose anew. invalid_argument: fifo.
     VictimPolicy victim_policy = VictimPolicy::greedy;
+    // The home executor's thread may wait for a flush when nothing else runs
+    // (IoQueue::may_block()).
+    bool may_block = false;
     // Verification in the background: bytes a second that it reads at most, 0: none; and the pause
     // from the end of one pass to the begin of the next. Not of a pool opened read-only.
     std::uint64_t scrub_bytes_per_s = 0;

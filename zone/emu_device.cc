@@ -131,8 +131,9 @@ EmuDevice::EmuDevice(EmuFile file, const Superblock& superblock, Access access, 
       reclaim_(reclaim),
       next_copy_(superblock.geometry.zone_count, 0),
       table_(superblock.geometry, access == Access::inspect ? nullptr : this),
+      zero_ahead_(superblock_.geometry, table_),
       reclaimer_(
-          file_.fd.get(), superblock_, table_,
+          file_.fd.get(), superblock_, table_, zero_ahead_,
           [](void* self) { return static_cast<EmuDevice*>(self)->sync_table(); }, this, reclaim) {}
 
 EmuDevice::~EmuDevice() {

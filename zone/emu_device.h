@@ -22,6 +22,7 @@
 #include "zone/emu_file.h"
 #include "zone/emu_layout.h"
 #include "zone/reclaimer.h"
+#include "zone/zero_ahead.h"
 #include "zone/zone_table.h"
 
 namespace furrow::emu {
@@ -63,6 +64,7 @@ class EmuDevice final : public ZonedDevice, private ZoneStore {
   std::vector<std::uint8_t> next_copy_;  // a zone: the copy that the next save() overwrites
   ZoneTable table_;
   std::atomic<bool> flush_failed_{false};
+  ZeroAhead zero_ahead_;
   Reclaimer reclaimer_;  // last: its thread uses all of the above
 };
 

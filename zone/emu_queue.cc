@@ -1,5 +1,6 @@
 #include "zone/emu_queue.h"
 
+#include <algorithm>
 #include <cerrno>
 
 namespace furrow::emu {
@@ -38,11 +39,42 @@ EmuQueue::EmuQueue(EmuDevice& device, unsigned depth)
                 depth),
       device_(device) {}
 
+bool EmuQueue::prepare(io_uring_sqe& sqe, Io& io) {
+  const bool writes = io.op == Io::Op::write || io.op == Io::Op::append;
+  if (writes && with_zeroes_ == nullptr && prepare_with_zeroes(sqe, io)) return false;
+  return RingQueue::prepare(sqe, io);
+}
+
+bool EmuQueue::prepare_with_zeroes(io_uring_sqe& sqe, Io& io) {
+  const Part part = next_part(io);
+  if (bytes_done(io) != 0 || part.bytes != transfer_bytes(io) || part.count > kPiecesMax) {
+    return false;
+  }
+  const std::uint32_t lbas = device_.zero_ahead_.begin(io.zone, first_lba(io), io.lba_count);
+  if (lbas == 0) return false;
+  if (zeroes_.size() == 0) zeroes_ = AlignedBuffer(ZeroAhead::kBytes);
+  unsigned count = part.count;
+  if (count == 0) {
+    pieces_[count++] = {part.data, part.bytes};
+  } else {
+    std::copy_n(part.pieces, count, pieces_.begin());
+  }
+  pieces_[count++] = {zeroes_.data(), std::size_t{lbas} * geometry().lba_bytes};
+  io_uring_prep_rw(IORING_OP_WRITEV, &sqe, 0, pieces_.data(), count, part.offset);
+  with_zeroes_ = &io;
+  return true;
+}
+
 // A flush writes back the dirty pages of the whole file, the mapped zone table among them, and then
 // the device's cache, whichever way the data was written.
 void EmuQueue::transferred(Io& io, int error) {
+  if (&io == with_zeroes_) {
+    device_.zero_ahead_.ended(io.zone);
+    with_zeroes_ = nullptr;
+  }
   if (io.op == Io::Op::flush) {
     if (error != 0) device_.flush_failed_.store(true);
+    device_.zero_ahead_.flushed();
     const bool failed = device_.flush_failed_.load();
     end_transfer(io, failed ? zone_failure(Code::io_error,
                                            "a flush failed: unflushed data may be lost", error)

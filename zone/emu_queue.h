@@ -1,8 +1,10 @@
 // EmuQueue: the IoQueue of an emulated device.
 #pragma once
 
+#include <array>
 #include <memory>
 
+#include "zone/aligned_buffer.h"
 #include "zone/emu_device.h"
 #include "zone/ring_queue.h"
 
@@ -14,10 +16,17 @@ class EmuQueue final : public RingQueue {
 
  private:
   EmuQueue(EmuDevice& device, unsigned depth);
+  bool prepare(io_uring_sqe& sqe, Io& io) override;
+  bool prepare_with_zeroes(io_uring_sqe& sqe, Io& io);
   void zone_was_reset(ZoneId zone) override { device_.reclaimer_.add(zone); }
   void transferred(Io& io, int error) override;
 
   EmuDevice& device_;
+  // A write that has taken zeroes along, until it ends, and its pieces; one at a time.
+  static constexpr std::uint32_t kPiecesMax = 16;
+  Io* with_zeroes_ = nullptr;
+  std::array<iovec, kPiecesMax + 1> pieces_{};
+  AlignedBuffer zeroes_;  // made when first needed
 };
 
 }  // namespace furrow::emu

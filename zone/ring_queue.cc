@@ -1,5 +1,7 @@
 #include "zone/ring_queue.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <bit>
 #include <cerrno>
@@ -147,7 +149,16 @@ RingQueue::Part RingQueue::next_part(Io& io) const {
   return part;
 }
 
-void RingQueue::fill_ring() {
+// Returns the number of events, of what it did itself.
+unsigned RingQueue::fill_ring() {
+  const Io* const first = backlog_.head;
+  if (may_block_ && in_ring_ == 0 && first != nullptr && first->next == nullptr &&
+      first->op == Io::Op::flush) {
+    Io& io = *backlog_.pop();
+    ++system_calls_;
+    finish(io, fdatasync(medium_.fd) == 0 ? 0 : -errno);
+    return 1;
+  }
   while (backlog_.head != nullptr && in_ring_ < depth_) {
     io_uring_sqe* sqe = io_uring_get_sqe(&ring_);
     if (sqe == nullptr) break;
@@ -155,6 +166,7 @@ void RingQueue::fill_ring() {
     ++in_ring_;
   }
   if (in_ring_ == 0 && must_look_again() && !timer_armed_) arm_timer();
+  return 0;
 }
 
 // So that a thread asleep on wake_fd() looks again at what waits for another thread.
@@ -169,7 +181,7 @@ void RingQueue::arm_timer() {
 
 unsigned RingQueue::do_poll() {
   unsigned count = settle();
-  fill_ring();
+  count += fill_ring();
   if (io_uring_sq_ready(&ring_) != 0) {
     (void)io_uring_submit_and_get_events(&ring_);
     ++system_calls_;
@@ -189,7 +201,7 @@ unsigned RingQueue::do_wait(std::uint64_t timeout_us) {
   if (count != 0 || !settled() || in_flight() == 0 || io_uring_cq_ready(&ring_) != 0) {
     return count + do_poll();
   }
-  fill_ring();
+  if (const unsigned done = fill_ring(); done != 0) return done;
   const std::uint64_t limit_ns = std::min(timeout_us, std::uint64_t{3600} * 1'000'000) * 1000;
   __kernel_timespec timeout{static_cast<std::int64_t>(limit_ns / 1'000'000'000u),
                             static_cast<long long>(limit_ns % 1'000'000'000u)};
@@ -218,8 +230,9 @@ unsigned RingQueue::reap() {
   return ready;
 }
 
+// ECANCELED: the thread that submitted it has ended before it was begun (as old kernels have it).
 void RingQueue::finish(Io& io, int result) {
-  if (result == -EAGAIN || result == -EINTR) {
+  if (result == -EAGAIN || result == -EINTR || result == -ECANCELED) {
     backlog_.push(io);
   } else if (result < 0) {
     transferred(io, -result);

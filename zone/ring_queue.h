@@ -17,6 +17,7 @@ class RingQueue : public TableQueue {
 
   Status register_buffers(std::span<const iovec> buffers) override;
   std::uint64_t system_calls() const override { return system_calls_; }
+  void may_block() override { may_block_ = true; }
   int wake_fd() const override { return ring_.ring_fd; }
 
  protected:
@@ -62,10 +63,11 @@ class RingQueue : public TableQueue {
   static constexpr std::uint64_t kFixedTag = 2;
   static_assert(alignof(Io) > (kFixedTag | 1));
 
- private:
   // Fills the entry for the next request of a transfer, or a flush; all but its file and user data.
   // Does it use the registered buffer?
   virtual bool prepare(io_uring_sqe& sqe, Io& io);
+
+ private:
   // What came of it: how many bytes, 0 for a flush; or an error below 0, as transferred() has it.
   // -EAGAIN: try again.
   virtual int result_of(Io& io, const io_uring_cqe& cqe);
@@ -75,7 +77,7 @@ class RingQueue : public TableQueue {
   // Something waits that no completion of the ring will tell of: look again soon.
   virtual bool must_look_again() const { return waits(); }
 
-  void fill_ring();
+  unsigned fill_ring();
   void push(io_uring_sqe& sqe, Io& io);
   void arm_timer();
   unsigned reap();
@@ -89,6 +91,7 @@ class RingQueue : public TableQueue {
   bool buffers_registered_ = false;
   unsigned in_ring_ = 0;  // Ios that the kernel has, or that are prepared for it
   bool timer_armed_ = false;
+  bool may_block_ = false;
   __kernel_timespec timer_{};
   std::uint64_t system_calls_ = 0;
   List backlog_;  // not yet in the ring

@@ -293,6 +293,17 @@ bool ZoneTable::hold_if_empty(ZoneId zone) {
   return true;
 }
 
+bool ZoneTable::hold_behind(ZoneId zone, std::uint64_t end_lbas) {
+  std::atomic<std::uint64_t>& at = entry(zone).control;
+  std::uint64_t control = at.load(std::memory_order_acquire);
+  do {
+    const bool alone = is_open(state_of(control)) && (control & (kHeld | kTaken)) == 0 &&
+                       in_flight_of(control) == 1 && next_of(control) == end_lbas;
+    if (!alone) return false;
+  } while (!at.compare_exchange_weak(control, control | kHeld, std::memory_order_acq_rel));
+  return true;
+}
+
 void ZoneTable::release(ZoneId zone) {
   entry(zone).control.fetch_and(~kHeld, std::memory_order_acq_rel);
 }

@@ -100,10 +100,13 @@ class ZoneTable {
   ZoneInfo info(ZoneId zone) const;
   std::vector<ZoneInfo> report() const;
 
-  // --- giving back the space of reset zones ---
+  // --- giving back the space of reset zones, and writing ahead of a write pointer ---
   // Succeeds for an empty zone. Until release(), writes to it are admitted as `held`.
   bool hold_if_empty(ZoneId zone);
   void release(ZoneId zone);
+  // Succeeds for an open zone whose only write in flight ends at `end_lbas` from its start, with
+  // the same effect: what is admitted from now on does not touch the medium before release().
+  bool hold_behind(ZoneId zone, std::uint64_t end_lbas);
   bool held(ZoneId zone) const { return (entry(zone).control.load() & kHeld) != 0; }
 
  private:

@@ -163,6 +163,29 @@ TEST(ZoneTable, ATakenZoneIsLeftAlone) {
 }
 
 // A drive that fails the reset: all is as it was.
+TEST(ZoneTable, HoldsWhatComesBehindALoneWrite) {
+  ZoneTable table(small_table(), nullptr);
+  const ZoneId zone{1};
+  EXPECT_FALSE(table.hold_behind(zone, 0)) << "an empty zone";
+  const Lba a = table.admit(append(1, 4)).lba;
+  EXPECT_FALSE(table.hold_behind(zone, 3));
+  EXPECT_TRUE(table.hold_behind(zone, 4));
+  EXPECT_FALSE(table.hold_behind(zone, 4)) << "held already";
+  const ZoneTable::Admission b = table.admit(append(1, 2));
+  EXPECT_TRUE(b.held);
+  EXPECT_EQ(table.end_write(zone, a, 4), End::done);
+  EXPECT_TRUE(table.held(zone));
+  table.release(zone);
+  EXPECT_FALSE(table.held(zone));
+  const Lba c = table.admit(append(1, 2)).lba;
+  EXPECT_FALSE(table.hold_behind(zone, 8)) << "two are in flight";
+  EXPECT_EQ(table.end_write(zone, b.lba, 2), End::done);
+  EXPECT_TRUE(table.hold_behind(zone, 8));
+  table.release(zone);
+  EXPECT_EQ(table.end_write(zone, c, 2), End::done);
+  EXPECT_TRUE(table.manage(Io::Op::reset, zone).ok());
+}
+
 TEST(ZoneTable, AZoneIsLeftAsItWas) {
   ZoneTable table(small_table(), nullptr);
   const Lba at = table.admit(append(1, 4)).lba;
