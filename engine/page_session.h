@@ -24,6 +24,7 @@ class PageSessionImpl final : public PageSession {
   void submit(PageStore& store, PageOp& op) override;
   unsigned wait(std::uint64_t timeout_us) override { return queue_->wait(timeout_us); }
   Status register_buffers(std::span<const iovec> buffers) override;
+  void may_block() override { queue_->may_block(); }
   std::uint64_t system_calls() const override { return queue_->system_calls(); }
 
   // A get that was sent home came back, on this session's thread.

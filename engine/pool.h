@@ -94,6 +94,8 @@ class PageSession {
   // done something for this session, 0 when nothing of it is with the device, or for `timeout_us`.
   virtual unsigned wait(std::uint64_t timeout_us) = 0;
   virtual Status register_buffers(std::span<const iovec> buffers) = 0;
+  // As of IoQueue: for who only waits.
+  virtual void may_block() = 0;
   virtual std::uint64_t system_calls() const = 0;
 };
 

@@ -33,8 +33,9 @@ class IoQueue : public Poller {
   // Registers memory for Io::buffer_index = its position here. Replaces an earlier registration.
   // Only while nothing is in flight. unsupported: go on without.
   virtual Status register_buffers(std::span<const iovec> buffers) = 0;
-  // From now on poll() may wait for a flush that nothing else is in flight beside: who makes a call
-  // for it and waits is faster than who has it made. For who has nothing to do meanwhile.
+  // From now on poll() and wait() may make a system call that blocks for a flush, or a small
+  // transfer, that nothing else is in flight beside: that is faster than having it done and being
+  // told. For who has nothing to do meanwhile. (emu: does; the others need not.)
   virtual void may_block() {}
   // System calls that this queue has made, for benchmarks that count them.
   virtual std::uint64_t system_calls() const = 0;

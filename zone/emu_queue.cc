@@ -35,34 +35,31 @@ EmuQueue::EmuQueue(EmuDevice& device, unsigned depth)
     : RingQueue(device.geometry(), device.table_, device.access_ == Access::inspect,
                 {.fd = device.file_.fd.get(),
                  .first_bytes = device.superblock_.data_offset,
-                 .stride_bytes = device.superblock_.stride_bytes},
+                 .stride_bytes = device.superblock_.stride_bytes,
+                 .calls = true},
                 depth),
       device_(device) {}
 
-bool EmuQueue::prepare(io_uring_sqe& sqe, Io& io) {
-  const bool writes = io.op == Io::Op::write || io.op == Io::Op::append;
-  if (writes && with_zeroes_ == nullptr && prepare_with_zeroes(sqe, io)) return false;
-  return RingQueue::prepare(sqe, io);
-}
-
-bool EmuQueue::prepare_with_zeroes(io_uring_sqe& sqe, Io& io) {
-  const Part part = next_part(io);
-  if (bytes_done(io) != 0 || part.bytes != transfer_bytes(io) || part.count > kPiecesMax) {
-    return false;
+RingQueue::Part EmuQueue::next_request(Io& io) {
+  Part part = next_part(io);
+  if (io.op == Io::Op::read || with_zeroes_ != nullptr || bytes_done(io) != 0 ||
+      part.bytes != transfer_bytes(io) || part.count > kPiecesMax) {
+    return part;
   }
   const std::uint32_t lbas = device_.zero_ahead_.begin(io.zone, first_lba(io), io.lba_count);
-  if (lbas == 0) return false;
+  if (lbas == 0) return part;
   if (zeroes_.size() == 0) zeroes_ = AlignedBuffer(ZeroAhead::kBytes);
-  unsigned count = part.count;
-  if (count == 0) {
-    pieces_[count++] = {part.data, part.bytes};
-  } else {
-    std::copy_n(part.pieces, count, pieces_.begin());
-  }
-  pieces_[count++] = {zeroes_.data(), std::size_t{lbas} * geometry().lba_bytes};
-  io_uring_prep_rw(IORING_OP_WRITEV, &sqe, 0, pieces_.data(), count, part.offset);
   with_zeroes_ = &io;
-  return true;
+  if (part.count == 0) {
+    pieces_[part.count++] = {part.data, part.bytes};
+  } else {
+    std::copy_n(part.pieces, part.count, pieces_.begin());
+  }
+  const std::size_t bytes = std::size_t{lbas} * geometry().lba_bytes;
+  pieces_[part.count++] = {zeroes_.data(), bytes};
+  part.pieces = pieces_.data();
+  part.bytes += bytes;
+  return part;
 }
 
 // A flush writes back the dirty pages of the whole file, the mapped zone table among them, and then

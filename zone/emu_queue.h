@@ -16,8 +16,7 @@ class EmuQueue final : public RingQueue {
 
  private:
   EmuQueue(EmuDevice& device, unsigned depth);
-  bool prepare(io_uring_sqe& sqe, Io& io) override;
-  bool prepare_with_zeroes(io_uring_sqe& sqe, Io& io);
+  Part next_request(Io& io) override;
   void zone_was_reset(ZoneId zone) override { device_.reclaimer_.add(zone); }
   void transferred(Io& io, int error) override;
 

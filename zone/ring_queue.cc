@@ -1,5 +1,6 @@
 #include "zone/ring_queue.h"
 
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,8 +19,9 @@ constexpr unsigned kDepthMax = 4096;
 // more, so that they share a system call, where many wait, as then this thread is what bounds.
 constexpr unsigned kReapMax = 8;
 unsigned reap_count(unsigned ready) { return std::clamp(ready / 4, 1u, kReapMax); }
-constexpr std::uint64_t kTimerTag = 1;         // user_data of the timer: no Io's address
-constexpr std::uint64_t kRecheckNs = 200'000;  // while something waits for another thread
+constexpr std::uint64_t kCallBytesMax = 64 << 10;  // a small transfer, with may_block()
+constexpr std::uint64_t kTimerTag = 1;             // user_data of the timer: no Io's address
+constexpr std::uint64_t kRecheckNs = 200'000;      // while something waits for another thread
 
 }  // namespace
 
@@ -94,7 +96,7 @@ bool RingQueue::prepare(io_uring_sqe& sqe, Io& io) {
     return false;
   }
   const bool read = io.op == Io::Op::read;
-  const Part part = next_part(io);
+  const Part part = next_request(io);
   const auto bytes = static_cast<unsigned>(part.bytes);
   if (part.count != 0) {
     io_uring_prep_rw(read ? IORING_OP_READV : IORING_OP_WRITEV, &sqe, 0, part.pieces, part.count,
@@ -151,14 +153,7 @@ RingQueue::Part RingQueue::next_part(Io& io) const {
 
 // Returns the number of events, of what it did itself.
 unsigned RingQueue::fill_ring() {
-  const Io* const first = backlog_.head;
-  if (may_block_ && in_ring_ == 0 && first != nullptr && first->next == nullptr &&
-      first->op == Io::Op::flush) {
-    Io& io = *backlog_.pop();
-    ++system_calls_;
-    finish(io, fdatasync(medium_.fd) == 0 ? 0 : -errno);
-    return 1;
-  }
+  if (may_block_ && call_alone()) return 1;
   while (backlog_.head != nullptr && in_ring_ < depth_) {
     io_uring_sqe* sqe = io_uring_get_sqe(&ring_);
     if (sqe == nullptr) break;
@@ -167,6 +162,30 @@ unsigned RingQueue::fill_ring() {
   }
   if (in_ring_ == 0 && must_look_again() && !timer_armed_) arm_timer();
   return 0;
+}
+
+bool RingQueue::call_alone() {
+  if (in_ring_ != 0 || backlog_.head == nullptr || backlog_.head->next != nullptr) return false;
+  if (backlog_.head->op != Io::Op::flush && transfer_bytes(*backlog_.head) > kCallBytesMax) {
+    return false;
+  }
+  Io& io = *backlog_.pop();
+  ++system_calls_;
+  finish(io, call(io));
+  return true;
+}
+
+int RingQueue::call(Io& io) {
+  if (io.op == Io::Op::flush) return fdatasync(medium_.fd) == 0 ? 0 : -errno;
+  const Part part = next_request(io);
+  const iovec whole{part.data, part.bytes};
+  const iovec* const pieces = part.count != 0 ? part.pieces : &whole;
+  const auto count = static_cast<int>(std::max(part.count, 1u));
+  const auto offset = static_cast<off_t>(part.offset);
+  const ssize_t done = io.op == Io::Op::read ? preadv(medium_.fd, pieces, count, offset)
+                                             : pwritev(medium_.fd, pieces, count, offset);
+  if (done < 0) return -errno;
+  return done == 0 ? -kEnded : static_cast<int>(done);
 }
 
 // So that a thread asleep on wake_fd() looks again at what waits for another thread.

@@ -17,7 +17,7 @@ class RingQueue : public TableQueue {
 
   Status register_buffers(std::span<const iovec> buffers) override;
   std::uint64_t system_calls() const override { return system_calls_; }
-  void may_block() override { may_block_ = true; }
+  void may_block() override { may_block_ = medium_.calls; }
   int wake_fd() const override { return ring_.ring_fd; }
 
  protected:
@@ -37,6 +37,7 @@ class RingQueue : public TableQueue {
     Limit read{};
     Limit write{};
     unsigned ring_flags = 0;  // of io_uring_setup()
+    bool calls = false;       // preadv(), pwritev() and fdatasync() do the same
   };
   RingQueue(const Geometry& geometry, ZoneTable& table, bool read_only, const Medium& medium,
             unsigned depth);
@@ -63,11 +64,12 @@ class RingQueue : public TableQueue {
   static constexpr std::uint64_t kFixedTag = 2;
   static_assert(alignof(Io) > (kFixedTag | 1));
 
+ private:
   // Fills the entry for the next request of a transfer, or a flush; all but its file and user data.
   // Does it use the registered buffer?
   virtual bool prepare(io_uring_sqe& sqe, Io& io);
-
- private:
+  // What that is to be: next_part(), and zeroes behind it where the back end wants them.
+  virtual Part next_request(Io& io) { return next_part(io); }
   // What came of it: how many bytes, 0 for a flush; or an error below 0, as transferred() has it.
   // -EAGAIN: try again.
   virtual int result_of(Io& io, const io_uring_cqe& cqe);
@@ -78,6 +80,8 @@ class RingQueue : public TableQueue {
   virtual bool must_look_again() const { return waits(); }
 
   unsigned fill_ring();
+  bool call_alone();
+  int call(Io& io);
   void push(io_uring_sqe& sqe, Io& io);
   void arm_timer();
   unsigned reap();

@@ -65,6 +65,7 @@ Result<FileReaders::Lease> FileReaders::try_borrow() {
   Result<std::unique_ptr<PageSession>> session = pool_.create_session(made->loop_, kDepth);
   if (!session.ok()) return made_ == 0 ? Result<Lease>(session.status()) : Lease();
   made->session_ = std::move(*session);
+  made->session_->may_block();
   ++made_;
   return Lease(*this, *made.release());
 }

@@ -173,6 +173,7 @@ class FakeSession final : public PageSession {
     return buffers.size() == 1 ? Status() : Status(Code::invalid_argument, Origin::engine);
   }
   unsigned wait(std::uint64_t) override { return 0; }
+  void may_block() override {}
   std::uint64_t system_calls() const override { return 0; }
 
  private:
