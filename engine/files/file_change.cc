@@ -26,8 +26,9 @@ Status FileContent::begin_appending(const Record& record) {
 // Nothing is put before the record says durably that there may be more than it lists.
 Status FileContent::begin_changing(const Record& record) {
   {
-    const Lock lock(mutex_);
+    Lock lock(mutex_);
     if (open_ && appendable_) return {};
+    wait(lock, &FileContent::nothing_in_flight);  // of the version that was
     const Status status = strays_ ? next_version() : Status();
     if (!status.ok()) return status;
     open_ = true;

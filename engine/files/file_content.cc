@@ -35,6 +35,7 @@ std::uint64_t FileContent::chunks() const {
 Status FileContent::append(std::span<const std::byte> bytes) {
   Lock lock(mutex_);
   if (!appendable_) return {Code::busy, Origin::engine, "the file was closed"};
+  ++appending_;
   Status status = put_again(lock);
   while (status.ok() && error_.ok() && !bytes.empty()) {
     if (tail_ == nullptr) status = take_tail(lock);
@@ -46,6 +47,8 @@ Status FileContent::append(std::span<const std::byte> bytes) {
     bytes = bytes.subspan(taken);
     if (tail_->length == services_.chunk_bytes) send_full_tail(lock);
   }
+  --appending_;
+  changed_.notify_all();
   return error_.ok() ? status : error_;
 }
 
@@ -74,7 +77,8 @@ Status FileContent::take_tail(Lock& lock) {
     if (tail_ != nullptr) return {};
     lock.unlock();
     const auto other = services_.staging.idle();
-    const Status status = other != nullptr ? other->give_up_tail() : services_.staging.wait_free();
+    const Status status = other != nullptr ? other->give_up_tail() : Status();
+    if (other == nullptr) services_.staging.wait_free();
     lock.lock();
     if (tail_ != nullptr || !error_.ok()) return {};
     if (status.code() == Code::no_space) return status;
@@ -150,14 +154,16 @@ Status FileContent::put_tail(Durability durability) {
   const bool grown = tail_ != nullptr && tail_->length > tail_->known.length;
   if (error_.ok() && grown) {
     putting_ = true;
-    covered_ = durability == Durability::flushed ? puts_ + 1 : 0;
+    // Full chunks that are on their way may come after it, and then take a flush of their own.
+    const bool covers = durability == Durability::flushed && in_flight_ == 0;
+    covered_ = covers ? puts_ + 1 : 0;
     tail_->op.on_released = [](PageOp& op) {
       auto& slot = *static_cast<Staging::Slot*>(op.context);
       const std::shared_ptr<FileContent> file = std::move(slot.keep);
       file->tail_written();
     };
     tail_refusal_ = Status();
-    submit_tail(lock, durability);
+    submit_tail(lock, covers ? Durability::flushed : Durability::none);
     status = tail_refusal_;
   }
   wait(lock, &FileContent::nothing_in_flight);
@@ -213,7 +219,7 @@ void FileContent::release_tail() {
 }
 
 Status FileContent::flush(Lock& lock) {
-  const std::uint64_t covered = puts_;
+  const std::uint64_t covered = nothing_in_flight() ? puts_ : flushed_;
   lock.unlock();
   PageOp op;
   op.kind = PageOp::Kind::flush;
@@ -238,10 +244,22 @@ Status FileContent::give_up_tail() { return finish(); }
 
 Status FileContent::close() {
   const std::lock_guard changing(changing_);
-  const Status status = finish();
-  const Lock lock(mutex_);
-  if (status.ok()) open_ = appendable_ = false;
-  return status;
+  for (;;) {
+    const Status status = finish();
+    if (!status.ok()) return status;
+    Lock lock(mutex_);
+    wait(lock, &FileContent::nobody_appends);
+    if (tail_ != nullptr || !writing_.empty()) continue;  // another thread has added something
+    open_ = appendable_ = false;
+    return {};
+  }
+}
+
+// Bytes that are written apart could outlive a record that is not durable: nobody would delete
+// them.
+void FileContent::set_short_lived(bool short_lived) {
+  Lock lock(mutex_);
+  short_lived_ = short_lived && (flushed_ != 0 || flush(lock).ok());
 }
 
 Status FileContent::run(PageOp& op) const {
@@ -271,6 +289,7 @@ void FileContent::describe(FileRecord& record) const {
   const Lock lock(mutex_);
   record.version = version_;
   record.open = open_ || strays_;
+  record.durable = flushed_ >= puts_;
   record.chunks.clear();
   for (const Chunk& chunk : chunks_) {
     record.chunks.push_back({chunk.length, chunk.checksum, chunk.version});
@@ -280,57 +299,76 @@ void FileContent::describe(FileRecord& record) const {
 void FileContent::load(const FileRecord& record) {
   version_ = record.version;
   open_ = strays_ = record.open;
+  unsure_ = !record.durable;
+  flushed_ = puts_;  // mounting ends with a flush
   for (const FileChunk& chunk : record.chunks) {
     chunks_.push_back({chunks_end(), chunk.length, chunk.checksum, chunk.version});
   }
 }
 
-// The index alone is asked. What stands under the key of one that is lost is an older, shorter
-// version of it, and is found as of an open file.
-Status FileContent::drop_lost() {
-  while (!chunks_.empty()) {
-    const KnownPage page = known(chunks_.back());
-    PageOp op;
-    op.kind = PageOp::Kind::exist;
-    op.key = page.key;
-    op.known = &page;
-    const Status status = run(op);
-    if (status.code() != Code::not_found) return status;
-    if (chunks_.back().version == version_) open_ = true;
-    chunks_.pop_back();
-    strays_ = true;
-  }
-  return {};
+std::vector<KnownPage> FileContent::unsure() const {
+  std::vector<KnownPage> pages;
+  if (!unsure_) return pages;
+  for (const Chunk& chunk : chunks_) pages.push_back(known(chunk));
+  return pages;
 }
 
+// What stands under the key of one that is lost is an older, shorter version of it, and is found as
+// of an open file.
+void FileContent::drop_from(std::size_t chunk) {
+  if (chunks_[chunk].version == version_) open_ = true;
+  chunks_.resize(chunk);
+  strays_ = true;
+}
+
+// Most are full: several are asked for at a time.
 Status FileContent::find_more() {
+  std::array<PageOp, 16> ops;
   while (open_) {
-    PageOp op;
-    op.kind = PageOp::Kind::exist;
-    op.key = chunk_key(inode_, version_, chunks_end());
-    const Status status = run(op);
-    if (status.code() == Code::not_found) return {};
-    if (!status.ok()) return status;
-    chunks_.push_back({chunks_end(), op.length, op.checksum, version_});
+    for (std::size_t i = 0; i < ops.size(); ++i) {
+      ops[i].kind = PageOp::Kind::exist;
+      ops[i].key = chunk_key(inode_, version_, chunks_end() + i * services_.chunk_bytes);
+    }
+    services_.pool.run(services_.store, ops);
+    for (const PageOp& op : ops) {
+      if (op.status.code() == Code::not_found) return {};
+      if (!op.status.ok()) return op.status;
+      chunks_.push_back({chunks_end(), op.length, op.checksum, version_});
+      if (op.length != services_.chunk_bytes) break;
+    }
   }
   return {};
 }
 
+// What the device has of a tail is put again with what was added to it, if that is under its key.
 Status FileContent::restore(const Staging::Left& left) {
-  if (!open_ || left.version != version_ || left.offset + left.bytes.size() <= chunks_end()) {
+  const std::uint64_t end = sealed_end();
+  if (!open_ || left.version > version_ ||
+      left.offset > end ||  // what lay before was never written
+      left.offset + left.bytes.size() <= end) {
     return {};
   }
-  if (!chunks_.empty() && chunks_.back().offset == left.offset) chunks_.pop_back();
-  if (left.offset != chunks_end()) return {};  // what lay before it was never written
+  const bool grown = writing_.empty() && !chunks_.empty() && chunks_.back().offset == left.offset &&
+                     chunks_.back().version == version_;
+  const auto skipped = static_cast<std::uint32_t>(end - left.offset);
+  const std::uint64_t offset = grown ? left.offset : end;
+  const auto bytes = left.bytes.subspan(grown ? 0 : skipped);
   PageOp op;
   op.kind = PageOp::Kind::put;
-  op.key = chunk_key(inode_, version_, left.offset);
+  op.key = chunk_key(inode_, version_, offset);
   op.group = inode_;
-  op.data = const_cast<std::byte*>(left.bytes.data());  // rounded up by copying: not written to
-  op.length = op.capacity = static_cast<std::uint32_t>(left.bytes.size());
-  const Status status = run(op);
+  op.data = const_cast<std::byte*>(bytes.data());  // rounded up by copying: not written to
+  op.length = op.capacity = static_cast<std::uint32_t>(bytes.size());
+  const Status status = full_.ok() ? run(op) : full_;  // or it would be out of turn
+  if (status.code() == Code::no_space) {
+    writing_.push_back(&services_.staging.adopt(left, skipped, shared_from_this()));
+    services_.staging.set_refused(*writing_.back(), true);
+    full_ = status;
+    return {};
+  }
   if (!status.ok()) return status;
-  chunks_.push_back({left.offset, op.length, op.checksum, version_});
+  if (grown) chunks_.pop_back();
+  chunks_.push_back({offset, op.length, op.checksum, version_});
   return {};
 }
 

@@ -70,7 +70,7 @@ class FileContent : public std::enable_shared_from_this<FileContent> {
   std::uint64_t inode() const { return inode_; }
   std::uint64_t chunks() const;  // that it is kept in, or waits to be
   // What is put from now on is written apart from what lives long.
-  void set_short_lived(bool short_lived) { short_lived_ = short_lived; }
+  void set_short_lived(bool short_lived);
 
   // Bytes at the end. What was appended outlives the process when this returns (unless staging is
   // private: then after write_out()). busy: begin_appending() comes first.
@@ -110,7 +110,10 @@ class FileContent : public std::enable_shared_from_this<FileContent> {
   // Mount: the chunks that a record lists; then those that follow are looked for; then what was
   // left in the staging memory is added.
   void load(const FileRecord& record);
-  Status drop_lost();  // chunks at the end that a power cut took although the record has them
+  // The chunks that a power cut may have taken although the record lists them; and what it left.
+  std::vector<KnownPage> unsure() const;
+  void drop_from(std::size_t chunk);
+  bool may_have_more() const { return open_; }
   Status find_more();
   Status restore(const Staging::Left& left);
 
@@ -138,6 +141,7 @@ class FileContent : public std::enable_shared_from_this<FileContent> {
 
   void wait(Lock& lock, bool (FileContent::*until)() const) const;
   bool nothing_in_flight() const { return in_flight_ == 0 && !putting_; }
+  bool nobody_appends() const { return appending_ == 0 && nothing_in_flight(); }
   bool tail_at_rest() const { return !putting_; }
   bool may_write_more() const { return !full_.ok() || writing_.size() < kWritingMax; }
   Status put_again(Lock& lock);
@@ -204,6 +208,7 @@ class FileContent : public std::enable_shared_from_this<FileContent> {
   std::vector<Chunk> chunks_;
   std::deque<Staging::Slot*> writing_;  // full, by offset
   unsigned in_flight_ = 0;              // of these
+  unsigned appending_ = 0;              // calls of append()
   Status full_;                         // some of these were refused for want of room
   Status tail_refusal_;                 // and so was the tail, the last time
   Staging::Slot* tail_ = nullptr;
@@ -214,6 +219,7 @@ class FileContent : public std::enable_shared_from_this<FileContent> {
   bool open_ = false;          // chunks may have been put that the record does not list
   bool appendable_ = false;    // the record says so
   bool strays_ = false;        // pages may have been put that are no part of the file
+  bool unsure_ = false;        // mount: a power cut may have taken what the record lists
   std::atomic<bool> short_lived_{false};
   std::uint16_t version_ = 0;
   Status error_;

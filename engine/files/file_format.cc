@@ -12,7 +12,7 @@ namespace {
 constexpr std::uint64_t kSuperMagic = 0x5355'5346'5752'5246;   // "FRRWFSUS"
 constexpr std::uint64_t kRecordMagic = 0x4345'5246'5752'5246;  // "FRRWFREC"
 constexpr std::uint32_t kVersion = 1;
-constexpr std::uint32_t kDirectoryFlag = 1, kOpenFlag = 2;
+constexpr std::uint32_t kDirectoryFlag = 1, kOpenFlag = 2, kDurableFlag = 4;
 constexpr std::size_t kRecordHeadBytes = 8 + 4 + 4 + 8 + 8 + 2 + 2 + 4;
 constexpr std::size_t kLinkHeadBytes = 8 + 8 + 2;
 constexpr std::size_t kChunkBytes = 4 + 4 + 2;
@@ -78,7 +78,7 @@ Result<std::vector<std::byte>> encode(const FileRecord& record, std::size_t byte
                                 "a file has too many names or parts for its record; copy it"};
   std::size_t bytes = kRecordHeadBytes;
   for (const FileLink& link : record.links) bytes += kLinkHeadBytes + link.name.size();
-  if (bytes > bytes_max) return kTooLarge;
+  if (bytes > bytes_max || record.links.size() > kFileLinksMax) return kTooLarge;
   const std::size_t chunks = std::min(record.chunks.size(), (bytes_max - bytes) / kChunkBytes);
   const auto left_out = std::span(record.chunks).subspan(chunks);
   const auto other = [&](const FileChunk& chunk) { return chunk.version != record.version; };
@@ -88,7 +88,8 @@ Result<std::vector<std::byte>> encode(const FileRecord& record, std::size_t byte
   writer.put(kRecordMagic);
   writer.put(kVersion);
   const bool open = record.open || !left_out.empty();
-  writer.put((record.directory ? kDirectoryFlag : 0) | (open ? kOpenFlag : 0));
+  writer.put((record.directory ? kDirectoryFlag : 0) | (open ? kOpenFlag : 0) |
+             (record.durable ? kDurableFlag : 0));
   writer.put(record.inode);
   writer.put(record.modified_s);
   writer.put(record.version);
@@ -116,6 +117,7 @@ Result<FileRecord> decode_file_record(std::span<const std::byte> page) {
   FileRecord record;
   record.directory = (flags & kDirectoryFlag) != 0;
   record.open = (flags & kOpenFlag) != 0;
+  record.durable = (flags & kDurableFlag) != 0;
   record.inode = reader.take<std::uint64_t>();
   record.modified_s = reader.take<std::uint64_t>();
   record.version = reader.take<std::uint16_t>();

@@ -23,7 +23,7 @@
 
 namespace furrow {
 
-constexpr std::size_t kFileNameMax = 255;
+constexpr std::size_t kFileNameMax = 255, kFileLinksMax = 65535;
 constexpr std::uint64_t kRootInode = 1;
 constexpr std::uint64_t kFileBytesMax = (std::uint64_t{1} << 48) - 1;
 
@@ -55,6 +55,7 @@ struct FileRecord {
   // More chunks, of `version`, may follow those listed: each begins where the one before ends, and
   // the first that is not there ends the file.
   bool open = false;
+  bool durable = false;       // the device had all chunks that are listed when this was written
   std::uint16_t version = 0;  // of chunks to come
   std::uint64_t modified_s = 0;
   std::vector<FileLink> links;

@@ -55,7 +55,10 @@ bool FileContent::gather_part(FileRead& read, std::size_t done, const ReadParts&
 
 void FileContent::settle(const ReadParts& parts, unsigned count) {
   for (unsigned i = 0; i < count; ++i) {
-    const Status& status = parts.ops[i].status;
+    Status status = parts.ops[i].status;
+    if (status.code() == Code::not_found) {
+      status = {Code::corrupt, Origin::engine, "a part of the file is lost"};
+    }
     if (!status.ok() && parts.reads[i]->status.ok()) parts.reads[i]->status = status;
   }
 }

@@ -204,7 +204,7 @@ Status FileVolume::destroy(Lock& lock, const std::shared_ptr<FileNode>& node) {
   if (!nothing) pool_->run(store_, std::span(&op, 1));
   lock.lock();
   if (op.status.ok()) {
-    free_slots_.push_back(node->slot);
+    freed_slots_.push_back(node->slot);
   } else {
     node->destroyed = false;
     tree_.add(node);
@@ -292,7 +292,14 @@ Status FileVolume::link(std::string_view from, std::string_view to) {
 Status FileVolume::sync_names() {
   PageOp op;
   op.kind = PageOp::Kind::flush;
+  std::vector<std::uint32_t> freed;
+  Lock lock(mutex_);
+  freed.swap(freed_slots_);
+  lock.unlock();
   pool_->run(store_, std::span(&op, 1));
+  lock.lock();
+  auto& slots = op.status.ok() ? free_slots_ : freed_slots_;
+  slots.insert(slots.end(), freed.begin(), freed.end());
   return op.status;
 }
 

@@ -136,6 +136,7 @@ class FileVolume : public std::enable_shared_from_this<FileVolume> {
   Status add_root();
   Status connect();
   void rescue(const std::shared_ptr<FileNode>& node);
+  Status drop_lost();
   Status restore_staged();
   Status write_super(std::uint32_t slots);
 
@@ -174,6 +175,7 @@ class FileVolume : public std::enable_shared_from_this<FileVolume> {
   bool growing_ = false;       // the super page is being written
   std::uint32_t next_slot_ = 0;
   std::vector<std::uint32_t> free_slots_;
+  std::vector<std::uint32_t> freed_slots_;  // by deletions that a power cut may undo
   std::atomic<bool> abandoned_{false};
 };
 

@@ -86,11 +86,7 @@ FileVolume::FileVolume(std::shared_ptr<EmbeddedPool> pool, PageStore& store,
       slots_(before.slots) {}
 
 Status FileVolume::load() {
-  if (staging_.another_users()) {
-    return {Code::permission, Origin::engine,
-            "another user mounted it last, and what was not written yet is in that user's shared "
-            "memory (/dev/shm/furrow-UUID-DEVICE): mount it as that user, or remove that"};
-  }
+  if (!staging_.refusal().ok()) return staging_.refusal();
   const std::uint64_t quota = store_.info().options.quota_bytes;
   if (slots_ > quota / geometry().lba_bytes + kSlotsStep) {
     return {Code::corrupt, Origin::engine, "the files' first page names more files than fit"};
@@ -100,14 +96,15 @@ Status FileVolume::load() {
     if (!status.ok()) return status;
   }
   next_slot_ = slots_;
+  Status status = drop_lost();
   for (const auto& [inode, node] : tree_.nodes()) {
-    if (node->directory) continue;
-    Status status = node->content().drop_lost();
-    if (status.ok()) status = node->content().find_more();
     if (!status.ok()) return status;
+    if (!node->directory && node->content().may_have_more()) status = node->content().find_more();
   }
-  Status status = restore_staged();
-  if (status.ok()) status = write_super(std::max(slots_, kSlotsStep));
+  if (status.ok()) status = restore_staged();
+  if (!status.ok()) return status;
+  staging_.announce(mount_);
+  status = write_super(std::max(slots_, kSlotsStep));
   if (!status.ok()) return status;
   slots_ = std::max(slots_, kSlotsStep);
   staging_.begin(mount_);
@@ -221,6 +218,43 @@ void FileVolume::rescue(const std::shared_ptr<FileNode>& node) {
   (void)tree_.add_link(root, node, {kRootInode, next_number(), name});
 }
 
+// Chunks that a power cut took although a record lists them, and what is behind them: the index
+// alone is asked.
+Status FileVolume::drop_lost() {
+  constexpr std::size_t kBatch = 1024;
+  std::vector<KnownPage> pages;
+  std::vector<std::pair<FileContent*, std::size_t>> of;  // and the number of the chunk
+  const auto ask = [&]() -> Status {
+    std::vector<PageOp> ops(pages.size());
+    for (std::size_t i = 0; i < ops.size(); ++i) {
+      ops[i].kind = PageOp::Kind::exist;
+      ops[i].key = pages[i].key;
+      ops[i].known = &pages[i];
+    }
+    pool_->run(store_, ops);
+    for (std::size_t i = 0; i < ops.size(); ++i) {
+      if (ops[i].status.ok()) continue;
+      if (ops[i].status.code() != Code::not_found) return ops[i].status;
+      if (of[i].second < of[i].first->chunks()) of[i].first->drop_from(of[i].second);
+    }
+    pages.clear();
+    of.clear();
+    return {};
+  };
+  for (const auto& [inode, node] : tree_.nodes()) {
+    if (node->directory) continue;
+    std::size_t chunk = 0;
+    for (const KnownPage& page : node->content().unsure()) {
+      pages.push_back(page);
+      of.emplace_back(&node->content(), chunk++);
+    }
+    if (pages.size() < kBatch) continue;
+    const Status status = ask();
+    if (!status.ok()) return status;
+  }
+  return ask();
+}
+
 Status FileVolume::restore_staged() {
   for (const Staging::Left& left : staging_.left()) {
     const auto node = tree_.by_inode(left.inode);
@@ -262,9 +296,10 @@ Result<std::uint32_t> FileVolume::take_slot(Lock& lock) {
       continue;
     }
     growing_ = true;
-    const std::uint32_t slots = slots_ + kSlotsStep;
+    const bool freed = !freed_slots_.empty();  // as good, after a flush
+    const std::uint32_t slots = slots_ + (freed ? 0 : kSlotsStep);
     lock.unlock();
-    const Status status = write_super(slots);
+    const Status status = freed ? sync_names() : write_super(slots);
     lock.lock();
     growing_ = false;
     if (status.ok()) slots_ = slots;

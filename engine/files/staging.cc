@@ -19,7 +19,7 @@ namespace furrow {
 struct Staging::Header {
   static constexpr std::uint64_t kMagic = 0x4745'5453'5752'5246;  // "FRRWSTEG"
   std::uint64_t magic;
-  std::uint64_t mount;
+  std::uint64_t mount, announced;
   std::uint32_t slot_bytes, slots;
 };
 struct alignas(64) Staging::SlotHeader {
@@ -68,22 +68,39 @@ std::string Staging::name(const Uuid& volume, std::string_view device) {
   return text;
 }
 
+// What is there already is opened, or the reason is told; else none of what goes wrong matters.
+Status Staging::open_shared() {
+  fd_ = shm_open(name_.c_str(), O_RDWR, 0600);
+  if (fd_ < 0 && errno == ENOENT) {
+    fd_ = shm_open(name_.c_str(), O_RDWR | O_CREAT | O_EXCL, 0600);
+    return {};
+  }
+  constexpr Status kAnotherUsers = {
+      Code::permission, Origin::engine,
+      "another user mounted it last, and what was not written yet is in that user's shared memory "
+      "(/dev/shm/furrow-UUID-DEVICE): mount it as that user, or remove that"};
+  if (fd_ < 0 && errno == EACCES) return kAnotherUsers;
+  struct stat status {};
+  if (fd_ < 0 || fstat(fd_, &status) != 0) {
+    return {Code::io_error, Origin::engine,
+            "what the last mount has not written yet cannot be opened (/dev/shm/furrow-UUID-"
+            "DEVICE)",
+            errno};
+  }
+  return status.st_uid != geteuid() ? kAnotherUsers : Status();
+}
+
 // Only memory of our own counts: whoever else may write it could put bytes into files.
 bool Staging::map_shared() {
-  fd_ = shm_open(name_.c_str(), O_RDWR | O_CREAT, 0600);
-  another_users_ = fd_ < 0 && errno == EACCES;
+  refusal_ = open_shared();
   if (fd_ < 0) return false;
   struct stat status {};
   const bool ours = fstat(fd_, &status) == 0 && status.st_uid == geteuid() &&
                     (status.st_mode & 0077) == 0 && flock(fd_, LOCK_EX | LOCK_NB) == 0;
-  another_users_ = fstat(fd_, &status) == 0 && status.st_uid != geteuid();
   // All of it is there before it is written to: where memory is short, that is when it shows.
-  if (!ours || posix_fallocate(fd_, 0, static_cast<off_t>(bytes_)) != 0) {
-    close(fd_);
-    fd_ = -1;
-    return false;
-  }
-  void* const mapped = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
+  const bool there = ours && posix_fallocate(fd_, 0, static_cast<off_t>(bytes_)) == 0;
+  void* const mapped =
+      there ? mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0) : MAP_FAILED;
   if (mapped == MAP_FAILED) {
     close(fd_);
     fd_ = -1;
@@ -91,7 +108,7 @@ bool Staging::map_shared() {
   }
   memory_ = static_cast<std::byte*>(mapped);
   const auto& header = *reinterpret_cast<const Header*>(memory_);
-  if (header.magic != Header::kMagic || header.mount != mount_ ||
+  if (header.magic != Header::kMagic || (header.mount != mount_ && header.announced != mount_) ||
       header.slot_bytes != slot_bytes_ || header.slots != kSlots) {
     std::memset(memory_, 0, kHeadBytes);
   }
@@ -115,21 +132,35 @@ std::vector<Staging::Left> Staging::left() const {
     const SlotHeader& header = header_of(*slot);
     const std::uint32_t length = header.length.load(std::memory_order_acquire);
     if (header.inode.load() == 0 || length == 0 || length > slot_bytes_) continue;
-    left.push_back({header.inode.load(), header.version, header.offset, {slot->data, length}});
+    left.push_back(
+        {header.inode.load(), header.version, header.offset, {slot->data, length}, slot->number});
   }
   std::ranges::sort(left, {}, [](const Left& each) { return std::pair(each.inode, each.offset); });
   return left;
 }
 
+Staging::Slot& Staging::adopt(const Left& left, std::uint32_t skipped,
+                              const std::shared_ptr<FileContent>& owner) {
+  Slot& slot = *slots_[left.slot];
+  slot.adopted = true;
+  slot.owner = owner;
+  slot.data += skipped;
+  slot.offset = left.offset + skipped;
+  slot.length = static_cast<std::uint32_t>(left.bytes.size()) - skipped;
+  return slot;
+}
+
+void Staging::announce(std::uint64_t mount) {
+  reinterpret_cast<Header*>(memory_)->announced = mount;
+}
+
 void Staging::begin(std::uint64_t mount) {
-  Header header{};
-  std::memset(memory_, 0, kHeadBytes);
-  header.magic = Header::kMagic;
-  header.mount = mount;
-  header.slot_bytes = slot_bytes_;
-  header.slots = kSlots;
-  *reinterpret_cast<Header*>(memory_) = header;
-  for (const auto& slot : slots_) free_.push_back(slot.get());
+  for (const auto& slot : slots_) {
+    if (slot->adopted) continue;
+    header_of(*slot).inode.store(0, std::memory_order_release);
+    free_.push_back(slot.get());
+  }
+  *reinterpret_cast<Header*>(memory_) = {Header::kMagic, mount, mount, slot_bytes_, kSlots};
 }
 
 Staging::Slot* Staging::take(const std::shared_ptr<FileContent>& owner, std::uint64_t inode,
@@ -168,7 +199,7 @@ std::shared_ptr<FileContent> Staging::idle() {
   const std::lock_guard lock(mutex_);
   Slot* oldest = nullptr;
   for (const auto& slot : slots_) {
-    if (!slot->tail) continue;
+    if (!may_give_up(*slot)) continue;
     if (oldest == nullptr || slot->used_at < oldest->used_at) oldest = slot.get();
   }
   if (oldest == nullptr) return nullptr;
@@ -176,21 +207,17 @@ std::shared_ptr<FileContent> Staging::idle() {
   return oldest->owner.lock();
 }
 
-Status Staging::wait_free() {
+void Staging::wait_free() {
   std::unique_lock lock(mutex_);
   freed_.wait(lock, [&] {
-    return !free_.empty() || refused_ == kSlots ||
-           std::ranges::any_of(slots_, [](auto& slot) { return slot->tail; });
+    return !free_.empty() ||
+           std::ranges::any_of(slots_, [](auto& slot) { return may_give_up(*slot); });
   });
-  if (refused_ != kSlots) return {};
-  return {Code::no_space, Origin::engine, "the volume is full; delete files"};
 }
 
 void Staging::set_refused(Slot& slot, bool refused) {
   const std::lock_guard lock(mutex_);
-  if (slot.refused == refused) return;
   slot.refused = refused;
-  refused ? ++refused_ : --refused_;
   freed_.notify_all();
 }
 
@@ -203,7 +230,8 @@ void Staging::give_back(Slot& slot) {
   if (!left_behind_) header_of(slot).inode.store(0, std::memory_order_release);
   set_refused(slot, false);
   const std::lock_guard lock(mutex_);
-  slot.tail = false;
+  slot.tail = slot.adopted = false;
+  slot.data = memory_ + kHeadBytes + std::size_t{slot.number} * slot_bytes_;
   slot.owner.reset();
   free_.push_back(&slot);
   freed_.notify_all();

@@ -47,6 +47,7 @@ class Staging {
    private:
     friend class Staging;
     unsigned number = 0;
+    bool adopted = false;
     std::weak_ptr<FileContent> owner;
     bool tail = false;  // its file may still add to it
     std::uint64_t used_at = 0;
@@ -57,6 +58,7 @@ class Staging {
     std::uint16_t version = 0;
     std::uint64_t offset = 0;
     std::span<const std::byte> bytes;
+    unsigned slot = 0;
   };
 
   // `name`: see name(). `mount`: the number of the mount whose leftovers count. A second user of
@@ -66,9 +68,17 @@ class Staging {
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
 
+  // There is memory of that name which cannot be had: what it holds is not to be passed over. ok:
+  // there is none, or it is ours.
+  const Status& refusal() const { return refusal_; }
   // Until begin(): what was left, by inode and offset.
   std::vector<Left> left() const;
-  // From now on it is the memory of this mount, and empty.
+  // What there is no room for stays where it is, in a slot of `owner`'s: all but the first
+  // `skipped` bytes.
+  Slot& adopt(const Left& left, std::uint32_t skipped, const std::shared_ptr<FileContent>& owner);
+  // What was left counts for that mount as well, whether begin() is still reached or not.
+  void announce(std::uint64_t mount);
+  // From now on it is the memory of this mount, and empty but for what was adopted.
   void begin(std::uint64_t mount);
   bool survives_kill() const { return shared_; }
   // What is staged now is for the next mount; nothing is staged any more.
@@ -78,17 +88,13 @@ class Staging {
   static std::string name(const Uuid& volume, std::string_view device);
 
   // A free slot, for a file's bytes from `offset` on. Null: none is free; idle() may name a file
-  // that can give one up, else wait_free().
+  // that can perhaps give one up, else wait_free().
   Slot* take(const std::shared_ptr<FileContent>& owner, std::uint64_t inode, std::uint16_t version,
              std::uint64_t offset);
-  // The file whose unfinished chunk was begun, or asked for, longest ago; null: none.
+  // The file whose unfinished or refused chunk was begun, or asked for, longest ago; null: none.
   std::shared_ptr<FileContent> idle();
-  // Or until there is an unfinished chunk to ask for. no_space: all slots hold what was refused.
-  Status wait_free();
+  void wait_free();  // or until there is such a file
   void set_refused(Slot& slot, bool refused);
-  // There is shared memory of that name which is not this user's: what it holds is not ours to
-  // judge, nor to pass over.
-  bool another_users() const { return another_users_; }
   // The first `length` bytes are the file's.
   void publish(Slot& slot, std::uint32_t length);
   void begin_chunk(Slot& slot, std::uint16_t version, std::uint64_t offset);  // the next one
@@ -98,7 +104,9 @@ class Staging {
  private:
   struct Header;
   struct SlotHeader;
+  static bool may_give_up(const Slot& slot) { return slot.tail || slot.refused; }
   bool map_shared();
+  Status open_shared();
   void map_private();
   SlotHeader& header_of(const Slot& slot) const;
 
@@ -107,7 +115,7 @@ class Staging {
   const std::string name_;
   int fd_ = -1;
   bool shared_ = false;
-  bool another_users_ = false;
+  Status refusal_;
   std::atomic<bool> left_behind_{false};
   std::size_t bytes_ = 0;
   std::byte* memory_ = nullptr;
@@ -115,7 +123,6 @@ class Staging {
   std::mutex mutex_;
   std::condition_variable freed_;
   std::vector<Slot*> free_;
-  unsigned refused_ = 0;  // slots
   std::uint64_t uses_ = 0;
 };
 

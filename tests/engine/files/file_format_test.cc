@@ -17,6 +17,7 @@ FileRecord random_record(std::mt19937_64& random) {
   record.inode = random() | 1;
   record.directory = random() % 4 == 0;
   record.open = random() % 2 == 0;
+  record.durable = random() % 2 == 0;
   record.version = static_cast<std::uint16_t>(random());
   record.modified_s = random();
   for (unsigned links = random() % 4; links != 0; --links) {
@@ -65,6 +66,17 @@ TEST(FileFormat, WhatDoesNotFitIsLeftToBeFound) {
   record.chunks.clear();
   record.links.front().name.assign(5000, 'x');
   EXPECT_EQ(encode(record, 4096).status().code(), Code::too_large);
+}
+
+TEST(FileFormat, ARecordSaysHowManyNamesItHas) {
+  FileRecord record;
+  record.inode = 7;
+  for (std::size_t i = 0; i < kFileLinksMax; ++i) record.links.push_back({1, i, "x"});
+  const auto page = encode(record, 4 << 20);
+  ASSERT_TRUE(page.ok()) << page.status().describe();
+  EXPECT_EQ(decode_file_record(*page)->links.size(), kFileLinksMax);
+  record.links.push_back({1, 7, "x"});
+  EXPECT_EQ(encode(record, 4 << 20).status().code(), Code::too_large);
 }
 
 TEST(FileFormat, DamageAndNewerVersionsAreRefused) {

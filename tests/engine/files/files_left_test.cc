@@ -1,0 +1,82 @@
+// Establishes that nothing that was appended, or synced, is forgotten by those who use a file
+// together, and that staging memory which is there but cannot be had is not passed over. How: two
+// handles of one file, of which one is closed; a process that may open no more files.
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <atomic>
+#include <thread>
+
+#include "tests/engine/files/files_rig.h"
+
+namespace furrow::testing {
+namespace {
+
+class FilesLeftTest : public ::testing::Test, public FilesRig {
+ protected:
+  void SetUp() override { ASSERT_NO_FATAL_FAILURE(mount(128 << 20)); }
+};
+
+// One closes it at some time while the other adds to it.
+TEST_F(FilesLeftTest, AFileThatOneClosesIsAddedToByAnother) {
+  constexpr unsigned kFiles = 40;
+  const std::string all(1 << 20, 'a');
+  const auto name = [](unsigned i) { return "/f" + std::to_string(i); };
+  for (const bool power_cut : {false, true}) {
+    std::vector<std::unique_ptr<OpenFile>> open;
+    for (unsigned i = 0; i < kFiles; ++i) {
+      open.push_back(make(name(i)));
+      std::atomic<bool> begun{false};
+      const std::jthread writer([&, file = open.back().get()] {
+        EXPECT_TRUE(file->append(bytes_of("a")).ok());
+        begun = true;
+        EXPECT_TRUE(file->append(bytes_of(std::string_view(all).substr(1))).ok());
+        if (power_cut) {
+          EXPECT_TRUE(file->sync().ok());
+        }
+      });
+      while (!begun) std::this_thread::yield();
+      std::this_thread::sleep_for(std::chrono::microseconds(i * 40));
+      auto other = files().open_file(name(i));
+      ASSERT_TRUE(other.ok());
+      EXPECT_TRUE((*other)->write_at(0, bytes_of("a")).ok());  // as it was
+      EXPECT_TRUE((*other)->close().ok());
+    }
+    volume()->abandon();
+    open.clear();
+    kill();
+    if (power_cut) forget_staged();
+    ASSERT_NO_FATAL_FAILURE(mount());
+    for (unsigned i = 0; i < kFiles; ++i) {
+      const std::string text = read(name(i));
+      EXPECT_TRUE(text == all) << i << ": " << text.size();
+      EXPECT_TRUE(files().remove(name(i)).ok());
+    }
+  }
+}
+
+TEST_F(FilesLeftTest, StagingMemoryThatCannotBeOpenedIsNotPassedOver) {
+  auto file = make("/log");
+  ASSERT_TRUE(file->append(bytes_of("staged")).ok());
+  volume()->abandon();
+  file.reset();
+  kill();
+  auto pool = EmbeddedPool::open(uri());
+  ASSERT_TRUE(pool.ok());
+  const auto store = FileVolume::find((*pool)->pool(), "");
+  ASSERT_TRUE(store.ok());
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit none = before;
+  none.rlim_cur = 3;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  std::shared_ptr<EmbeddedPool> shared = std::move(*pool);
+  const auto refused = FileVolume::mount(shared, **store);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(refused.status().code(), Code::io_error) << refused.status().describe();
+  ASSERT_NO_FATAL_FAILURE(mount(std::move(shared)));
+  EXPECT_EQ(read("/log"), "staged");
+}
+
+}  // namespace
+}  // namespace furrow::testing
