@@ -45,17 +45,33 @@ class FilesRig : public PoolFile {
   }
   // On a device that loses its power when so many more LBAs have been handed to it. No volume():
   // that was before it was mounted.
-  void mount_until_cut(std::uint64_t lbas, CrashModel model, std::uint64_t seed) {
+  // Completions come late and out of order where `delay_polls_max` is not 0.
+  void mount_until_cut(std::uint64_t lbas, CrashModel model, std::uint64_t seed,
+                       unsigned delay_polls_max = 0) {
     auto inner = open_device(uri(), Access::exclusive);
     ASSERT_TRUE(inner.ok()) << inner.status().describe();
     FaultOptions options;
     options.seed = seed;
+    options.delay_polls_max = delay_polls_max;
     auto fault = std::make_unique<FaultDevice>(std::move(*inner), options);
     fault->cut_after(lbas, model);
     auto pool = EmbeddedPool::open(std::move(fault), {});
     if (pool.status().code() == Code::aborted) return;
     ASSERT_TRUE(pool.ok()) << pool.status().describe();
     ASSERT_NO_FATAL_FAILURE(mount(std::move(*pool), true));
+  }
+  // On a device that fails now and then. No volume(): before it was mounted.
+  void mount_on_faults(const FaultOptions& options) {
+    auto inner = open_device(uri(), Access::exclusive);
+    ASSERT_TRUE(inner.ok()) << inner.status().describe();
+    auto pool = EmbeddedPool::open(std::make_unique<FaultDevice>(std::move(*inner), options), {});
+    if (!pool.ok()) return;
+    const auto store = FileVolume::find((*pool)->pool(), "");
+    ASSERT_TRUE(store.ok()) << store.status().describe();
+    auto mounted = FileVolume::mount(std::move(*pool), **store);
+    if (!mounted.ok()) return;
+    volume_ = std::move(*mounted);
+    staging_.insert(staging_name());
   }
   void unmount() { volume_.reset(); }
   // As if the process was killed: what is staged, and nothing else, goes to the next mount. The
@@ -94,7 +110,7 @@ class FilesRig : public PoolFile {
   static std::string read(const OpenFile& file) {
     std::string text(file.content().size(), '\0');
     const auto bytes = file.content().read(0, std::as_writable_bytes(std::span(text)));
-    if (!bytes.ok()) return "<" + std::string(to_string(bytes.status().code())) + ">";
+    if (!bytes.ok()) return "<read: " + std::string(to_string(bytes.status().code())) + ">";
     text.resize(*bytes);
     return text;
   }

@@ -277,6 +277,31 @@ TEST_F(DbTest, ThreadsWriteAndRead) {
   EXPECT_FALSE(wrong);
 }
 
+// As few zones as a pool may have open, each smaller or larger than a file; all of it is written
+// several times, so that collection works beside RocksDB.
+class LimitsDbTest : public DbTest, public ::testing::WithParamInterface<unsigned> {
+ protected:
+  void SetUp() override {
+    ASSERT_NO_FATAL_FAILURE(make_device(48 << 20, GetParam(), 3));
+    ASSERT_NO_FATAL_FAILURE(open_env());
+  }
+};
+
+TEST_P(LimitsDbTest, FillsAndCompacts) {
+  rocksdb::Options large = options();
+  large.write_buffer_size = large.target_file_size_base = 2 << 20;
+  for (const bool small_files : {false, true}) {
+    ASSERT_NO_FATAL_FAILURE(work_on(small_files ? options() : large));
+    for (unsigned version = 3; version < 12; ++version) ASSERT_NO_FATAL_FAILURE(fill(version));
+    ASSERT_NO_FATAL_FAILURE(check(11));
+    db_.reset();
+    ASSERT_TRUE(rocksdb::DestroyDB("/db", options()).ok());
+  }
+  EXPECT_GT(files().store().stats().device_bytes_written, 48u << 20);
+}
+
+INSTANTIATE_TEST_SUITE_P(ZonesOf, LimitsDbTest, ::testing::Values(1 << 20, 4 << 20));
+
 // Most of the room is somebody else's file; then that goes.
 class FullDbTest : public DbTest {
  protected:

@@ -1,0 +1,100 @@
+// Establishes that a volume holds many files, and files far larger than a zone, also where three
+// zones may be open: all are found again, and mounting takes a bounded time a file. How: as many
+// files as FURROW_TEST_FILES says (100000 for the figures of bench/RESULTS.md), and one that takes
+// most of a pool and is overwritten and cut.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <fstream>
+#include <iostream>
+
+#include "tests/engine/files/files_rig.h"
+
+namespace furrow::testing {
+namespace {
+
+using std::chrono::steady_clock;
+
+class FilesLimitsTest : public ::testing::Test, public FilesRig {
+ protected:
+  static std::string name(unsigned i) {
+    return "/d" + std::to_string(i % 10) + "/" + std::to_string(i) + ".sst";
+  }
+  static double seconds_since(steady_clock::time_point begin) {
+    return std::chrono::duration<double>(steady_clock::now() - begin).count();
+  }
+  static std::uint64_t resident_kib() {
+    std::ifstream status("/proc/self/status");
+    std::string word;
+    std::uint64_t kib = 0;
+    while (status >> word && word != "VmRSS:") {
+    }
+    status >> kib;
+    return kib;
+  }
+};
+
+TEST_F(FilesLimitsTest, ManyFiles) {
+  const char* const given = std::getenv("FURROW_TEST_FILES");
+  const unsigned count = given != nullptr ? static_cast<unsigned>(std::atoi(given)) : 3000;
+  ASSERT_NO_FATAL_FAILURE(mount((64ull << 20) + std::uint64_t{count} * (32 << 10)));
+  for (unsigned i = 0; i < 10; ++i)
+    ASSERT_TRUE(files().make_directory("/d" + std::to_string(i)).ok());
+  auto begin = steady_clock::now();
+  const std::string text(8192, 'x');
+  for (unsigned i = 0; i < count; ++i) {
+    auto file = files().create(name(i), FileVolume::Existing::refuse);
+    ASSERT_TRUE(file.ok() && (*file)->append(bytes_of(text)).ok()) << file.status().describe();
+    if (i % 2 == 0) {
+      ASSERT_TRUE((*file)->sync().ok());
+    }
+    ASSERT_TRUE((*file)->close().ok());
+  }
+  const double made_s = seconds_since(begin);
+  unmount();
+  std::shared_ptr<EmbeddedPool> pool;
+  auto opened = EmbeddedPool::open(uri());
+  ASSERT_TRUE(opened.ok());
+  pool = std::move(*opened);
+  const std::uint64_t before_kib = resident_kib();
+  begin = steady_clock::now();
+  ASSERT_NO_FATAL_FAILURE(mount(std::move(pool)));
+  const double mounted_s = seconds_since(begin);
+  const std::uint64_t mounted_kib = resident_kib() - before_kib;
+  EXPECT_EQ(files().usage().files, count);
+  EXPECT_EQ(files().list("/d3")->size(), count / 10);
+  for (unsigned i = 0; i < count; i += 97) EXPECT_TRUE(read(name(i)) == text) << name(i);
+  begin = steady_clock::now();
+  for (unsigned i = 0; i < count; ++i) ASSERT_TRUE(files().remove(name(i)).ok());
+  if (given == nullptr) return;
+  std::cout << count << " files: " << count / made_s
+            << " made/s (every other one synced), mounted in " << mounted_s << " s, "
+            << mounted_kib * 1024.0 / count << " bytes of memory each, "
+            << count / seconds_since(begin) << " removed/s\n";
+}
+
+TEST_F(FilesLimitsTest, AFileIsMuchLargerThanAZone) {
+  ASSERT_NO_FATAL_FAILURE(make_device(48 << 20, 1 << 20, 3));
+  ASSERT_NO_FATAL_FAILURE(mount());
+  std::string all(20 << 20, '\0');
+  for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<char>(i * 31 + i / 4099);
+  auto file = make("/large");
+  ASSERT_TRUE(file->append(bytes_of(all)).ok());
+  ASSERT_TRUE(file->sync().ok());
+  for (unsigned i = 0; i < 10; ++i) {
+    const std::size_t at = (i * 7'654'321) % (all.size() - 300'000);
+    const std::string text(300'000, static_cast<char>('a' + i));
+    ASSERT_TRUE(file->write_at(at, bytes_of(text)).ok());
+    all.replace(at, text.size(), text);
+  }
+  EXPECT_TRUE(read(*file) == all);
+  ASSERT_TRUE(file->truncate(9'999'999).ok());
+  all.resize(9'999'999);
+  file.reset();
+  unmount();
+  ASSERT_NO_FATAL_FAILURE(mount());
+  EXPECT_TRUE(read("/large") == all);
+}
+
+}  // namespace
+}  // namespace furrow::testing
