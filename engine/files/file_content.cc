@@ -137,7 +137,7 @@ void FileContent::piece_written(Staging::Slot& slot) {
   }
   while (!writing_.empty() && writing_.front()->done) {
     Staging::Slot& first = *writing_.front();
-    writing_.pop_front();
+    writing_.erase(writing_.begin());
     if (error_.ok())
       chunks_.push_back({first.offset, first.known.length, first.known.checksum, version_});
     services_.staging.give_back(first);

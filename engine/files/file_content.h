@@ -16,7 +16,6 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -206,11 +205,11 @@ class FileContent : public std::enable_shared_from_this<FileContent> {
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
   std::vector<Chunk> chunks_;
-  std::deque<Staging::Slot*> writing_;  // full, by offset
-  unsigned in_flight_ = 0;              // of these
-  unsigned appending_ = 0;              // calls of append()
-  Status full_;                         // some of these were refused for want of room
-  Status tail_refusal_;                 // and so was the tail, the last time
+  std::vector<Staging::Slot*> writing_;  // full, by offset; few
+  unsigned in_flight_ = 0;               // of these
+  unsigned appending_ = 0;               // calls of append()
+  Status full_;                          // some of these were refused for want of room
+  Status tail_refusal_;                  // and so was the tail, the last time
   Staging::Slot* tail_ = nullptr;
   bool putting_ = false;       // the tail
   std::uint64_t puts_ = 1;     // begun; 1: the file's record

@@ -131,7 +131,7 @@ class FileVolume : public std::enable_shared_from_this<FileVolume> {
 
   // Mounting, before anybody else has it.
   Status load();
-  Status load_slots(std::uint32_t first, std::uint32_t count);
+  Status load_slots(std::uint32_t first, std::span<AlignedBuffer> memory);
   Status load_record(std::uint32_t slot, const PageOp& op);
   Status add_root();
   Status connect();

@@ -9,7 +9,7 @@ namespace furrow {
 namespace {
 
 constexpr std::uint32_t kSlotsStep = 1024;
-constexpr std::uint32_t kSlotsPerBatch = 64;
+constexpr std::uint32_t kSlotsPerBatch = 256;  // 2 MiB
 
 std::uint32_t chunk_bytes(std::uint32_t page_bytes_max, std::uint32_t lba_bytes) {
   return std::min(page_bytes_max, FileVolume::kChunkBytesMax) / lba_bytes * lba_bytes;
@@ -91,8 +91,11 @@ Status FileVolume::load() {
   if (slots_ > quota / geometry().lba_bytes + kSlotsStep) {
     return {Code::corrupt, Origin::engine, "the files' first page names more files than fit"};
   }
+  std::vector<AlignedBuffer> memory;
+  for (std::uint32_t i = 0; i < kSlotsPerBatch; ++i) memory.emplace_back(kUsualRecordBytes);
   for (std::uint32_t slot = 0; slot < slots_; slot += kSlotsPerBatch) {
-    const Status status = load_slots(slot, std::min(kSlotsPerBatch, slots_ - slot));
+    const auto count = std::min(kSlotsPerBatch, slots_ - slot);
+    const Status status = load_slots(slot, std::span(memory).first(count));
     if (!status.ok()) return status;
   }
   next_slot_ = slots_;
@@ -112,13 +115,11 @@ Status FileVolume::load() {
   return status.ok() ? connect() : status;
 }
 
-Status FileVolume::load_slots(std::uint32_t first, std::uint32_t count) {
+// The records from slot `first` on, as many as there are buffers.
+Status FileVolume::load_slots(std::uint32_t first, std::span<AlignedBuffer> memory) {
+  const auto count = static_cast<std::uint32_t>(memory.size());
   std::vector<PageOp> ops(count);
-  std::vector<AlignedBuffer> memory;
-  for (std::uint32_t i = 0; i < count; ++i) {
-    memory.emplace_back(kUsualRecordBytes);
-    ops[i] = get_op(slot_key(first + i), memory[i]);
-  }
+  for (std::uint32_t i = 0; i < count; ++i) ops[i] = get_op(slot_key(first + i), memory[i]);
   pool_->run(store_, ops);
   for (std::uint32_t i = 0; i < count; ++i) {
     if (ops[i].status.code() == Code::not_found) {

@@ -286,7 +286,7 @@ void FilesLife::verify(End end) {
   std::string text;
   for (const auto& [path, inode] : there) text += " " + path + "=" + std::to_string(inode);
   const bool known =
-      end == End::power_cut
+      may_lose(end)
           ? std::ranges::any_of(moments_, [&](const Names& each) { return same(each, there); })
           : same(names_, there);
   if (!known) {
@@ -323,7 +323,7 @@ void FilesLife::verify(End end) {
 void FilesLife::verify_bytes(End end, const std::string& path, const Body& body) {
   const std::string text = read(path);
   const auto is_one = [&](const std::string& wanted) {
-    if (end != End::power_cut && !plan_.faults) return text == wanted;
+    if (!may_lose(end)) return text == wanted;
     return wanted.starts_with(text) && text.size() >= std::min(body.synced, wanted.size());
   };
   EXPECT_TRUE(is_one(body.bytes) || (body.instead && is_one(*body.instead)))

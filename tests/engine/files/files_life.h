@@ -1,7 +1,7 @@
 // FilesLife: random work on files, ended by a power cut, a kill or an unmount, again and again on
 // one small pool, all drawn from a seed; and what must be there after each end:
-//   names   after a power cut those of a moment not before the last one that was made durable,
-//           as calls are ordered; after a kill or an unmount those that were there;
+//   names   after a power cut those of one moment, not before the last that was made durable, as
+//           calls are ordered; after a kill or an unmount those that were there;
 //   bytes   after a power cut a beginning, with all that a sync or a change made durable; after a
 //           kill or an unmount all;
 //   space   once all is removed, no page is left but the first one and the root's record.
@@ -66,6 +66,8 @@ class FilesLife : public FilesRig {
   bool changed(const Status& status, Body& body, const std::string& next);
   bool goes_on(const Status& status, Body* body);
 
+  // A device that fails its last flush loses what a power cut takes.
+  bool may_lose(End end) const { return end == End::power_cut || plan_.faults; }
   Names names_now() const;
   void list(const std::string& directory, Names& names) const;
   static bool same(const Names& model, const Names& there);
