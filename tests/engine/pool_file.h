@@ -20,8 +20,9 @@ namespace furrow::testing {
 // The file in a directory of its own, which goes with it: a base of the fixtures.
 class PoolFile {
  public:
-  PoolFile() {
-    std::string name = (std::filesystem::temp_directory_path() / "furrow-pool-XXXXXX").string();
+  PoolFile() : PoolFile(std::filesystem::temp_directory_path()) {}
+  explicit PoolFile(const std::filesystem::path& in) {
+    std::string name = (in / "furrow-pool-XXXXXX").string();
     FURROW_CHECK(::mkdtemp(name.data()) != nullptr);
     directory_ = name;
   }

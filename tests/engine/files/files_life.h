@@ -26,7 +26,12 @@ class FilesLife : public FilesRig {
     bool faults = false;  // the device fails now and then
     bool full = false;    // most of the room is taken
   };
-  FilesLife(std::uint64_t seed, Plan plan) : random_(seed), plan_(plan) {}
+  // In memory where the system has some to give: what is durable says the fault device.
+  FilesLife(std::uint64_t seed, Plan plan)
+      : FilesRig(std::filesystem::exists("/dev/shm") ? std::filesystem::path("/dev/shm")
+                                                     : std::filesystem::temp_directory_path()),
+        random_(seed),
+        plan_(plan) {}
 
   void run(unsigned rounds);
 

@@ -17,6 +17,7 @@ namespace furrow::testing {
 
 class FilesRig : public PoolFile {
  public:
+  using PoolFile::PoolFile;
   ~FilesRig() {
     volume_.reset();
     for (const std::string& name : staging_) shm_unlink(name.c_str());
