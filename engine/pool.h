@@ -28,6 +28,7 @@ namespace furrow {
 enum class VolumeKind : std::uint8_t {
   kv = 1,
   fs = 2,  // files (engine/files); its pages are the file system's alone, it has no namespace
+  block = kKindBlock,  // LBAs (engine/block); its pages are BlockSession's alone
 };
 enum class VolumeMode : std::uint8_t {
   cache = 1,  // evicts whole zones, first in first out; usage never exceeds the quota
@@ -41,7 +42,10 @@ struct VolumeOptions {
   std::uint64_t quota_bytes = 0;             // of zones; 0: all that is free. At least three zones.
   std::uint32_t nsid = 0;                    // 0: the lowest free one
   Durability durability = Durability::none;  // flushed: every put is
-  std::uint32_t value_bytes_max = 1 << 20;   // up to 4 MiB
+  std::uint32_t value_bytes_max = 1 << 20;   // up to 4 MiB; of kind block: kBlockPageBytes
+  // Of kind block, whose mode is store; else 0.
+  std::uint64_t block_bytes = 0;      // its size, a multiple of 1 MiB; may be more than the quota
+  std::uint32_t block_lba_bytes = 0;  // 512 or 4096
 };
 
 struct VolumeInfo {

@@ -1,5 +1,6 @@
 // The volumes of an open pool: made, found, counted and deleted.
 #include <algorithm>
+#include <bit>
 
 #include "engine/page_session.h"
 #include "engine/pool_impl.h"
@@ -14,6 +15,7 @@ constexpr std::uint64_t kWaitUs = 100'000;
 // A zone that is partly written is room that a small quota has not got.
 constexpr std::uint64_t kShortStreamZonesMin = 16;
 constexpr unsigned kSlotsKept = 4;  // open zones, for volumes to come
+constexpr std::uint64_t kMiB = 1 << 20;
 
 VolumeInfo info_of(const VolumeRecord& record, const Geometry& geometry) {
   VolumeInfo info;
@@ -26,6 +28,8 @@ VolumeInfo info_of(const VolumeRecord& record, const Geometry& geometry) {
   info.options.nsid = record.nsid;
   info.options.quota_bytes = record.quota_zones * geometry.zone_capacity_bytes();
   info.options.value_bytes_max = record.value_bytes_max;
+  info.options.block_bytes = record.size_mib * kMiB;
+  if (record.lba_shift != 0) info.options.block_lba_bytes = 1u << record.lba_shift;
   return info;
 }
 
@@ -40,6 +44,30 @@ bool value_fits(const Geometry& geometry, std::uint64_t segment_lbas, std::uint3
 
 namespace {
 
+Status check_block_options(const VolumeOptions& options) {
+  const auto invalid = [](const char* hint) {
+    return Status(Code::invalid_argument, Origin::engine, hint);
+  };
+  if (options.kind != VolumeKind::block) {
+    if (options.block_bytes == 0 && options.block_lba_bytes == 0) return {};
+    return invalid("a size and an LBA size are of volumes of kind block");
+  }
+  if (options.mode != VolumeMode::store) {
+    return invalid("a volume of kind block drops nothing (mode store)");
+  }
+  if (options.block_bytes == 0 || options.block_bytes % kMiB != 0 ||
+      options.block_bytes / kMiB > kSizeMibMax) {
+    return invalid("a block volume's size is a multiple of 1 MiB, less than 16 TiB");
+  }
+  if (options.block_lba_bytes != 512 && options.block_lba_bytes != 4096) {
+    return invalid("a block volume's LBAs have 512 or 4096 bytes");
+  }
+  if (options.value_bytes_max != kBlockPageBytes) {
+    return invalid("a block volume's pages have 4096 bytes");
+  }
+  return {};
+}
+
 // What a volume may be on such a device, whatever else the pool holds.
 Status check_options(const Geometry& geometry, std::uint64_t segment_lbas,
                      const VolumeOptions& options) {
@@ -47,8 +75,9 @@ Status check_options(const Geometry& geometry, std::uint64_t segment_lbas,
   if (options.nsid > PoolImpl::kVolumesMax * 16) {
     return {Code::invalid_argument, Origin::engine, "a namespace id is at most 1024"};
   }
-  if (options.kind != VolumeKind::kv && options.kind != VolumeKind::fs) {
-    return {Code::unsupported, Origin::engine, "this version has volumes of kind kv and fs"};
+  if (options.kind != VolumeKind::kv && options.kind != VolumeKind::fs &&
+      options.kind != VolumeKind::block) {
+    return {Code::unsupported, Origin::engine, "this version has volumes of kind kv, fs and block"};
   }
   if (options.kind == VolumeKind::fs && (options.mode != VolumeMode::store || options.nsid != 0)) {
     return {Code::invalid_argument, Origin::engine,
@@ -57,6 +86,7 @@ Status check_options(const Geometry& geometry, std::uint64_t segment_lbas,
   if (options.mode != VolumeMode::cache && options.mode != VolumeMode::store) {
     return {Code::invalid_argument, Origin::engine, "a volume's mode is cache or store"};
   }
+  if (const Status status = check_block_options(options); !status.ok()) return status;
   if (options.value_bytes_max == 0 || options.value_bytes_max > kValueBytesMax) {
     return {Code::invalid_argument, Origin::engine, "value_bytes_max is 1 byte to 4 MiB"};
   }
@@ -96,6 +126,12 @@ bool PoolImpl::grant_stream(const VolumeRecord& record, std::uint8_t stream, boo
   const bool room = used_bytes <= quota * context_.geometry.zone_capacity_bytes() / 3 * 2;
   return room && quota >= kShortStreamZonesMin &&
          context_.allocator.try_add_stream(record.id, kSlotsKept);
+}
+
+void PoolImpl::add_block_map(const VolumeRecord& record) {
+  if (record.kind != kKindBlock) return;
+  context_.block_maps.emplace(
+      record.id, std::make_unique<BlockMap>(record.size_mib * (kMiB / kBlockPageBytes)));
 }
 
 Status PoolImpl::add_store(const VolumeRecord& record, const Streams& streams) {
@@ -146,10 +182,14 @@ Result<PageStore*> PoolImpl::create_volume(const VolumeOptions& options) {
   record.kind = static_cast<std::uint8_t>(options.kind);
   record.mode = static_cast<std::uint8_t>(options.mode);
   record.durability = static_cast<std::uint8_t>(options.durability);
-  if (options.kind == VolumeKind::kv) record.nsid = options.nsid != 0 ? options.nsid : free_nsid();
+  if (options.kind != VolumeKind::fs) record.nsid = options.nsid != 0 ? options.nsid : free_nsid();
   record.quota_zones =
       options.quota_bytes != 0 ? options.quota_bytes / zone_bytes : context_.allocator.unpromised();
   record.value_bytes_max = options.value_bytes_max;
+  record.size_mib = static_cast<std::uint32_t>(options.block_bytes / kMiB);
+  if (options.kind == VolumeKind::block) {
+    record.lba_shift = static_cast<std::uint8_t>(std::countr_zero(options.block_lba_bytes));
+  }
   if (record.quota_zones < kVolumeZonesMin) {
     return Status(
         Code::no_space, Origin::engine,
@@ -170,6 +210,7 @@ Result<PageStore*> PoolImpl::create_volume(const VolumeOptions& options) {
   for (const std::uint8_t stream : {kCollectionStream, kShortStream}) {
     if (grant_stream(record, stream, false, 0)) streams.insert(stream);
   }
+  add_block_map(record);
   status = add_store(record, streams);
   if (!status.ok()) return status;
   stores_.back()->log().start();

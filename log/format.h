@@ -190,6 +190,14 @@ struct Superblock {
 void encode(const Superblock& superblock, std::span<std::byte> lba);
 Result<Superblock> decode_superblock(std::span<const std::byte> lba);
 
+// Bits of Features::incompatible.
+constexpr std::uint64_t kFeatureBlockVolumes = 1;  // there is, or was, a volume of kind block
+
+// A volume of kind block keeps 4 KiB blocks, each a page, whatever its LBA size.
+constexpr std::uint8_t kKindBlock = 3;
+constexpr std::uint32_t kBlockPageBytes = 4096;
+constexpr std::uint32_t kSizeMibMax = (1u << 24) - 1;
+
 // What the metadata ring keeps of a volume. Values of kind and mode as in engine/pool.h.
 struct VolumeRecord {
   std::uint64_t id = 0;
@@ -199,6 +207,8 @@ struct VolumeRecord {
   std::uint32_t nsid = 0;
   std::uint64_t quota_zones = 0;
   std::uint32_t value_bytes_max = 0;
+  std::uint8_t lba_shift = 0;  // of kind block: 9 or 12; else 0
+  std::uint32_t size_mib = 0;  // of kind block: up to kSizeMibMax; else 0
   friend bool operator==(const VolumeRecord&, const VolumeRecord&) = default;
 };
 

@@ -20,6 +20,8 @@ bool valid_volume(const VolumeRecord& volume);
 bool valid_superblock(const Superblock& superblock);
 // Volumes ascend by id below next_volume_id; names and, unless 0, NSIDs are there once.
 bool valid_state(const PoolState& state);
+// Bits of Features::incompatible that what the state holds needs.
+std::uint64_t features_needed(const PoolState& state);
 
 // A checkpoint takes whole LBAs.
 struct Checkpoint {

@@ -20,8 +20,8 @@ constexpr unsigned kQueueDepth = 4;
 constexpr std::uint64_t kWriteBytesMax = 256 << 10;
 constexpr std::uint64_t kWaitUs = 100'000;
 
-// Features that this program knows. None yet.
-constexpr Features kKnown{};
+// Features that this program knows.
+constexpr Features kKnown{0, 0, kFeatureBlockVolumes};
 
 Status invalid(const char* hint) { return Status(Code::invalid_argument, Origin::log, hint); }
 
@@ -222,6 +222,11 @@ Status MetadataRing::append(const JournalRecord& record) {
   PoolState changed = state_;
   const Status status = check_record(record, changed);
   if (!status.ok()) return status;
+  // An older program is to be told by the superblock, before it meets what it does not know.
+  if ((features_needed(changed) & ~superblock_.features.incompatible) != 0) {
+    superblock_.features.incompatible |= features_needed(changed);
+    must_roll_ = true;
+  }
   if (has_room(changed)) {
     if (write_record(record).ok()) {
       state_ = std::move(changed);

@@ -4,10 +4,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <memory>
 #include <vector>
 
 #include "alloc/epoch.h"
 #include "alloc/zone_allocator.h"
+#include "log/block_map.h"
 #include "log/flusher.h"
 #include "log/format.h"
 #include "log/hit_map.h"
@@ -73,7 +76,8 @@ struct PoolContext {
   Flusher flusher;
   ZoneAllocator allocator;
   Epoch epoch;
-  HitMap hits;  // any thread
+  HitMap hits;                                                    // any thread
+  std::map<std::uint64_t, std::unique_ptr<BlockMap>> block_maps;  // of block volumes, by id
   std::vector<ZoneDirectory> tables;
   const Uuid pool;
   const std::array<std::uint8_t, 16> hash_key;
@@ -87,6 +91,10 @@ struct PoolContext {
   std::function<void(DurableNote&)> note_durable;
 
   ZoneStamp stamp(ZoneId zone) const { return {pool, zone, allocator.zone(zone).generation}; }
+  BlockMap* block_map(std::uint64_t volume) const {  // null: not a block volume
+    const auto found = block_maps.find(volume);
+    return found == block_maps.end() ? nullptr : found->second.get();
+  }
   std::uint64_t device_lba(ZoneId zone, std::uint64_t relative) const {
     return geometry.zone_start(zone).value + relative;
   }

@@ -23,7 +23,7 @@ void put_volume(ByteWriter& writer, const VolumeRecord& volume) {
   writer.put(volume.mode);
   writer.put(volume.durability);
   writer.put(static_cast<std::uint8_t>(volume.name.size()));
-  writer.put_zeroes(4);
+  writer.put(volume.lba_shift | volume.size_mib << 8);
   writer.put_bytes(std::as_bytes(std::span(volume.name)));
   writer.put_zeroes(kNameBytesMax + 1 - volume.name.size());
 }
@@ -40,12 +40,20 @@ VolumeRecord take_volume(ByteReader& reader) {
   volume.mode = reader.take<std::uint8_t>();
   volume.durability = reader.take<std::uint8_t>();
   const auto name_bytes = reader.take<std::uint8_t>();
-  reader.take_bytes(4);
+  const auto size = reader.take<std::uint32_t>();
+  volume.lba_shift = static_cast<std::uint8_t>(size);
+  volume.size_mib = size >> 8;
   const auto name = reader.take_bytes(kNameBytesMax + 1);
   if (name_bytes <= kNameBytesMax && name.size() >= name_bytes) {
     volume.name.assign(reinterpret_cast<const char*>(name.data()), name_bytes);
   }
   return volume;
+}
+
+bool valid_size(const VolumeRecord& volume) {
+  if (volume.kind != kKindBlock) return volume.lba_shift == 0 && volume.size_mib == 0;
+  return (volume.lba_shift == 9 || volume.lba_shift == 12) && volume.size_mib != 0 &&
+         volume.size_mib <= kSizeMibMax && volume.value_bytes_max == kBlockPageBytes;
 }
 
 constexpr std::uint32_t kDurableBit = std::uint32_t{1} << 31;  // of a trim's end_lba
@@ -119,7 +127,13 @@ Status misfit(const char* hint) { return Status(Code::corrupt, Origin::log, hint
 
 bool valid_volume(const VolumeRecord& volume) {
   return volume.id != 0 && volume.id != UINT64_MAX && valid_name(volume.name) &&
-         volume.value_bytes_max <= kValueBytesMax;
+         volume.value_bytes_max <= kValueBytesMax && valid_size(volume);
+}
+
+std::uint64_t features_needed(const PoolState& state) {
+  const bool blocks = std::ranges::any_of(
+      state.volumes, [](const VolumeRecord& volume) { return volume.kind == kKindBlock; });
+  return blocks ? kFeatureBlockVolumes : 0;
 }
 
 bool valid_state(const PoolState& state) {

@@ -188,10 +188,22 @@ std::uint64_t Scanner::first_bad(const FoundZone& zone, std::vector<PageRecord>&
   return ~std::uint64_t{0};
 }
 
+namespace {
+
+// Also of pages that others have replaced since: what is noted may hold something.
+void note_blocks(BlockMap& map, std::span<const PageRecord> records) {
+  for (const PageRecord& record : records) {
+    if (record.kind == RecordKind::page && record.key.length == 8) map.note(block_of(record.key));
+  }
+}
+
+}  // namespace
+
 void Scanner::keep(const FoundZone& zone, std::span<const PageRecord> records) {
   constexpr std::size_t kBlock = 64;
   std::array<KeyHash, kBlock> hashes;
   Gathered& into = gathered[zone.header.volume];
+  if (BlockMap* const map = pool_.block_map(zone.header.volume)) note_blocks(*map, records);
   for (; !records.empty(); records = records.subspan(std::min(kBlock, records.size()))) {
     const auto block = records.first(std::min(kBlock, records.size()));
     key_hashes(pool_.hash_key, zone.header.volume, block, std::span(hashes).first(block.size()));

@@ -11,15 +11,24 @@
 #include "tools/device_flags.h"
 #include "tools/progress.h"
 
-DEFINE_string(kind, "kv", "kv: keys and pages; fs: files, for RocksDB (its mode is store)");
+DEFINE_string(kind, "kv",
+              "kv: keys and pages; fs: files, for RocksDB; block: a disk of --size with LBAs of "
+              "--lba bytes (the mode of both is store)");
 
 namespace furrow::tools {
 
 namespace {
 
 int create(const Arguments& arguments) {
-  if (FLAGS_kind != "kv" && FLAGS_kind != "fs") return report_usage("--kind: kv or fs");
+  const bool block = FLAGS_kind == "block";
+  if (FLAGS_kind != "kv" && FLAGS_kind != "fs" && !block) {
+    return report_usage("--kind: kv, fs or block");
+  }
   VolumeFlags volume = volume_options_from_flags(arguments[1]);
+  if (block && volume.status.ok()) take_block_flags(volume);
+  for (const char* flag : {"size", "lba"}) {
+    if (!block && flag_given(flag)) return report_usage(fmt::format("--{}: of kind block", flag));
+  }
   if (!volume.status.ok()) {
     return report_usage(fmt::format("--{}: {}", volume.wrong_flag, volume.status.describe()));
   }
@@ -57,26 +66,31 @@ int remove(const Arguments& arguments) {
   return print({{"deleted", arguments[1]}});
 }
 
-constexpr const char* kCreateFlags[] = {"kind",      "mode", "quota", "nsid", "value_bytes_max",
-                                        "durability"};
+constexpr const char* kCreateFlags[] = {"kind",       "mode", "quota", "nsid", "value_bytes_max",
+                                        "durability", "size", "lba"};
 
 }  // namespace
 
 nlohmann::ordered_json volume_json(const PageStore& store) {
   const VolumeInfo& info = store.info();
   const VolumeUsage usage = store.usage();
-  return {{"name", info.options.name},
-          {"nsid", info.options.nsid},
-          {"kind", to_string(info.options.kind)},
-          {"mode", to_string(info.options.mode)},
-          {"durability", to_string(info.options.durability)},
-          {"quota_zones", usage.quota_zones},
-          {"zones", usage.zones},
-          {"pages", usage.pages},
-          {"live_bytes", usage.live_bytes},
-          {"value_bytes_max", info.options.value_bytes_max},
-          {"id", info.id},
-          {"uuid", format_uuid(info.uuid)}};
+  nlohmann::ordered_json json = {{"name", info.options.name},
+                                 {"nsid", info.options.nsid},
+                                 {"kind", to_string(info.options.kind)},
+                                 {"mode", to_string(info.options.mode)},
+                                 {"durability", to_string(info.options.durability)},
+                                 {"quota_zones", usage.quota_zones},
+                                 {"zones", usage.zones},
+                                 {"pages", usage.pages},
+                                 {"live_bytes", usage.live_bytes},
+                                 {"value_bytes_max", info.options.value_bytes_max},
+                                 {"id", info.id},
+                                 {"uuid", format_uuid(info.uuid)}};
+  if (info.options.kind == VolumeKind::block) {
+    json["size_bytes"] = info.options.block_bytes;
+    json["lba_bytes"] = info.options.block_lba_bytes;
+  }
+  return json;
 }
 
 std::span<const Command> volume_commands() {

@@ -106,6 +106,31 @@ VolumeFlags volume_options_from_flags(std::string_view name) {
   return flags;
 }
 
+void take_block_flags(VolumeFlags& flags) {
+  take_size(flags, "size", FLAGS_size, flags.options.block_bytes);
+  take_size(flags, "lba", FLAGS_lba, flags.options.block_lba_bytes);
+  if (!flags.status.ok()) return;
+  const auto wrong = [&flags](const char* name_of_flag, const char* hint) {
+    flags.wrong_flag = name_of_flag;
+    flags.status = Status(Code::invalid_argument, Origin::tool, hint);
+  };
+  constexpr std::uint64_t kMiB = 1 << 20;
+  const std::uint64_t size = flags.options.block_bytes;
+  const std::uint32_t lba = flags.options.block_lba_bytes;
+  if (size == 0 || size % kMiB != 0 || size / kMiB > kSizeMibMax) {
+    wrong("size", "a volume of kind block needs one: a multiple of 1MiB, less than 16TiB");
+  } else if (lba != 512 && lba != 4096) {
+    wrong("lba", "512 or 4096");
+  } else if (flag_given("mode") && flags.options.mode != VolumeMode::store) {
+    wrong("mode", "a volume of kind block drops nothing: store");
+  } else if (flag_given("value_bytes_max")) {
+    wrong("value_bytes_max", "of kind kv and fs");
+  }
+  flags.options.kind = VolumeKind::block;
+  flags.options.mode = VolumeMode::store;
+  flags.options.value_bytes_max = kBlockPageBytes;
+}
+
 Result<VictimPolicy> victim_policy_from_flags() {
   if (FLAGS_victim_policy == "greedy") return VictimPolicy::greedy;
   if (FLAGS_victim_policy == "cost_benefit") return VictimPolicy::cost_benefit;
@@ -132,6 +157,8 @@ const char* to_string(VolumeKind kind) {
       return "kv";
     case VolumeKind::fs:
       return "fs";
+    case VolumeKind::block:
+      return "block";
   }
   return "unknown";
 }

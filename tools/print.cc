@@ -43,12 +43,20 @@ std::string object_text(const Json& object) {
   return text;
 }
 
+// A row need not have all columns.
 std::string table_text(const Json& rows) {
-  std::vector<std::vector<std::string>> table(1);
-  for (const auto& item : rows.front().items()) table[0].push_back(item.key());
+  std::vector<std::string> columns;
+  for (const Json& row : rows) {
+    for (const auto& item : row.items()) {
+      if (std::ranges::find(columns, item.key()) == columns.end()) columns.push_back(item.key());
+    }
+  }
+  std::vector<std::vector<std::string>> table{columns};
   for (const Json& row : rows) {
     auto& cells = table.emplace_back();
-    for (const auto& item : row.items()) cells.push_back(cell(item.value()));
+    for (const std::string& name : columns) {
+      cells.push_back(row.contains(name) ? cell(row[name]) : "-");
+    }
   }
   std::vector<std::size_t> widths(table[0].size(), 0);
   for (const auto& row : table) {

@@ -76,6 +76,32 @@ TEST_F(MetadataRingTest, ThousandsOfRecordsThroughTinyZones) {
   }
 }
 
+// An older program must not come to see a record of a volume that it would take for another kind.
+TEST_F(MetadataRingTest, TheSuperblockSpeaksOfBlockVolumesBeforeAnyRecordDoes) {
+  format();
+  MetadataRing ring = open();
+  JournalRecord record;
+  record.kind = JournalRecord::Kind::volume_created;
+  record.volume.id = 1;
+  record.volume.name = "pages";
+  ASSERT_TRUE(ring.append(record).ok());
+  EXPECT_EQ(ring.superblock().features, Features());
+  const std::uint64_t before = ring.superblock().checkpoint;
+  record.volume.id = 2;
+  record.volume.name = "disk";
+  record.volume.kind = kKindBlock;
+  record.volume.value_bytes_max = kBlockPageBytes;
+  record.volume.lba_shift = 9;
+  record.volume.size_mib = kSizeMibMax;
+  ASSERT_TRUE(ring.append(record).ok());
+  EXPECT_EQ(ring.superblock().features, (Features{0, 0, kFeatureBlockVolumes}));
+  EXPECT_GT(ring.superblock().checkpoint, before) << "in a section of its own";
+  const MetadataRing again = open();
+  EXPECT_EQ(again.superblock().features, (Features{0, 0, kFeatureBlockVolumes}));
+  EXPECT_EQ(again.state().volumes[1], record.volume);
+  EXPECT_TRUE(again.damage().empty());
+}
+
 struct Begun : MetadataRing::Pending {
   explicit Begun(const JournalRecord& its_record) {
     record = its_record;

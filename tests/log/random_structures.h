@@ -149,15 +149,21 @@ class RandomStructures {
     return s;
   }
   VolumeRecord volume(std::uint64_t id) {
-    return {id,
-            uuid(),
-            name(),
-            static_cast<std::uint8_t>(number()),
-            static_cast<std::uint8_t>(number()),
-            static_cast<std::uint8_t>(number()),
-            static_cast<std::uint32_t>(number()),
-            number(),
-            static_cast<std::uint32_t>(below(kValueBytesMax + 1))};
+    VolumeRecord volume{id,
+                        uuid(),
+                        name(),
+                        static_cast<std::uint8_t>(below(5)),
+                        static_cast<std::uint8_t>(number()),
+                        static_cast<std::uint8_t>(number()),
+                        static_cast<std::uint32_t>(number()),
+                        number(),
+                        static_cast<std::uint32_t>(below(kValueBytesMax + 1))};
+    if (volume.kind == kKindBlock) {
+      volume.value_bytes_max = kBlockPageBytes;
+      volume.lba_shift = below(2) == 0 ? 9 : 12;
+      volume.size_mib = 1 + static_cast<std::uint32_t>(below(kSizeMibMax));
+    }
+    return volume;
   }
   PoolState state() {
     PoolState state;

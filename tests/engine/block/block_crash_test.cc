@@ -1,0 +1,174 @@
+// Establishes what a block volume promises at a power cut: what was acknowledged with FUA, or
+// before an acknowledged flush, is there; any LBA is as it was or as an operation meant it to be;
+// and a write within one block of 4 KiB is there as a whole or not at all.
+//
+// Random writes and discards of LBAs of 512 bytes run on the fault device, which cuts the power
+// after a random number of written LBAs, in both crash models.
+#include <gtest/gtest.h>
+
+#include "tests/engine/block/disk.h"
+#include "zone/fault_device.h"
+
+namespace furrow::testing {
+namespace {
+
+constexpr std::uint64_t kCutLbas = 512;  // 64 blocks
+
+// What an LBA may be: states[0] is durable, the later ones are what was asked for since. 0: zeroes.
+struct LbaHistory {
+  std::vector<std::uint64_t> states{0};
+};
+
+class BlockPowerCut {
+ public:
+  BlockPowerCut(std::uint64_t seed, CrashModel model)
+      : random_(seed), model_(model), disk_("unused") {
+    auto inner = open_device("mem:24MiB?zone_size=1MiB&mor=5&mar=5", Access::exclusive);
+    EXPECT_TRUE(inner.ok());
+    wrap(std::move(*inner), seed);
+    disk_.make(block_options(1 << 20, 512));
+  }
+
+  void round(std::uint64_t seed) {
+    fault_->cut_after(1 + random_() % 600, model_);
+    for (unsigned turn = 0; turn < 400 && !fault_->dead(); ++turn) ASSERT_NO_FATAL_FAILURE(act());
+    if (!fault_->dead()) {
+      ASSERT_TRUE(fault_->power_cut(model_).ok());
+    }
+    disk_.blocks.reset();
+    disk_.rig.close();
+    std::unique_ptr<ZonedDevice> inner = fault_->take_inner();
+    disk_.rig.device.reset();
+    wrap(std::move(inner), seed);
+    ASSERT_NO_FATAL_FAILURE(disk_.rig.open());
+    disk_.connect();
+    ASSERT_NO_FATAL_FAILURE(look());
+  }
+  std::uint64_t kept() const { return kept_; }
+  std::uint64_t undecided() const { return undecided_; }
+
+ private:
+  struct Running {
+    BlockOp op;
+    std::vector<std::byte> data;
+    std::uint64_t version = 0;
+  };
+
+  void wrap(std::unique_ptr<ZonedDevice> inner, std::uint64_t seed) {
+    FaultOptions options;
+    options.seed = seed;
+    options.delay_polls_max = 3;
+    auto fault = std::make_unique<FaultDevice>(std::move(inner), options);
+    fault_ = fault.get();
+    disk_.rig.device = std::move(fault);
+  }
+
+  static std::vector<std::byte> bytes_of(std::uint64_t lba, std::uint64_t version) {
+    return version == 0 ? std::vector<std::byte>(512) : content(lba, version, 512);
+  }
+
+  void act() {
+    std::vector<std::unique_ptr<Running>> running;
+    for (std::uint64_t lba = random_() % 40; lba < kCutLbas; lba += random_() % 120) {
+      const std::uint64_t count = std::min(1 + random_() % 20, kCutLbas - lba);
+      auto one = std::make_unique<Running>();
+      one->op.lba = lba;
+      one->op.count = count;
+      one->op.durability = random_() % 3 == 0 ? Durability::flushed : Durability::none;
+      if (random_() % 5 == 0) {
+        one->op.kind = BlockOp::Kind::discard;
+      } else {
+        one->op.kind = BlockOp::Kind::write;
+        one->version = ++version_;
+        for (std::uint64_t i = 0; i < count; ++i) {
+          const auto bytes = bytes_of(lba + i, one->version);
+          one->data.insert(one->data.end(), bytes.begin(), bytes.end());
+        }
+        one->op.data = one->data.data();
+      }
+      for (std::uint64_t i = 0; i < count; ++i) lbas_[lba + i].states.push_back(one->version);
+      disk_.submit(one->op);
+      running.push_back(std::move(one));
+      lba += count;
+    }
+    disk_.wait();
+    for (const auto& one : running) note(*one);
+    if (random_() % 4 == 0 && disk_.run(BlockOp::Kind::flush, 0, 0).ok()) {
+      for (LbaHistory& lba : lbas_) lba.states.erase(lba.states.begin(), lba.states.end() - 1);
+    }
+  }
+
+  void note(const Running& one) {
+    if (one.op.status.ok() && one.op.durability == Durability::flushed) {
+      for (std::uint64_t i = 0; i < one.op.count; ++i) {
+        auto& states = lbas_[one.op.lba + i].states;
+        states.erase(states.begin(), states.end() - 1);  // it is the last one
+      }
+    }
+    const std::uint64_t last = one.op.lba + one.op.count - 1;
+    if (one.version != 0 && one.op.count > 1 && one.op.lba / 8 == last / 8) {
+      atomic_.push_back({one.op.lba, one.op.count, one.version});
+    }
+  }
+
+  void look() {
+    const auto all = disk_.read(0, kCutLbas);
+    std::vector<std::uint64_t> found(kCutLbas);
+    for (std::uint64_t lba = 0; lba < kCutLbas; ++lba) {
+      const std::span there(all.data() + lba * 512, 512);
+      auto& states = lbas_[lba].states;
+      kept_ += states.size() == 1 && states[0] != 0;
+      undecided_ += states.size() != 1;
+      const auto state = std::ranges::find_if(
+          states, [&](std::uint64_t version) { return equal(there, bytes_of(lba, version)); });
+      ASSERT_NE(state, states.end()) << "LBA " << lba << " of " << states.size() << " states";
+      found[lba] = *state;
+      states = {*state};
+    }
+    // One that wrote several LBAs of a block: either none is there, or each that nobody has
+    // overwritten since, who then had a higher version or discarded it.
+    for (const Atomic& write : atomic_) {
+      bool any = false, all_there = true;
+      for (std::uint64_t i = 0; i < write.count; ++i) {
+        const std::uint64_t version = found[write.lba + i];
+        any = any || version == write.version;
+        all_there = all_there && (version >= write.version || version == 0);
+      }
+      ASSERT_TRUE(!any || all_there) << "LBA " << write.lba;
+    }
+    atomic_.clear();
+  }
+
+  struct Atomic {
+    std::uint64_t lba, count, version;
+  };
+
+  std::mt19937_64 random_;
+  const CrashModel model_;
+  Disk disk_;
+  FaultDevice* fault_ = nullptr;
+  std::array<LbaHistory, kCutLbas> lbas_;
+  std::vector<Atomic> atomic_;
+  std::uint64_t version_ = 0, kept_ = 0, undecided_ = 0;
+};
+
+TEST(BlockCrashTest, KeepsWhatItPromised) {
+  for (const CrashModel model : {CrashModel::drive, CrashModel::emu}) {
+    std::uint64_t kept = 0, undecided = 0;
+    for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+      SCOPED_TRACE("model " + std::to_string(static_cast<int>(model)) + ", seed " +
+                   std::to_string(seed));
+      BlockPowerCut cut(seed, model);
+      for (std::uint64_t round = 0; round < 6; ++round) {
+        ASSERT_NO_FATAL_FAILURE(cut.round(seed * 100 + round));
+      }
+      kept += cut.kept();
+      undecided += cut.undecided();
+    }
+    EXPECT_GT(kept, 1000u) << "hardly anything was durable: this has shown little";
+    EXPECT_GT(undecided, 100u);
+  }
+}
+
+}  // namespace
+}  // namespace furrow::testing

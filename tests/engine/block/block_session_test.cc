@@ -1,0 +1,261 @@
+// Establishes that a block volume is what a disk is: beside a plain array of bytes, random reads,
+// writes, discards, write zeroes, compares and flushes of any offset and length, many in flight and
+// also within one block of 4 KiB, with both LBA sizes, give what the array has, and so do restarts.
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "tests/engine/block/disk.h"
+
+namespace furrow::testing {
+namespace {
+
+constexpr std::uint64_t kMiB = 1 << 20;
+constexpr const char* kDevice = "mem:48MiB?zone_size=2MiB";
+
+struct Action {
+  BlockOp op;
+  AlignedBuffer data;
+  std::vector<std::byte> expected;
+  bool equal = true;
+};
+
+class Against {
+ public:
+  Against(std::uint64_t seed, const char* device, std::uint32_t lba_bytes)
+      : random_(seed), disk_(device), lba_bytes_(lba_bytes), model_(kBytes) {
+    disk_.make(block_options(kBytes, lba_bytes));
+  }
+  void run(unsigned rounds) {
+    for (unsigned round = 0; round < rounds; ++round) {
+      ASSERT_NO_FATAL_FAILURE(act());
+      if (round % 100 == 99) {
+        ASSERT_NO_FATAL_FAILURE(disk_.reopen());
+        ASSERT_NO_FATAL_FAILURE(compare_all());
+      }
+    }
+  }
+
+ private:
+  static constexpr std::uint64_t kBytes = 4 * kMiB;
+
+  std::uint64_t below(std::uint64_t end) { return random_() % end; }
+
+  // Some operations at once, on ranges of LBAs that are apart, but may share blocks.
+  void act() {
+    const std::uint64_t lbas = kBytes / lba_bytes_;
+    std::vector<std::unique_ptr<Action>> actions;
+    // Mostly in one corner, so that operations meet.
+    std::uint64_t lba = below(4) == 0 ? below(lbas) : below(256);
+    for (std::uint64_t n = 1 + below(8); n != 0 && lba < lbas; --n) {
+      const std::uint64_t longest = below(5) == 0 ? (256 << 10) / lba_bytes_ : 20;
+      const std::uint64_t count = std::min(1 + below(longest), lbas - lba);
+      actions.push_back(make(lba, count));
+      lba += count + (below(2) == 0 ? 0 : below(12));
+    }
+    for (const auto& action : actions) disk_.submit(action->op);
+    disk_.wait();
+    for (const auto& action : actions) ASSERT_NO_FATAL_FAILURE(check(*action));
+  }
+
+  std::unique_ptr<Action> make(std::uint64_t lba, std::uint64_t count) {
+    auto action = std::make_unique<Action>();
+    BlockOp& op = action->op;
+    const std::uint64_t bytes = count * lba_bytes_, at = lba * lba_bytes_;
+    const std::span there(model_.data() + at, bytes);
+    // Every third one is at an address that no device can use.
+    const std::size_t skew = below(3) == 0 ? 16 : 0;
+    action->data = AlignedBuffer(bytes + 4096);
+    op.data = action->data.data() + skew;
+    op.lba = lba;
+    op.count = count;
+    op.durability = below(4) == 0 ? Durability::flushed : Durability::none;
+    const auto fresh = content(lba, ++version_, bytes);
+    switch (below(10)) {
+      case 0:
+      case 1:
+      case 2:
+      case 3:
+        op.kind = BlockOp::Kind::write;
+        std::memcpy(op.data, fresh.data(), bytes);
+        std::ranges::copy(fresh, there.begin());
+        break;
+      case 4:
+      case 5:
+        op.kind = below(2) == 0 ? BlockOp::Kind::discard : BlockOp::Kind::write_zeroes;
+        op.data = nullptr;
+        std::ranges::fill(there, std::byte{0});
+        break;
+      case 6:
+        op.kind = BlockOp::Kind::compare;
+        std::ranges::copy(there, op.data);
+        action->equal = below(2) == 0;
+        if (!action->equal) op.data[below(bytes)] ^= std::byte{1};
+        break;
+      case 7:
+        if (at / 4096 == (at + bytes - 1) / 4096) {
+          op.kind = BlockOp::Kind::compare_and_write;
+          action->expected.assign(there.begin(), there.end());
+          action->equal = below(2) == 0;
+          if (!action->equal) action->expected[below(bytes)] ^= std::byte{1};
+          op.expected = action->expected.data();
+          std::memcpy(op.data, fresh.data(), bytes);
+          if (action->equal) std::ranges::copy(fresh, there.begin());
+          break;
+        }
+        [[fallthrough]];
+      default:
+        op.kind = BlockOp::Kind::read;
+        action->expected.assign(there.begin(), there.end());
+    }
+    return action;
+  }
+
+  void check(Action& action) {
+    const BlockOp& op = action.op;
+    ASSERT_TRUE(op.status.ok()) << op.status.describe();
+    if (op.kind == BlockOp::Kind::read) {
+      ASSERT_TRUE(equal({op.data, action.expected.size()}, action.expected))
+          << "LBA " << op.lba << " to " << op.lba + op.count;
+    } else {
+      ASSERT_EQ(op.equal, action.equal) << static_cast<int>(op.kind);
+    }
+  }
+
+  void compare_all() {
+    const auto all = disk_.read(0, kBytes / lba_bytes_);
+    const auto differs = std::ranges::mismatch(all, model_).in1;
+    ASSERT_EQ(differs, all.end()) << "byte " << differs - all.begin();
+  }
+
+  std::mt19937_64 random_;
+  Disk disk_;
+  const std::uint32_t lba_bytes_;
+  std::vector<std::byte> model_;
+  std::uint64_t version_ = 0;
+};
+
+TEST(BlockSessionTest, IsAsAnArrayOfBytes) {
+  std::uint64_t seed = 1;
+  for (const char* device : {kDevice, "mem:48MiB?zone_size=2MiB&lba=512"}) {
+    for (const std::uint32_t lba_bytes : {512u, 4096u}) {
+      SCOPED_TRACE(std::string(device) + ", LBAs of " + std::to_string(lba_bytes));
+      Against against(++seed, device, lba_bytes);
+      ASSERT_NO_FATAL_FAILURE(against.run(400));
+    }
+  }
+}
+
+TEST(BlockSessionTest, WhatWasNeverWrittenReadsAsZeroes) {
+  Disk disk(kDevice);
+  ASSERT_NO_FATAL_FAILURE(disk.make(block_options(1024 * kMiB, 512)));
+  for (const std::uint64_t lba : {0ull, 12345ull, 2097152ull - 300}) {
+    const auto bytes = disk.read(lba, 300);
+    EXPECT_TRUE(std::ranges::all_of(bytes, [](std::byte byte) { return byte == std::byte{0}; }));
+  }
+}
+
+TEST(BlockSessionTest, RefusesWhatIsOutside) {
+  Disk disk(kDevice);
+  ASSERT_NO_FATAL_FAILURE(disk.make(block_options(kMiB, 512)));
+  AlignedBuffer data(8192);
+  const auto refused = [&](BlockOp::Kind kind, std::uint64_t lba, std::uint64_t count,
+                           std::byte* at) {
+    return disk.run(kind, lba, count, at).code() == Code::invalid_argument;
+  };
+  EXPECT_TRUE(disk.run(BlockOp::Kind::read, 2047, 1, data.data()).ok());
+  EXPECT_TRUE(refused(BlockOp::Kind::read, 2047, 2, data.data()));
+  EXPECT_TRUE(refused(BlockOp::Kind::read, 2048, 1, data.data()));
+  EXPECT_TRUE(refused(BlockOp::Kind::write, 0, 0, data.data()));
+  EXPECT_TRUE(refused(BlockOp::Kind::write, ~0ull, 2, data.data()));
+  EXPECT_TRUE(refused(BlockOp::Kind::write, 0, 1, nullptr));
+  EXPECT_TRUE(refused(BlockOp::Kind::discard, 0, 2049, nullptr));
+  EXPECT_TRUE(refused(BlockOp::Kind::compare_and_write, 0, 1, data.data())) << "nothing expected";
+  BlockOp op;
+  op.kind = BlockOp::Kind::compare_and_write;
+  op.lba = 7;
+  op.count = 2;
+  op.data = data.data();
+  op.expected = data.data() + 4096;
+  EXPECT_EQ(disk.run(op).code(), Code::invalid_argument) << "two blocks";
+  op.lba = 6;
+  EXPECT_TRUE(disk.run(op).ok());
+}
+
+TEST(BlockSessionTest, AKvVolumeHasNoBlocks) {
+  VolumeOptions options;
+  options.name = "pages";
+  Disk disk(kDevice);
+  ASSERT_NO_FATAL_FAILURE(disk.make(options));
+  EXPECT_EQ(disk.run(BlockOp::Kind::flush, 0, 0).code(), Code::invalid_argument);
+}
+
+// mkfs discards all of a disk: on a new one, and on one that holds little, that is soon done.
+TEST(BlockSessionTest, DiscardOfAThinDiskTouchesWhatItHolds) {
+  constexpr std::uint64_t kLbas = (1ull << 40) / 4096;
+  Disk disk(kDevice);
+  ASSERT_NO_FATAL_FAILURE(disk.make(block_options(1ull << 40, 4096)));
+  ASSERT_TRUE(disk.run(BlockOp::Kind::discard, 0, kLbas).ok());
+  EXPECT_EQ(disk.rig.store->stats().removes, 0u);
+  AlignedBuffer data(4096);
+  std::memset(data.data(), 1, data.size());
+  std::mt19937_64 random(3);
+  for (unsigned i = 0; i < 300; ++i) {
+    ASSERT_TRUE(disk.run(BlockOp::Kind::write, random() % kLbas, 1, data.data()).ok());
+  }
+  const std::uint64_t held = disk.rig.store->usage().pages;
+  ASSERT_GT(held, 290u);
+  ASSERT_NO_FATAL_FAILURE(disk.reopen());  // recovery knows which parts hold something
+  ASSERT_TRUE(disk.run(BlockOp::Kind::discard, 0, kLbas).ok());
+  EXPECT_GE(disk.rig.store->stats().removes, held);
+  EXPECT_LT(disk.rig.store->stats().removes, held + 20);  // a tag is of another block now and then
+  EXPECT_EQ(disk.rig.store->usage().pages, 0u);
+}
+
+TEST(BlockSessionTest, ALongDiscardLetsOthersBy) {
+  constexpr std::uint64_t kLbas = 128 * kMiB / 4096;
+  Disk disk("mem:64MiB?zone_size=2MiB");
+  ASSERT_NO_FATAL_FAILURE(disk.make(block_options(128 * kMiB, 4096)));
+  AlignedBuffer data(4096);
+  for (std::uint64_t lba = 0; lba < kLbas; lba += 256) {  // each part may hold something
+    ASSERT_TRUE(disk.run(BlockOp::Kind::write, lba, 1, data.data()).ok());
+  }
+  BlockOp discard, read;
+  discard.kind = BlockOp::Kind::discard;
+  discard.count = kLbas;
+  read.count = 1;
+  read.data = data.data();
+  static bool discarded_first;
+  discarded_first = false;
+  disk.submit(discard);
+  disk.submit(read);
+  discard.on_done = [](BlockOp& op) {
+    discarded_first = true;
+    op.context = nullptr;
+  };
+  read.on_done = [](BlockOp& op) { op.context = nullptr; };
+  while (read.context != nullptr) disk.rig.loop.run_once();
+  EXPECT_FALSE(discarded_first);
+  while (discard.context != nullptr) disk.rig.loop.run_once();
+  EXPECT_EQ(disk.rig.store->usage().pages, 0u);
+}
+
+TEST(BlockSessionTest, AFullPoolSaysSoAndDiscardMakesRoom) {
+  Disk disk("mem:16MiB?zone_size=1MiB");
+  ASSERT_NO_FATAL_FAILURE(disk.make(block_options(64 * kMiB, 4096)));
+  AlignedBuffer data(64 << 10);
+  std::memset(data.data(), 7, data.size());
+  std::uint64_t lba = 0;
+  Status status;
+  for (; status.ok() && lba < 4096; lba += 16) {
+    status = disk.run(BlockOp::Kind::write, lba, 16, data.data());
+  }
+  EXPECT_EQ(status.code(), Code::no_space);
+  EXPECT_TRUE(disk.run(BlockOp::Kind::discard, 0, lba).ok());
+  for (std::uint64_t i = 0; i < 20; ++i) {
+    EXPECT_TRUE(disk.run(BlockOp::Kind::write, i * 16, 16, data.data()).ok());
+  }
+}
+
+}  // namespace
+}  // namespace furrow::testing
