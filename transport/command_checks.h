@@ -30,7 +30,7 @@ inline std::uint16_t check_sgl(const Request& request) {
   if (command.sgl_type == nvme::kSglTransport) return nvme::sc::kSuccess;
   if (command.sgl_type != nvme::kSglInCapsule) return nvme::sc::kSglTypeInvalid;
   if (!transfers_to_target(command)) return nvme::sc::kSglTypeInvalid;  // a capsule goes one way
-  if (command.sgl_address != 0) return nvme::sc::kSglOffsetInvalid;  // ICDOFF is 0
+  if (command.sgl_address != 0) return nvme::sc::kSglOffsetInvalid;     // ICDOFF is 0
   if (!request.data_in_capsule) return nvme::sc::kDataSglLengthInvalid;
   return nvme::sc::kSuccess;
 }

@@ -85,7 +85,7 @@ void ReactorImpl::complete_connect(Request& request, const Admission& admission)
   know_host(queue);
   const auto cattr = static_cast<std::uint8_t>(command.cdw11 >> 16);
   queue.connection->set_queue(entries_of(command), (cattr & nvme::kCattrNoFlowControl) != 0);
-  queue.command_set_enabled = queue.id != 0 && queue.controller->kv_enabled();
+  if (queue.id != 0) queue.command_sets = queue.controller->command_sets();
   if (queue.id == 0) queue.controller->start();
   request.completion.dw0 = admission.dw0;
   complete(request, sc::kSuccess);

@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "engine/block/block_op.h"
 #include "engine/page_op.h"
 #include "transport/nvme.h"
 #include "zone/executor.h"
@@ -34,6 +35,10 @@ struct Request {
 
   // The controller's own.
   PageOp page_op;
+  BlockOp block_op;
+  void (*after_pull)(Request&) = nullptr;
+  std::uint32_t progress = 0;
+  std::uint32_t buffer_bytes = 0;
   std::byte* buffer = nullptr;
   std::int32_t buffer_index = -1;
   void* context = nullptr;

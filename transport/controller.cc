@@ -68,7 +68,8 @@ std::uint16_t Controller::set_configuration(std::uint32_t cc) {
   if (enable && !enabled) {
     if (state_ == State::quiescing) return sc::kCommandSequenceError;
     if (const auto status = check_enable(cc); status != sc::kSuccess) return status;
-    kv_enabled_.store(((cc >> nvme::kCcCssShift) & 7) == nvme::kCssAll, std::memory_order_relaxed);
+    command_sets_.store(CommandSets::enabled_by((cc >> nvme::kCcCssShift) & 7),
+                        std::memory_order_relaxed);
     csts_ = nvme::kCstsReady;
     state_ = State::ready;
     const std::lock_guard lock(subsystem_.mutex());
@@ -113,7 +114,7 @@ void Controller::quiesced() {
   if (!orderly) return stopped();
   // The volatile write cache goes to the medium before the host hears that it may take the power
   // away (3.6.1). An abrupt shutdown does not wait for that.
-  reactor_.kv().flush_all([self = shared_from_this()](Status status) { self->flushed(status); });
+  reactor_.io().flush_all([self = shared_from_this()](Status status) { self->flushed(status); });
 }
 
 void Controller::flushed(Status status) {
@@ -137,7 +138,7 @@ void Controller::stopped() {
     state_ = State::disabled;
     csts_ &= ~nvme::kCstsReady;
     if (!was_shut_down) csts_ &= ~(3u << nvme::kCstsShstShift);
-    kv_enabled_.store(false, std::memory_order_relaxed);
+    command_sets_.store(CommandSets(), std::memory_order_relaxed);
     reset_features();
     abort_async_events();
   }

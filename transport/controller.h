@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "transport/command_sets.h"
 #include "transport/connection.h"
 #include "transport/error_log.h"
 #include "transport/nvme.h"
@@ -61,7 +62,7 @@ class Controller : public std::enable_shared_from_this<Controller> {
   ErrorLog& errors() { return errors_; }
   bool write_cache_enabled() const { return write_cache_.load(std::memory_order_relaxed); }
   std::uint16_t queues_granted() const { return queues_granted_.load(std::memory_order_relaxed); }
-  bool kv_enabled() const { return kv_enabled_.load(std::memory_order_relaxed); }
+  CommandSets command_sets() const { return command_sets_.load(std::memory_order_relaxed); }
 
   // Guarded by SubsystemImpl::mutex().
   struct Shared {
@@ -193,7 +194,7 @@ class Controller : public std::enable_shared_from_this<Controller> {
   const Host host_;
   ErrorLog errors_;
   std::atomic<bool> write_cache_{true};
-  std::atomic<bool> kv_enabled_{false};
+  std::atomic<CommandSets> command_sets_{CommandSets()};  // enabled by CC.CSS
   std::atomic<std::uint16_t> queues_granted_;
 
   State state_ = State::disabled;

@@ -1,4 +1,5 @@
-// Identify data structures (Base specification 2.0, 5.17; Key Value Command Set 1.0, 4.1.5).
+// Identify data structures (Base specification 2.0, 5.17; NVM and Key Value Command
+// Set 1.0, 4.1.5).
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -56,6 +57,31 @@ void kv_namespace(const Namespace& ns, std::vector<std::byte>& page) {
   put(page, 0, out);
 }
 
+// CNS 00h of a block namespace (NVM Command Set 1.0, 4.1.5.1). A write is atomic within a block of
+// 4 KiB, whatever the LBA.
+void nvm_namespace(const Namespace& ns, std::vector<std::byte>& page) {
+  constexpr std::uint8_t kThin = 1u << 0, kAtomicity = 1u << 1, kPreferences = 1u << 4;
+  constexpr std::uint8_t kReadsZeroes = 1u << 0, kWriteZeroesDeallocates = 1u << 3;
+  constexpr std::uint32_t kOptimalWriteBytes = 64u << 10;
+  const std::uint64_t lba_bytes = ns.block_lba_bytes;
+  const std::uint64_t capacity = std::min(ns.block_bytes, ns.size_bytes()) / lba_bytes;
+  const std::uint64_t used = ns.store->usage().live_bytes / lba_bytes;
+  const auto block = static_cast<std::uint16_t>(kBlockPageBytes / lba_bytes - 1);    // 0's-based
+  put(page, 0, ns.lbas());                                                           // NSZE
+  put(page, 8, capacity);                                                            // NCAP
+  put(page, 16, std::min(used, capacity));                                           // NUSE
+  put(page, 24, static_cast<std::uint8_t>(kThin | kAtomicity | kPreferences));       // NSFEAT
+  put(page, 30, kShared);                                                            // NMIC
+  put(page, 33, static_cast<std::uint8_t>(kReadsZeroes | kWriteZeroesDeallocates));  // DLFEAT
+  for (const std::size_t field : {34, 36, 38, 40, 44}) {
+    put(page, field, block);  // NAWUN, NAWUPF, NACWU, NABSN, NABSPF
+  }
+  for (const std::size_t field : {64, 66, 68, 70}) put(page, field, block);       // NPWG to NPDA
+  put(page, 72, static_cast<std::uint16_t>(kOptimalWriteBytes / lba_bytes - 1));  // NOWS
+  put(page, 104, ns.uuid);                                                        // NGUID
+  put(page, 128, static_cast<std::uint32_t>(std::countr_zero(lba_bytes)) << 16);  // LBAF0: LBADS
+}
+
 // CNS 00h of a KV namespace: it has no blocks; sizes in units of 4 KiB and the identifiers, for
 // tools that ask every namespace for this structure.
 void generic_namespace(const Namespace& ns, std::vector<std::byte>& page) {
@@ -84,7 +110,7 @@ void namespace_descriptors(const Namespace& ns, std::vector<std::byte>& page) {
   };
   add(nvme::kNidtNguid, ns.uuid);
   add(nvme::kNidtUuid, ns.uuid);
-  add(nvme::kNidtCsi, nvme::csi::kKv);
+  add(nvme::kNidtCsi, ns.csi());
 }
 
 }  // namespace
@@ -122,6 +148,7 @@ nvme::IdentifyController Controller::identify_controller() const {
   out.sqes = 0x66;
   out.cqes = 0x44;
   out.nn = kNamespacesMax;
+  out.oncs = 1u << 0 | 1u << 2 | 1u << 3;  // Compare, Dataset Management, Write Zeroes
   out.mnan = kNamespacesMax;
   out.vwc = 1u << 0 | 2u << 1;  // a volatile write cache; Flush takes one namespace
   out.ioccsz = (64 + options.in_capsule_bytes) / 16;
@@ -155,8 +182,8 @@ std::uint16_t Controller::identify_page(const nvme::Sqe& command,
       // Of the NVM command set all limits are "none": zeroes.
       if (csi == nvme::csi::kKv) put(page, 0, kKvVersion);
       return csi == nvme::csi::kKv || csi == nvme::csi::kNvm ? sc::kSuccess : sc::kInvalidField;
-    case kCommandSets:  // one combination: Key Value alone
-      put(page, 0, std::uint64_t{1} << nvme::csi::kKv);
+    case kCommandSets:  // one combination: all of them
+      put(page, 0, std::uint64_t{CommandSets::all().bits});
       return sc::kSuccess;
     default:
       return sc::kInvalidField;
@@ -168,14 +195,14 @@ std::uint16_t Controller::identify_namespace_page(std::uint8_t cns, std::uint32_
                                                   std::vector<std::byte>& page) const {
   if (nsid == 0 || nsid > kNamespacesMax) return sc::kInvalidNamespaceOrFormat;
   if (cns == kNamespaceOfCommandSet && csi > nvme::csi::kKv) return sc::kInvalidField;
-  const auto ns = kv_enabled() ? subsystem_.namespaces()->find(nsid) : nullptr;
-  if (ns == nullptr) {
+  const auto ns = subsystem_.namespaces()->find(nsid);
+  if (ns == nullptr || !command_sets().has(ns->csi())) {
     // An inactive namespace is all zeroes, but it has no identification descriptors.
     return cns == kNamespaceDescriptors ? sc::kInvalidNamespaceOrFormat : sc::kSuccess;
   }
   switch (cns) {
     case kNamespace:
-      generic_namespace(*ns, page);
+      ns->csi() == nvme::csi::kNvm ? nvm_namespace(*ns, page) : generic_namespace(*ns, page);
       return sc::kSuccess;
     case kNamespaceDescriptors:
       namespace_descriptors(*ns, page);
@@ -184,8 +211,8 @@ std::uint16_t Controller::identify_namespace_page(std::uint8_t cns, std::uint32_
       independent_namespace(page);
       return sc::kSuccess;
     default:
-      if (csi != nvme::csi::kKv) return sc::kInvalidIoCommandSet;
-      kv_namespace(*ns, page);
+      if (csi != ns->csi()) return sc::kInvalidIoCommandSet;
+      if (csi == nvme::csi::kKv) kv_namespace(*ns, page);  // of CSI 0: no protection, zeroes
       return sc::kSuccess;
   }
 }
@@ -205,12 +232,11 @@ std::uint16_t Controller::identify_list_page(std::uint8_t cns, const nvme::Sqe& 
   const auto csi = static_cast<std::uint8_t>(command.cdw11 >> 24);
   if (command.nsid >= nvme::kNsidAll - 1) return sc::kInvalidNamespaceOrFormat;
   if (cns == kActiveNamespacesOfCommandSet && csi > nvme::csi::kKv) return sc::kInvalidField;
-  if (!kv_enabled() || (cns == kActiveNamespacesOfCommandSet && csi != nvme::csi::kKv)) {
-    return sc::kSuccess;
-  }
   std::size_t at = 0;
   for (const auto& ns : subsystem_.namespaces()->all()) {
     if (ns->nsid <= command.nsid || at == page.size()) continue;
+    if (!command_sets().has(ns->csi())) continue;
+    if (cns == kActiveNamespacesOfCommandSet && csi != ns->csi()) continue;
     put(page, at, ns->nsid);
     at += sizeof(ns->nsid);
   }

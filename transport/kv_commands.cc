@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "transport/command_checks.h"
+#include "transport/io_commands.h"
 #include "transport/kv_list.h"
 #include "transport/reactor_impl.h"
 
@@ -62,17 +63,6 @@ void no_result_yet(PageOp&) {}  // everything happens in on_released
 
 }  // namespace
 
-KvCommands::KvCommands(ReactorImpl& reactor, std::unique_ptr<PageSession> session,
-                       std::uint64_t buffer_bytes_max, std::uint32_t transfer_bytes_max)
-    : reactor_(reactor),
-      session_(std::move(session)),
-      buffers_(buffer_bytes_max, transfer_bytes_max),
-      transfer_bytes_max_(transfer_bytes_max) {
-  // A kernel that will not pin this much (RLIMIT_MEMLOCK) serves unregistered buffers as well.
-  const iovec slab = buffers_.slab();
-  registered_ = session_->register_buffers({&slab, 1}).ok();
-}
-
 KvCommands::Handler KvCommands::handler(std::uint8_t opcode) {
   switch (opcode) {
     case nvme::kv::kStore:
@@ -92,32 +82,21 @@ KvCommands::Handler KvCommands::handler(std::uint8_t opcode) {
   }
 }
 
-void KvCommands::execute(Request& request) {
-  request.context = nullptr;
-  request.buffer = nullptr;
-  const nvme::Sqe& command = request.command;
-  if (const auto status = check_command(command); status != sc::kSuccess) {
-    return complete(request, status);
-  }
-  LocalNamespace* ns = Queue::of(request).command_set_enabled ? find(command.nsid) : nullptr;
-  if (ns == nullptr) return complete(request, sc::kInvalidNamespaceOrFormat);
-  const Handler run = handler(command.opc);
-  if (run == nullptr) return complete(request, sc::kInvalidOpcode);
-  ++ns->in_flight;
-  request.context = ns;
-  if (transfers_data(command.opc)) {
-    if (const auto status = check_sgl(request); status != sc::kSuccess) {
-      return complete(request, status);
+void KvCommands::execute(LocalNamespace& ns, Request& request) {
+  const std::uint8_t opcode = request.command.opc;
+  const Handler run = handler(opcode);
+  if (run == nullptr) return io_.complete(request, sc::kInvalidOpcode);
+  if (transfers_data(opcode)) {
+    if (const auto status = io_.check_data(request); status != sc::kSuccess) {
+      return io_.complete(request, status);
     }
-    if (request.data_bytes > transfer_bytes_max_) return complete(request, sc::kInvalidField);
   }
-  (this->*run)(*ns, request);
+  (this->*run)(ns, request);
 }
 
-void KvCommands::prepare(LocalNamespace& ns, Request& request, PageOp::Kind kind) {
+void KvCommands::prepare(Request& request, PageOp::Kind kind) {
   PageOp& op = request.page_op;
   const Controller& controller = *Queue::of(request).controller;
-  (void)ns;
   op.kind = kind;
   op.condition = PageOp::Condition::always;
   op.durability = controller.write_cache_enabled() ? Durability::none : Durability::flushed;
@@ -139,83 +118,83 @@ void KvCommands::prepare(LocalNamespace& ns, Request& request, PageOp::Kind kind
 }
 
 void KvCommands::submit(Request& request) {
-  const auto& ns = *static_cast<LocalNamespace*>(request.context);
-  session_->submit(*ns.shared->store, request.page_op);
+  io_.session().submit(*IoCommands::namespace_of(request).shared->store, request.page_op);
 }
 
 void KvCommands::store(LocalNamespace& ns, Request& request) {
-  prepare(ns, request, PageOp::Kind::put);
+  prepare(request, PageOp::Kind::put);
   PageOp& op = request.page_op;
-  if (!op.key.valid()) return complete(request, sc::kInvalidKeySize);
+  if (!op.key.valid()) return io_.complete(request, sc::kInvalidKeySize);
   const std::uint8_t options = options_of(request.command);
   const bool if_exists = (options & nvme::kv::kStoreIfExists) != 0;
   const bool if_absent = (options & nvme::kv::kStoreIfAbsent) != 0;
   if ((options & ~nvme::kv::kStoreOptions) != 0 || (if_exists && if_absent)) {
-    return complete(request, sc::kInvalidField);
+    return io_.complete(request, sc::kInvalidField);
   }
   const std::uint32_t length = request.command.cdw10;
   if (length == 0 || length > ns.shared->value_bytes_max) {
-    return complete(request, sc::kInvalidValueSize);
+    return io_.complete(request, sc::kInvalidValueSize);
   }
   // Clients in the field round the buffer up to what their driver likes; shorter cannot be.
-  if (request.data_bytes < length) return complete(request, sc::kDataSglLengthInvalid);
+  if (request.data_bytes < length) return io_.complete(request, sc::kDataSglLengthInvalid);
   op.condition = if_exists   ? PageOp::Condition::if_exists
                  : if_absent ? PageOp::Condition::if_absent
                              : PageOp::Condition::always;
   op.length = length;
-  with_buffer(request, std::max(round_up(length, ns.shared->lba_bytes), request.data_bytes));
+  io_.with_buffer(request, std::max(round_up(length, ns.shared->lba_bytes), request.data_bytes));
 }
 
 void KvCommands::retrieve(LocalNamespace& ns, Request& request) {
-  prepare(ns, request, PageOp::Kind::get);
-  if (!request.page_op.key.valid()) return complete(request, sc::kInvalidKeySize);
+  prepare(request, PageOp::Kind::get);
+  if (!request.page_op.key.valid()) return io_.complete(request, sc::kInvalidKeySize);
   if ((options_of(request.command) & ~nvme::kv::kRetrieveRaw) != 0) {
-    return complete(request, sc::kInvalidField);
+    return io_.complete(request, sc::kInvalidField);
   }
   const std::uint32_t host_bytes = request.command.cdw10;
-  if (request.data_bytes < host_bytes) return complete(request, sc::kDataSglLengthInvalid);
+  if (request.data_bytes < host_bytes) return io_.complete(request, sc::kDataSglLengthInvalid);
   const std::uint32_t wanted = std::clamp(host_bytes, 1u, ns.shared->value_bytes_max);
-  with_buffer(request, round_up(wanted, ns.shared->lba_bytes));
+  io_.with_buffer(request, round_up(wanted, ns.shared->lba_bytes));
 }
 
-void KvCommands::remove(LocalNamespace& ns, Request& request) {
-  prepare(ns, request, PageOp::Kind::remove);
-  if (!request.page_op.key.valid()) return complete(request, sc::kInvalidKeySize);
-  if (options_of(request.command) != 0) return complete(request, sc::kInvalidField);
+void KvCommands::remove(LocalNamespace&, Request& request) {
+  prepare(request, PageOp::Kind::remove);
+  if (!request.page_op.key.valid()) return io_.complete(request, sc::kInvalidKeySize);
+  if (options_of(request.command) != 0) return io_.complete(request, sc::kInvalidField);
   submit(request);
 }
 
-void KvCommands::exist(LocalNamespace& ns, Request& request) {
-  prepare(ns, request, PageOp::Kind::exist);
-  if (!request.page_op.key.valid()) return complete(request, sc::kInvalidKeySize);
-  if (options_of(request.command) != 0) return complete(request, sc::kInvalidField);
+void KvCommands::exist(LocalNamespace&, Request& request) {
+  prepare(request, PageOp::Kind::exist);
+  if (!request.page_op.key.valid()) return io_.complete(request, sc::kInvalidKeySize);
+  if (options_of(request.command) != 0) return io_.complete(request, sc::kInvalidField);
   submit(request);
 }
 
-void KvCommands::flush(LocalNamespace& ns, Request& request) {
-  prepare(ns, request, PageOp::Kind::flush);
+void KvCommands::flush(LocalNamespace&, Request& request) {
+  prepare(request, PageOp::Kind::flush);
   request.page_op.key = Key{};
   submit(request);
 }
 
-void KvCommands::list(LocalNamespace& ns, Request& request) {
-  prepare(ns, request, PageOp::Kind::list);
+void KvCommands::list(LocalNamespace&, Request& request) {
+  prepare(request, PageOp::Kind::list);
   const nvme::Sqe& command = request.command;
-  if ((command.cdw11 & 0xff) > Key::kBytesMax) return complete(request, sc::kInvalidKeySize);
-  if (options_of(command) != 0) return complete(request, sc::kInvalidField);
-  if (command.cdw10 < KvListBuilder::kPayloadBytesMin) return complete(request, sc::kInvalidField);
-  if (request.data_bytes < command.cdw10) return complete(request, sc::kDataSglLengthInvalid);
-  with_buffer(request, KvListBuilder::buffer_bytes(command.cdw10));
+  if ((command.cdw11 & 0xff) > Key::kBytesMax) return io_.complete(request, sc::kInvalidKeySize);
+  if (options_of(command) != 0) return io_.complete(request, sc::kInvalidField);
+  if (command.cdw10 < KvListBuilder::kPayloadBytesMin)
+    return io_.complete(request, sc::kInvalidField);
+  if (request.data_bytes < command.cdw10) return io_.complete(request, sc::kDataSglLengthInvalid);
+  io_.with_buffer(request, KvListBuilder::buffer_bytes(command.cdw10));
 }
 
 void KvCommands::start(Request& request) {
   PageOp& op = request.page_op;
   op.data = request.buffer;
-  op.buffer_index = request.buffer_index = registered_ ? 0 : -1;
+  op.capacity = request.buffer_bytes;
+  op.buffer_index = request.buffer_index;
   switch (op.kind) {
     case PageOp::Kind::put:
-      request.on_pulled = &KvCommands::store_pulled;
-      return request.connection->pull(request, request.buffer);
+      return io_.pull(request, &KvCommands::store_pulled);
     case PageOp::Kind::get:
       return submit(request);
     default:
@@ -224,17 +203,12 @@ void KvCommands::start(Request& request) {
 }
 
 void KvCommands::store_pulled(Request& request) {
-  const Queue& queue = Queue::of(request);
-  KvCommands& self = queue.reactor->kv();
-  if (!request.pull_status.ok()) return self.complete(request, sc::kTransientTransportError);
-  // The host has given this queue up: what it sends now must not be stored behind its back.
-  if (queue.state == Queue::State::closing) return self.complete(request, sc::kAbortedSqDeletion);
-  self.submit(request);
+  Queue::of(request).reactor->io().kv().submit(request);
 }
 
 void KvCommands::released(PageOp& op) {
   Request& request = *static_cast<Request*>(op.context);
-  KvCommands& self = Queue::of(request).reactor->kv();
+  KvCommands& self = Queue::of(request).reactor->io().kv();
   switch (request.command.opc) {
     case nvme::kv::kRetrieve:
       return self.finish_retrieve(request);
@@ -247,31 +221,29 @@ void KvCommands::released(PageOp& op) {
 
 void KvCommands::finish_operation(Request& request) {
   const PageOp& op = request.page_op;
-  const auto& ns = *static_cast<LocalNamespace*>(request.context);
+  const LocalNamespace& ns = IoCommands::namespace_of(request);
   std::uint16_t status = status_of(op);
   if (op.kind == PageOp::Kind::remove && status == sc::kKeyNotFound &&
       !ns.shared->delete_missing_is_error.load(std::memory_order_relaxed)) {
     status = sc::kSuccess;
   }
   if (op.kind == PageOp::Kind::put && status == sc::kSuccess) {
-    reactor_.counters().host_writes.add();
-    reactor_.counters().bytes_written.add(op.length);
+    io_.reactor().counters().host_writes.add();
+    io_.reactor().counters().bytes_written.add(op.length);
   }
-  complete(request, status);
+  io_.complete(request, status);
 }
 
 void KvCommands::finish_retrieve(Request& request) {
   const PageOp& op = request.page_op;
   const std::uint16_t status = status_of(op);
-  if (status != sc::kSuccess) return complete(request, status);
+  if (status != sc::kSuccess) return io_.complete(request, status);
   const std::uint32_t bytes = std::min({op.length, request.command.cdw10, op.capacity});
-  reactor_.counters().host_reads.add();
-  reactor_.counters().bytes_read.add(bytes);
+  io_.reactor().counters().host_reads.add();
+  io_.reactor().counters().bytes_read.add(bytes);
   request.completion.dw0 = op.length;
-  if (bytes == 0) return complete(request, sc::kSuccess);
-  request.completion.set_status(sc::kSuccess);
-  request.on_done = &KvCommands::sent;
-  request.connection->push(request, request.buffer, bytes);
+  if (bytes == 0) return io_.complete(request, sc::kSuccess);
+  io_.push(request, bytes);
 }
 
 void KvCommands::start_list(Request& request) {
@@ -288,7 +260,7 @@ void KvCommands::finish_list(Request& request) {
   PageOp& op = request.page_op;
   const std::uint16_t status = status_of(op);
   const bool start_is_absent = op.kind == PageOp::Kind::exist && status == sc::kKeyNotFound;
-  if (status != sc::kSuccess && !start_is_absent) return complete(request, status);
+  if (status != sc::kSuccess && !start_is_absent) return io_.complete(request, status);
   KvListBuilder builder(request);
   if (op.kind == PageOp::Kind::exist) {
     op.kind = PageOp::Kind::list;
@@ -301,29 +273,7 @@ void KvCommands::finish_list(Request& request) {
     builder.lend_keys(op);
     return submit(request);
   }
-  request.completion.set_status(sc::kSuccess);
-  request.on_done = &KvCommands::sent;
-  request.connection->push(request, request.buffer, builder.finish());
-}
-
-void KvCommands::complete(Request& request, std::uint16_t status) {
-  reactor_.set_result(request, status);
-  request.on_done = &KvCommands::sent;
-  request.connection->complete(request);
-}
-
-void KvCommands::sent(Request& request) { Queue::of(request).reactor->kv().end(request); }
-
-void KvCommands::end(Request& request) {
-  Queue& queue = Queue::of(request);
-  auto* ns = static_cast<LocalNamespace*>(std::exchange(request.context, nullptr));
-  std::byte* buffer = std::exchange(request.buffer, nullptr);
-  if (ns != nullptr) leave(*ns);
-  if (buffer != nullptr) {
-    buffers_.give(buffer, queue.holders());
-    serve_waiting();
-  }
-  reactor_.request_done(queue);
+  io_.push(request, builder.finish());
 }
 
 }  // namespace furrow::transport

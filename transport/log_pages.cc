@@ -56,6 +56,15 @@ void effects(std::uint8_t csi, std::vector<std::byte>& log) {
         nvme::admin::kKeepAlive}) {
     out.admin[opcode] = kSupported;
   }
+  if (csi == nvme::csi::kNvm) {
+    for (const std::uint8_t opcode : {nvme::nvm::kFlush, nvme::nvm::kRead, nvme::nvm::kCompare}) {
+      out.io[opcode] = kSupported;
+    }
+    for (const std::uint8_t opcode :
+         {nvme::nvm::kWrite, nvme::nvm::kWriteZeroes, nvme::nvm::kDatasetManagement}) {
+      out.io[opcode] = kSupported | kChangesContent;
+    }
+  }
   if (csi == nvme::csi::kKv) {
     for (const std::uint8_t opcode :
          {nvme::kv::kFlush, nvme::kv::kRetrieve, nvme::kv::kList, nvme::kv::kExist}) {

@@ -27,6 +27,9 @@ NamespaceTable::NamespaceTable(const Pool& pool, const NamespaceTable& before,
     made->store = store;
     made->uuid = info.uuid;
     made->value_bytes_max = std::clamp(info.options.value_bytes_max, 1u, transfer_bytes_max);
+    made->kind = info.options.kind;
+    made->block_bytes = info.options.block_bytes;
+    made->block_lba_bytes = info.options.block_lba_bytes;
     made->lba_bytes = geometry.lba_bytes;
     made->zone_bytes = geometry.zone_capacity_bytes();
     made->pool_bytes = geometry.zone_capacity_bytes() * geometry.zone_count;

@@ -1,4 +1,4 @@
-// The namespaces of the subsystem: the kv volumes of the pool as hosts see them.
+// The namespaces of the subsystem: the volumes of the pool as hosts see them.
 #pragma once
 
 #include <atomic>
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/pool.h"
+#include "transport/nvme.h"
 
 namespace furrow::transport {
 
@@ -25,6 +26,13 @@ struct Namespace {
   // Feature 20h: deleting a key that does not exist is an error.
   mutable std::atomic<bool> delete_missing_is_error{false};
 
+  VolumeKind kind = VolumeKind::kv;
+  // Of kind block.
+  std::uint64_t block_bytes = 0;      // its size
+  std::uint32_t block_lba_bytes = 0;  // as hosts see them
+  std::uint64_t lbas() const { return block_bytes / block_lba_bytes; }
+
+  std::uint8_t csi() const { return kind == VolumeKind::block ? nvme::csi::kNvm : nvme::csi::kKv; }
   std::uint64_t size_bytes() const;  // the volume's quota, in zone capacities
 };
 

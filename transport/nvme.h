@@ -84,6 +84,19 @@ inline constexpr std::uint8_t kStoreIfExists = 0x01, kStoreIfAbsent = 0x02, kSto
                               kStoreOptions = 0x07, kRetrieveRaw = 0x01;
 }  // namespace kv
 
+namespace nvm {  // I/O opcodes of CSI 0
+inline constexpr std::uint8_t kFlush = 0x00, kWrite = 0x01, kRead = 0x02, kCompare = 0x05,
+                              kWriteZeroes = 0x08, kDatasetManagement = 0x09;
+inline constexpr std::uint32_t kForceUnitAccess = 1u << 30;  // CDW12
+inline constexpr std::uint32_t kDeallocate = 1u << 2;        // CDW11 of Dataset Management
+}  // namespace nvm
+
+struct DatasetRange {
+  std::uint32_t attributes = 0, nlb = 0;  // nlb: not 0's-based
+  std::uint64_t slba = 0;
+};
+static_assert(sizeof(DatasetRange) == 16);
+
 namespace csi {
 inline constexpr std::uint8_t kNvm = 0, kKv = 1, kZoned = 2;
 }
@@ -99,7 +112,9 @@ inline constexpr std::uint16_t kSuccess = 0x000, kInvalidOpcode = 0x001, kInvali
                                kSglOffsetInvalid = 0x016, kHostIdInconsistent = 0x018,
                                kKeepAliveExpired = 0x019, kKeepAliveInvalid = 0x01A,
                                kCommandInterrupted = 0x021, kTransientTransportError = 0x022,
-                               kInvalidIoCommandSet = 0x02C,
+                               kWriteProtected = 0x020, kInvalidIoCommandSet = 0x02C,
+                               // NVM Command Set.
+    kLbaOutOfRange = 0x080, kUnrecoveredRead = 0x281, kCompareFailure = 0x285,
                                // Key Value Command Set.
     kCapacityExceeded = 0x081, kNamespaceNotReady = 0x082, kReservationConflict = 0x083,
                                kFormatInProgress = 0x084, kInvalidValueSize = 0x085,
@@ -128,6 +143,7 @@ inline constexpr std::uint32_t kCcCssShift = 4, kCcMpsShift = 7, kCcAmsShift = 1
 inline constexpr std::uint32_t kShutdownNormal = 1, kShutdownAbrupt = 2;  // CC.SHN
 inline constexpr std::uint32_t kCssNvm = 0, kCssAll = 6, kCssAdminOnly = 7;
 inline constexpr std::uint32_t kCstsReady = 1u << 0, kCstsFatal = 1u << 1, kCstsShstShift = 2;
+inline constexpr std::uint64_t kCapCssNvm = 1ull << 37;
 inline constexpr std::uint64_t kCapCssAll = 1ull << 43, kCapCssAdminOnly = 1ull << 44,
                                kCapCrwms = 1ull << 59;
 

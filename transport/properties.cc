@@ -30,7 +30,8 @@ std::uint64_t Controller::capabilities() const {
   const std::uint64_t mqes = subsystem_.options().io_queue_entries_max - 1;
   const std::uint64_t contiguous_queues_required = 1ull << 16;
   // The discovery controller has no I/O command set; the other one tells its sets by Identify.
-  const std::uint64_t css = kind_ == Kind::discovery ? nvme::kCapCssAdminOnly : nvme::kCapCssAll;
+  const std::uint64_t css =
+      kind_ == Kind::discovery ? nvme::kCapCssAdminOnly : nvme::kCapCssAll | nvme::kCapCssNvm;
   return mqes | contiguous_queues_required | kTimeoutHalfSeconds << 24 | css | nvme::kCapCrwms;
 }
 

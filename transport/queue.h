@@ -11,6 +11,7 @@
 #include <memory>
 
 #include "transport/buffer_pool.h"
+#include "transport/command_sets.h"
 #include "transport/connection.h"
 
 namespace furrow::transport {
@@ -27,16 +28,16 @@ struct Queue {
   };
 
   State state = State::awaiting_connect;
-  bool open = true;                  // until on_close
-  bool command_set_enabled = false;  // CC.CSS lets this queue use KV namespaces
-  std::uint16_t id = 0;              // 0: the admin queue
-  std::uint32_t in_flight = 0;       // requests in the controller's hands
+  bool open = true;             // until on_close
+  CommandSets command_sets;     // whose namespaces CC.CSS lets this queue use
+  std::uint16_t id = 0;         // 0: the admin queue
+  std::uint32_t in_flight = 0;  // requests in the controller's hands
   ReactorImpl* reactor = nullptr;
   Connection* connection = nullptr;
   std::shared_ptr<Controller> controller;  // null until Connect was accepted
   std::uint32_t entries = 0;               // of a registered queue
   // What it holds of its reactor's memory, and the commands that wait for a page buffer, by size
-  // (KvCommands).
+  // (IoCommands).
   struct WaitList {
     Request* first = nullptr;
     Request* last = nullptr;

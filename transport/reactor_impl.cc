@@ -34,9 +34,9 @@ ReactorImpl::ReactorImpl(SubsystemImpl& subsystem, Executor& executor,
     : subsystem_(subsystem),
       executor_(executor),
       mailbox_(executor),
-      kv_(*this, std::move(session), subsystem.options().buffer_bytes_max,
+      io_(*this, std::move(session), subsystem.options().buffer_bytes_max,
           subsystem.options().transfer_bytes_max) {
-  kv_.apply(*subsystem.namespaces(), [] {});
+  io_.apply(*subsystem.namespaces(), [] {});
   subsystem.attach(*this);
 }
 
@@ -45,7 +45,7 @@ ReactorImpl::~ReactorImpl() {
   subsystem_.detach(*this, stats());
 }
 
-bool ReactorImpl::idle() const { return queues_.empty() && kv_.idle() && mailbox_.empty(); }
+bool ReactorImpl::idle() const { return queues_.empty() && io_.idle() && mailbox_.empty(); }
 
 void ReactorImpl::on_open(Connection& connection) {
   auto queue = std::make_shared<Queue>();
@@ -85,7 +85,7 @@ void ReactorImpl::on_close(Connection& connection) {
   queue->open = false;
   queue->state = Queue::State::closing;
   ++queue->in_flight;  // keeps the queue while its requests are turned away
-  kv_.cancel_waiting(*queue, KvCommands::kEveryCommand, nvme::sc::kAbortedSqDeletion);
+  io_.cancel_waiting(*queue, IoCommands::kEveryCommand, nvme::sc::kAbortedSqDeletion);
   if (queue->controller != nullptr && queue->id == 0) queue->controller->end();
   request_done(*queue);
 }
@@ -118,13 +118,13 @@ void ReactorImpl::close(Queue& queue) {
 
 bool ReactorImpl::abort_waiting(Queue& queue, std::uint16_t cid) {
   if (!queue.open) return false;
-  return kv_.cancel_waiting(queue, cid, nvme::sc::kAbortRequested) != 0;
+  return io_.cancel_waiting(queue, cid, nvme::sc::kAbortRequested) != 0;
 }
 
 void ReactorImpl::io_command(Queue& queue, Request& request) {
   counters_.io_commands.add();
   if (request.command.opc == nvme::opcode::kFabrics) return io_fabrics(queue, request);
-  kv_.execute(request);
+  io_.execute(request);
 }
 
 // Of the fabrics commands an I/O queue may only carry Disconnect (and authentication, which this

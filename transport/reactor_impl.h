@@ -1,5 +1,5 @@
 // ReactorImpl: the connections of one reactor. Sorts capsules into Connect, admin commands (to the
-// controller) and I/O commands (to KvCommands), and counts.
+// controller) and I/O commands (to IoCommands), and counts.
 //
 // Threads: its executor's, but for mailbox() and stats().
 #pragma once
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "transport/fair_share.h"
-#include "transport/kv_commands.h"
+#include "transport/io_commands.h"
 #include "transport/mailbox.h"
 #include "transport/queue.h"
 #include "transport/subsystem_impl.h"
@@ -31,7 +31,7 @@ class ReactorImpl final : public SubsystemReactor {
   Executor& executor() { return executor_; }
   Mailbox& mailbox() { return mailbox_; }  // any thread
   SubsystemImpl& subsystem() { return subsystem_; }
-  KvCommands& kv() { return kv_; }
+  IoCommands& io() { return io_; }
   SubsystemStats stats() const;  // any thread
 
   // Completes a request without data; failures are logged and counted. `dnr` is made from the
@@ -93,7 +93,7 @@ class ReactorImpl final : public SubsystemReactor {
   SubsystemImpl& subsystem_;
   Executor& executor_;
   Mailbox mailbox_;
-  KvCommands kv_;
+  IoCommands io_;
   Counters counters_;
   std::unordered_map<Queue*, std::shared_ptr<Queue>> queues_;
   // What each host (by NQN) and address holds of the page buffers; while it has connections here.

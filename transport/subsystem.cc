@@ -247,7 +247,7 @@ void SubsystemImpl::publish(std::shared_ptr<const NamespaceTable> table,
   namespaces_ = table;
   for (ReactorImpl* reactor : reactors_) {
     reactor->mailbox().send([reactor, table, all_done] {
-      reactor->kv().apply(*table, [all_done] { (void)all_done; });
+      reactor->io().apply(*table, [all_done] { (void)all_done; });
     });
   }
 }

@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "engine/block/block_session.h"
 #include "transport/buffer_pool.h"
 #include "transport/refusal_log.h"
 #include "transport/subsystem.h"
@@ -373,13 +374,14 @@ std::uint64_t memory_bytes_max(const TargetOptions& options) {
   constexpr std::uint64_t kKiB = 1024, kMiB = kKiB * kKiB;
   constexpr std::uint64_t kPayload = 16 * kMiB, kRings = 8 * kMiB;
   constexpr std::uint64_t kConnection = 160 * kKiB, kController = 16 * kKiB, kControllers = 256;
-  constexpr std::uint64_t kSlot = 2048;
+  constexpr std::uint64_t kBlockSteps = BlockSession::kStepsMax * BlockSession::kStepBytes;
+  constexpr std::uint64_t kSlot = 2304;
   static_assert(sizeof(CommandSlot) <= kSlot);
   static_assert(sizeof(TcpConnection) + SendBatch::kArenaBytes + 65536 / 8 +
                     TcpConnection::kReceiveBytesMax + 16 * kKiB <=
                 kConnection);
-  return options.cores *
-             (page_buffer_bytes(options) + options.buffer_bytes_max + kPayload + kRings) +
+  return options.cores * (page_buffer_bytes(options) + options.buffer_bytes_max + kPayload +
+                          kRings + kBlockSteps) +
          options.connections_max * kConnection + options.queue_entries_total_max * 2 * kSlot +
          kControllers * kController;
 }

@@ -82,7 +82,11 @@ TEST(LogPage, EffectsForEachCommandSet) {
   EXPECT_EQ(read<std::uint32_t>(kv, 1024 + 0x0D * 4), 0u) << "reservations";
   const Bytes nvm = world.log(admin, nv::lid::kEffects, 4096, 0, 0)->in;
   EXPECT_EQ(read<std::uint32_t>(nvm, 0x06 * 4), 1u);
-  EXPECT_EQ(Bytes(nvm.begin() + 1024, nvm.begin() + 2048), Bytes(1024));
+  for (unsigned opcode = 0; opcode < 256; ++opcode) {
+    const bool reads = opcode == 0x00 || opcode == 0x02 || opcode == 0x05;
+    const bool writes = opcode == 0x01 || opcode == 0x08 || opcode == 0x09;
+    EXPECT_EQ(read<std::uint32_t>(nvm, 1024 + opcode * 4), reads ? 1u : writes ? 3u : 0u) << opcode;
+  }
   EXPECT_EQ(world.log(admin, nv::lid::kEffects, 4096, 0, 2)->status(), sc::kInvalidField);
 }
 

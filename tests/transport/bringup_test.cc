@@ -24,7 +24,7 @@ TEST(BringUp, AsTheLinuxHostDoesIt) {
   EXPECT_EQ(cap & 0xffff, 1023u) << "MQES";
   EXPECT_EQ(cap >> 16 & 1, 1u) << "CQR";
   EXPECT_GE(cap >> 24 & 0xff, 20u) << "TO covers the quiesce time-out";
-  EXPECT_EQ(cap >> 37 & 0xff, 0x40u) << "CSS: bit 6 alone";
+  EXPECT_EQ(cap >> 37 & 0xff, 0x41u) << "CSS: bit 6, and NVM";
   EXPECT_EQ(cap >> 48 & 0xff, 0u) << "MPSMIN, MPSMAX";
   EXPECT_EQ(cap >> 59 & 3, 1u) << "CRMS";
   EXPECT_EQ(world.set_cc(admin, World::kCcOn & ~1u)->status(), sc::kSuccess);

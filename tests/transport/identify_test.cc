@@ -42,7 +42,8 @@ TEST(IdentifyController, HasWhatHostsNeed) {
   EXPECT_EQ(read<std::uint8_t>(page, 513), 0x44u) << "CQES";
   EXPECT_EQ(read<std::uint16_t>(page, 514), 1024u) << "MAXCMD";
   EXPECT_EQ(read<std::uint32_t>(page, 516), 1024u) << "NN";
-  EXPECT_EQ(read<std::uint16_t>(page, 520), 0u) << "ONCS: no timestamp, no save/select";
+  EXPECT_EQ(read<std::uint16_t>(page, 520), 0xdu)
+      << "ONCS: Compare, Dataset Management, Write Zeroes; no timestamp, no save/select";
   EXPECT_EQ(read<std::uint16_t>(page, 522), 0u) << "FUSES";
   EXPECT_EQ(read<std::uint8_t>(page, 525), 5u) << "VWC: present; Flush of one namespace";
   EXPECT_EQ(read<std::uint32_t>(page, 536), 0x300001u) << "SGLS";
@@ -117,7 +118,7 @@ TEST(IdentifyNamespace, TheOtherStructures) {
       << "NCAP: 0 would remove the namespace";
   EXPECT_EQ(read<std::uint32_t>(generic->in, 128), 12u << 16) << "LBAF0";
   EXPECT_EQ(read<std::uint32_t>(world.identify(admin, 0x06, 0, 1)->in, 0), 0x00010000u);
-  EXPECT_EQ(read<std::uint64_t>(world.identify(admin, 0x1C)->in, 0), 2u);
+  EXPECT_EQ(read<std::uint64_t>(world.identify(admin, 0x1C)->in, 0), 3u);
   EXPECT_EQ(read<std::uint64_t>(world.identify(admin, 0x1C)->in, 8), 0u);
 }
 

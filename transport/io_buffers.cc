@@ -1,15 +1,15 @@
-// Page buffers for KV commands: who gets one, and who waits in which order.
+// Page buffers for I/O commands: who gets one, and who waits in which order.
 #include <algorithm>
 #include <utility>
 
-#include "transport/kv_commands.h"
+#include "transport/io_commands.h"
 #include "transport/reactor_impl.h"
 
 namespace furrow::transport {
 
 // Waits when none is free, or when its connection, its host or their address has its share: it then
 // holds nothing back from others, whose commands go on.
-void KvCommands::with_buffer(Request& request, std::uint32_t bytes) {
+void IoCommands::with_buffer(Request& request, std::uint32_t bytes) {
   const unsigned wanted = buffers_.class_of(bytes);
   Queue& queue = Queue::of(request);
   if (queue.waiting[wanted].first != nullptr || !try_buffer(request, wanted)) {
@@ -19,15 +19,15 @@ void KvCommands::with_buffer(Request& request, std::uint32_t bytes) {
   start(request);
 }
 
-bool KvCommands::try_buffer(Request& request, unsigned wanted) {
+bool IoCommands::try_buffer(Request& request, unsigned wanted) {
   const BufferPool::Buffer buffer = buffers_.take(wanted, Queue::of(request).holders());
   if (buffer.data == nullptr) return false;
   request.buffer = buffer.data;
-  request.page_op.capacity = buffer.bytes;
+  request.buffer_bytes = buffer.bytes;
   return true;
 }
 
-void KvCommands::add_waiting(Queue& queue, Request& request, unsigned wanted) {
+void IoCommands::add_waiting(Queue& queue, Request& request, unsigned wanted) {
   Queue::WaitList& list = queue.waiting[wanted];
   request.next = nullptr;
   (list.first == nullptr ? list.first : list.last->next) = &request;
@@ -35,14 +35,14 @@ void KvCommands::add_waiting(Queue& queue, Request& request, unsigned wanted) {
   if (!queue.in_waiting) append_waiting(queue);
 }
 
-void KvCommands::append_waiting(Queue& queue) {
+void IoCommands::append_waiting(Queue& queue) {
   queue.in_waiting = true;
   queue.next_waiting = nullptr;
   (first_waiting_ == nullptr ? first_waiting_ : last_waiting_->next_waiting) = &queue;
   last_waiting_ = &queue;
 }
 
-void KvCommands::remove_waiting(Queue& queue) {
+void IoCommands::remove_waiting(Queue& queue) {
   if (!std::exchange(queue.in_waiting, false)) return;
   Queue* before = nullptr;
   for (Queue** link = &first_waiting_; *link != &queue; link = &(*link)->next_waiting) {
@@ -53,7 +53,7 @@ void KvCommands::remove_waiting(Queue& queue) {
 }
 
 // One command of `queue`, the smallest size first; false: none can have a buffer.
-bool KvCommands::serve(Queue& queue) {
+bool IoCommands::serve(Queue& queue) {
   for (unsigned i = 0; i < BufferPool::kClasses; ++i) {
     Queue::WaitList& list = queue.waiting[i];
     if (list.first == nullptr || !try_buffer(*list.first, i)) continue;
@@ -67,7 +67,7 @@ bool KvCommands::serve(Queue& queue) {
 
 // A buffer came back: the queues that wait have one command served each, in turn, until a round of
 // them changes nothing.
-void KvCommands::serve_waiting() {
+void IoCommands::serve_waiting() {
   for (Queue* refused = nullptr; first_waiting_ != nullptr;) {
     Queue& queue = *first_waiting_;
     if (&queue == refused) return;  // the first that could not be served, and none after it could
@@ -84,7 +84,7 @@ void KvCommands::serve_waiting() {
   }
 }
 
-unsigned KvCommands::cancel_waiting(Queue& queue, std::int32_t cid, std::uint16_t status) {
+unsigned IoCommands::cancel_waiting(Queue& queue, std::int32_t cid, std::uint16_t status) {
   Request* cancelled = nullptr;
   bool left = false;
   for (Queue::WaitList& list : queue.waiting) {

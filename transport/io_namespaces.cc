@@ -1,13 +1,13 @@
-// The namespaces of one reactor's KvCommands: taking over a new set, letting go of those that went,
+// The namespaces of one reactor's IoCommands: taking over a new set, letting go of those that went,
 // and flushing them all.
 #include <algorithm>
 #include <utility>
 
-#include "transport/kv_commands.h"
+#include "transport/io_commands.h"
 
 namespace furrow::transport {
 
-void KvCommands::apply(const NamespaceTable& table, std::function<void()> applied) {
+void IoCommands::apply(const NamespaceTable& table, std::function<void()> applied) {
   by_nsid_.assign(kNamespacesMax + 1, nullptr);
   for (const auto& shared : table.all()) {
     const auto known = std::find_if(namespaces_.begin(), namespaces_.end(),
@@ -30,7 +30,7 @@ void KvCommands::apply(const NamespaceTable& table, std::function<void()> applie
   retiring_.push_back(std::move(retiring));
 }
 
-void KvCommands::retire(LocalNamespace& ns) {
+void IoCommands::retire(LocalNamespace& ns) {
   std::vector<std::function<void()>> done;
   for (Retiring& retiring : retiring_) {
     std::erase(retiring.waiting_for, &ns);
@@ -41,12 +41,12 @@ void KvCommands::retire(LocalNamespace& ns) {
   for (auto& applied : done) applied();
 }
 
-void KvCommands::leave(LocalNamespace& ns) {
+void IoCommands::leave(LocalNamespace& ns) {
   if (--ns.in_flight == 0 && find(ns.shared->nsid) != &ns) retire(ns);
 }
 
 // Shared by the flushes of one flush_all(): when the last lets go of it, all are done.
-struct KvCommands::FlushAll {
+struct IoCommands::FlushAll {
   explicit FlushAll(std::function<void(Status)> call) : done(std::move(call)) {}
   ~FlushAll() { done(status); }
   FlushAll(const FlushAll&) = delete;
@@ -60,28 +60,28 @@ namespace {
 
 struct FlushOne {
   PageOp op;
-  KvCommands* commands = nullptr;
+  IoCommands* commands = nullptr;
   LocalNamespace* ns = nullptr;
   std::shared_ptr<void> all;
 };
 
 }  // namespace
 
-void KvCommands::flush_all(std::function<void(Status)> done) {
+void IoCommands::flush_all(std::function<void(Status)> done) {
   const auto all = std::make_shared<FlushAll>(std::move(done));
   for (const auto& ns : namespaces_) {
     auto* one = new FlushOne{{}, this, ns.get(), all};
     one->op.kind = PageOp::Kind::flush;
     one->op.context = one;
     one->op.on_result = [](PageOp&) {};
-    one->op.on_released = &KvCommands::flush_released;
+    one->op.on_released = &IoCommands::flush_released;
     ++ns->in_flight;
     ++flushes_;
     session_->submit(*ns->shared->store, one->op);
   }
 }
 
-void KvCommands::flush_released(PageOp& op) {
+void IoCommands::flush_released(PageOp& op) {
   const std::unique_ptr<FlushOne> one(static_cast<FlushOne*>(op.context));
   auto& all = *static_cast<FlushAll*>(one->all.get());
   if (all.status.ok()) all.status = op.status;

@@ -1,0 +1,352 @@
+// Establishes the NVM command set over volumes of kind block, beside Key Value in one subsystem:
+// what a host is told of both (lists, descriptors, structures, logs, by CC.CSS), each command's
+// effect beside a plain array of bytes, and the status of everything that is wrong. How: a host
+// without a wire, over a real pool in memory.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "fake_host.h"
+#include "tests/engine/block/disk.h"
+#include "zone/fault_device.h"
+
+namespace furrow::test {
+namespace {
+
+constexpr std::uint32_t kPagesNsid = 1, kDiskNsid = 2, kLargeNsid = 3;
+constexpr std::uint64_t kDiskBytes = 4 << 20, kLargeBytes = 1ull << 40;
+
+class Disks {
+ public:
+  explicit Disks(std::uint32_t css = nv::kCssAll) : rig_("unused") {
+    auto inner = open_device("mem:64MiB?zone_size=2MiB", Access::exclusive);
+    EXPECT_TRUE(inner.ok());
+    auto fault = std::make_unique<FaultDevice>(std::move(*inner), FaultOptions());
+    device = fault.get();
+    rig_.device = std::move(fault);
+    VolumeOptions pages;
+    pages.name = "pages";
+    pages.mode = VolumeMode::store;
+    pages.quota_bytes = 8 << 20;
+    pages.value_bytes_max = 64 << 10;
+    rig_.make(pages);
+    VolumeOptions disk = testing::block_options(kDiskBytes, 512);
+    disk.quota_bytes = 16 << 20;
+    EXPECT_TRUE(rig_.pool->create_volume(disk).ok());
+    VolumeOptions large = testing::block_options(kLargeBytes, 4096);
+    large.name = "large";
+    EXPECT_TRUE(rig_.pool->create_volume(large).ok());
+    transport::SubsystemOptions options;
+    options.buffer_bytes_max = 0;
+    auto made = transport::Subsystem::create(*rig_.pool, rig_.loop, options);
+    EXPECT_TRUE(made.ok()) << made.status().describe();
+    subsystem_ = std::move(*made);
+    auto reactor = subsystem_->create_reactor(rig_.loop);
+    EXPECT_TRUE(reactor.ok());
+    reactor_ = std::move(*reactor);
+    bring_up(css);
+  }
+  ~Disks() {
+    io->disconnect();
+    admin->disconnect();
+    while (!io->finished() || !admin->finished()) turn();
+    while (!reactor_->idle()) turn();
+    reactor_.reset();
+    subsystem_.reset();
+  }
+
+  CommandPtr call(FakeConnection& connection, const nv::Sqe& command, Bytes out = {},
+                  std::uint32_t data_bytes = 0, bool in_capsule = false) {
+    CommandPtr sent = connection.send(command, std::move(out), data_bytes, in_capsule);
+    while (!sent->done) turn();
+    turn();  // on_done
+    return sent;
+  }
+  static nv::Sqe command(std::uint8_t opcode, std::uint64_t lba, std::uint32_t count,
+                         std::uint32_t nsid = kDiskNsid) {
+    nv::Sqe out = sqe(opcode, nsid);
+    out.cdw10 = static_cast<std::uint32_t>(lba);
+    out.cdw11 = static_cast<std::uint32_t>(lba >> 32);
+    out.cdw12 = count - 1;
+    return out;
+  }
+  std::uint16_t write(std::uint64_t lba, const Bytes& data, std::uint32_t flags = 0) {
+    nv::Sqe out = command(nv::nvm::kWrite, lba, static_cast<std::uint32_t>(data.size() / 512));
+    out.cdw12 |= flags;
+    return call(*io, out, data, static_cast<std::uint32_t>(data.size()))->status();
+  }
+  Bytes read(std::uint64_t lba, std::uint32_t count) {
+    const auto done = call(*io, command(nv::nvm::kRead, lba, count), {}, count * 512);
+    EXPECT_EQ(done->status(), sc::kSuccess);
+    return done->in;
+  }
+  CommandPtr manage(const std::vector<nv::DatasetRange>& ranges, bool deallocate,
+                    std::uint32_t nsid = kDiskNsid) {
+    nv::Sqe out = sqe(nv::nvm::kDatasetManagement, nsid);
+    out.cdw10 = static_cast<std::uint32_t>(ranges.size() - 1);
+    out.cdw11 = deallocate ? nv::nvm::kDeallocate : 0;
+    const auto* begin = reinterpret_cast<const std::byte*>(ranges.data());
+    const Bytes bytes(begin, begin + ranges.size() * sizeof(nv::DatasetRange));
+    return call(*io, out, bytes, static_cast<std::uint32_t>(bytes.size()));
+  }
+  CommandPtr identify(std::uint8_t cns, std::uint32_t nsid, std::uint8_t csi = 0) {
+    nv::Sqe out = sqe(nv::admin::kIdentify, nsid);
+    out.cdw10 = cns;
+    out.cdw11 = std::uint32_t{csi} << 24;
+    return call(*admin, out, {}, 4096);
+  }
+  std::vector<std::uint32_t> listed(std::uint8_t cns, std::uint8_t csi = 0) {
+    const auto done = identify(cns, 0, csi);
+    EXPECT_EQ(done->status(), sc::kSuccess);
+    std::vector<std::uint32_t> nsids;
+    for (std::size_t at = 0; at < 4096; at += 4) {
+      const auto nsid = test::read<std::uint32_t>(done->in, at);
+      if (nsid != 0) nsids.push_back(nsid);
+    }
+    return nsids;
+  }
+
+  std::unique_ptr<FakeConnection> admin, io;
+  FaultDevice* device = nullptr;
+  testing::Rig& rig() { return rig_; }
+
+ private:
+  void turn() {
+    rig_.loop.run_once();
+    admin->run_once();
+    if (io) io->run_once();
+  }
+  void bring_up(std::uint32_t css) {
+    admin = std::make_unique<FakeConnection>(*reactor_, rig_.loop);
+    ConnectOptions options;
+    options.subnqn = subsystem_->nqn();
+    auto [connect, data] = connect_command(options);
+    const auto connected = call(*admin, connect, data, 1024, true);
+    EXPECT_EQ(connected->status(), sc::kSuccess);
+    nv::Sqe enable = fabrics(nv::fabrics::kPropertySet);
+    enable.cdw11 = nv::property::kCc;
+    enable.cdw12 = nv::kCcEnable | css << nv::kCcCssShift;
+    EXPECT_EQ(call(*admin, enable)->status(), sc::kSuccess);
+    io = std::make_unique<FakeConnection>(*reactor_, rig_.loop);
+    options.cntlid = static_cast<std::uint16_t>(connected->cqe.dw0);
+    options.qid = 1;
+    auto [io_connect, io_data] = connect_command(options);
+    EXPECT_EQ(call(*io, io_connect, io_data, 1024, true)->status(), sc::kSuccess);
+  }
+
+  testing::Rig rig_;
+  std::unique_ptr<transport::Subsystem> subsystem_;
+  std::unique_ptr<transport::SubsystemReactor> reactor_;
+};
+
+Bytes random_bytes(std::size_t bytes, std::uint64_t seed) {
+  return testing::content(seed, 1, bytes);
+}
+
+using Nsids = std::vector<std::uint32_t>;
+
+TEST(Nvm, AHostSeesBothKindsOfNamespaces) {
+  Disks disks;
+  EXPECT_EQ(disks.listed(0x02), (Nsids{kPagesNsid, kDiskNsid, kLargeNsid}));
+  EXPECT_EQ(disks.listed(0x07, nv::csi::kNvm), (Nsids{kDiskNsid, kLargeNsid}));
+  EXPECT_EQ(disks.listed(0x07, nv::csi::kKv), (Nsids{kPagesNsid}));
+  const auto sets = disks.identify(0x1C, 0);
+  EXPECT_EQ(read<std::uint64_t>(sets->in, 0), 3u);
+  for (const std::uint32_t nsid : {kPagesNsid, kDiskNsid}) {
+    const auto descriptors = disks.identify(0x03, nsid);
+    ASSERT_EQ(descriptors->status(), sc::kSuccess);
+    std::size_t at = 0;  // the last of three
+    while (read<std::uint8_t>(descriptors->in, at) != nv::kNidtCsi) {
+      at += 4u + read<std::uint8_t>(descriptors->in, at + 1);
+    }
+    EXPECT_EQ(read<std::uint8_t>(descriptors->in, at + 4), nsid == kPagesNsid ? 1 : 0);
+    const auto independent = disks.identify(0x08, nsid);
+    EXPECT_EQ(read<std::uint8_t>(independent->in, 14), 1) << "NRDY";
+  }
+  EXPECT_EQ(disks.identify(0x05, kDiskNsid, nv::csi::kNvm)->status(), sc::kSuccess);
+  EXPECT_EQ(disks.identify(0x05, kDiskNsid, nv::csi::kKv)->status(), sc::kInvalidIoCommandSet);
+  EXPECT_EQ(disks.identify(0x05, kPagesNsid, nv::csi::kNvm)->status(), sc::kInvalidIoCommandSet);
+  EXPECT_EQ(disks.identify(0x06, 0, nv::csi::kNvm)->status(), sc::kSuccess);
+  const auto controller = disks.identify(0x01, 0);
+  EXPECT_EQ(read<std::uint16_t>(controller->in, offsetof(nv::IdentifyController, oncs)), 0x0d);
+  EXPECT_EQ(read<std::uint16_t>(controller->in, offsetof(nv::IdentifyController, fuses)), 0);
+}
+
+// Which tells a Linux host the size, that it may discard, and that 4 KiB are best.
+TEST(Nvm, WhatADiskIs) {
+  Disks disks;
+  const auto small = disks.identify(0x00, kDiskNsid), large = disks.identify(0x00, kLargeNsid);
+  EXPECT_EQ(read<std::uint64_t>(small->in, 0), kDiskBytes / 512);
+  EXPECT_EQ(read<std::uint64_t>(large->in, 0), kLargeBytes / 4096);
+  EXPECT_EQ(read<std::uint64_t>(small->in, 8), kDiskBytes / 512) << "NCAP";
+  EXPECT_LT(read<std::uint64_t>(large->in, 8), (64ull << 20) / 4096) << "it is thin";
+  EXPECT_EQ(read<std::uint64_t>(small->in, 16), 0u) << "NUSE";
+  EXPECT_EQ(disks.write(0, random_bytes(8192, 1)), sc::kSuccess);
+  EXPECT_EQ(read<std::uint64_t>(disks.identify(0x00, kDiskNsid)->in, 16), 16u);
+  EXPECT_EQ(read<std::uint8_t>(small->in, 24), 0x13) << "NSFEAT";
+  EXPECT_EQ(read<std::uint8_t>(small->in, 33), 0x09) << "DLFEAT: zeroes";
+  for (const std::size_t field : {34, 36, 38, 40, 44, 64, 66, 68, 70}) {
+    EXPECT_EQ(read<std::uint16_t>(small->in, field), 7) << field;
+    EXPECT_EQ(read<std::uint16_t>(large->in, field), 0) << field;
+  }
+  EXPECT_EQ(read<std::uint8_t>(small->in, 130), 9) << "LBADS";
+  EXPECT_EQ(read<std::uint8_t>(large->in, 130), 12);
+  nv::Sqe log = sqe(nv::admin::kGetLogPage);
+  log.cdw10 = nv::lid::kEffects | 1023u << 16;
+  const auto effects = disks.call(*disks.admin, log, {}, 4096);
+  for (const unsigned opcode : {0, 1, 2, 5, 8, 9}) {
+    EXPECT_NE(read<std::uint32_t>(effects->in, 1024 + 4 * opcode), 0u) << opcode;
+  }
+  EXPECT_EQ(read<std::uint32_t>(effects->in, 1024 + 4 * 4), 0u) << "Write Uncorrectable";
+}
+
+TEST(Nvm, AHostWithoutOtherCommandSetsSeesDisksAlone) {
+  Disks disks(nv::kCssNvm);
+  EXPECT_EQ(disks.listed(0x02), (Nsids{kDiskNsid, kLargeNsid}));
+  EXPECT_EQ(disks.write(0, random_bytes(512, 1)), sc::kSuccess);
+  nv::Sqe exist = sqe(nv::kv::kExist, kPagesNsid);
+  exist.cdw11 = 4;
+  EXPECT_EQ(disks.call(*disks.io, exist)->status(), sc::kInvalidNamespaceOrFormat);
+}
+
+TEST(Nvm, IsAsAnArrayOfBytes) {
+  Disks disks;
+  std::mt19937_64 random(5);
+  Bytes model(256 << 10);
+  const auto lbas = static_cast<std::uint32_t>(model.size() / 512);
+  for (unsigned step = 0; step < 1500; ++step) {
+    const auto lba = static_cast<std::uint32_t>(random() % lbas);
+    const auto count =
+        1 + static_cast<std::uint32_t>(random() % std::min<std::uint64_t>(lbas - lba, 64));
+    const std::span there(model.data() + lba * 512, count * 512);
+    switch (random() % 6) {
+      case 0:
+      case 1: {
+        const Bytes data = random_bytes(there.size(), step);
+        ASSERT_EQ(disks.write(lba, data, random() % 4 == 0 ? nv::nvm::kForceUnitAccess : 0),
+                  sc::kSuccess);
+        std::ranges::copy(data, there.begin());
+        break;
+      }
+      case 2:
+        ASSERT_EQ(
+            disks.call(*disks.io, Disks::command(nv::nvm::kWriteZeroes, lba, count))->status(),
+            sc::kSuccess);
+        std::ranges::fill(there, std::byte{0});
+        break;
+      case 3:
+        ASSERT_EQ(
+            disks
+                .manage({{0, count / 2, lba}, {0, 0, 3}, {0, count - count / 2, lba + count / 2}},
+                        true)
+                ->status(),
+            sc::kSuccess);
+        std::ranges::fill(there, std::byte{0});
+        break;
+      case 4: {
+        Bytes data(there.begin(), there.end());
+        const bool same = random() % 2 == 0;
+        if (!same) data[random() % data.size()] ^= std::byte{1};
+        const auto compared = disks.call(*disks.io, Disks::command(nv::nvm::kCompare, lba, count),
+                                         data, static_cast<std::uint32_t>(data.size()));
+        ASSERT_EQ(compared->status(), same ? sc::kSuccess : sc::kCompareFailure);
+        break;
+      }
+      default:
+        ASSERT_EQ(disks.read(lba, count), Bytes(there.begin(), there.end())) << "LBA " << lba;
+    }
+  }
+}
+
+TEST(Nvm, TheLongestTransferAndOneMore) {
+  Disks disks;
+  const Bytes data = random_bytes(1 << 20, 1);
+  ASSERT_EQ(disks.write(3, data), sc::kSuccess);
+  EXPECT_EQ(disks.read(3, 2048), data);
+  EXPECT_EQ(
+      disks.call(*disks.io, Disks::command(nv::nvm::kRead, 3, 2049), {}, 2049 * 512)->status(),
+      sc::kInvalidField);
+}
+
+TEST(Nvm, ForceUnitAccessAndFlushAreDurable) {
+  Disks disks;
+  ASSERT_EQ(disks.write(0, random_bytes(4096, 1)), sc::kSuccess);
+  EXPECT_GT(disks.device->unflushed_bytes(), 0u);
+  ASSERT_EQ(disks.write(8, random_bytes(4096, 2), nv::nvm::kForceUnitAccess), sc::kSuccess);
+  EXPECT_EQ(disks.device->unflushed_bytes(), 0u);
+  ASSERT_EQ(disks.write(0, random_bytes(4096, 3)), sc::kSuccess);
+  EXPECT_GT(disks.device->unflushed_bytes(), 0u);
+  ASSERT_EQ(disks.call(*disks.io, sqe(nv::nvm::kFlush, kDiskNsid))->status(), sc::kSuccess);
+  EXPECT_EQ(disks.device->unflushed_bytes(), 0u);
+}
+
+TEST(Nvm, WhatIsWrongHasItsStatus) {
+  Disks disks;
+  const auto status = [&](const nv::Sqe& command, std::uint32_t bytes) {
+    return disks.call(*disks.io, command, {}, bytes)->status();
+  };
+  constexpr std::uint64_t kLbas = kDiskBytes / 512;
+  for (const std::uint8_t opcode : {nv::nvm::kRead, nv::nvm::kWrite, nv::nvm::kCompare}) {
+    EXPECT_EQ(status(Disks::command(opcode, kLbas - 1, 1), 512), sc::kSuccess);
+    EXPECT_EQ(status(Disks::command(opcode, kLbas, 1), 512), sc::kLbaOutOfRange);
+    EXPECT_EQ(status(Disks::command(opcode, kLbas - 1, 2), 1024), sc::kLbaOutOfRange);
+    EXPECT_EQ(status(Disks::command(opcode, ~0ull, 2), 1024), sc::kLbaOutOfRange);
+    EXPECT_EQ(status(Disks::command(opcode, 0, 8), 4095), sc::kDataSglLengthInvalid);
+    EXPECT_EQ(status(Disks::command(opcode, 0, 8, 9), 4096), sc::kInvalidNamespaceOrFormat);
+    EXPECT_EQ(status(Disks::command(opcode, 0, 1), 2 << 20), sc::kInvalidField) << "over MDTS";
+  }
+  EXPECT_EQ(status(Disks::command(nv::nvm::kWriteZeroes, kLbas, 1), 0), sc::kLbaOutOfRange);
+  for (const std::uint8_t opcode : {0x04, 0x0c, 0x0d, 0x19, 0x7d, 0x10, 0x14}) {
+    EXPECT_EQ(status(Disks::command(opcode, 0, 1), 0), sc::kInvalidOpcode) << unsigned{opcode};
+  }
+  nv::Sqe fused = Disks::command(nv::nvm::kCompare, 0, 1);
+  fused.flags |= 1;
+  EXPECT_EQ(status(fused, 512), sc::kInvalidField);
+  // A command of another set is one of this set, or none.
+  EXPECT_EQ(status(sqe(nv::kv::kExist, kDiskNsid), 0), sc::kInvalidOpcode);
+  EXPECT_EQ(status(Disks::command(nv::nvm::kWriteZeroes, 0, 1, kPagesNsid), 0), sc::kInvalidOpcode);
+}
+
+TEST(Nvm, RangesAreLookedAtBeforeAnyIsDeallocated) {
+  Disks disks;
+  const Bytes data = random_bytes(8192, 1);
+  ASSERT_EQ(disks.write(0, data), sc::kSuccess);
+  constexpr std::uint64_t kLbas = kDiskBytes / 512;
+  EXPECT_EQ(disks.manage({{0, 8, 0}, {0, 1, kLbas}}, true)->status(), sc::kLbaOutOfRange);
+  EXPECT_EQ(disks.manage({{0, 8, 0}, {0, ~0u, kLbas - 1}}, true)->status(), sc::kLbaOutOfRange);
+  EXPECT_EQ(disks.manage({{0, 8, 0}}, false)->status(), sc::kSuccess) << "a hint";
+  nv::Sqe two = sqe(nv::nvm::kDatasetManagement, kDiskNsid);
+  two.cdw10 = 1;
+  two.cdw11 = nv::nvm::kDeallocate;
+  EXPECT_EQ(disks.call(*disks.io, two, Bytes(16), 16)->status(), sc::kDataSglLengthInvalid);
+  EXPECT_EQ(disks.read(0, 16), data);
+  EXPECT_EQ(disks.manage({{0, 8, 0}}, true)->status(), sc::kSuccess);
+  Bytes rest(data);
+  std::fill_n(rest.begin(), 4096, std::byte{0});
+  EXPECT_EQ(disks.read(0, 16), rest);
+}
+
+TEST(Nvm, AllOfAThinDiskIsDeallocatedAtOnce) {
+  Disks disks;
+  std::vector<nv::DatasetRange> ranges;  // as mkfs does: 256 ranges of nearly 4 GiB each
+  constexpr std::uint64_t kStep = kLargeBytes / 4096 / 256;
+  for (std::uint64_t i = 0; i < 256; ++i) {
+    ranges.push_back({0, static_cast<std::uint32_t>(kStep), i * kStep});
+  }
+  EXPECT_EQ(disks.manage(ranges, true, kLargeNsid)->status(), sc::kSuccess);
+}
+
+TEST(Nvm, ADamagedBlockIsNotServed) {
+  Disks disks;
+  ASSERT_EQ(disks.write(0, random_bytes(4096, 1)), sc::kSuccess);
+  ASSERT_EQ(disks.write(8, random_bytes(4096, 2)), sc::kSuccess);
+  const Geometry& geometry = disks.rig().device->geometry();
+  disks.device->fail_reads(Lba{0}, geometry.zone_size_lbas * geometry.zone_count);
+  EXPECT_EQ(disks.call(*disks.io, Disks::command(nv::nvm::kRead, 0, 16), {}, 8192)->status(),
+            sc::kUnrecoveredRead);
+  disks.device->heal();
+  EXPECT_EQ(disks.read(8, 8), random_bytes(4096, 2));
+}
+
+}  // namespace
+}  // namespace furrow::test

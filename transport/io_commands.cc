@@ -1,0 +1,95 @@
+#include "transport/io_commands.h"
+
+#include <utility>
+
+#include "transport/command_checks.h"
+#include "transport/reactor_impl.h"
+
+namespace furrow::transport {
+
+namespace sc = nvme::sc;
+
+IoCommands::IoCommands(ReactorImpl& reactor, std::unique_ptr<PageSession> session,
+                       std::uint64_t buffer_bytes_max, std::uint32_t transfer_bytes_max)
+    : reactor_(reactor),
+      session_(std::move(session)),
+      blocks_(*session_, reactor.executor()),
+      kv_(*this),
+      nvm_(*this),
+      buffers_(buffer_bytes_max, transfer_bytes_max),
+      transfer_bytes_max_(transfer_bytes_max) {
+  // A kernel that will not pin this much (RLIMIT_MEMLOCK) serves unregistered buffers as well.
+  const iovec slab = buffers_.slab();
+  registered_ = session_->register_buffers({&slab, 1}).ok();
+}
+
+void IoCommands::execute(Request& request) {
+  request.context = nullptr;
+  request.buffer = nullptr;
+  const nvme::Sqe& command = request.command;
+  if (const auto status = check_command(command); status != sc::kSuccess) {
+    return complete(request, status);
+  }
+  LocalNamespace* const ns = find(command.nsid);
+  if (ns == nullptr || !Queue::of(request).command_sets.has(ns->shared->csi())) {
+    return complete(request, sc::kInvalidNamespaceOrFormat);
+  }
+  ++ns->in_flight;
+  request.context = ns;
+  if (ns->shared->csi() == nvme::csi::kNvm) return nvm_.execute(*ns, request);
+  kv_.execute(*ns, request);
+}
+
+std::uint16_t IoCommands::check_data(const Request& request) const {
+  if (const auto status = check_sgl(request); status != sc::kSuccess) return status;
+  return request.data_bytes > transfer_bytes_max_ ? sc::kInvalidField : sc::kSuccess;
+}
+
+void IoCommands::start(Request& request) {
+  request.buffer_index = registered_ ? 0 : -1;
+  if (namespace_of(request).shared->csi() == nvme::csi::kNvm) return nvm_.start(request);
+  kv_.start(request);
+}
+
+void IoCommands::pull(Request& request, void (*next)(Request&)) {
+  request.after_pull = next;
+  request.on_pulled = &IoCommands::pulled;
+  request.connection->pull(request, request.buffer);
+}
+
+void IoCommands::pulled(Request& request) {
+  const Queue& queue = Queue::of(request);
+  IoCommands& self = queue.reactor->io();
+  if (!request.pull_status.ok()) return self.complete(request, sc::kTransientTransportError);
+  // The host has given this queue up: what it sends now must not be stored behind its back.
+  if (queue.state == Queue::State::closing) return self.complete(request, sc::kAbortedSqDeletion);
+  request.after_pull(request);
+}
+
+void IoCommands::complete(Request& request, std::uint16_t status) {
+  reactor_.set_result(request, status);
+  request.on_done = &IoCommands::sent;
+  request.connection->complete(request);
+}
+
+void IoCommands::push(Request& request, std::uint32_t bytes) {
+  request.completion.set_status(sc::kSuccess);
+  request.on_done = &IoCommands::sent;
+  request.connection->push(request, request.buffer, bytes);
+}
+
+void IoCommands::sent(Request& request) { Queue::of(request).reactor->io().end(request); }
+
+void IoCommands::end(Request& request) {
+  Queue& queue = Queue::of(request);
+  auto* ns = static_cast<LocalNamespace*>(std::exchange(request.context, nullptr));
+  std::byte* buffer = std::exchange(request.buffer, nullptr);
+  if (ns != nullptr) leave(*ns);
+  if (buffer != nullptr) {
+    buffers_.give(buffer, queue.holders());
+    serve_waiting();
+  }
+  reactor_.request_done(queue);
+}
+
+}  // namespace furrow::transport
