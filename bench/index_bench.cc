@@ -16,6 +16,7 @@
 DEFINE_uint64(entries, 10'000'000, "entries in the index");
 DEFINE_uint64(finds, 10'000'000, "look-ups to time");
 DEFINE_uint64(seed, 1, "of the generated keys");
+DEFINE_uint32(same_length, 0, "all pages have this length, as a block volume's; 0: they differ");
 DEFINE_bool(load, true, "also time a bulk load (32 more bytes of memory an entry)");
 
 namespace furrow {
@@ -30,8 +31,9 @@ std::uint64_t order_of(std::uint64_t i) {
 }
 
 IndexEntry entry_of(std::uint64_t i) {
-  return {i, static_cast<std::uint32_t>(i % 65536) + 1, static_cast<std::uint32_t>(i * 7), false,
-          false};
+  const std::uint32_t length =
+      FLAGS_same_length != 0 ? FLAGS_same_length : static_cast<std::uint32_t>(i % 65536) + 1;
+  return {i, length, static_cast<std::uint32_t>(i * 7), false, false};
 }
 
 // CPU time of the thread: what the neighbours on a shared machine take does not count.
@@ -73,7 +75,7 @@ void report_bytes(const Index& index, const char* what) {
 }
 
 void time_inserts() {
-  Index index(FLAGS_entries);
+  Index index(FLAGS_entries, {FLAGS_same_length, 0});
   const Stopwatch watch;
   for (std::uint64_t i = 0; i < FLAGS_entries; ++i) index.insert(order_of(i), entry_of(i));
   std::printf("%-28s %8.1f ns\n", "insert", watch.ns_each(FLAGS_entries));
@@ -86,7 +88,7 @@ void time_load() {
   std::vector<Index::Loaded> records(FLAGS_entries);
   for (std::uint64_t i = 0; i < FLAGS_entries; ++i) records[i] = {order_of(i), entry_of(i)};
   std::ranges::sort(records, {}, &Index::Loaded::order);
-  Index index(FLAGS_entries);
+  Index index(FLAGS_entries, {FLAGS_same_length, 0});
   const Stopwatch watch;
   index.load(records);
   std::printf("%-28s %8.1f ns, %.2f s\n", "bulk load, sorted before", watch.ns_each(FLAGS_entries),

@@ -45,6 +45,17 @@ Status PageSessionImpl::refusal(const PageStoreImpl& store, const PageOp& op) co
   if (op.kind == remove_group && op.group == 0) {
     return {Code::invalid_argument, Origin::engine, "group 0 means no group"};
   }
+  if (const PoolContext::Blocks* const blocks = store.blocks()) {
+    const bool known = op.kind == get || op.kind == get_range || op.kind == put ||
+                       op.kind == remove || op.kind == exist;
+    const bool fits =
+        known && blocks->order.is_block(op.key) &&
+        (op.kind != put || (op.length == kBlockPageBytes && op.ttl_s == 0 && !op.pinned));
+    if (!fits && op.kind != flush) {
+      return {Code::invalid_argument, Origin::engine,
+              "a block volume has pages of 4096 bytes, under the numbers of its blocks"};
+    }
+  }
   if (op.kind == put) {
     if (op.length == 0 || op.data == nullptr) {
       return {Code::invalid_argument, Origin::engine, "a value has at least one byte"};

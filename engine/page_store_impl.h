@@ -31,7 +31,7 @@ class PageStoreImpl final : public PageStore {
         info_(std::move(info)),
         context_(context),
         log_(context, options),
-        blocks_(context.block_map(options.volume)),
+        blocks_(context.blocks_of(options.volume)),
         ordinal_(ordinal) {}
 
   const VolumeInfo& info() const override { return info_; }
@@ -39,7 +39,7 @@ class PageStoreImpl final : public PageStore {
   VolumeStats stats() const override;
 
   PageLog& log() { return log_; }
-  BlockMap* blocks() { return blocks_; }  // of kind block; null: another
+  PoolContext::Blocks* blocks() const { return blocks_; }  // of kind block; null: another
   PoolImpl& pool() { return pool_; }
   PoolContext& context() { return context_; }
   std::size_t ordinal() const { return ordinal_; }  // its place in a session's counters
@@ -56,7 +56,7 @@ class PageStoreImpl final : public PageStore {
   const VolumeInfo info_;
   PoolContext& context_;
   PageLog log_;
-  BlockMap* const blocks_;
+  PoolContext::Blocks* const blocks_;
   const std::size_t ordinal_;
   std::atomic<bool> deleted_{false};
 };

@@ -122,7 +122,7 @@ Status PoolImpl::open_volumes() {
     const Status status = context_.allocator.admit(record.id, record.quota_zones, 1);
     if (!status.ok()) return status;
     options.volumes.push_back(record.id);
-    add_block_map(record);
+    add_blocks(record);
     if (record.mode == static_cast<std::uint8_t>(VolumeMode::store)) {
       options.stores.push_back(record.id);
     }

@@ -88,7 +88,7 @@ class PoolImpl final : public Pool {
   bool grant_stream(const VolumeRecord& record, std::uint8_t stream, bool has_zone,
                     std::uint64_t used_bytes);
   Status end_zone(const Stream::Resume& resume);
-  void add_block_map(const VolumeRecord& record);  // before its recovery
+  void add_blocks(const VolumeRecord& record);  // before its recovery
   Status add_store(const VolumeRecord& record, const Streams& streams);
   Status load(const RecoveryResult& recovered);
   void note_cuts();

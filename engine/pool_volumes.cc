@@ -128,10 +128,11 @@ bool PoolImpl::grant_stream(const VolumeRecord& record, std::uint8_t stream, boo
          context_.allocator.try_add_stream(record.id, kSlotsKept);
 }
 
-void PoolImpl::add_block_map(const VolumeRecord& record) {
+void PoolImpl::add_blocks(const VolumeRecord& record) {
   if (record.kind != kKindBlock) return;
-  context_.block_maps.emplace(
-      record.id, std::make_unique<BlockMap>(record.size_mib * (kMiB / kBlockPageBytes)));
+  const std::uint64_t blocks = record.size_mib * (kMiB / kBlockPageBytes);
+  context_.blocks.emplace(
+      record.id, std::make_unique<PoolContext::Blocks>(context_.hash_key, record.id, blocks));
 }
 
 Status PoolImpl::add_store(const VolumeRecord& record, const Streams& streams) {
@@ -210,7 +211,7 @@ Result<PageStore*> PoolImpl::create_volume(const VolumeOptions& options) {
   for (const std::uint8_t stream : {kCollectionStream, kShortStream}) {
     if (grant_stream(record, stream, false, 0)) streams.insert(stream);
   }
-  add_block_map(record);
+  add_blocks(record);
   status = add_store(record, streams);
   if (!status.ok()) return status;
   stores_.back()->log().start();

@@ -14,23 +14,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "log/key.h"
-
 namespace furrow {
-
-// A block is a page under its number: 8 bytes, big-endian.
-inline Key block_key(std::uint64_t block) {
-  Key key;
-  key.length = 8;
-  for (unsigned i = 0; i < 8; ++i) key.bytes[i] = static_cast<std::byte>(block >> (56 - 8 * i));
-  return key;
-}
-inline std::uint64_t block_of(const Key& key) {
-  std::uint64_t block = 0;
-  for (unsigned i = 0; i < 8; ++i)
-    block = block << 8 | std::to_integer<std::uint64_t>(key.bytes[i]);
-  return block;
-}
 
 class BlockMap {
  public:

@@ -39,7 +39,7 @@ void pause(unsigned& spins) {
 }  // namespace
 
 struct Index::Impl {
-  explicit Impl(std::uint64_t entries_max);
+  Impl(std::uint64_t entries_max, const Shape& shape);
 
   BucketHeader header(std::uint32_t bucket) const {
     return BucketHeader(load_word(directory_.words()[bucket]));
@@ -85,11 +85,13 @@ struct Index::Impl {
   std::uint64_t version_seed_ = 0;  // of a bucket that comes into being
 };
 
-Index::Impl::Impl(std::uint64_t entries_max)
-    : initial_bits_(initial_bits_for(entries_max)),
+Index::Impl::Impl(std::uint64_t entries_max, const Shape& shape)
+    : initial_bits_(std::max(initial_bits_for(entries_max),
+                             shape.order_bits - std::min(shape.order_bits, kTagBits))),
       directory_((std::uint64_t{8} << initial_bits_) << kSplitLevelsMax,
                  std::uint64_t{16} << initial_bits_),
-      chunks_(std::min(entries_max, std::uint64_t{1} << kLbaBits) * kBytesPerEntryMax * 2) {
+      chunks_(std::min(entries_max, std::uint64_t{1} << kLbaBits) * kBytesPerEntryMax * 2,
+              shape.same_length == 0 ? 0 : pack({0, shape.same_length, 0, false, false})) {
   set_buckets(std::uint64_t{1} << initial_bits_);
 }
 
@@ -257,7 +259,8 @@ void Index::Impl::merge() {
   trim_directory();
 }
 
-Index::Index(std::uint64_t entries_max) : impl_(std::make_unique<Impl>(entries_max)) {}
+Index::Index(std::uint64_t entries_max, const Shape& shape)
+    : impl_(std::make_unique<Impl>(entries_max, shape)) {}
 Index::~Index() = default;
 
 unsigned Index::find(std::uint64_t order, unsigned skip, std::span<IndexEntry> out) const {

@@ -4,7 +4,8 @@
 // (linear hashing), so the table grows a bucket at a time and can be walked in listing order. An
 // entry is 14 bytes: device LBA (40 bits), length - 1 (22), two flags, checksum (32), tag (16). The
 // tag is the 16 bits of the hash below the initial bits, which entries_max sets; splits beyond
-// those use the tag's own bits, so nothing is read from the medium to grow.
+// those use the tag's own bits, so nothing is read from the medium to grow. Where all pages have
+// one length, and no flags, an entry is 11 bytes (Shape).
 //
 // Two keys may share bucket and tag: find() returns every candidate, and the caller tells them
 // apart by checksum and batch header. Of an index as full as entries_max said, one look-up in 65 to
@@ -38,7 +39,16 @@ class Index {
  public:
   // `entries_max`: what the volume could hold at most (capacity / LBA); sets the initial number of
   // buckets and the address space reserved (not the memory used).
-  explicit Index(std::uint64_t entries_max);
+  // `same_length`: of all pages, which are neither pinned nor expire; 0: any. `order_bits`: no two
+  // entries are equal in the first so many bits of their order: then there is one candidate of an
+  // order at most, and it is no other key's. 0: they may be. 28 at most beyond those of
+  // entries_max.
+  struct Shape {
+    std::uint32_t same_length = 0;
+    unsigned order_bits = 0;
+  };
+  explicit Index(std::uint64_t entries_max) : Index(entries_max, Shape()) {}
+  Index(std::uint64_t entries_max, const Shape& shape);
   ~Index();
   Index(const Index&) = delete;
   Index& operator=(const Index&) = delete;

@@ -19,8 +19,9 @@ unsigned unit_shift_for(std::uint64_t bytes) {
 }
 }  // namespace
 
-ChunkStore::ChunkStore(std::uint64_t bytes_max)
-    : unit_shift_(unit_shift_for(bytes_max + kOpenExtentsBytes)),
+ChunkStore::ChunkStore(std::uint64_t bytes_max, std::uint64_t same)
+    : same_(same),
+      unit_shift_(unit_shift_for(bytes_max + kOpenExtentsBytes)),
       memory_(bytes_max + kOpenExtentsBytes, kOpenExtentsBytes) {}
 
 ChunkStore::Ref ChunkStore::slot_ref(unsigned k, std::uint64_t slot) const {
@@ -78,7 +79,7 @@ std::optional<ChunkStore::Moved> ChunkStore::free(unsigned k, Ref ref) {
   if (last == ref) return std::nullopt;
   std::uint64_t* to = memory_.words() + (std::uint64_t{ref} << unit_shift_);
   const std::uint64_t* from = memory_.words() + (std::uint64_t{last} << unit_shift_);
-  Chunk::copy(to, from, Chunk::words(k));
+  Chunk::copy(to, from, Chunk::words(k, same_ != 0));
   return Moved{chunk(ref, k).bucket(), ref};
 }
 

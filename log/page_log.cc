@@ -16,7 +16,10 @@ KeyOp& op_of(Io& io) { return *static_cast<KeyOp*>(io.context); }
 PageLog::PageLog(PoolContext& pool, const PageLogOptions& options)
     : pool_(pool),
       options_(options),
-      index_(pool.allocator.quota(options.volume) * pool.geometry.zone_capacity_lbas),
+      blocks_(pool.blocks_of(options.volume)),
+      index_(pool.allocator.quota(options.volume) * pool.geometry.zone_capacity_lbas,
+             blocks_ == nullptr ? Index::Shape()
+                                : Index::Shape{kBlockPageBytes, blocks_->order.bits()}),
       expiries_(pool.allocator.quota(options.volume) * pool.geometry.zone_capacity_lbas),
       headers_(pool, [this](ZoneId zone) { return written_lba(zone); }),
       epoch_(pool.epoch.add()) {
@@ -118,10 +121,12 @@ void PageLog::locked(KeyOp& op) {
   op.candidate = 0;
   op.candidate_count =
       std::min(index_.find(op.lock.hash.order, 0, op.candidates), KeyOp::kCandidatesMax);
-  if (op.kind != KeyOp::Kind::rewrite && op.known == nullptr) return confirm_next(op);
-  // Whose page that is is known already.
+  const bool told = op.kind == KeyOp::Kind::rewrite || op.known != nullptr;
+  if (!told && blocks_ == nullptr) return confirm_next(op);
+  // Whose page that is is known already; a block's entry is no other's.
   const auto end = op.candidates.begin() + op.candidate_count;
   const auto at = std::find_if(op.candidates.begin(), end, [&](const IndexEntry& entry) {
+    if (!told) return true;
     return op.known != nullptr ? is_known(entry, *op.known) : entry.lba == op.rewritten_lba;
   });
   op.found = at != end;

@@ -87,7 +87,10 @@ class PageLog final : public StreamOwner {
   }
   bool expired(const IndexEntry& entry, std::uint64_t wall_s) const;
   std::uint32_t expiry(const IndexEntry& entry) const;  // Unix time; of one that expires
-  KeyHash hash(const Key& key) const { return key_hash(pool_.hash_key, options_.volume, key); }
+  KeyHash hash(const Key& key) const {
+    const KeyHash hash = key_hash(pool_.hash_key, options_.volume, key);
+    return blocks_ == nullptr ? hash : blocks_->order.hash(key, hash);
+  }
 
   // Home executor. Each answers by its on_done, which may come from within the call.
   void submit(KeyOp& op);
@@ -233,6 +236,8 @@ class PageLog final : public StreamOwner {
 
   PoolContext& pool_;
   const PageLogOptions options_;
+  const PoolContext::Blocks* const blocks_;  // of a block volume, else null: its keys are all
+                                             // blocks, and its pages of kBlockPageBytes
   Index index_;
   Index expiries_;  // by a mix of the LBA: `checksum` is the Unix time
   KeyLocks locks_;

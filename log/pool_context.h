@@ -11,6 +11,7 @@
 #include "alloc/epoch.h"
 #include "alloc/zone_allocator.h"
 #include "log/block_map.h"
+#include "log/block_order.h"
 #include "log/flusher.h"
 #include "log/format.h"
 #include "log/hit_map.h"
@@ -76,8 +77,14 @@ struct PoolContext {
   Flusher flusher;
   ZoneAllocator allocator;
   Epoch epoch;
-  HitMap hits;                                                    // any thread
-  std::map<std::uint64_t, std::unique_ptr<BlockMap>> block_maps;  // of block volumes, by id
+  HitMap hits;     // any thread
+  struct Blocks {  // of a block volume
+    Blocks(const std::array<std::uint8_t, 16>& secret, std::uint64_t volume, std::uint64_t count)
+        : order(secret, volume, count), map(count) {}
+    const BlockOrder order;
+    BlockMap map;
+  };
+  std::map<std::uint64_t, std::unique_ptr<Blocks>> blocks;  // by the volume's id
   std::vector<ZoneDirectory> tables;
   const Uuid pool;
   const std::array<std::uint8_t, 16> hash_key;
@@ -91,9 +98,9 @@ struct PoolContext {
   std::function<void(DurableNote&)> note_durable;
 
   ZoneStamp stamp(ZoneId zone) const { return {pool, zone, allocator.zone(zone).generation}; }
-  BlockMap* block_map(std::uint64_t volume) const {  // null: not a block volume
-    const auto found = block_maps.find(volume);
-    return found == block_maps.end() ? nullptr : found->second.get();
+  Blocks* blocks_of(std::uint64_t volume) const {  // null: not a block volume
+    const auto found = blocks.find(volume);
+    return found == blocks.end() ? nullptr : found->second.get();
   }
   std::uint64_t device_lba(ZoneId zone, std::uint64_t relative) const {
     return geometry.zone_start(zone).value + relative;

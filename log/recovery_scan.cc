@@ -190,11 +190,11 @@ std::uint64_t Scanner::first_bad(const FoundZone& zone, std::vector<PageRecord>&
 
 namespace {
 
-// Also of pages that others have replaced since: what is noted may hold something.
-void note_blocks(BlockMap& map, std::span<const PageRecord> records) {
-  for (const PageRecord& record : records) {
-    if (record.kind == RecordKind::page && record.key.length == 8) map.note(block_of(record.key));
-  }
+// False: of a block volume nothing writes that.
+bool is_of_block(const PoolContext::Blocks& blocks, const PageRecord& record) {
+  if (!blocks.order.is_block(record.key)) return false;
+  if (record.kind != RecordKind::page) return record.kind == RecordKind::tombstone;
+  return record.length == kBlockPageBytes && !record.pinned && record.expires_s == 0;
 }
 
 }  // namespace
@@ -203,12 +203,22 @@ void Scanner::keep(const FoundZone& zone, std::span<const PageRecord> records) {
   constexpr std::size_t kBlock = 64;
   std::array<KeyHash, kBlock> hashes;
   Gathered& into = gathered[zone.header.volume];
-  if (BlockMap* const map = pool_.block_map(zone.header.volume)) note_blocks(*map, records);
+  PoolContext::Blocks* const blocks = pool_.blocks_of(zone.header.volume);
   for (; !records.empty(); records = records.subspan(std::min(kBlock, records.size()))) {
     const auto block = records.first(std::min(kBlock, records.size()));
     key_hashes(pool_.hash_key, zone.header.volume, block, std::span(hashes).first(block.size()));
+    for (std::size_t i = 0; blocks != nullptr && i < block.size(); ++i) {
+      hashes[i] = blocks->order.hash(block[i].key, hashes[i]);
+    }
     for (std::size_t i = 0; i < block.size(); ++i) partition_of(into, hashes[i]).prefetch();
-    for (std::size_t i = 0; i < block.size(); ++i) keep(zone, block[i], hashes[i], into);
+    for (std::size_t i = 0; i < block.size(); ++i) {
+      if (blocks != nullptr) {
+        if (!is_of_block(*blocks, block[i])) continue;
+        // Also where another page has replaced it since: what is noted may hold something.
+        blocks->map.note(block_of(block[i].key));
+      }
+      keep(zone, block[i], hashes[i], into);
+    }
   }
 }
 

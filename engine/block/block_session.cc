@@ -13,7 +13,7 @@ namespace furrow {
 
 namespace {
 
-BlockMap& map_of(PageStore& volume) { return *static_cast<PageStoreImpl&>(volume).blocks(); }
+BlockMap& map_of(PageStore& volume) { return static_cast<PageStoreImpl&>(volume).blocks()->map; }
 
 bool has_data(BlockOp::Kind kind) {
   using enum BlockOp::Kind;
@@ -169,7 +169,7 @@ BlockSession::Progress BlockSession::begin_blocks(BlockOp& op, unsigned& looks) 
 bool BlockSession::skip_empty(BlockOp& op, unsigned& looks) {
   BlockOp::Internal& in = op.internal;
   auto& store = static_cast<PageStoreImpl&>(*in.volume);
-  BlockMap& map = *store.blocks();
+  BlockMap& map = store.blocks()->map;
   std::array<IndexEntry, 1> found;
   while (in.next_block != in.end_block) {
     const std::uint64_t part = BlockMap::part_of(in.next_block);

@@ -160,7 +160,7 @@ void BlockSession::was_put(Step& step) {
     if (page.condition != PageOp::Condition::always) return read_block(step);
   }
   auto& store = static_cast<PageStoreImpl&>(*step.op->internal.volume);
-  if (step.data == nullptr) store.blocks()->note(step.block);
+  if (step.data == nullptr) store.blocks()->map.note(step.block);
   end(step, page.status);
 }
 

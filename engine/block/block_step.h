@@ -2,7 +2,7 @@
 #pragma once
 
 #include "engine/block/block_session.h"
-#include "log/block_map.h"
+#include "log/block_order.h"
 #include "zone/aligned_buffer.h"
 
 namespace furrow {

@@ -47,6 +47,36 @@ TEST(ChunkTest, KeepsEveryBitOfEachEntry) {
   }
 }
 
+TEST(ChunkTest, KeepsLbaAndChecksumWhereTheRestIsTheSame) {
+  std::mt19937_64 random(test_seed());
+  constexpr std::uint64_t kSame = std::uint64_t{4095} << 40, kLbaMask = (1ull << 40) - 1;
+  for (const unsigned k : {1u, 2u, 3u, 7u, 40u}) {
+    std::vector<std::uint64_t> memory(Chunk::words(k, true) + 2, 0x5555555555555555);
+    std::vector<std::uint64_t> other_memory(Chunk::words(k + 3, true));
+    Chunk chunk(memory.data() + 1, k, kSame), other(other_memory.data(), k + 3, kSame);
+    std::vector<ChunkEntry> entries(k * Chunk::kEntriesPerClass);
+    chunk.set_bucket(0xfedcba98);
+    for (unsigned i = 0; i < entries.size(); ++i) {
+      entries[i] = {static_cast<std::uint16_t>(random()), kSame | (random() & kLbaMask),
+                    static_cast<std::uint32_t>(random())};
+      chunk.set(i, entries[i]);
+    }
+    other.copy_from(chunk, static_cast<unsigned>(entries.size()));
+    for (const Chunk& each : {chunk, other}) {
+      for (unsigned i = 0; i < entries.size(); ++i) {
+        EXPECT_EQ(each.tag(i), entries[i].tag);
+        EXPECT_EQ(each.position(i), entries[i].position);
+        EXPECT_EQ(each.checksum(i), entries[i].checksum);
+      }
+    }
+    chunk.copy_from(other, static_cast<unsigned>(entries.size()));  // and to a smaller one
+    EXPECT_EQ(chunk.entry(3).position, entries[3].position);
+    EXPECT_EQ(chunk.bucket(), 0xfedcba98);
+    EXPECT_EQ(memory.front(), 0x5555555555555555u);
+    EXPECT_EQ(memory.back(), 0x5555555555555555u);
+  }
+}
+
 TEST(ChunkTest, ScansForATag) {
   constexpr unsigned kClass = 11;
   std::vector<std::uint64_t> memory(Chunk::words(kClass));
