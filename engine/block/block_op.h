@@ -36,8 +36,9 @@ struct BlockOp {
   std::int32_t buffer_index = -1;       // of `data`, as registered with the page session; -1: none
 
   // Results. Codes: invalid_argument (range, not a block volume), no_space, corrupt (a damaged
-  // block was not served), io_error, aborted, permission (opened read-only). Of a failed operation
-  // that changes blocks each 4 KiB block is as it was before or as it should be.
+  // block was not served), io_error, aborted, permission (opened read-only), not_found (the volume
+  // was deleted). Of a failed operation that changes blocks each 4 KiB block is as it was before or
+  // as it should be.
   Status status;
   bool equal = false;
   void (*on_done)(BlockOp&) = nullptr;  // on the thread that submitted, never from within submit()

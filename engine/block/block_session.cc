@@ -59,6 +59,7 @@ Status BlockSession::refusal(const PageStore& volume, const BlockOp& op) {
   };
   const VolumeOptions& options = volume.info().options;
   if (options.kind != VolumeKind::block) return invalid("the volume is not of kind block");
+  if (static_cast<const PageStoreImpl&>(volume).deleted()) return PageStoreImpl::deleted_status();
   if (op.kind == BlockOp::Kind::flush) return {};
   const std::uint64_t lbas = options.block_bytes / options.block_lba_bytes;
   if (op.count == 0 || op.lba >= lbas || op.count > lbas - op.lba) {

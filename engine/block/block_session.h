@@ -61,6 +61,7 @@ class BlockSession {
   static void stepped(PageOp& page);
   void read_block(Step& step);
   void was_read(Step& step);
+  bool deleted(Step& step);  // true: and the step has ended
   void change_part(Step& step);
   void pass_turn(Step& step);
   void write_part(Step& step);

@@ -103,9 +103,18 @@ void BlockSession::stepped(PageOp& page) {
   }
 }
 
+// Where there is no volume any more, no page is no answer.
+bool BlockSession::deleted(Step& step) {
+  auto& store = static_cast<PageStoreImpl&>(*step.op->internal.volume);
+  if (!store.deleted()) return false;
+  end(step, PageStoreImpl::deleted_status());
+  return true;
+}
+
 void BlockSession::was_read(Step& step) {
   PageOp& page = step.page;
   BlockOp& op = *step.op;
+  if (deleted(step)) return;
   const bool absent = page.status.code() == Code::not_found;
   if (!page.status.ok() && !absent) return end(step, page.status);
   if (!absent && page.length != kBlockPageBytes) {
@@ -155,6 +164,7 @@ void BlockSession::put_block(Step& step, std::byte* data, std::int32_t buffer_in
 
 void BlockSession::was_put(Step& step) {
   PageOp& page = step.page;
+  if (deleted(step)) return;
   // Another one was faster: once more, with what stands there now.
   if (page.status.code() == Code::exists || page.status.code() == Code::not_found) {
     if (page.condition != PageOp::Condition::always) return read_block(step);

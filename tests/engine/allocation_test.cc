@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cerrno>
 
+#include "tests/engine/block/disk.h"
 #include "tests/engine/rig.h"
 
 namespace {
@@ -88,6 +89,32 @@ TEST_P(AllocationTest, NothingOnAPagesPath) {
   EXPECT_GT(turned, 10u);
   // A zone's batch table, and its eviction's list of records, grow by doubling.
   EXPECT_LE(allocations - before, turned * 60) << "in " << 10 * kKeys << " puts";
+}
+
+TEST_P(AllocationTest, NorOnABlocks) {
+  Disk disk("mem:64MiB?zone_size=2MiB");
+  ASSERT_NO_FATAL_FAILURE(disk.make(block_options(16 << 20, 512)));
+  constexpr std::uint64_t kLbas = (16 << 20) / 512;
+  AlignedBuffer data(64 << 10);
+  const auto pass = [&](BlockOp::Kind kind, std::uint64_t lbas) {
+    for (std::uint64_t lba = 0; lba < kLbas; lba += lbas) {
+      ASSERT_TRUE(disk.run(kind, lba, std::min(lbas, kLbas - lba), data.data()).ok());
+    }
+  };
+  for (const std::uint64_t lbas : {128u, 13u}) {  // whole blocks, and parts of blocks
+    pass(BlockOp::Kind::write, lbas);
+    pass(BlockOp::Kind::read, lbas);
+    std::uint64_t before = allocations;
+    pass(BlockOp::Kind::read, lbas);
+    EXPECT_EQ(allocations - before, 0u) << "reads of " << lbas;
+    const std::uint64_t zones = disk.rig.store->stats().zones_reset;
+    before = allocations;
+    pass(BlockOp::Kind::write, lbas);
+    pass(BlockOp::Kind::write, lbas);
+    const std::uint64_t turned = disk.rig.store->stats().zones_reset - zones;
+    EXPECT_GT(turned, 5u);
+    EXPECT_LE(allocations - before, turned * 200) << "writes of " << lbas;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, AllocationTest, ::testing::Values("mem:24MiB?zone_size=2MiB"),

@@ -190,6 +190,23 @@ TEST(BlockSessionTest, AKvVolumeHasNoBlocks) {
   EXPECT_EQ(disk.run(BlockOp::Kind::flush, 0, 0).code(), Code::invalid_argument);
 }
 
+TEST(BlockSessionTest, ADeletedVolumeSaysSo) {
+  Disk disk(kDevice);
+  ASSERT_NO_FATAL_FAILURE(disk.make(block_options(kMiB, 512)));
+  AlignedBuffer data(512);
+  ASSERT_TRUE(disk.run(BlockOp::Kind::write, 0, 1, data.data()).ok());
+  Status deleted;
+  do {
+    disk.rig.loop.run_once();
+    deleted = disk.rig.pool->delete_volume("disk");
+  } while (deleted.code() == Code::busy);
+  ASSERT_TRUE(deleted.ok()) << deleted.describe();
+  for (const BlockOp::Kind kind : {BlockOp::Kind::read, BlockOp::Kind::write}) {
+    EXPECT_EQ(disk.run(kind, 0, 1, data.data()).code(), Code::not_found);
+  }
+  EXPECT_EQ(disk.run(BlockOp::Kind::discard, 0, 2048).code(), Code::not_found);
+}
+
 // mkfs discards all of a disk: on a new one, and on one that holds little, that is soon done.
 TEST(BlockSessionTest, DiscardOfAThinDiskTouchesWhatItHolds) {
   constexpr std::uint64_t kLbas = (1ull << 40) / 4096;
