@@ -144,6 +144,8 @@ class Controller : public std::enable_shared_from_this<Controller> {
   static const FeatureHandler* feature_handler(std::uint8_t feature, Kind kind);
   std::uint16_t get_stored(const nvme::Sqe&, std::uint32_t&);
   std::uint16_t set_arbitration(const nvme::Sqe&, std::uint32_t&);
+  std::uint16_t set_error_recovery(const nvme::Sqe&, std::uint32_t&);
+  std::uint16_t set_write_atomicity(const nvme::Sqe&, std::uint32_t&);
   std::uint16_t set_power(const nvme::Sqe&, std::uint32_t&);
   std::uint16_t get_temperature(const nvme::Sqe&, std::uint32_t&);
   std::uint16_t set_temperature(const nvme::Sqe&, std::uint32_t&);
@@ -212,7 +214,7 @@ class Controller : public std::enable_shared_from_this<Controller> {
   unsigned idle_ticks_ = 0;
   OwnTimer keep_alive_timer_;
 
-  std::uint32_t arbitration_ = 0;
+  std::uint32_t arbitration_ = 0, error_recovery_ = 0, write_atomicity_ = 0;
   std::uint16_t temperature_over_ = 0xFFFF, temperature_under_ = 0;
   std::uint32_t async_event_config_ = 0;
   std::array<std::byte, 512> host_behavior_{};

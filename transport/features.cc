@@ -16,6 +16,8 @@ const Controller::FeatureHandler Controller::kFeatureHandlers[] = {
     {nvme::fid::kArbitration, &Controller::get_stored, &Controller::set_arbitration, false},
     {nvme::fid::kPowerManagement, &Controller::get_stored, &Controller::set_power, false},
     {nvme::fid::kTemperature, &Controller::get_temperature, &Controller::set_temperature, false},
+    {nvme::fid::kErrorRecovery, &Controller::get_stored, &Controller::set_error_recovery, false},
+    {nvme::fid::kWriteAtomicity, &Controller::get_stored, &Controller::set_write_atomicity, false},
     {nvme::fid::kVolatileWriteCache, &Controller::get_write_cache, &Controller::set_write_cache,
      false},
     {nvme::fid::kQueues, &Controller::get_queues, &Controller::set_queues, false},
@@ -63,7 +65,7 @@ void Controller::set_features(Request& request) {
 void Controller::reset_features() {
   queues_granted_.store(subsystem_.options().io_queues_max, std::memory_order_relaxed);
   write_cache_.store(true, std::memory_order_relaxed);
-  arbitration_ = 0;
+  arbitration_ = error_recovery_ = write_atomicity_ = 0;
   temperature_over_ = 0xFFFF;
   temperature_under_ = 0;
   async_event_config_ = 0;
@@ -71,7 +73,33 @@ void Controller::reset_features() {
 }
 
 std::uint16_t Controller::get_stored(const nvme::Sqe& command, std::uint32_t& value) {
-  value = static_cast<std::uint8_t>(command.cdw10) == nvme::fid::kArbitration ? arbitration_ : 0;
+  switch (static_cast<std::uint8_t>(command.cdw10)) {
+    case nvme::fid::kArbitration:
+      value = arbitration_;
+      break;
+    case nvme::fid::kErrorRecovery:
+      value = error_recovery_;
+      break;
+    case nvme::fid::kWriteAtomicity:
+      value = write_atomicity_;
+      break;
+    default:
+      value = 0;
+  }
+  return sc::kSuccess;
+}
+
+// A time limit for retries, which there are none of. Bit 16, DULBE: a deallocated block is no error
+// here, as NSFEAT says.
+std::uint16_t Controller::set_error_recovery(const nvme::Sqe& command, std::uint32_t&) {
+  if ((command.cdw11 & 1u << 16) != 0) return sc::kInvalidField;
+  error_recovery_ = command.cdw11 & 0xffff;
+  return sc::kSuccess;
+}
+
+// Bit 0: the host does without AWUN. What is atomic is so at a power cut anyway.
+std::uint16_t Controller::set_write_atomicity(const nvme::Sqe& command, std::uint32_t&) {
+  write_atomicity_ = command.cdw11 & 1;
   return sc::kSuccess;
 }
 

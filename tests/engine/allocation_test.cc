@@ -92,7 +92,7 @@ TEST_P(AllocationTest, NothingOnAPagesPath) {
 }
 
 TEST_P(AllocationTest, NorOnABlocks) {
-  Disk disk("mem:64MiB?zone_size=2MiB");
+  Disk disk("mem:32MiB?zone_size=1MiB");
   ASSERT_NO_FATAL_FAILURE(disk.make(block_options(16 << 20, 512)));
   constexpr std::uint64_t kLbas = (16 << 20) / 512;
   AlignedBuffer data(64 << 10);

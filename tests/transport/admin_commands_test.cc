@@ -163,6 +163,13 @@ TEST(Features, ValuesAreKeptAndChecked) {
   FakeConnection& admin = world.admin();
   EXPECT_EQ(world.set_feature(admin, nv::fid::kArbitration, 0x01020304)->status(), sc::kSuccess);
   EXPECT_EQ(world.get_feature(admin, nv::fid::kArbitration)->cqe.dw0, 0x01020304u);
+  EXPECT_EQ(world.set_feature(admin, nv::fid::kErrorRecovery, 20)->status(), sc::kSuccess);
+  EXPECT_EQ(world.get_feature(admin, nv::fid::kErrorRecovery)->cqe.dw0, 20u);
+  EXPECT_EQ(world.set_feature(admin, nv::fid::kErrorRecovery, 1u << 16)->status(),
+            sc::kInvalidField)
+      << "DULBE";
+  EXPECT_EQ(world.set_feature(admin, nv::fid::kWriteAtomicity, 1)->status(), sc::kSuccess);
+  EXPECT_EQ(world.get_feature(admin, nv::fid::kWriteAtomicity)->cqe.dw0, 1u);
   EXPECT_EQ(world.set_feature(admin, nv::fid::kPowerManagement, 0)->status(), sc::kSuccess);
   EXPECT_EQ(world.set_feature(admin, nv::fid::kPowerManagement, 1)->status(), sc::kInvalidField);
   EXPECT_EQ(world.get_feature(admin, nv::fid::kTemperature)->cqe.dw0, 0xFFFFu);
