@@ -82,6 +82,14 @@ void nvm_namespace(const Namespace& ns, std::vector<std::byte>& page) {
   put(page, 128, static_cast<std::uint32_t>(std::countr_zero(lba_bytes)) << 16);  // LBAF0: LBADS
 }
 
+// CNS 06h of the NVM command set. What is full is deallocated block by block: hosts are asked for
+// commands that end well within their time-outs. Other limits there are none: zeroes.
+void nvm_limits(std::vector<std::byte>& page) {
+  constexpr std::uint32_t kDeallocateLbas = 1u << 20;
+  put(page, 4, kDeallocateLbas);                 // DMRSL, of a range
+  put(page, 8, std::uint64_t{kDeallocateLbas});  // DMSL, of all
+}
+
 // CNS 00h of a KV namespace: it has no blocks; sizes in units of 4 KiB and the identifiers, for
 // tools that ask every namespace for this structure.
 void generic_namespace(const Namespace& ns, std::vector<std::byte>& page) {
@@ -179,8 +187,8 @@ std::uint16_t Controller::identify_page(const nvme::Sqe& command,
     case kControllers:
       return identify_list_page(cns, command, page);
     case kControllerOfCommandSet:
-      // Of the NVM command set all limits are "none": zeroes.
       if (csi == nvme::csi::kKv) put(page, 0, kKvVersion);
+      if (csi == nvme::csi::kNvm) nvm_limits(page);
       return csi == nvme::csi::kKv || csi == nvme::csi::kNvm ? sc::kSuccess : sc::kInvalidField;
     case kCommandSets:  // one combination: all of them
       put(page, 0, std::uint64_t{CommandSets::all().bits});

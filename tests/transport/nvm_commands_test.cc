@@ -166,7 +166,9 @@ TEST(Nvm, AHostSeesBothKindsOfNamespaces) {
   EXPECT_EQ(disks.identify(0x05, kDiskNsid, nv::csi::kNvm)->status(), sc::kSuccess);
   EXPECT_EQ(disks.identify(0x05, kDiskNsid, nv::csi::kKv)->status(), sc::kInvalidIoCommandSet);
   EXPECT_EQ(disks.identify(0x05, kPagesNsid, nv::csi::kNvm)->status(), sc::kInvalidIoCommandSet);
-  EXPECT_EQ(disks.identify(0x06, 0, nv::csi::kNvm)->status(), sc::kSuccess);
+  const auto limits = disks.identify(0x06, 0, nv::csi::kNvm);
+  ASSERT_EQ(limits->status(), sc::kSuccess);
+  EXPECT_EQ(read<std::uint32_t>(limits->in, 4), 1u << 20) << "DMRSL";
   const auto controller = disks.identify(0x01, 0);
   EXPECT_EQ(read<std::uint16_t>(controller->in, offsetof(nv::IdentifyController, oncs)), 0x0d);
   EXPECT_EQ(read<std::uint16_t>(controller->in, offsetof(nv::IdentifyController, fuses)), 0);
