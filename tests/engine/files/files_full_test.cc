@@ -57,6 +57,11 @@ TEST_F(FilesFullTest, WhatAKillLeftIsKeptUntilThereIsRoom) {
     if (round == 0) {
       unmount();
     } else if (round == 1) {
+      auto file = files().create("/big", FileVolume::Existing::keep);
+      ASSERT_TRUE(file.ok());
+      EXPECT_EQ((*file)->append(bytes_of("more")).code(), Code::no_space);
+      volume()->abandon();
+      file->reset();
       kill();
     }
   }

@@ -44,8 +44,8 @@ class FilesRig : public PoolFile {
     volume_ = std::move(*mounted);
     staging_.insert(staging_name());
   }
-  // On a device that loses its power when so many more LBAs have been handed to it. No volume():
-  // that was before it was mounted.
+  // On a device that loses its power when so many more LBAs have been handed to it (0: when
+  // cut_power() is called). No volume(): that was before it was mounted.
   // Completions come late and out of order where `delay_polls_max` is not 0.
   void mount_until_cut(std::uint64_t lbas, CrashModel model, std::uint64_t seed,
                        unsigned delay_polls_max = 0) {
@@ -56,6 +56,7 @@ class FilesRig : public PoolFile {
     options.delay_polls_max = delay_polls_max;
     auto fault = std::make_unique<FaultDevice>(std::move(*inner), options);
     fault->cut_after(lbas, model);
+    fault_ = fault.get();
     auto pool = EmbeddedPool::open(std::move(fault), {});
     if (pool.status().code() == Code::aborted) return;
     ASSERT_TRUE(pool.ok()) << pool.status().describe();
@@ -73,6 +74,14 @@ class FilesRig : public PoolFile {
     if (!mounted.ok()) return;
     volume_ = std::move(*mounted);
     staging_.insert(staging_name());
+  }
+  // After mount_until_cut(): what was not flushed is lost, as far as the model says, and so is the
+  // staging memory. The test's own handles must be gone.
+  void cut_power(CrashModel model) {
+    volume_->abandon();
+    EXPECT_TRUE(fault_->power_cut(model).ok());
+    kill();
+    forget_staged();
   }
   void unmount() { volume_.reset(); }
   // As if the process was killed: what is staged, and nothing else, goes to the next mount. The
@@ -124,6 +133,7 @@ class FilesRig : public PoolFile {
   }
 
  private:
+  FaultDevice* fault_ = nullptr;  // the pool's
   std::shared_ptr<FileVolume> volume_;
   std::set<std::string> staging_;
 };
