@@ -102,6 +102,22 @@ void report(const Bench& bench, const char* when) {
              stats.header_reads);
 }
 
+void discard_all(Bench& bench, Slot& slot) {
+  const std::uint64_t pages = bench.volume->usage().pages;
+  const std::uint64_t started_ns = bench.loop.now_ns();
+  slot.op.kind = BlockOp::Kind::discard;
+  slot.op.lba = 0;
+  slot.op.count = (FLAGS_size_gib << 30) / 4096;
+  slot.op.data = nullptr;
+  slot.busy = true;
+  bench.blocks->submit(*bench.volume, slot.op);
+  while (slot.busy) bench.loop.run_once();
+  checked(slot.op.status);
+  fmt::print(
+      "{:<12} {:8.2f} us each\n", "discard",
+      static_cast<double>(bench.loop.now_ns() - started_ns) / 1e3 / static_cast<double>(pages));
+}
+
 void bench_volume() {
   Bench bench;
   open(bench);
@@ -122,6 +138,7 @@ void bench_volume() {
   lbas.resize(lbas.size() / 4);
   run(bench, slots, BlockOp::Kind::write, lbas, "overwrite");
   report(bench, "overwritten");
+  discard_all(bench, slots[0]);
   bench.blocks.reset();
   bench.pages.reset();
   while (!bench.pool->quiesce()) bench.loop.run_once();

@@ -14,8 +14,10 @@ namespace furrow {
 
 namespace {
 
-// Split and merge points, in entries a bucket on average over the whole index.
+// Split and merge points, in entries a bucket on average over the whole index. Where entries are
+// smaller, buckets are longer: what each costs by itself counts for more.
 constexpr std::uint64_t kSplitAbove = 60, kMergeBelow = 52;
+constexpr std::uint64_t kNarrowSplitAbove = 120, kNarrowMergeBelow = 104;
 // A bucket longer than this makes every insert into it split one: keyed hashes do not do that, only
 // somebody who stores many keys and keeps those that list next to each other.
 constexpr unsigned kLongBucket = 1024;
@@ -76,6 +78,7 @@ struct Index::Impl {
   void set_size(std::uint64_t entries) { size_.store(entries, std::memory_order_relaxed); }
 
   const unsigned initial_bits_;
+  const std::uint64_t split_above_, merge_below_;
   ReservedMemory directory_;  // a word for each bucket
   ChunkStore chunks_;
   std::atomic<std::uint64_t> buckets_{0};
@@ -88,6 +91,8 @@ struct Index::Impl {
 Index::Impl::Impl(std::uint64_t entries_max, const Shape& shape)
     : initial_bits_(std::max(initial_bits_for(entries_max),
                              shape.order_bits - std::min(shape.order_bits, kTagBits))),
+      split_above_(shape.same_length == 0 ? kSplitAbove : kNarrowSplitAbove),
+      merge_below_(shape.same_length == 0 ? kMergeBelow : kNarrowMergeBelow),
       directory_((std::uint64_t{8} << initial_bits_) << kSplitLevelsMax,
                  std::uint64_t{16} << initial_bits_),
       chunks_(std::min(entries_max, std::uint64_t{1} << kLbaBits) * kBytesPerEntryMax * 2,
@@ -231,7 +236,7 @@ bool Index::Impl::erase_at(std::uint32_t bucket, unsigned at) {
   const std::uint64_t entries = size_.load(std::memory_order_relaxed) - 1;
   set_size(entries);
   const std::uint64_t buckets = buckets_.load(std::memory_order_relaxed);
-  if (buckets <= std::uint64_t{1} << initial_bits_ || entries >= kMergeBelow * buckets)
+  if (buckets <= std::uint64_t{1} << initial_bits_ || entries >= merge_below_ * buckets)
     return false;
   merge();
   return true;
@@ -286,7 +291,7 @@ void Index::insert(std::uint64_t order, const IndexEntry& entry) {
   impl.append(bucket, {impl.tag_of(order), pack(entry), entry.checksum});
   impl.set_size(size() + 1);
   const bool is_long = impl.header(bucket).count() > kLongBucket;
-  if ((is_long || size() > kSplitAbove * impl.buckets_.load(std::memory_order_relaxed)) &&
+  if ((is_long || size() > impl.split_above_ * impl.buckets_.load(std::memory_order_relaxed)) &&
       impl.may_split()) {
     impl.split();
   }
@@ -357,7 +362,7 @@ std::uint64_t Index::bucket_entries(std::uint64_t from, std::vector<IndexEntry>&
 void Index::begin_load(std::uint64_t entries) {
   Impl& impl = *impl_;
   FURROW_CHECK(size() == 0);
-  while (entries > kSplitAbove * impl.buckets_.load(std::memory_order_relaxed) &&
+  while (entries > impl.split_above_ * impl.buckets_.load(std::memory_order_relaxed) &&
          impl.may_split()) {
     impl.split();
   }
