@@ -1,4 +1,4 @@
-// A kv volume of an open pool: its log, and what its sessions count.
+// A volume of an open pool: its log, and what its sessions count.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// Subsystem: the NVM subsystem that a pool's kv volumes are served by, and the discovery subsystem
+// Subsystem: the NVM subsystem that a pool's volumes are served by, and the discovery subsystem
 // beside it. It knows controllers, namespaces, identities and limits; it knows no socket: a
 // transport feeds it capsules through the ConnectionHandler of each reactor.
 //
