@@ -80,7 +80,6 @@ void BlockSession::read_block(Step& step) {
     page.data = step.data;
     page.buffer_index = step.op->buffer_index;
   } else {
-    if (step.buffer.size() == 0) step.buffer = AlignedBuffer(kBlockPageBytes);
     page.data = step.buffer.data();
     page.buffer_index = -1;
   }

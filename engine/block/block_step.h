@@ -14,10 +14,10 @@ struct BlockSession::Step {
   bool in_turn = false;  // changes a part of a block
   BlockOp* op = nullptr;
   std::uint64_t block = 0;
-  std::uint32_t offset = 0, bytes = 0;  // of it: what the operation is about
-  std::byte* data = nullptr;            // the operation's, of these bytes; null: zeroes
-  KnownPage known;                      // what was read, and has to be there still
-  AlignedBuffer buffer;                 // a block, where one is read that is not all read's
+  std::uint32_t offset = 0, bytes = 0;    // of it: what the operation is about
+  std::byte* data = nullptr;              // the operation's, of these bytes; null: zeroes
+  KnownPage known;                        // what was read, and has to be there still
+  AlignedBuffer buffer{kBlockPageBytes};  // a block, where one is read that is not all read's
 };
 
 }  // namespace furrow
