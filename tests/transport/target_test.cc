@@ -151,6 +151,10 @@ TEST(Target, ReactorsShareTheIoQueues) {
 // room.
 TEST(Target, OutOfDescriptorsIsToldAndPasses) {
   Served served;
+  RawHost(served.target->port()).init();  // it has all descriptors that it needs for itself
+  served.eventually([](const TargetStats& stats) {
+    return stats.connections_accepted == 1 && stats.connections == 0;
+  });
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
   const int next = dup(0);
