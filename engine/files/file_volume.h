@@ -142,7 +142,8 @@ class FileVolume : public std::enable_shared_from_this<FileVolume> {
 
   Result<std::shared_ptr<FileNode>> make_node(Lock& lock, std::string_view path, bool directory);
   Result<std::uint32_t> take_slot(Lock& lock);
-  std::uint64_t next_number() { return mount_ << 32 | ++numbers_; }
+  // Grows over mounts: 2^24 of them, with 2^40 numbers each.
+  std::uint64_t next_number() { return mount_ << 40 | ++numbers_; }
   Status record(Lock& lock, const std::shared_ptr<FileNode>& node, Durability durability);
   Status put_record(const FileNode& node, const FileRecord& record, Durability durability,
                     KnownPage& recorded);
