@@ -9,6 +9,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <array>
 #include <memory>
 #include <span>
 #include <string>
@@ -157,12 +158,12 @@ TEST(Target, OutOfDescriptorsIsToldAndPasses) {
   });
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
-  const int next = dup(0);
-  ASSERT_GE(next, 0);
-  close(next);
   // Room for three: a host, its connection at the target, and another host. (An accept that waits
   // in the kernel may have taken note of the limit before.)
-  const rlimit tight{static_cast<rlim_t>(next) + 3, before.rlim_max};
+  std::array<int, 3> free_ones{};
+  for (int& fd : free_ones) ASSERT_GE(fd = dup(0), 0);
+  const rlimit tight{static_cast<rlim_t>(free_ones.back()) + 1, before.rlim_max};
+  for (const int fd : free_ones) close(fd);
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &tight), 0);
   RawHost first(served.target->port());
   first.init();
