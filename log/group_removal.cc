@@ -2,8 +2,13 @@
 
 namespace furrow {
 
+// A group that no record on the medium is of, nor one on its way there, has nothing that could come
+// back: it needs no tombstone, which a full volume might have no room for. An earlier deletion of
+// it may still have to become durable.
 void GroupRemoval::start(PageLog& log, RemoveGroupOp& op) {
   auto* removal = new GroupRemoval(log, op);  // deleted by finish()
+  if (!log.knows_group(op.group)) return removal->read_next();
+  removal->draw_sequence();
   const bool to_user = &removal->stream_ == &log.user_stream();
   Stream* const other = to_user ? log.short_stream() : &log.user_stream();
   other != nullptr ? other->append(removal->marker_) : removal->write();
@@ -16,9 +21,6 @@ GroupRemoval::GroupRemoval(PageLog& log, RemoveGroupOp& op)
   write_.removal = marker_.removal = read_.removal = flush_.removal = this;
   write_.record.kind = RecordKind::group_tombstone;
   write_.record.group = op.group;
-  write_.record.sequence = log_.pool_.next_sequence++;
-  // From now on, as what draws its sequence later is stored after this deletion.
-  log_.removing_.push_back({op_.group, write_.record.sequence});
   write_.on_done = [](Append& append) { static_cast<Write&>(append).removal->written(); };
   marker_.marker = true;
   marker_.on_done = [](Append& append) { static_cast<Write&>(append).removal->write(); };
@@ -28,6 +30,12 @@ GroupRemoval::GroupRemoval(PageLog& log, RemoveGroupOp& op)
   flush_.on_flushed = [](FlushWaiter& waiter) {
     static_cast<Flush&>(waiter).removal->finish(waiter.status);
   };
+}
+
+// From now on, as what draws its sequence later is stored after this deletion.
+void GroupRemoval::draw_sequence() {
+  write_.record.sequence = log_.pool_.next_sequence++;
+  log_.removing_.push_back({op_.group, write_.record.sequence});
 }
 
 void GroupRemoval::write() {

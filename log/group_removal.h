@@ -1,4 +1,5 @@
-// GroupRemoval: deletes all pages of a group. A group tombstone is logged first; then every run of
+// GroupRemoval: deletes all pages of a group. A group tombstone is logged first, unless the volume
+// has no record of the group; then every run of
 // the group's pages is looked up in the zones' tables, their keys read from the batch headers and
 // taken out of the index.
 //
@@ -21,6 +22,7 @@ class GroupRemoval {
 
  private:
   GroupRemoval(PageLog& log, RemoveGroupOp& op);
+  void draw_sequence();
   void write();
   void written();
   void remove_known(const KnownPage& page);

@@ -221,6 +221,8 @@ class PageLog final : public StreamOwner {
   std::uint64_t written_lba(ZoneId zone) const;
   // Is the group of this record being deleted right now?
   bool removing(const PageRecord& record) const;
+  // Is there a record of the group, be it dead, in a zone or on its way to one?
+  bool knows_group(std::uint64_t group) const;
   // Do tombstones take so much of the quota that zones are to be collected in turn?
   bool many_tombstones() const;
   bool at_quota() const;

@@ -71,6 +71,11 @@ class AppendQueue {
     if (tail_ == &append) tail_ = before;
     return true;
   }
+  bool has_group(std::uint64_t group) const {
+    const Append* at = head_;
+    while (at != nullptr && at->record.group != group) at = at->next;
+    return at != nullptr;
+  }
   // The first that removes something; null: none does.
   const Append* deletion() const {
     const Append* at = head_;
@@ -166,6 +171,10 @@ class Stream {
   bool waits_for_zone() const { return !zone_ && !(queue_.empty() && relocations_.empty()); }
   bool has_waiting_user() const { return !queue_.empty(); }
   bool relocations_wait_for_zone() const { return !zone_ && !relocations_.empty(); }
+  // A record of the group has no place in a zone yet.
+  bool holds_group(std::uint64_t group) const {
+    return queue_.has_group(group) || relocations_.has_group(group) || to_retry_.has_group(group);
+  }
   // What is left of the zone that it writes to; 0: there is none.
   std::uint64_t room_lbas() const {
     return zone_ && failure_.ok() ? pool_.geometry.zone_capacity_lbas - zone_->next_lba : 0;

@@ -76,6 +76,37 @@ TEST_F(GroupRemovalTest, OfAGroupWithoutPagesIsFine) {
   expect_as_told(3);
 }
 
+// In a full volume there may be no room for anything.
+TEST_F(GroupRemovalTest, OfAGroupWithoutPagesWritesNothing) {
+  put_in(1, 4);
+  put_in(2, 6);
+  put_in(2, 4);  // of group 6 there is a record, dead
+  const auto written = [&] { return log_->stats().device_bytes_written.load(); };
+  for (unsigned round = 0; round < 2; ++round) {
+    const std::uint64_t before = written();
+    ASSERT_TRUE(remove_group(5).ok());
+    ASSERT_TRUE(remove_group(5, true).ok());
+    EXPECT_EQ(written(), before);
+    reopen();
+  }
+  const std::uint64_t before = written();
+  ASSERT_TRUE(remove_group(6).ok());
+  EXPECT_GT(written(), before) << "what is left of page 2 could come back";
+  expect_as_told(4);
+}
+
+TEST_F(GroupRemovalTest, APageOnItsWayIsOfAKnownGroup) {
+  device_->hold(Io::Op::write);
+  for (std::uint64_t n = 0; n < 600; ++n) start_put(n, 9, 700, {.group = n < 590 ? 8u : 9u});
+  run();
+  Group& removal = start_remove_group(9);
+  device_->let_go(Io::Op::write);
+  ASSERT_TRUE(run([&] { return removal.answers == 1; }));
+  run();
+  expect_absent(595);
+  expect_page(3, 9, 700);
+}
+
 TEST_F(GroupRemovalTest, PagesThatAreStoredAfterItStay) {
   for (std::uint64_t n = 0; n < 5; ++n) put_in(n, 9);
   device_->hold(Io::Op::write);
