@@ -240,6 +240,12 @@ std::uint64_t ZoneAllocator::shrink_quotas() {
   return taken;
 }
 
+std::uint64_t ZoneAllocator::bad(std::uint64_t owner) const {
+  return static_cast<std::uint64_t>(std::ranges::count_if(zones_, [owner](const Zone& zone) {
+    return zone.owner == owner && zone.use == ZoneUse::bad;
+  }));
+}
+
 std::uint64_t ZoneAllocator::count(ZoneUse use) const {
   return static_cast<std::uint64_t>(
       std::ranges::count_if(zones_, [use](const Zone& zone) { return zone.use == use; }));

@@ -95,6 +95,7 @@ class ZoneAllocator {
   std::span<const Zone> zones() const { return zones_; }
   std::uint64_t held(std::uint64_t owner) const;
   std::uint64_t quota(std::uint64_t owner) const;
+  std::uint64_t bad(std::uint64_t owner) const;  // of what it holds
   std::uint64_t unpromised() const;  // zones in no volume's quota
   std::uint64_t count(ZoneUse use) const;
 

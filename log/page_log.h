@@ -220,6 +220,7 @@ class PageLog final : public StreamOwner {
   // Zone-relative: what lies behind is still on its way to the medium.
   std::uint64_t written_lba(ZoneId zone) const;
   // Is the group of this record being deleted right now?
+  static Status too_few_zones();
   bool removing(const PageRecord& record) const;
   // Is there a record of the group, be it dead, in a zone or on its way to one?
   bool knows_group(std::uint64_t group) const;

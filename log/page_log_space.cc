@@ -8,6 +8,7 @@ namespace furrow {
 namespace {
 
 constexpr unsigned kBucketsPerTurn = 1024;
+constexpr std::uint64_t kZonesMin = 3;  // that a volume can go on writing with
 
 std::uint64_t segments(const PoolContext& pool) {  // of a zone
   return (pool.geometry.zone_capacity_lbas - 1) / pool.segment_lbas + 1;
@@ -174,12 +175,15 @@ bool PageLog::knows_group(std::uint64_t group) const {
       streams_, [group](const auto& stream) { return stream && stream->holds_group(group); });
 }
 
+Status PageLog::too_few_zones() {
+  return {Code::no_space, Origin::log,
+          "too many zones have gone bad for this volume; move its pages to a new one, and "
+          "see `furrowctl zone report`"};
+}
+
 Status PageLog::admit(std::uint32_t length, const IndexEntry* replaced, bool pinned) const {
   const std::uint64_t quota = pool_.allocator.quota(options_.volume);
-  if (quota < 3) {
-    return {Code::no_space, Origin::log,
-            "too many zones have gone bad for this volume; see `furrowctl zone report`"};
-  }
+  if (quota < kZonesMin) return too_few_zones();
   if (without_reserve() && collector_->found_nothing() && !options_.cache) {
     return {Code::no_space, Origin::log,
             "no zone of the volume can be freed; delete pages, or make a new, larger volume"};
@@ -352,7 +356,7 @@ void PageLog::zones_changed() {
   }
   stats_.table_bytes = bytes;
   stats_.cost_bytes = used_bytes();
-  const bool usable = !options_.cache && pool_.allocator.quota(options_.volume) >= 3;
+  const bool usable = !options_.cache && pool_.allocator.quota(options_.volume) >= kZonesMin;
   if (usable) stats_.usable_bytes = usable_bytes(options_.value_bytes_max);
 }
 
@@ -364,6 +368,9 @@ void PageLog::kick() {
 }
 
 void PageLog::fail_waiting(Status status) {
+  const ZoneAllocator& zones = pool_.allocator;
+  const std::uint64_t good = zones.quota(options_.volume) - zones.bad(options_.volume);
+  if (status.code() == Code::no_space && good < kZonesMin) status = too_few_zones();
   for (const auto& stream : streams_) {
     // Deletions must not wait in collection's zone for a collection that nobody may ask for.
     const bool keep = stream.get() != collection_stream();

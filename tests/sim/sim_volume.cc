@@ -357,7 +357,7 @@ void SimVolume::remove_answered(Client& client, Code code) {
     }
     return;
   }
-  if (code == Code::no_space && !world_.device_dead) ++world_.removes_refused;
+  if (code == Code::no_space && !world_.device_dead) delete_refused(client);
   if (code != Code::not_found && code != Code::no_space) return;
   if (world_.device_dead || (code == Code::no_space && world_.faults)) return;
   history.drop(client.serial);
@@ -453,12 +453,11 @@ void SimVolume::flush_answered(Client& client) {
 
 void SimVolume::group_answered(Client& client, Code code) {
   --groups_running_;
+  if (code == Code::no_space && !world_.device_dead) delete_refused(client);
   for (Entry& entry : entries_) {
     if (entry.history.find(client.serial) == nullptr) continue;
-    if (code == Code::no_space) {
-      // It may have been written before its pages could not be found; nothing is certain.
-      continue;
-    }
+    // It may have been written before its pages could not be found; nothing is certain.
+    if (code == Code::no_space) continue;
     // With others on the key meanwhile, it may have come before them.
     const bool alone = entry.history.running == 0 && entry.started < client.started;
     if (code != Code::ok || !alone) continue;
@@ -472,6 +471,15 @@ void SimVolume::group_answered(Client& client, Code code) {
 
 bool SimVolume::has_least_quota() const {
   return shape_.options.quota_bytes < 4 * geometry_.zone_capacity_bytes();
+}
+
+// Deletes make room, so they are taken for as long as a zone can be emptied into another.
+void SimVolume::delete_refused(const Client& client) {
+  ++world_.removes_refused;
+  const std::uint64_t quota = shape_.options.quota_bytes / geometry_.zone_capacity_bytes();
+  if (quota < 3 + world_.zones_lost || (world_.pages_rotted && has_least_quota())) return;
+  fail(client, fmt::format("is refused by a volume of {} zones, of which {} are lost", quota,
+                           world_.zones_lost));
 }
 
 // A store may refuse what does not fit, and nothing that does.

@@ -39,6 +39,7 @@ struct World {
   std::uint64_t turns = 0;         // of the executor
   std::uint64_t longest_turns = 0;  // that an operation took, faults and power cuts aside
   std::uint64_t puts_refused = 0, removes_refused = 0;  // no_space
+  std::uint64_t zones_lost = 0;                         // read-only or offline
   std::string failure;
 
   std::uint64_t watched_key = ~std::uint64_t{0};  // its answers are printed
@@ -128,6 +129,7 @@ class SimVolume {
   bool unsure(std::uint64_t key) { return entries_[key].lossy || may_be_rotten(key); }
   bool is_some_version(std::uint64_t key, std::span<const std::byte> page) const;
   void refused(const Client& client);
+  void delete_refused(const Client& client);
   std::uint64_t most_used_lbas() const;
   void fail(const Client& client, const std::string& what);
   bool cache() const { return shape_.options.mode == VolumeMode::cache; }

@@ -97,7 +97,7 @@ void Simulation::write_after_losses() {
   device_->lose_one(swarm_.faults.offline);
   SimVolume& volume = *volumes_[world_.random.below(volumes_.size())];
   if (!volume.attached() || !pump("before puts")) return;
-  if (!volume.must_have_room(summary_.zones_lost + 1)) return;
+  if (!volume.must_have_room(world_.zones_lost + 1)) return;
   std::uint64_t before = 0;
   for (unsigned round = 0; round < kRounds; ++round) {
     world_.clock.now_ns += 1'000'000'000;  // the engine may wait before it tries again
@@ -110,9 +110,9 @@ void Simulation::write_after_losses() {
     if (!pump("puts after zones were lost")) return;
   }
   // (These puts may have filled it themselves.)
-  if (volume.puts_stored() == before && volume.must_have_room(summary_.zones_lost)) {
+  if (volume.puts_stored() == before && volume.must_have_room(world_.zones_lost)) {
     world_.fail(fmt::format("volume {} takes no put, with {} zones lost: {}", volume.name(),
-                            summary_.zones_lost, volume.last_refusal().describe()));
+                            world_.zones_lost, volume.last_refusal().describe()));
   }
 }
 
@@ -208,7 +208,7 @@ void Simulation::turn() {
 void Simulation::note_lost_zones() {
   const std::span<const ZoneId> lost = device_->lost_zones();
   for (; lost_zones_seen_ < lost.size() && pool_ != nullptr; ++lost_zones_seen_) {
-    ++summary_.zones_lost;
+    ++world_.zones_lost;
     if (!swarm_.faults.offline) continue;
     const std::uint64_t owner = owner_of(*pool_, lost[lost_zones_seen_]);
     for (const auto& volume : volumes_) {
@@ -477,6 +477,7 @@ Simulation::Summary Simulation::summary() const {
   summary.answered = world_.answered;
   summary.longest_turns = world_.longest_turns;
   summary.puts_refused = world_.puts_refused;
+  summary.zones_lost = world_.zones_lost;
   summary.removes_refused = world_.removes_refused;
   return summary;
 }
