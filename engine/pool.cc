@@ -140,6 +140,12 @@ Status PoolImpl::open_volumes() {
   Result<RecoveryResult> recovered = recover(device_, context_, options);
   if (!recovered.ok()) return recovered.status();
   lost_ = std::move(recovered->lost);
+  for (const RecoveryResult::Gap& gap : recovered->gaps) {
+    gaps_.push_back(
+        fmt::format("zone {}: the batch header at LBA {} is damaged; the pages that it named are "
+                    "lost, and older ones may be there in their place",
+                    gap.zone.value, gap.lba));
+  }
   unknown_.merge(recovered->unknown);
   const Status counted = count_opening(recovered->highest_sequence);
   if (!counted.ok()) return counted;
@@ -329,8 +335,18 @@ PoolInfo PoolImpl::info() const {
   info.system_calls = queue_->system_calls();
   info.recovery_us = recovery_us_;
   info.recovered_pages = recovered_pages_;
+  info.opening_damage = damage_.size() + lost_.size() + gaps_.size();
   if (scrubber_) info.scrub = scrubber_->stats();
   return info;
+}
+
+std::vector<std::string> PoolImpl::opening_damage() const {
+  std::vector<std::string> texts = damage_;
+  for (const RecoveryResult::Lost& lost : lost_) {
+    texts.push_back(fmt::format("zone {} {}", lost.zone.value, lost.why));
+  }
+  texts.insert(texts.end(), gaps_.begin(), gaps_.end());
+  return texts;
 }
 
 Result<std::unique_ptr<PageSession>> PoolImpl::create_session(Executor& executor, unsigned depth) {

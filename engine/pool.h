@@ -84,6 +84,7 @@ struct PoolInfo {
   std::uint64_t system_calls = 0;  // of the device queue for all that writes, since open
   std::uint64_t recovery_us = 0;   // how long the last open took
   std::uint64_t recovered_pages = 0;
+  std::uint64_t opening_damage = 0;  // how many things Pool::opening_damage() tells
   ScrubStats scrub;
 };
 
@@ -171,6 +172,9 @@ class Pool {
                                      unsigned recovery_threads = 0);
 
   virtual PoolInfo info() const = 0;
+  // What was found damaged or lost when the pool was opened, in words: of the metadata, zones,
+  // and batch headers of whose pages nothing else tells. Not pages, which are verified when read.
+  virtual std::vector<std::string> opening_damage() const = 0;
   virtual Result<PageStore*> create_volume(const VolumeOptions& options) = 0;
   // busy: something that changes the volume runs; stop its clients, or try again. Gets may run, on
   // any thread: they find their page or nothing. What is submitted to its PageStore afterwards (it

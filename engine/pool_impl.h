@@ -51,6 +51,7 @@ class PoolImpl final : public Pool {
 
   bool quiesce() override;
   PoolInfo info() const override;
+  std::vector<std::string> opening_damage() const override;
   Result<PageStore*> create_volume(const VolumeOptions& options) override;
   Status delete_volume(std::string_view name) override;
   std::vector<PageStore*> stores() const override;
@@ -111,6 +112,7 @@ class PoolImpl final : public Pool {
   std::size_t next_ordinal_ = 0;
   std::vector<std::string> damage_;  // of the metadata, and zones that are lost
   std::vector<std::string> notes_;
+  std::vector<std::string> gaps_;  // what check() finds again by itself
   std::vector<RecoveryResult::Lost> lost_;
   std::map<std::uint64_t, std::vector<ZoneId>> unknown_;  // volumes' zones; read-only
   std::uint64_t open_count_ = 0;                          // of this opening; read-only: the next

@@ -87,6 +87,7 @@ Status Recovery::finish_zones() {
         result_.volumes[volume].resumes.emplace(stream, std::move(resume));
       }
     }
+    std::ranges::move(scanner->gaps, std::back_inserter(result_.gaps));
     std::ranges::move(scanner->trims, std::back_inserter(result_.new_trims));
     result_.highest_sequence = std::max(result_.highest_sequence, scanner->highest_sequence);
     for (const ZoneId zone : scanner->unreadable) keep_unreadable(zone);

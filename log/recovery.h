@@ -73,6 +73,13 @@ struct RecoveryResult {
     std::string why;
   };
   std::vector<Lost> lost;  // zones that cannot be used as they should, and are gone around
+  // Batch headers that are damaged, with nothing that repeats them: the pages they named are not
+  // there, and what stood under their keys before may be.
+  struct Gap {
+    ZoneId zone;
+    std::uint64_t lba = 0;  // zone-relative
+  };
+  std::vector<Gap> gaps;
   // Zones of volumes that no metadata speaks of yet: it is older than they are. Read-only; a
   // recovery that writes is refused then.
   std::map<std::uint64_t, std::vector<ZoneId>> unknown;

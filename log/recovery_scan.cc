@@ -45,9 +45,11 @@ std::vector<PageRecord> Scanner::records_of(const FoundZone& zone) {
 Status Scanner::scan(const FoundZone& zone) {
   ZoneDirectory& table = pool_.tables[zone.info.zone.value];
   std::vector<SegmentScan> scans;  // of the newest zone: it is looked at as a whole
+  std::vector<std::uint64_t> missing;
   bool all_read = true;
   for (std::uint64_t begin = 0; begin < zone.info.written_lbas; begin += pool_.segment_lbas) {
     SegmentScan scan = scan_segment(zone, begin);
+    std::ranges::set_difference(scan.gaps(), scan.unreadable_gaps(), std::back_inserter(missing));
     all_read &= !scan.unreadable_before(table.end_lba);
     table.batch_lbas.insert(table.batch_lbas.end(), scan.batch_lbas().begin(),
                             scan.batch_lbas().end());
@@ -68,8 +70,16 @@ Status Scanner::scan(const FoundZone& zone) {
   } else if (zone.info.state != ZoneState::full) {
     finish(zone);
   }
+  note_gaps(zone.info.zone, missing);
   table.batch_lbas.shrink_to_fit();
   return {};
+}
+
+// Those that are left when it is known where the zone ends.
+void Scanner::note_gaps(ZoneId zone, const std::vector<std::uint64_t>& lbas) {
+  for (const std::uint64_t lba : lbas) {
+    if (lba < pool_.tables[zone.value].end_lba) gaps.push_back({zone, lba});
+  }
 }
 
 // A full zone does not say where its data ends, so that is noted first.

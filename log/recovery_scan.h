@@ -56,6 +56,7 @@ class Scanner {
   std::vector<ZoneId> to_finish;
   std::uint64_t highest_sequence = 0;  // that a record had
   std::vector<ZoneId> unreadable;      // something in them could not be read that may name pages
+  std::vector<RecoveryResult::Gap> gaps;
 
  private:
   Result<std::span<const std::byte>> read(ZoneId zone, std::uint64_t lba, std::uint32_t lbas);
@@ -66,6 +67,7 @@ class Scanner {
   void keep(const FoundZone& zone, std::span<const PageRecord> records);
   void keep(const FoundZone& zone, const PageRecord& record, const KeyHash& hash, Gathered& into);
   void finish(const FoundZone& zone);
+  void note_gaps(ZoneId zone, const std::vector<std::uint64_t>& lbas);
   void end_newest(const FoundZone& zone, std::vector<SegmentScan>& scans);
   std::uint64_t first_bad(const FoundZone& zone, std::vector<PageRecord>& records,
                           std::uint64_t flushed_lba);

@@ -69,7 +69,8 @@ nlohmann::ordered_json pool_json(const Pool& pool) {
           {"zones_bad", info.zones_bad},
           {"volumes", pool.stores().size()},
           {"recovered_pages", info.recovered_pages},
-          {"recovery_us", info.recovery_us}};
+          {"recovery_us", info.recovery_us},
+          {"opening_damage", pool.opening_damage()}};
 }
 
 std::span<const Command> pool_commands() {

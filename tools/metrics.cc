@@ -68,6 +68,8 @@ constexpr Metric<PoolInfo> kPool[] = {
      kCounter, &PoolInfo::system_calls},
     {"furrow_pool_recovered_pages", "Pages that the last open found", kGauge,
      &PoolInfo::recovered_pages},
+    {"furrow_pool_opening_damage", "Things that the last open found damaged or lost", kGauge,
+     &PoolInfo::opening_damage},
 };
 
 constexpr Metric<ScrubStats> kScrub[] = {

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -155,7 +156,20 @@ int Server::open_pool_and_volume() {
                                 : open_made_pool(options_.pool, home_, opening);
   if (!opened) return report_device("cannot open pool", options_.pool.uri, opened.status());
   open_ = std::move(*opened);
+  tell_damage();
   return settle_volume();
+}
+
+void Server::tell_damage() {
+  constexpr std::size_t kTold = 10;
+  const std::vector<std::string> texts = open_->opening_damage();
+  for (std::size_t i = 0; i < std::min(texts.size(), kTold); ++i) {
+    fmt::print(stderr, "{}: damaged: {}\n", program_name(), texts[i]);
+  }
+  if (texts.empty()) return;
+  fmt::print(stderr,
+             "{}: {} damaged places in all; stop the server and see `furrowctl pool check {}`\n",
+             program_name(), texts.size(), options_.pool.uri);
 }
 
 // The volume that was asked for is there, as it was asked for. One that was not asked for is made

@@ -47,6 +47,7 @@ class Server {
   struct SnapshotTask;
   int start();
   int open_pool_and_volume();
+  void tell_damage();
   int settle_volume();
   int try_to_listen() const;
   int cannot_listen(const Status& status) const;

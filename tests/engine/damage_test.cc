@@ -204,6 +204,7 @@ TEST_F(DamageTest, ADamagedBatchHeaderTakesNothingThatANoteRepeats) {
       EXPECT_EQ(*found, content(1, 2, 9000));
       EXPECT_EQ(rig_->get(2).status().code(), Code::not_found);
       EXPECT_TRUE(rig_->get(3).ok());
+      EXPECT_TRUE(rig_->pool->opening_damage().empty()) << "nothing is lost";
       const auto checked = rig_->pool->check({});
       ASSERT_TRUE(checked.ok());
       EXPECT_EQ(checked->damage.size(), 2u);
@@ -248,6 +249,10 @@ TEST_F(DamageTest, ADamagedBatchHeaderTakesItsOwnBatchOnly) {
     ASSERT_EQ(found->damage.size(), 1u);
     EXPECT_NE(found->damage.front().text.find("no batch header"), std::string::npos)
         << found->damage.front().text;
+    const std::vector<std::string> told = rig_->pool->opening_damage();
+    ASSERT_EQ(told.size(), 1u);
+    EXPECT_EQ(told[0].find("zone 2: the batch header at LBA "), 0u) << told[0];
+    EXPECT_EQ(rig_->pool->info().opening_damage, 1u);
     ASSERT_TRUE(rig_->put(100, 1, 9000).ok());
     ASSERT_NO_FATAL_FAILURE(rig_->reopen());
     EXPECT_TRUE(rig_->get(100).ok());
@@ -480,12 +485,16 @@ TEST(UnreadableTest, ABatchHeaderInTheNewestZone) {
   FaultDevice* device = nullptr;
   ASSERT_NO_FATAL_FAILURE(make_on_fault_device(rig, VolumeMode::store, device));
   for (std::uint64_t i = 0; i < 20; ++i) ASSERT_TRUE(rig.put(i, 1, 9000).ok());
+  EXPECT_TRUE(rig.pool->opening_damage().empty());
   rig.close();
   // The first data zone is the third: its header, then a batch of four LBAs for each page.
   device->fail_reads(Lba{2 * 256 + 1 + 4 * 7}, 1);
   device->fail_reads(Lba{2 * 256 + 1 + 4 * 20 + 1}, 1);  // the note that repeats it
   ASSERT_NO_FATAL_FAILURE(rig.open());
   for (std::uint64_t i = 0; i < 20; ++i) EXPECT_EQ(rig.get(i).ok(), i != 7) << i;
+  const std::vector<std::string> told = rig.pool->opening_damage();
+  ASSERT_EQ(told.size(), 1u) << "as not readable, and not as damaged too";
+  EXPECT_NE(told[0].find("cannot be read"), std::string::npos) << told[0];
   ASSERT_TRUE(rig.put(7, 2, 9000).ok());
   ASSERT_NO_FATAL_FAILURE(rig.reopen());
   for (std::uint64_t i = 0; i < 20; ++i) EXPECT_TRUE(rig.get(i).ok()) << i;

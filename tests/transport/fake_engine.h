@@ -205,6 +205,7 @@ class FakePool final : public Pool {
     info.zones_bad = zones_bad;
     return info;
   }
+  std::vector<std::string> opening_damage() const override { return {}; }
   Result<PageStore*> create_volume(const VolumeOptions& options) override {
     VolumeInfo info;
     info.options = options;
