@@ -1,6 +1,7 @@
 #include "engine/embedded_pool.h"
 
 #include <future>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -120,8 +121,55 @@ EmbeddedPool::~EmbeddedPool() {
   thread_->thread.join();
 }
 
+void EmbeddedPool::call(const std::function<void(Pool&)>& what) {
+  struct Call : Task {
+    const std::function<void(Pool&)>* what = nullptr;
+    Pool* pool = nullptr;
+    std::promise<void> done;
+  } call;
+  call.what = &what;
+  call.pool = pool_.get();
+  call.run = [](Task& task) {
+    auto& self = static_cast<Call&>(task);
+    (*self.what)(*self.pool);
+    std::promise<void> answer = std::move(self.done);  // `self` may be gone before this returns
+    answer.set_value();
+  };
+  std::future<void> done = call.done.get_future();
+  thread_->loop.post(call);
+  done.get();
+}
+
+Result<SyncPageStore> EmbeddedPool::create_volume(const VolumeOptions& options) {
+  std::optional<Result<PageStore*>> made;
+  call([&](Pool& pool) { made = pool.create_volume(options); });
+  if (!made->ok()) return made->status();
+  return SyncPageStore(*this, ***made);
+}
+
+Status EmbeddedPool::delete_volume(std::string_view name) {
+  Status status;
+  call([&](Pool& pool) { status = pool.delete_volume(name); });
+  return status;
+}
+
+std::vector<VolumeInfo> EmbeddedPool::volumes() {
+  std::vector<VolumeInfo> infos;
+  call([&](Pool& pool) {
+    for (const PageStore* store : pool.stores()) infos.push_back(store->info());
+  });
+  return infos;
+}
+
+PoolInfo EmbeddedPool::info() {
+  PoolInfo info;
+  call([&](Pool& pool) { info = pool.info(); });
+  return info;
+}
+
 Result<SyncPageStore> EmbeddedPool::store(std::string_view volume) {
-  PageStore* const store = pool_->find(volume);
+  PageStore* store = nullptr;
+  call([&](Pool& pool) { store = pool.find(volume); });
   if (store == nullptr) {
     return Status(Code::not_found, Origin::engine, "the pool has no volume of that name");
   }

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -56,6 +57,16 @@ class EmbeddedPool {
   ~EmbeddedPool();
 
   Result<SyncPageStore> store(std::string_view volume);
+  // Makes a volume, which store() then finds; errors as of Pool.
+  Result<SyncPageStore> create_volume(const VolumeOptions& options);
+  // `busy`: something still changes the volume; try again. What holds it is told `not_found` then.
+  Status delete_volume(std::string_view name);
+  std::vector<VolumeInfo> volumes();
+  PoolInfo info();
+  // Runs `what` on the pool's thread, where all functions of a Pool may be used, and waits for it;
+  // nothing else of the pool is done meanwhile. Not from that thread itself.
+  void call(const std::function<void(Pool&)>& what);
+  // For create_session(), which any thread may use; for all else see call().
   Pool& pool() { return *pool_; }
   const Geometry& geometry() const { return device_->geometry(); }
   const std::string& uri() const { return device_->uri(); }  // of the device

@@ -122,6 +122,9 @@ Status check_page_op(const PageOp& op, const PageLimits& limits) {
       }
       break;
     case Kind::list:
+      if (op.key.length > Key::kBytesMax) {
+        return refused(Code::invalid_argument, "a key has 1 to 16 bytes");
+      }
       return op.keys_max != 0 ? Status() : refused(Code::invalid_argument, "keys_max is 0");
     case Kind::flush:
       return Status();

@@ -60,6 +60,53 @@ TEST_F(EmbeddedPoolTest, CallsDoWhatTheOperationsDo) {
   EXPECT_EQ(store_->put(key, {}).code(), Code::invalid_argument);
 }
 
+// While others use the pool, from threads that are not its own.
+TEST_F(EmbeddedPoolTest, VolumesComeAndGo) {
+  pool_.reset();
+  EmbeddedPool::CreateOptions make = small();
+  make.volume.quota_bytes = 10 << 20;
+  auto opened = EmbeddedPool::open("mem:64MiB?zone_size=2MiB", make);
+  ASSERT_TRUE(opened.ok()) << opened.status().describe();
+  pool_ = std::move(*opened);
+  std::jthread user([this](const std::stop_token& stop) {
+    auto pages = pool_->store("pages");
+    ASSERT_TRUE(pages.ok());
+    for (unsigned i = 0; !stop.stop_requested(); ++i) {
+      const Status stored = pages->put(Key::from(std::to_string(i % 50)), bytes_of(3000, i));
+      ASSERT_TRUE(stored.ok()) << stored.describe();
+    }
+  });
+  VolumeOptions second;
+  second.name = "second";
+  second.quota_bytes = 10 << 20;
+  for (unsigned round = 0; round < 10; ++round) {
+    auto made = pool_->create_volume(second);
+    ASSERT_TRUE(made.ok()) << made.status().describe();
+    EXPECT_EQ(pool_->create_volume(second).status().code(), Code::exists);
+    ASSERT_TRUE(made->put(Key::from("k"), bytes_of(9000, round)).ok());
+    const auto volumes = pool_->volumes();
+    ASSERT_EQ(volumes.size(), 2u);
+    EXPECT_EQ(volumes[1].options.name, "second");
+    Status deleted;
+    while ((deleted = pool_->delete_volume("second")).code() == Code::busy) {
+      std::this_thread::yield();
+    }
+    ASSERT_TRUE(deleted.ok()) << deleted.describe();
+    EXPECT_EQ(made->get(Key::from("k")).status().code(), Code::not_found);
+    EXPECT_EQ(pool_->store("second").status().code(), Code::not_found);
+  }
+  EXPECT_EQ(pool_->delete_volume("second").code(), Code::not_found);
+  EXPECT_EQ(pool_->info().geometry.zone_count, 32u);
+}
+
+TEST_F(EmbeddedPoolTest, AKeyThatIsTooLongIsRefused) {
+  const Key longest = Key::from("0123456789abcdef"), longer = Key::from("0123456789abcdefg");
+  ASSERT_TRUE(store_->put(longest, bytes_of(1, 1)).ok());
+  EXPECT_EQ(store_->get(longer).status().code(), Code::invalid_argument);
+  EXPECT_EQ(store_->list(longer, 10).status().code(), Code::invalid_argument);
+  EXPECT_EQ(store_->list(Key::from(""), 10)->size(), 1u) << "from the beginning";
+}
+
 // Longer than a get reads at first: it is read again.
 TEST_F(EmbeddedPoolTest, LargeValuesComeWhole) {
   for (const std::size_t bytes :

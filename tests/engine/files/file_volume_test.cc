@@ -533,10 +533,10 @@ TEST_F(FileVolumeTest, VolumesOfOtherKindsAreNotMounted) {
   VolumeOptions options;
   options.kind = VolumeKind::fs;
   options.name = "files";
-  EXPECT_EQ((*pool)->pool().create_volume(options).status().code(), Code::invalid_argument);
+  EXPECT_EQ((*pool)->create_volume(options).status().code(), Code::invalid_argument);
   options.mode = VolumeMode::store;
   options.nsid = 1;
-  EXPECT_EQ((*pool)->pool().create_volume(options).status().code(), Code::invalid_argument);
+  EXPECT_EQ((*pool)->create_volume(options).status().code(), Code::invalid_argument);
 }
 
 }  // namespace
