@@ -42,6 +42,16 @@ AdminServer::~AdminServer() {
 }
 
 void AdminServer::route() {
+  // Before a body is read: one without a length would be waited for.
+  server_->set_pre_routing_handler([](const httplib::Request& request, httplib::Response& answer) {
+    if (request.method == "GET" || request.method == "HEAD") {
+      return httplib::Server::HandlerResponse::Unhandled;
+    }
+    answer.status = 405;
+    answer.set_header("Allow", "GET, HEAD");
+    answer.set_content("read-only\n", "text/plain");
+    return httplib::Server::HandlerResponse::Handled;
+  });
   server_->Get("/ready", [this](const httplib::Request&, httplib::Response& response) {
     const bool ready = ready_.load();
     response.status = ready ? 200 : 503;

@@ -86,7 +86,13 @@ File open_file(const char* mode, std::FILE* standard) {
   return File(FLAGS_file == "-" ? standard : std::fopen(FLAGS_file.c_str(), mode));
 }
 
-Status file_error() { return {Code::io_error, Origin::tool, "", errno}; }
+Status file_error() {
+  const Code code = errno == ENOENT                     ? Code::not_found
+                    : errno == EACCES || errno == EROFS ? Code::permission
+                    : errno == ENOSPC                   ? Code::no_space
+                                                        : Code::io_error;
+  return {code, Origin::tool, "", errno};
+}
 
 int put(const Arguments&) {
   PutOptions options;

@@ -86,6 +86,7 @@ nlohmann::ordered_json volume_json(const PageStore& store) {
                                  {"value_bytes_max", info.options.value_bytes_max},
                                  {"id", info.id},
                                  {"uuid", format_uuid(info.uuid)}};
+  if (info.options.mode == VolumeMode::store) json["free_bytes"] = usage.free_bytes;
   if (info.options.kind == VolumeKind::block) {
     json["size_bytes"] = info.options.block_bytes;
     json["lba_bytes"] = info.options.block_lba_bytes;

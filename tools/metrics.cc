@@ -29,6 +29,9 @@ constexpr Metric<VolumeUsage> kUsage[] = {
     {"furrow_volume_zones", "Zones held", kGauge, &VolumeUsage::zones},
     {"furrow_volume_quota_zones", "Zones that the volume may hold", kGauge,
      &VolumeUsage::quota_zones},
+    {"furrow_volume_free_bytes",
+     "Of a store: room for pages, of any size up to the largest; else 0", kGauge,
+     &VolumeUsage::free_bytes},
 };
 
 constexpr Metric<VolumeStats> kStats[] = {
@@ -37,7 +40,7 @@ constexpr Metric<VolumeStats> kStats[] = {
     {"furrow_volume_get_misses_total", "Gets that found no page", kCounter,
      &VolumeStats::get_misses},
     {"furrow_volume_get_bytes_total", "Bytes served", kCounter, &VolumeStats::get_bytes},
-    {"furrow_volume_puts_total", "Puts", kCounter, &VolumeStats::puts},
+    {"furrow_volume_puts_total", "Puts, refused ones included", kCounter, &VolumeStats::puts},
     {"furrow_volume_put_bytes_total", "Bytes stored", kCounter, &VolumeStats::put_bytes},
     {"furrow_volume_removes_total", "Deletes", kCounter, &VolumeStats::removes},
     {"furrow_volume_exists_total", "Exist commands", kCounter, &VolumeStats::exists},
@@ -122,6 +125,9 @@ constexpr Metric<TargetStats> kTarget[] = {
     {"furrow_target_idle_expired_total", "Controllers without I/O queues ended by --idle_ms",
      kCounter, &TargetStats::idle_expired},
     {"furrow_target_commands_total", "NVMe commands", kCounter, &TargetStats::commands},
+    {"furrow_target_commands_failed_total",
+     "NVMe commands answered with an error (a page that is not there, or already there, is none)",
+     kCounter, &TargetStats::commands_failed},
     {"furrow_target_protocol_errors_total", "Connections ended for breaking the protocol", kCounter,
      &TargetStats::protocol_errors},
     {"furrow_target_digest_errors_total", "Commands failed for damaged data", kCounter,
@@ -202,6 +208,11 @@ std::string metrics_text(const ServerSnapshot& snapshot) {
   families.push_back({"furrow_pool_recovery_seconds", "How long the last open took", kGauge, {}});
   families.back().metric.push_back(
       sample(kGauge, static_cast<double>(snapshot.pool.recovery_us) / kSecond_us, {}));
+  families.push_back({"furrow_pool_device_full",
+                      "1: the device took no more at the last write, as on a full file system",
+                      kGauge,
+                      {}});
+  families.back().metric.push_back(sample(kGauge, snapshot.pool.device_full ? 1 : 0, {}));
   families.push_back({"furrow_pool_zone_capacity_bytes", "Writable bytes of a zone", kGauge, {}});
   families.back().metric.push_back(
       sample(kGauge, static_cast<double>(snapshot.pool.geometry.zone_capacity_bytes()), {}));

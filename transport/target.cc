@@ -343,6 +343,7 @@ TargetStats TargetImpl::stats() const {
     stats.reactors.push_back({load.connections, load.io_queues});
   }
   const SubsystemStats subsystem = subsystem_->stats();
+  stats.commands_failed = subsystem.commands_failed;
   stats.keep_alive_expired = subsystem.keep_alive_expired;
   stats.connects_refused = subsystem.connects_refused;
   stats.refused_host = subsystem.hosts_refused;

@@ -61,6 +61,7 @@ std::uint64_t descriptors_max(const TargetOptions& options);
 
 struct TargetStats {
   std::uint64_t connections = 0, connections_accepted = 0, connections_refused = 0;
+  std::uint64_t commands_failed = 0;  // for another reason than that a page is there, or not
   std::uint64_t commands = 0, protocol_errors = 0, keep_alive_expired = 0, system_calls = 0;
   std::uint64_t digest_errors = 0, timeouts = 0;  // of data; of set-up, data and ends
   // Of connections_refused, by reason: connections_max, connections_per_address_max, too many that

@@ -28,11 +28,10 @@ int connect_to(std::uint16_t port) {
   return connection;
 }
 
-// The first line of the answer to a GET, then its last line.
-std::string get(std::uint16_t port, const std::string& path) {
+// The status of the answer, then its body.
+std::string ask(std::uint16_t port, const std::string& request) {
   const int connection = connect_to(port);
   std::string answer;
-  const std::string request = "GET " + path + " HTTP/1.0\r\n\r\n";
   EXPECT_EQ(send(connection, request.data(), request.size(), 0),
             static_cast<ssize_t>(request.size()));
   char piece[4096];
@@ -43,6 +42,16 @@ std::string get(std::uint16_t port, const std::string& path) {
   if (answer.size() < 12) return "nothing";
   const std::size_t body = answer.find("\r\n\r\n");
   return answer.substr(9, 3) + ' ' + answer.substr(body == std::string::npos ? 0 : body + 4);
+}
+
+std::string get(std::uint16_t port, const std::string& path) {
+  return ask(port, "GET " + path + " HTTP/1.0\r\n\r\n");
+}
+
+double seconds_of(const std::function<void()>& what) {
+  const auto start = std::chrono::steady_clock::now();
+  what();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
 class AdminServerTest : public testing::Test {
@@ -75,6 +84,18 @@ TEST_F(AdminServerTest, HasNoMetricsBeforeThereAreAny) {
   EXPECT_EQ(get(admin_->port(), "/other").substr(0, 3), "404");
 }
 
+// Also without a length, when its body would be waited for.
+TEST_F(AdminServerTest, IsReadOnly) {
+  admin_->set_ready(true);
+  for (const char* rest :
+       {"\r\n\r\n", "\r\nContent-Length: 0\r\n\r\n", "\r\nContent-Length: 100\r\n\r\n"}) {
+    for (const char* method : {"POST", "PUT", "DELETE", "PATCH"}) {
+      const std::string request = std::string(method) + " /ready HTTP/1.1\r\nHost: furrow" + rest;
+      EXPECT_LT(seconds_of([&] { EXPECT_EQ(ask(admin_->port(), request), "405 read-only\n"); }), 2);
+    }
+  }
+}
+
 TEST_F(AdminServerTest, SaysWhenItHasStopped) {
   EXPECT_FALSE(stopped_);
   admin_.reset();
@@ -103,12 +124,6 @@ class SlowHosts {
   std::vector<int> sockets_;
   std::jthread thread_;
 };
-
-double seconds_of(const std::function<void()>& what) {
-  const auto start = std::chrono::steady_clock::now();
-  what();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 TEST_F(AdminServerTest, SlowHostsHoldUpNoAnswer) {
   const SlowHosts slow(admin_->port(), 100);

@@ -23,6 +23,9 @@ ServerSnapshot two_volumes() {
   }
   snapshot.volumes[0].stats.gets = 5;
   snapshot.volumes[1].usage.pages = 9;
+  snapshot.volumes[1].usage.free_bytes = 4096;
+  snapshot.pool.device_full = true;
+  snapshot.target.commands_failed = 7;
   return snapshot;
 }
 
@@ -33,13 +36,16 @@ TEST(Metrics, HasEachVolumesCounters) {
   EXPECT_THAT(text, HasSubstr("furrow_volume_gets_total{volume=\"other\"} 0\n"));
   EXPECT_THAT(text, HasSubstr("# TYPE furrow_volume_pages gauge\n"));
   EXPECT_THAT(text, HasSubstr("furrow_volume_pages{volume=\"other\"} 9\n"));
+  EXPECT_THAT(text, HasSubstr("furrow_volume_free_bytes{volume=\"other\"} 4096\n"));
 }
 
 TEST(Metrics, HasThePoolAndTheTarget) {
   const std::string text = metrics_text(two_volumes());
   EXPECT_THAT(text, HasSubstr("furrow_pool_recovery_seconds 1.5\n"));
   EXPECT_THAT(text, HasSubstr("furrow_pool_zones_free 7\n"));
+  EXPECT_THAT(text, HasSubstr("furrow_pool_device_full 1\n"));
   EXPECT_THAT(text, HasSubstr("furrow_target_commands_total 42\n"));
+  EXPECT_THAT(text, HasSubstr("furrow_target_commands_failed_total 7\n"));
   EXPECT_THAT(text, HasSubstr("furrow_target_reactor_connections{reactor=\"0\"} 3\n"));
   EXPECT_THAT(text, HasSubstr("furrow_target_reactor_io_queues{reactor=\"1\"} 2\n"));
 }
