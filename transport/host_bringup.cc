@@ -250,6 +250,7 @@ void HostController::take_identify() {
       static_cast<std::uint32_t>(std::min<std::uint64_t>(capsule, kTransferBytesLimit));
   const auto page_shift = 12 + static_cast<unsigned>(facts_.cap >> 48 & 15);  // CAP.MPSMIN
   const unsigned shift = page_shift + identify.mdts;
+  facts_.instance = identify.instance_magic == nvme::kInstanceMagic ? identify.instance : 0;
   facts_.transfer_bytes_max = identify.mdts == 0 || shift >= 22 ? kTransferBytesLimit : 1u << shift;
   run(Step::set_queues);
 }

@@ -57,6 +57,7 @@ class HostController final : private HostQueue::Owner {
     std::uint32_t transfer_bytes_max = 0;
     std::uint32_t value_bytes_max = 0;
     std::uint16_t cntlid = 0;
+    std::uint64_t instance = 0;           // of a Furrow: another one after each start; of others 0
     std::vector<std::string> subsystems;  // of a discovery log: the NQNs of NVM subsystems over TCP
   };
 

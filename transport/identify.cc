@@ -163,6 +163,8 @@ nvme::IdentifyController Controller::identify_controller() const {
   out.iorcsz = 1;
   out.msdbd = 1;
   out.ofcs = 1;  // Disconnect
+  out.instance_magic = nvme::kInstanceMagic;
+  out.instance = subsystem_.instance();
   return out;
 }
 

@@ -25,6 +25,8 @@ InitiatorImpl::InitiatorImpl(Executor& executor, const InitiatorOptions& options
     : executor_(executor), options_(options), own_ring_(std::move(own_ring)), ring_(ring) {
   retry_.self = refused_work_.self = this;
   retry_.fire = [](Timer& timer) { static_cast<RetryTimer&>(timer).self->open_controller(false); };
+  hold_.self = this;
+  hold_.fire = [](Timer& timer) { static_cast<RetryTimer&>(timer).self->send_again(); };
   refused_work_.run = [](SocketRing::Deferred& work) {
     static_cast<Work&>(work).self->deliver_refused();
   };
@@ -34,7 +36,9 @@ InitiatorImpl::InitiatorImpl(Executor& executor, const InitiatorOptions& options
 InitiatorImpl::~InitiatorImpl() {
   closing_ = true;
   executor_.stop(retry_);
+  executor_.stop(hold_);
   close_controller();
+  waiting_.push_front_all(held_);
   waiting_.push_front_all(resend_);
   refuse_waiting();
   deliver_refused();
@@ -194,12 +198,39 @@ void InitiatorImpl::on_up() {
     limits_.value_bytes_max = controller_->facts().value_bytes_max;
     limits_.transfer_bytes_max = controller_->facts().transfer_bytes_max;
   }
+  // A target that was started since has nothing left of the connection before.
+  const std::uint64_t instance = controller_->facts().instance;
+  if (instance != 0 && instance_ != 0 && instance != instance_) hold_until_ns_ = 0;
+  instance_ = instance;
+  was_up_ = true;
   if (connecting_) return;
   ++reconnects_;
   delay_ms_ = 0;
   down_since_ns_ = 0;
   given_up_ = false;
-  waiting_.push_front_all(resend_);
+  send_again();
+}
+
+// What an old connection still carries may reach the target until that has ended the association
+// for want of keep-alives: at most twice the time-out (Base specification 2.0, section 3.9.3). Were
+// a Store done again before that, one that came after it could be undone by the first.
+std::uint64_t InitiatorImpl::hold_ns() const {
+  constexpr std::uint64_t kUnitMs = 1000;  // to which targets round it up
+  return 2 * ((options_.keep_alive_ms + kUnitMs - 1) / kUnitMs) * kUnitMs * kNsPerMs;
+}
+
+void InitiatorImpl::send_again() {
+  if (controller_ == nullptr || !controller_->up()) return;  // on_up() comes by again
+  resend_.push_front_all(held_);
+  const std::uint64_t now = executor_.now_ns();
+  OpQueue ready;
+  while (!resend_.empty()) {
+    PageOp& op = resend_.pop();
+    const bool may_be_done = op.internal.state[1] != 0;
+    (may_be_done && changes_pages(op) && now < hold_until_ns_ ? held_ : ready).push(op);
+  }
+  if (!held_.empty()) executor_.start(hold_, hold_until_ns_ - now);
+  waiting_.push_front_all(ready);
   dispatch_waiting();
 }
 
@@ -210,6 +241,8 @@ void InitiatorImpl::on_down(Status why) {
 
 void InitiatorImpl::on_gone() {
   controller_.reset();
+  if (was_up_) hold_until_ns_ = executor_.now_ns() + hold_ns();
+  was_up_ = false;
   answered_ = true;
   if (connecting_ || closing_) {
     if (down_why_.ok() && connecting_) {
@@ -225,6 +258,7 @@ void InitiatorImpl::reconnect_later() {
   if (down_since_ns_ == 0) down_since_ns_ = now;
   if (now - down_since_ns_ >= options_.reconnect_for_ms * kNsPerMs) {
     given_up_ = true;
+    waiting_.push_front_all(held_);
     waiting_.push_front_all(resend_);
     refuse_waiting();
   }

@@ -49,7 +49,11 @@ class Initiator {
   // when it may have been. A remove of a key that is not there is ok, unless some host has set the
   // namespace's feature 20h (EDNEK): then it says not_found, also one that was sent twice of what
   // itself deleted. Whoever wants to know asks with exist.
-  // What was lost eight times is not sent again. `late` (ETIMEDOUT): no answer in
+  // A put or remove that may have been done is sent again at once where the target is a Furrow that
+  // was started since, else only after twice keep_alive_ms, when nothing of the old connection can
+  // reach the target any more: what others (or this host) store under its key meanwhile may be
+  // followed by it, as it has no answer yet. One that fails instead may still be carried out until
+  // then. What was lost eight times is not sent again. `late` (ETIMEDOUT): no answer in
   // command_timeout_ms; it may have been done or not. `protocol`: the target's answer made no
   // sense. kinds get, put, remove, exist, list, flush; others: unsupported.
   virtual void submit(PageOp& op) = 0;

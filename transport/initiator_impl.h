@@ -58,6 +58,8 @@ class InitiatorImpl final : public Initiator, private HostController::Owner {
   void wait_for_controller();
   void close_controller();
   void reconnect_later();
+  void send_again();
+  std::uint64_t hold_ns() const;
   bool dispatch(PageOp& op);
   void dispatch_waiting();
   void on_answer(HostCommand& command, const Status& status);
@@ -79,6 +81,13 @@ class InitiatorImpl final : public Initiator, private HostController::Owner {
   PageLimits limits_;
   OpQueue waiting_;  // for room or for the connection
   OpQueue resend_;   // lost with the connection
+  // Of these, what changes pages and may still be on its way to the target by the old connection,
+  // until hold_until_ns_.
+  OpQueue held_;
+  RetryTimer hold_{};
+  std::uint64_t hold_until_ns_ = 0;
+  std::uint64_t instance_ = 0;  // of the target of the last association
+  bool was_up_ = false;
   OpQueue refused_;  // whose status is final, to be told in a turn of the executor
   Work refused_work_{};
   RetryTimer retry_{};

@@ -162,6 +162,8 @@ static_assert(offsetof(ConnectData, subnqn) == 256 && offsetof(ConnectData, host
 // CDW12 = KATO in ms.
 inline constexpr std::uint8_t kCattrNoFlowControl = 1u << 2;
 
+constexpr std::uint64_t kInstanceMagic = 0x3174736e49727546;  // "FurInst1"
+
 struct IdentifyController {  // CNS 01h
   std::uint16_t vid = 0, ssvid = 0;
   char sn[20]{};
@@ -208,7 +210,10 @@ struct IdentifyController {  // CNS 01h
   std::uint16_t icdoff = 0;
   std::uint8_t fcatt = 0, msdbd = 0;
   std::uint16_t ofcs = 0;
-  std::uint8_t reserved1806[242]{}, psd[32][32]{}, vendor[1024]{};
+  std::uint8_t reserved1806[242]{}, psd[32][32]{};
+  // Vendor specific, from here on: of a Furrow, kInstanceMagic and a number drawn when it started.
+  std::uint64_t instance_magic = 0, instance = 0;
+  std::uint8_t vendor[1008]{};
 };
 static_assert(sizeof(IdentifyController) == 4096);
 static_assert(offsetof(IdentifyController, cntrltype) == 111);

@@ -201,8 +201,10 @@ bool is_idempotent(const PageOp& op) {
   }
 }
 
+bool changes_pages(const PageOp& op) { return op.kind == Kind::put || op.kind == Kind::remove; }
+
 bool needs_flush(const PageOp& op) {
-  return (op.kind == Kind::put || op.kind == Kind::remove) && op.durability == Durability::flushed;
+  return changes_pages(op) && op.durability == Durability::flushed;
 }
 
 }  // namespace furrow::transport

@@ -31,6 +31,7 @@ void free_list_memory(PageOp& op);
 
 // May it be sent again after a connection was lost without an answer?
 bool is_idempotent(const PageOp& op);
+bool changes_pages(const PageOp& op);  // put, remove
 // Must a Flush follow before it is acknowledged?
 bool needs_flush(const PageOp& op);
 

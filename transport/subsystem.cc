@@ -87,6 +87,7 @@ SubsystemImpl::SubsystemImpl(Pool& pool, Executor& home, SubsystemOptions option
       home_(home),
       options_(std::move(options)),
       serial_(serial_of(pool.info().uuid)),
+      instance_(home.random()),
       home_mailbox_(home),
       created_ns_(home.now_ns()),
       namespaces_(std::make_shared<NamespaceTable>(pool, NamespaceTable{}, 0,

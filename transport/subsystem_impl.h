@@ -50,6 +50,7 @@ class SubsystemImpl final : public Subsystem {
   // For reactors and controllers.
   std::mutex& mutex() const { return mutex_; }
   const std::string& serial() const { return serial_; }
+  std::uint64_t instance() const { return instance_; }
   std::shared_ptr<const NamespaceTable> namespaces() const;
   bool host_allowed(const std::string& host_nqn) const;
 
@@ -106,6 +107,7 @@ class SubsystemImpl final : public Subsystem {
   Executor& home_;
   SubsystemOptions options_;
   std::string serial_;
+  const std::uint64_t instance_;  // drawn anew each time
   Mailbox home_mailbox_;
   OwnTimer gauges_timer_;
   const std::uint64_t created_ns_;

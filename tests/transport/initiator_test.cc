@@ -17,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/transport/cut_proxy.h"
 #include "tests/transport/fake_engine.h"
 #include "tests/transport/fake_target.h"
 #include "transport/target.h"
@@ -479,6 +480,59 @@ TEST_F(InitiatorTest, ReconnectsAndSendsAgain) {
     }
     client.run_until([&] { return client.initiator->reconnects() >= unsigned(round); });
   }
+}
+
+// The network takes the connection from the host alone: the server may still get what is on its
+// way. What changes nothing is sent again as soon as the host is back, a put and a remove when the
+// server has given the old association up; until then nothing that others are told is stored can
+// be followed by them.
+TEST_F(InitiatorTest, AChangeIsSentAgainWhenTheOldConnectionCannotCarryItAnyMore) {
+  CutProxy proxy(server_.target->port());
+  Client client(server_);
+  client.options.port = proxy.port();
+  client.options.reconnect_delay_ms = 20;
+  client.options.keep_alive_ms = 1000;
+  client.connect();
+  ASSERT_TRUE(client.put("gone", patterned(1, 100)).ok());
+  server_.on_home([&] { server_.pool.store(1).hold = true; });
+  std::vector<std::byte> value = patterned(1, 100), memory(100);
+  PageOp put, remove, get;
+  put.kind = PageOp::Kind::put;
+  put.key = Key::from("k");
+  put.data = value.data();
+  put.length = put.capacity = 100;
+  remove.kind = PageOp::Kind::remove;
+  remove.key = Key::from("gone");
+  get.key = Key::from("k");
+  get.data = memory.data();
+  get.capacity = 100;
+  const std::uint64_t commands = server_.target->stats().commands;
+  for (PageOp* op : {&put, &remove, &get}) client.submit(*op);
+  client.run_until([&] { return server_.target->stats().commands >= commands + 3; });
+  proxy.cut();
+  const auto cut = std::chrono::steady_clock::now();
+  // The old connection's operations are carried out only now.
+  client.run_until([&] { return client.initiator->reconnects() == 1; });
+  std::uint64_t before = 0;
+  server_.on_home([&] {
+    server_.pool.store(1).hold = false;
+    before = server_.pool.store(1).operations;
+  });
+  client.run_until([&] { return client.pending == 2; });
+  EXPECT_TRUE(get.status.ok()) << get.status.describe();
+  EXPECT_LT(std::chrono::steady_clock::now() - cut, std::chrono::milliseconds(1900))
+      << "a get need not wait";
+  // Somebody else stores another page there, and is told so: it stays until the put's time comes.
+  Client other(server_);
+  other.connect();
+  ASSERT_TRUE(other.put("k", patterned(2, 100)).ok());
+  client.wait();
+  EXPECT_GE(std::chrono::steady_clock::now() - cut, std::chrono::milliseconds(2000));
+  EXPECT_TRUE(put.status.ok()) << put.status.describe();
+  EXPECT_TRUE(remove.status.ok()) << remove.status.describe();
+  std::uint64_t after = 0;
+  server_.on_home([&] { after = server_.pool.store(1).operations; });
+  EXPECT_GE(after, before + 6) << "three by the old connection, or held there; three again";
 }
 
 TEST_F(InitiatorTest, GivesUpInTimeAndComesBack) {
