@@ -123,6 +123,10 @@ void ZoneAllocator::retire(ZoneId zone) {
 void ZoneAllocator::make_void(ZoneId zone) {
   FURROW_CHECK(at(zone).use == ZoneUse::bad);
   at(zone).opened_sequence = at(zone).min_sequence = ~std::uint64_t{0};
+  const auto owner = owners_.find(at(zone).owner);
+  if (owner == owners_.end() || unpromised() == 0) return;
+  --owner->second.held;
+  at(zone).owner = 0;
 }
 
 void ZoneAllocator::add_live(ZoneId zone, std::uint64_t lbas, std::uint64_t sequence) {

@@ -69,7 +69,8 @@ class ZoneAllocator {
   void set_use(ZoneId zone, ZoneUse use);
   void release(ZoneId zone);  // it was reset: free again
   void retire(ZoneId zone);   // bad; still counts against the owner's quota until dismissed
-  // A bad zone whose records will never count again: it is not older than anything any more.
+  // A bad zone whose records will never count again: it is not older than anything any more. Where
+  // a zone is promised to nobody, that one takes its place in the owner's quota.
   void make_void(ZoneId zone);
 
   void add_live(ZoneId zone, std::uint64_t lbas, std::uint64_t sequence);
