@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <cstdio>
+#include <filesystem>
 #include <optional>
+#include <system_error>
 
 #include "tools/command_line.h"
 #include "tools/progress.h"
@@ -25,6 +28,22 @@ Status check_fit(const Geometry& geometry, const PoolRecipe& recipe) {
   return Pool::suits(geometry, *recipe.first_volume);
 }
 
+// An emulated device is a sparse file: it may be larger than what the file system can give it.
+void warn_of_room(const PoolRecipe& recipe, std::uint64_t bytes) {
+  const Result<DeviceUri> uri = parse_device_uri(recipe.uri);
+  if (!uri.ok() || uri->scheme != "emu") return;
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(uri->place, error)) return;
+  const std::filesystem::space_info space = std::filesystem::space(uri->place, error);
+  if (error || space.available >= bytes) return;
+  constexpr double kGiB = 1 << 30;
+  fmt::print(stderr,
+             "{}: {} may grow to {:.1f} GiB and its file system has {:.1f} GiB left; when that is "
+             "full, a store and a cache alike refuse pages until there is room\n",
+             program_name(), uri->place, static_cast<double>(bytes) / kGiB,
+             static_cast<double>(space.available) / kGiB);
+}
+
 // A device that could not hold what is wanted is not made.
 Result<std::unique_ptr<ZonedDevice>> make_device(const PoolRecipe& recipe,
                                                  const DeviceShape& shape) {
@@ -37,6 +56,7 @@ Result<std::unique_ptr<ZonedDevice>> make_device(const PoolRecipe& recipe,
   Status status = check_fit(*geometry, recipe);
   if (status.ok()) status = create_device(recipe.uri, shape);
   if (!status.ok()) return status;
+  warn_of_room(recipe, shape.size_bytes);
   return open_device(recipe.uri, Access::exclusive);
 }
 
