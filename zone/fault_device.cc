@@ -258,6 +258,9 @@ Status FaultDevice::commit(ZoneId zone, bool resets_only) {
     media.durable_generation = media.generation;
     media.durable_lbas = 0;
     media.durable_full = false;
+    // Of its lives before nothing comes back, also where there is nothing else to flush.
+    std::erase_if(media.history,
+                  [&](const ZoneRecord& record) { return record.generation != media.generation; });
   }
   if (resets_only) return {};
   // Writes in flight are not covered, and what lies behind one cannot be acknowledged yet.

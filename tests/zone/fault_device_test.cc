@@ -278,6 +278,25 @@ TEST(FaultDevice, HoldsUnflushedDataAndGivesItOnAtAFlush) {
   EXPECT_EQ((*inner->report())[1].state, ZoneState::full);
 }
 
+// With nothing but resets to flush, too.
+TEST(FaultDevice, AFlushedResetIsNotUndone) {
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    FaultOptions options;
+    options.seed = seed;
+    auto device = faulty(options);
+    {
+      Client client(*device);
+      ASSERT_TRUE(client.write(0, 0, 30, 1).ok());
+      ASSERT_TRUE(client.manage(Io::Op::reset, 0).ok());
+      ASSERT_TRUE(client.flush().ok());
+      ASSERT_TRUE(client.write(0, 0, 6, 2).ok());
+      ASSERT_TRUE(device->power_cut(CrashModel::emu).ok());
+    }
+    const std::unique_ptr<ZonedDevice> inner = device->take_inner();
+    ASSERT_LE((*inner->report())[0].written_lbas, 6u) << "seed " << seed;
+  }
+}
+
 // As many active zones as there may be, exchanged between two flushes: the inner device has the
 // same limit and must never be asked for more.
 TEST(FaultDevice, AFlushKeepsTheInnerDevicesLimits) {
