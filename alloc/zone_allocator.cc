@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <tuple>
 #include <utility>
 
 #include "zone/canary.h"
@@ -12,12 +13,20 @@ namespace furrow {
 namespace {
 constexpr unsigned kNoLimit = std::numeric_limits<unsigned>::max();
 
-unsigned open_slots(const Geometry& geometry) {
-  unsigned slots = kNoLimit;
-  if (geometry.open_zones_max != 0) slots = std::min(slots, geometry.open_zones_max);
-  if (geometry.active_zones_max != 0) slots = std::min(slots, geometry.active_zones_max);
-  if (slots == kNoLimit || canary(Canary::zone_limits_ignored)) return kNoLimit;
-  return slots == 0 ? 0 : slots - 1;  // one is the metadata ring's
+unsigned slots(std::uint32_t zones_max) {
+  if (zones_max == 0 || canary(Canary::zone_limits_ignored)) return kNoLimit;
+  return zones_max - 1;  // one is the metadata ring's
+}
+
+void take(unsigned& left, unsigned count) {
+  if (left != kNoLimit) left -= count;
+}
+void give(unsigned& left, unsigned count) {
+  if (left != kNoLimit) left += count;
+}
+// Of a limit that there is, a share must be some.
+bool fits(unsigned left, unsigned count) {
+  return left == kNoLimit || (count != 0 && count <= left);
 }
 
 }  // namespace
@@ -36,6 +45,8 @@ const char* to_string(ZoneUse use) {
       return "draining";
     case ZoneUse::resetting:
       return "resetting";
+    case ZoneUse::lent:
+      return "lent";
     case ZoneUse::bad:
       return "bad";
   }
@@ -45,7 +56,8 @@ const char* to_string(ZoneUse use) {
 ZoneAllocator::ZoneAllocator(const Geometry& geometry, std::uint32_t metadata_zones)
     : zone_capacity_lbas_(geometry.zone_capacity_lbas),
       zones_(geometry.zone_count),
-      slots_left_(open_slots(geometry)) {
+      open_left_(slots(geometry.open_zones_max)),
+      active_left_(slots(geometry.active_zones_max)) {
   FURROW_CHECK(metadata_zones <= geometry.zone_count);
   for (std::uint32_t i = 0; i < metadata_zones; ++i) zones_[i].use = ZoneUse::metadata;
 }
@@ -56,19 +68,55 @@ Status ZoneAllocator::admit(std::uint64_t owner, std::uint64_t quota, unsigned s
     return {Code::no_space, Origin::alloc,
             "the quota is larger than the zones that no other volume was promised"};
   }
-  if (slots_left_ != kNoLimit && streams > slots_left_) {
+  if (streams > std::min(open_left_, active_left_)) {
     return {Code::too_many_zones, Origin::alloc,
             "the device's open and active zone limits (MOR, MAR) leave no zone to write to for one "
             "more volume"};
   }
-  if (slots_left_ != kNoLimit) slots_left_ -= streams;
-  owners_[owner] = {quota, 0, streams};
+  take_share({streams, streams});
+  owners_[owner] = {quota, 0, streams, {}};
   return {};
 }
 
+Status ZoneAllocator::lend(std::uint64_t owner, std::span<const ZoneId> zones,
+                           const ZoneShare& share) {
+  FURROW_CHECK(!owners_.contains(owner));
+  if (zones.size() > unpromised()) {
+    return {Code::no_space, Origin::alloc,
+            "there are fewer zones than that which no other volume was promised"};
+  }
+  if (!fits(open_left_, share.open) || !fits(active_left_, share.active)) {
+    return {Code::too_many_zones, Origin::alloc,
+            "the device's open and active zone limits (MOR, MAR) leave the volume no such share: "
+            "each other volume needs one, and the metadata one"};
+  }
+  take_share(share);
+  owners_[owner] = {zones.size(), zones.size(), 0, share};
+  for (const ZoneId zone : zones) {
+    FURROW_CHECK(at(zone).use == ZoneUse::free);
+    at(zone) = Zone{.use = ZoneUse::lent, .owner = owner};
+  }
+  return {};
+}
+
+ZoneShare ZoneAllocator::share_left() const {
+  static_assert(kNoLimit == ~std::uint32_t{0});
+  return {open_left_, active_left_};
+}
+
+void ZoneAllocator::take_share(const ZoneShare& share) {
+  furrow::take(open_left_, share.open);
+  furrow::take(active_left_, share.active);
+}
+
+void ZoneAllocator::give_share(const ZoneShare& share) {
+  give(open_left_, share.open);
+  give(active_left_, share.active);
+}
+
 bool ZoneAllocator::try_add_stream(std::uint64_t owner, unsigned kept) {
-  if (slots_left_ <= kept) return false;
-  if (slots_left_ != kNoLimit) --slots_left_;
+  if (std::min(open_left_, active_left_) <= kept) return false;
+  take_share({1, 1});
   ++owners_.at(owner).streams;
   return true;
 }
@@ -76,7 +124,8 @@ bool ZoneAllocator::try_add_stream(std::uint64_t owner, unsigned kept) {
 void ZoneAllocator::dismiss(std::uint64_t owner) {
   const auto found = owners_.find(owner);
   FURROW_CHECK(found != owners_.end());
-  if (slots_left_ != kNoLimit) slots_left_ += found->second.streams;
+  give_share({found->second.streams, found->second.streams});
+  give_share(found->second.share);
   owners_.erase(found);
   // Its bad zones were part of its quota; nobody else is promised them.
   for (Zone& zone : zones_) {
@@ -237,7 +286,9 @@ std::uint64_t ZoneAllocator::shrink_quotas() {
   for (; promised() > usable(); ++taken) {
     const auto most = std::ranges::max_element(owners_, {}, [](const auto& entry) {
       const Owner& owner = entry.second;
-      return std::pair(owner.quota - std::min(owner.quota, owner.held), owner.quota);
+      // One without a stream has its zones lent, all of which there are.
+      return std::tuple(owner.streams != 0, owner.quota - std::min(owner.quota, owner.held),
+                        owner.quota);
     });
     --most->second.quota;
   }

@@ -27,6 +27,7 @@ enum class ZoneUse : std::uint8_t {
   sealed,     // no more writes; holds pages
   draining,   // its pages are being moved or dropped
   resetting,  // waits for its readers and the reset
+  lent,       // a zoned volume's user writes to it: nobody else writes, reads or resets it
   bad,        // read-only or offline, or its reset failed: never used again
 };
 const char* to_string(ZoneUse use);
@@ -35,6 +36,12 @@ enum class VictimPolicy : std::uint8_t {
   fifo,          // the zone opened first
   greedy,        // the least to copy
   cost_benefit,  // (1 - u) * age / (1 + u): see ZoneAllocator::victim()
+};
+
+// Open and active zones of the device's (MOR, MAR) that one owner may use. 0: no limit.
+struct ZoneShare {
+  std::uint32_t open = 0, active = 0;
+  friend bool operator==(const ZoneShare&, const ZoneShare&) = default;
 };
 
 class ZoneAllocator {
@@ -54,6 +61,13 @@ class ZoneAllocator {
   // Admits a volume: `quota` zones and `streams` open zones at a time are its own from now on.
   // no_space: fewer zones are unpromised; too_many_zones: MOR or MAR has no slot left.
   Status admit(std::uint64_t owner, std::uint64_t quota, unsigned streams);
+  // Admits a volume whose zones are these, all of them free, and only these: they are lent until
+  // they are released. The share is what none of the pool's streams can use any more. no_space,
+  // too_many_zones: as above.
+  Status lend(std::uint64_t owner, std::span<const ZoneId> zones, const ZoneShare& share);
+  // What a share may be at most. ~0: the device has no such limit.
+  ZoneShare share_left() const;
+  // Its zones are released, or retired, before.
   void dismiss(std::uint64_t owner);
   // One more open zone for a volume, if there is one to spare and `kept` more for volumes to come.
   bool try_add_stream(std::uint64_t owner, unsigned kept = 0);
@@ -105,18 +119,22 @@ class ZoneAllocator {
     std::uint64_t quota = 0;
     std::uint64_t held = 0;
     unsigned streams = 0;
+    ZoneShare share{};  // of a volume that has zones lent
   };
   Zone& at(ZoneId zone) { return zones_[zone.value]; }
   // Of the owner's zones, ascending.
   std::vector<std::uint64_t> opened_sequences(std::uint64_t owner) const;
   std::uint64_t usable() const;    // data zones that are not lost
   std::uint64_t promised() const;  // the sum of quotas
+  void take_share(const ZoneShare& share);
+  void give_share(const ZoneShare& share);
 
   const std::uint64_t zone_capacity_lbas_;
   std::vector<Zone> zones_;
   std::map<std::uint64_t, Owner> owners_;
   std::uint32_t next_free_ = 0;  // where the search for a free zone goes on
-  unsigned slots_left_ = 0;      // open zones that nobody was promised; ~0: no limit
+  // Open and active zones that nobody was promised; ~0: no limit. A stream takes one of each.
+  unsigned open_left_ = 0, active_left_ = 0;
 };
 
 }  // namespace furrow

@@ -82,7 +82,8 @@ void run_flush(PageOp& op) {
   flush.on_flushed = [](FlushWaiter& waiter) {
     reply(*static_cast<FlushOp&>(waiter).page_op, waiter.status);
   };
-  log_of(op).flush(flush);
+  auto& store = *static_cast<PageStoreImpl*>(op.internal.store);
+  store.zones() == nullptr ? store.log().flush(flush) : store.context().flusher.request(flush);
 }
 
 void run_at_home(PageOp& op) {

@@ -35,6 +35,9 @@ Status PageSessionImpl::register_buffers(std::span<const iovec> buffers) {
 Status PageSessionImpl::refusal(const PageStoreImpl& store, const PageOp& op) const {
   using enum PageOp::Kind;
   if (store.deleted()) return PageStoreImpl::deleted_status();
+  if (store.zones() != nullptr && op.kind != flush) {
+    return {Code::invalid_argument, Origin::engine, "a zoned volume has no pages"};
+  }
   const bool keyed = op.kind != flush && op.kind != remove_group && op.kind != list;
   if (keyed && !op.key.valid()) {
     return {Code::invalid_argument, Origin::engine, "a key has 1 to 16 bytes"};

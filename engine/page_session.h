@@ -31,6 +31,10 @@ class PageSessionImpl final : public PageSession {
   static void diagnosed(PageOp& op);
 
   const GetCounters& counters(std::size_t ordinal) const { return counters_[ordinal]; }
+  // For the other kinds of sessions, which are made of this one.
+  GetCounters& counters(std::size_t ordinal) { return counters_[ordinal]; }
+  const PoolContext& context() const { return context_; }
+  IoQueue& queue() { return *queue_; }
 
  private:
   static constexpr unsigned kBouncesMax = 16;

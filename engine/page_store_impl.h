@@ -1,11 +1,13 @@
-// A volume of an open pool: its log, and what its sessions count.
+// A volume of an open pool: its log, or its zones, and what its sessions count.
 #pragma once
 
 #include <atomic>
 #include <memory>
 
 #include "engine/pool.h"
+#include "engine/zoned/zoned_volume.h"
 #include "log/page_log.h"
+#include "zone/check.h"
 
 namespace furrow {
 
@@ -23,6 +25,7 @@ struct alignas(64) GetCounters {
 
 class PoolImpl;
 
+// One of kind zoned has zones and no log, any other a log and no zones.
 class PageStoreImpl final : public PageStore {
  public:
   PageStoreImpl(PoolImpl& pool, VolumeInfo info, PoolContext& context,
@@ -30,23 +33,34 @@ class PageStoreImpl final : public PageStore {
       : pool_(pool),
         info_(std::move(info)),
         context_(context),
-        log_(context, options),
+        log_(std::make_unique<PageLog>(context, options)),
         blocks_(context.blocks_of(options.volume)),
+        ordinal_(ordinal) {}
+  PageStoreImpl(PoolImpl& pool, VolumeInfo info, PoolContext& context,
+                std::unique_ptr<ZonedVolume> zones, std::size_t ordinal)
+      : pool_(pool),
+        info_(std::move(info)),
+        context_(context),
+        zones_(std::move(zones)),
         ordinal_(ordinal) {}
 
   const VolumeInfo& info() const override { return info_; }
   VolumeUsage usage() const override;
   VolumeStats stats() const override;
 
-  PageLog& log() { return log_; }
+  PageLog& log() {
+    FURROW_CHECK(log_ != nullptr);
+    return *log_;
+  }
+  ZonedVolume* zones() const { return zones_.get(); }      // of kind zoned; null: another
   PoolContext::Blocks* blocks() const { return blocks_; }  // of kind block; null: another
   PoolImpl& pool() { return pool_; }
   PoolContext& context() { return context_; }
   std::size_t ordinal() const { return ordinal_; }  // its place in a session's counters
   // Any thread; set by the home executor. A deleted volume's store stays until the pool is closed
   // and refuses what comes, so nobody has to know when the last operation on it has been answered.
-  bool deleted() const { return deleted_.load(std::memory_order_relaxed); }
-  void mark_deleted() { deleted_.store(true, std::memory_order_relaxed); }
+  bool deleted() const { return deleted_.load(); }
+  void mark_deleted(bool deleted = true) { deleted_.store(deleted); }
   static Status deleted_status() {
     return {Code::not_found, Origin::engine, "the volume was deleted"};
   }
@@ -55,8 +69,9 @@ class PageStoreImpl final : public PageStore {
   PoolImpl& pool_;
   const VolumeInfo info_;
   PoolContext& context_;
-  PageLog log_;
-  PoolContext::Blocks* const blocks_;
+  const std::unique_ptr<PageLog> log_;
+  const std::unique_ptr<ZonedVolume> zones_;
+  PoolContext::Blocks* const blocks_ = nullptr;
   const std::size_t ordinal_;
   std::atomic<bool> deleted_{false};
 };

@@ -118,7 +118,9 @@ Status PoolImpl::open_volumes() {
     options.threads = 1;
     options.scanners_per_thread = 1;
   }
+  if (const Status status = take_lent_zones(); !status.ok()) return status;
   for (const VolumeRecord& record : ring_.state().volumes) {
+    if (record.kind == kKindZoned) continue;
     const Status status = context_.allocator.admit(record.id, record.quota_zones, 1);
     if (!status.ok()) return status;
     options.volumes.push_back(record.id);
@@ -159,6 +161,8 @@ Status PoolImpl::open_volumes() {
   }
   const Status dropped = drop_trims();
   if (!dropped.ok()) return dropped;
+  const Status returned = return_orphans();
+  if (!returned.ok()) return returned;
   const Status status = load(*recovered);
   recovery_us_ = (context_.home.now_ns() - started_ns) / 1000;
   return status;
@@ -222,6 +226,7 @@ std::map<std::uint64_t, PoolImpl::Streams> PoolImpl::share_streams(
   for (const bool with_zone : {true, false}) {
     for (const std::uint8_t stream : {kCollectionStream, kShortStream}) {
       for (const VolumeRecord& record : ring_.state().volumes) {
+        if (record.kind == kKindZoned) continue;
         const auto found = recovered.volumes.find(record.id);
         const bool there = found != recovered.volumes.end();
         const bool has_zone = there && found->second.resumes.contains(stream);
@@ -244,8 +249,10 @@ Status PoolImpl::load(const RecoveryResult& recovered) {
   // A copy: ending a zone adds to the journal, which makes the state anew.
   const std::vector<VolumeRecord> volumes = ring_.state().volumes;
   for (const VolumeRecord& record : volumes) {
-    const Status status = add_store(record, streams[record.id]);
+    const bool zoned = record.kind == kKindZoned;
+    const Status status = zoned ? add_zoned(record) : add_store(record, streams[record.id]);
     if (!status.ok()) return status;
+    if (zoned) continue;
     const auto found = recovered.volumes.find(record.id);
     if (found == recovered.volumes.end()) continue;
     const RecoveredVolume& volume = found->second;
@@ -264,7 +271,9 @@ Status PoolImpl::load(const RecoveryResult& recovered) {
     recovered_pages_ += volume.pages.size();
   }
   if (!options_.read_only) {
-    for (const auto& store : stores_) store->log().start();
+    for (const auto& store : stores_) {
+      if (store->zones() == nullptr) store->log().start();
+    }
     start_scrubber();
   }
   return {};
@@ -287,7 +296,7 @@ Status PoolImpl::end_zone(const Stream::Resume& resume) {
 
 PageLog* PoolImpl::log_of(std::uint64_t volume) const {
   for (const auto& store : stores_) {
-    if (store->info().id == volume) return &store->log();
+    if (store->info().id == volume && store->zones() == nullptr) return &store->log();
   }
   return nullptr;
 }
@@ -307,6 +316,10 @@ bool PoolImpl::quiesce() {
   if (scrubber_) scrubber_->stop();
   bool idle = !queue_->busy() && !context_.flusher.busy() && (!scrubber_ || scrubber_->idle());
   for (const auto& store : stores_) {
+    if (store->zones() != nullptr) {
+      idle = idle && store->zones()->idle();
+      continue;
+    }
     store->log().stop_background();
     store->log().fail_stranded();
     idle = idle && store->log().idle();
@@ -314,7 +327,9 @@ bool PoolImpl::quiesce() {
   if (!idle || options_.read_only) return idle;
   note_cuts();
   bool closed = true;
-  for (const auto& store : stores_) closed = store->log().close() && closed;
+  for (const auto& store : stores_) {
+    if (store->zones() == nullptr) closed = store->log().close() && closed;
+  }
   return closed;
 }
 
@@ -365,6 +380,18 @@ void PoolImpl::detach(PageSessionImpl& session) {
   const std::lock_guard lock(sessions_mutex_);
   std::erase(sessions_, &session);
   for (std::size_t i = 0; i < kVolumesMax; ++i) session.counters(i).add_to(ended_[i]);
+}
+
+// What ended is counted before what began, so that none is missed.
+bool PoolImpl::gets_in_flight(std::size_t ordinal) const {
+  const std::lock_guard lock(sessions_mutex_);
+  std::uint64_t ended = ended_[ordinal].hits + ended_[ordinal].misses;
+  std::uint64_t begun = ended_[ordinal].gets;
+  for (const PageSessionImpl* session : sessions_) {
+    ended += session->counters(ordinal).hits + session->counters(ordinal).misses;
+  }
+  for (const PageSessionImpl* session : sessions_) begun += session->counters(ordinal).gets;
+  return begun != ended;
 }
 
 void PoolImpl::sum_gets(std::size_t ordinal, GetCounters& sum) const {

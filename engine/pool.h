@@ -29,6 +29,7 @@ enum class VolumeKind : std::uint8_t {
   kv = 1,
   fs = 2,  // files (engine/files); its pages are the file system's alone, it has no namespace
   block = kKindBlock,  // LBAs (engine/block); its pages are BlockSession's alone
+  zoned = kKindZoned,  // zones (engine/zoned), one to one on zones of the device; it has no pages
 };
 enum class VolumeMode : std::uint8_t {
   cache = 1,  // evicts whole zones, first in first out; usage never exceeds the quota
@@ -46,6 +47,13 @@ struct VolumeOptions {
   // Of kind block, whose mode is store; else 0.
   std::uint64_t block_bytes = 0;      // its size, a multiple of 1 MiB; may be more than the quota
   std::uint32_t block_lba_bytes = 0;  // 512 or 4096
+  // Of kind zoned, whose mode is store, quota_bytes 0 (all that it has are its zones) and
+  // value_bytes_max any; else 0.
+  std::uint32_t zones = 0;
+  // Its share of the zones that the device allows to be open and active (MOR, MAR), of which the
+  // pool's own streams have no use then. 0: half of what is left of each, at most `zones`; or no
+  // limit, where the device has none.
+  std::uint32_t open_zones_max = 0, active_zones_max = 0;
 };
 
 struct VolumeInfo {
@@ -176,9 +184,9 @@ class Pool {
   // and batch headers of whose pages nothing else tells. Not pages, which are verified when read.
   virtual std::vector<std::string> opening_damage() const = 0;
   virtual Result<PageStore*> create_volume(const VolumeOptions& options) = 0;
-  // busy: something that changes the volume runs; stop its clients, or try again. Gets may run, on
-  // any thread: they find their page or nothing. What is submitted to its PageStore afterwards (it
-  // stays until the pool is closed) is answered with not_found.
+  // busy: something that changes the volume runs, or of a zoned volume anything; stop its clients,
+  // or try again. Gets may run, on any thread: they find their page or nothing. What is submitted
+  // to its PageStore afterwards (it stays until the pool is closed) is answered with not_found.
   virtual Status delete_volume(std::string_view name) = 0;
   virtual std::vector<PageStore*> stores() const = 0;
   virtual PageStore* find(std::string_view name) const = 0;  // null: none

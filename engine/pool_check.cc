@@ -208,7 +208,7 @@ Result<CheckReport> PoolImpl::check(const CheckOptions& options) {
     const ZoneAllocator::Zone& zone = context_.allocator.zone(info.zone);
     const auto store = std::ranges::find_if(
         stores_, [&](const auto& each) { return each->info().id == zone.owner; });
-    if (zone.owner == 0 || store == stores_.end()) continue;
+    if (zone.use == ZoneUse::lent || zone.owner == 0 || store == stores_.end()) continue;
     const ZoneRead read = [&](std::uint64_t lba, std::uint32_t lbas) {
       return reader.read(info.zone, lba, lbas);
     };

@@ -34,6 +34,8 @@ bool value_fits(const Geometry& geometry, std::uint64_t segment_lbas, std::uint3
 // too small for a page.
 std::uint64_t segment_lbas_of(const Geometry& geometry);
 
+VolumeInfo info_of(const VolumeRecord& record, const Geometry& geometry);
+
 Uuid random_uuid(Executor& executor);  // RFC 4122, version 4
 
 class PoolImpl final : public Pool {
@@ -75,6 +77,8 @@ class PoolImpl final : public Pool {
   void attach(PageSessionImpl& session);
   void detach(PageSessionImpl& session);
   void sum_gets(std::size_t ordinal, GetCounters& sum) const;
+  // Gets that began and have not ended; none begins meanwhile.
+  bool gets_in_flight(std::size_t ordinal) const;
 
   static constexpr std::size_t kVolumesMax = 64;
 
@@ -91,6 +95,17 @@ class PoolImpl final : public Pool {
   Status end_zone(const Stream::Resume& resume);
   void add_blocks(const VolumeRecord& record);  // before its recovery
   Status add_store(const VolumeRecord& record, const Streams& streams);
+  // Of kind zoned (pool_zoned.cc).
+  Status take_lent_zones();
+  std::vector<ZoneId> lent_to(std::uint64_t volume) const;
+  Status add_zoned(const VolumeRecord& record);
+  Status return_orphans();
+  Status return_zones(std::uint64_t volume, const std::vector<ZoneId>& zones);
+  Result<std::vector<ZoneId>> choose_zones(std::uint64_t count);
+  Result<ZoneShare> share_of(const VolumeOptions& options) const;
+  Status journal_lent(std::uint64_t volume, const std::vector<ZoneId>& zones);
+  Result<PageStore*> create_zoned(VolumeRecord record, const VolumeOptions& options);
+  Status delete_zoned(PageStoreImpl& store);
   Status load(const RecoveryResult& recovered);
   void note_cuts();
   SurveyedZone surveyed(const ZoneInfo& info) const;
@@ -99,6 +114,7 @@ class PoolImpl final : public Pool {
                   CheckReport& report) const;
   std::uint32_t free_nsid() const;
   Status check_new_volume(const VolumeOptions& options) const;
+  void forget(PageStoreImpl& store);  // it was deleted
 
   ZonedDevice& device_;
   MetadataRing ring_;

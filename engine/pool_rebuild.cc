@@ -13,12 +13,20 @@ namespace {
 
 constexpr unsigned kScanDepth = 16;
 
-// The zones of each volume, none of which is known.
+bool is_zoned(const VolumeRecord& volume) { return volume.kind == kKindZoned; }
+
+// The zones of each volume, none of which is known, but for those that are lent to one that is.
 Result<RecoveryResult> zones_by_owner(ZonedDevice& device, Executor& home,
-                                      const Superblock& superblock) {
+                                      const Superblock& superblock,
+                                      const std::vector<LentZones>& lent) {
   Result<std::unique_ptr<IoQueue>> queue = device.create_queue(kScanDepth);
   if (!queue.ok()) return queue.status();
   PoolContext context(device, home, **queue, superblock);
+  for (const LentZones& run : lent) {
+    for (std::uint32_t i = 0; i < run.count; ++i) {
+      context.allocator.adopt(ZoneId{run.first + i}, {.use = ZoneUse::lent});
+    }
+  }
   RecoveryOptions options;
   options.scanners_per_thread = 1;
   options.read_only = true;
@@ -28,8 +36,10 @@ Result<RecoveryResult> zones_by_owner(ZonedDevice& device, Executor& home,
 
 class Assuming {
  public:
-  Assuming(const MetadataRing& ring, Executor& home, const RecoveryResult& found)
+  Assuming(const MetadataRing& ring, std::vector<LentZones> lent, Executor& home,
+           const RecoveryResult& found)
       : told_(ring.state()), superblock_(ring.superblock()), home_(home), found_(found) {
+    assumed_.state.lent = std::move(lent);
     left_zones_ = superblock_.zone_count - superblock_.metadata_zones;
     assumed_.state.next_volume_id = told_.next_volume_id;
     assumed_.state.trims = told_.trims;
@@ -37,17 +47,25 @@ class Assuming {
         std::max(told_.open_count, found.highest_sequence >> kSequenceShift);
   }
 
-  Result<AssumedPool> run() {
+  // `unclaimed`: zones that hold something, and are not known to be anybody's.
+  Result<AssumedPool> run(const std::vector<ZoneInfo>& unclaimed, const Geometry& geometry) {
+    for (const VolumeRecord& volume : told_.volumes) {
+      if (is_zoned(volume)) take(volume);
+    }
+    if (!unclaimed.empty()) {
+      const Status status = take_unclaimed(unclaimed, geometry);
+      if (!status.ok()) return status;
+    }
     // Those with zones first: where not all have room, nothing is lost with one that has none.
     for (const VolumeRecord& volume : told_.volumes) {
-      if (found_.unknown.contains(volume.id)) take(volume);
+      if (!is_zoned(volume) && found_.unknown.contains(volume.id)) take(volume);
     }
     for (const auto& [id, zones] : found_.unknown) {
       const Status status = recover_volume(id, zones);
       if (!status.ok()) return status;
     }
     for (const VolumeRecord& volume : told_.volumes) {
-      if (!found_.unknown.contains(volume.id)) take(volume);
+      if (!is_zoned(volume) && !found_.unknown.contains(volume.id)) take(volume);
     }
     std::vector<VolumeRecord>& volumes = assumed_.state.volumes;
     std::ranges::sort(volumes, {}, &VolumeRecord::id);
@@ -69,6 +87,48 @@ class Assuming {
     left_zones_ -= volume.quota_zones;
     assumed_.state.volumes.push_back(volume);
     assumed_.notes.push_back(fmt::format("volume '{}' is known from the journal", volume.name));
+  }
+
+  // All the rest of the device's open and active zones is its share, but for one for each volume.
+  Status take_unclaimed(const std::vector<ZoneInfo>& unclaimed, const Geometry& geometry) {
+    VolumeRecord volume;
+    volume.id = std::max<std::uint64_t>(told_.next_volume_id, 1);
+    if (!found_.unknown.empty()) {
+      volume.id = std::max(volume.id, found_.unknown.rbegin()->first + 1);
+    }
+    volume.uuid = random_uuid(home_);
+    volume.name = "recovered-zones";
+    volume.kind = kKindZoned;
+    volume.mode = static_cast<std::uint8_t>(VolumeMode::store);
+    volume.quota_zones = unclaimed.size();
+    volume.nsid = static_cast<std::uint32_t>(PoolImpl::kVolumesMax * 16);  // the highest
+    std::uint32_t others = 1;                                              // the ring's
+    for (const VolumeRecord& other : told_.volumes) {
+      if (!found_.unknown.contains(other.id)) ++others;
+    }
+    others += static_cast<std::uint32_t>(found_.unknown.size());
+    for (const std::uint32_t limit : {geometry.open_zones_max, geometry.active_zones_max}) {
+      if (limit == 0 || limit > others) continue;
+      return Status(
+          Code::too_many_zones, Origin::engine,
+          "zones of a zoned volume would be nobody's, and be reset: the device's open and "
+          "active zone limits (MOR, MAR) leave none for a volume of them");
+    }
+    if (geometry.open_zones_max != 0) volume.open_zones_max = geometry.open_zones_max - others;
+    if (geometry.active_zones_max != 0) {
+      volume.active_zones_max = geometry.active_zones_max - others;
+    }
+    for (const ZoneInfo& info : unclaimed) {
+      assumed_.state.lent.push_back({volume.id, info.zone.value, 1});
+    }
+    std::ranges::sort(assumed_.state.lent, {}, &LentZones::first);
+    left_zones_ -= volume.quota_zones;
+    assumed_.state.volumes.push_back(volume);
+    assumed_.notes.push_back(
+        fmt::format("{} zones that hold something and are nobody's are listed as the zoned volume "
+                    "'{}': a zoned volume's may be among them",
+                    unclaimed.size(), volume.name));
+    return {};
   }
 
   // The volumes that follow need room for their zones as well.
@@ -135,9 +195,34 @@ Result<VolumeRecord> recovered_volume(std::uint64_t id, std::uint64_t held_zones
 }
 
 Result<AssumedPool> assume_pool(ZonedDevice& device, Executor& home, const MetadataRing& lost) {
-  const Result<RecoveryResult> found = zones_by_owner(device, home, lost.superblock());
+  const Superblock& superblock = lost.superblock();
+  std::vector<LentZones> lent = lost.state().lent;
+  std::erase_if(lent, [&](const LentZones& run) {
+    const auto& volumes = lost.state().volumes;
+    const bool there = std::ranges::find(volumes, run.volume, &VolumeRecord::id) != volumes.end();
+    return !there || run.first < superblock.metadata_zones ||
+           std::uint64_t{run.first} + run.count > superblock.zone_count;
+  });
+  const Result<RecoveryResult> found = zones_by_owner(device, home, superblock, lent);
   if (!found.ok()) return found.status();
-  return Assuming(lost, home, *found).run();
+  std::vector<ZoneInfo> unclaimed;
+  if ((superblock.features.incompatible & kFeatureZonedVolumes) != 0) {
+    const Result<std::vector<ZoneInfo>> report = device.report();
+    if (!report.ok()) return report.status();
+    for (const ZoneInfo& info : *report) {
+      const auto in_run = [&](const LentZones& run) {
+        return info.zone.value >= run.first && info.zone.value - run.first < run.count;
+      };
+      const auto has_it = [&](const auto& volume) {
+        return std::ranges::find(volume.second, info.zone) != volume.second.end();
+      };
+      const bool nothing = info.state == ZoneState::empty || info.written_lbas == 0;
+      if (nothing || info.zone.value < superblock.metadata_zones) continue;
+      if (std::ranges::any_of(lent, in_run)) continue;
+      if (std::ranges::none_of(found->unknown, has_it)) unclaimed.push_back(info);
+    }
+  }
+  return Assuming(lost, std::move(lent), home, *found).run(unclaimed, device.geometry());
 }
 
 }  // namespace furrow

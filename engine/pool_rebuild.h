@@ -24,7 +24,9 @@ Result<VolumeRecord> recovered_volume(std::uint64_t id, std::uint64_t held_zones
                                       const std::vector<VolumeRecord>& others,
                                       const Superblock& superblock, Executor& home);
 
-// Of a pool that has lost every checkpoint.
+// Of a pool that has lost every checkpoint. Where it may have had zoned volumes that the journals
+// do not tell of, all zones that hold something and are nobody's make one: nothing in them says
+// more, and as nobody's they would be reset.
 struct AssumedPool {
   PoolState state;
   std::map<std::uint64_t, std::vector<ZoneId>> recovered;  // volumes known by their zones alone

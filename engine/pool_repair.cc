@@ -138,8 +138,12 @@ class PoolRepair {
     const Result<std::vector<ZoneInfo>> zones = device_.report();
     if (!zones.ok()) return zones.status();
     for (const ZoneInfo& info : *zones) {
-      const bool metadata = info.zone.value < ring_.superblock().metadata_zones;
-      if (!metadata && info.state == ZoneState::empty) return info.zone;
+      const std::uint32_t zone = info.zone.value;
+      const bool metadata = zone < ring_.superblock().metadata_zones;
+      const bool lent = std::ranges::any_of(ring_.state().lent, [zone](const LentZones& run) {
+        return zone >= run.first && zone - run.first < run.count;
+      });
+      if (!metadata && !lent && info.state == ZoneState::empty) return info.zone;
     }
     return Status(Code::no_space, Origin::engine,
                   "no zone of the device is empty; delete a volume, or pages, and try again");
@@ -186,6 +190,7 @@ Result<RepairRoom> PoolImpl::room_for_repair() {
   RepairRoom room;
   for (const ZoneInfo& info : *zones) {
     const ZoneAllocator::Zone& zone = context_.allocator.zone(info.zone);
+    if (zone.use == ZoneUse::lent) continue;
     if (zone.owner != 0 && is_active(info.state)) room.active.push_back(surveyed(info));
     const bool is_void = std::ranges::any_of(ring_.state().trims, [&](const ZoneTrimRecord& trim) {
       return trim.zone == info.zone.value && trim.end_lba == 0;

@@ -6,6 +6,7 @@
 #include "engine/pool_impl.h"
 #include "log/metadata_format.h"
 #include "zone/blocking.h"
+#include "zone/zone_state_machine.h"
 
 namespace furrow {
 
@@ -16,6 +17,8 @@ constexpr std::uint64_t kWaitUs = 100'000;
 constexpr std::uint64_t kShortStreamZonesMin = 16;
 constexpr unsigned kSlotsKept = 4;  // open zones, for volumes to come
 constexpr std::uint64_t kMiB = 1 << 20;
+
+}  // namespace
 
 VolumeInfo info_of(const VolumeRecord& record, const Geometry& geometry) {
   VolumeInfo info;
@@ -30,10 +33,13 @@ VolumeInfo info_of(const VolumeRecord& record, const Geometry& geometry) {
   info.options.value_bytes_max = record.value_bytes_max;
   info.options.block_bytes = record.size_mib * kMiB;
   if (record.lba_shift != 0) info.options.block_lba_bytes = 1u << record.lba_shift;
+  if (info.options.kind == VolumeKind::zoned) {
+    info.options.zones = static_cast<std::uint32_t>(record.quota_zones);
+    info.options.open_zones_max = record.open_zones_max;
+    info.options.active_zones_max = record.active_zones_max;
+  }
   return info;
 }
-
-}  // namespace
 
 bool value_fits(const Geometry& geometry, std::uint64_t segment_lbas, std::uint32_t bytes) {
   const std::uint64_t last = geometry.zone_capacity_lbas % segment_lbas;
@@ -68,6 +74,33 @@ Status check_block_options(const VolumeOptions& options) {
   return {};
 }
 
+Status check_zoned_options(const Geometry& geometry, const VolumeOptions& options) {
+  const auto invalid = [](const char* hint) {
+    return Status(Code::invalid_argument, Origin::engine, hint);
+  };
+  if (options.kind != VolumeKind::zoned) {
+    if (options.zones == 0 && options.open_zones_max == 0 && options.active_zones_max == 0) {
+      return {};
+    }
+    return invalid("zones, and a share of open and active ones, are of volumes of kind zoned");
+  }
+  if (options.mode != VolumeMode::store) {
+    return invalid("a volume of kind zoned drops nothing (mode store)");
+  }
+  if (options.zones == 0) return invalid("a volume of kind zoned has at least one zone");
+  if (options.quota_bytes != 0) return invalid("a zoned volume's zones are all that it has");
+  const auto beyond = [](std::uint32_t share, std::uint32_t limit) {
+    return limit == 0 ? share != 0 : share >= limit;
+  };
+  if (beyond(options.open_zones_max, geometry.open_zones_max) ||
+      beyond(options.active_zones_max, geometry.active_zones_max)) {
+    return invalid(
+        "a share of open and active zones is less than the device has (MOR, MAR), and none where "
+        "it has no such limit");
+  }
+  return {};
+}
+
 // What a volume may be on such a device, whatever else the pool holds.
 Status check_options(const Geometry& geometry, std::uint64_t segment_lbas,
                      const VolumeOptions& options) {
@@ -76,8 +109,9 @@ Status check_options(const Geometry& geometry, std::uint64_t segment_lbas,
     return {Code::invalid_argument, Origin::engine, "a namespace id is at most 1024"};
   }
   if (options.kind != VolumeKind::kv && options.kind != VolumeKind::fs &&
-      options.kind != VolumeKind::block) {
-    return {Code::unsupported, Origin::engine, "this version has volumes of kind kv, fs and block"};
+      options.kind != VolumeKind::block && options.kind != VolumeKind::zoned) {
+    return {Code::unsupported, Origin::engine,
+            "this version has volumes of kind kv, fs, block and zoned"};
   }
   if (options.kind == VolumeKind::fs && (options.mode != VolumeMode::store || options.nsid != 0)) {
     return {Code::invalid_argument, Origin::engine,
@@ -87,6 +121,8 @@ Status check_options(const Geometry& geometry, std::uint64_t segment_lbas,
     return {Code::invalid_argument, Origin::engine, "a volume's mode is cache or store"};
   }
   if (const Status status = check_block_options(options); !status.ok()) return status;
+  const Status zoned = check_zoned_options(geometry, options);
+  if (!zoned.ok() || options.kind == VolumeKind::zoned) return zoned;
   if (options.value_bytes_max == 0 || options.value_bytes_max > kValueBytesMax) {
     return {Code::invalid_argument, Origin::engine, "value_bytes_max is 1 byte to 4 MiB"};
   }
@@ -108,9 +144,12 @@ Status Pool::suits(const Geometry& geometry, const VolumeOptions& first) {
   const Status checked = check_options(geometry, segment_lbas_of(geometry), first);
   if (!checked.ok()) return checked;
   const std::uint64_t zones = geometry.zone_count - kMetadataZones;
-  if (first.quota_bytes / geometry.zone_capacity_bytes() <= zones) return {};
+  const std::uint64_t wanted = first.kind == VolumeKind::zoned
+                                   ? first.zones
+                                   : first.quota_bytes / geometry.zone_capacity_bytes();
+  if (wanted <= zones) return {};
   return {Code::no_space, Origin::engine,
-          "the quota is larger than the device without its two metadata zones"};
+          "the quota, or the zones, are more than the device has without its two metadata zones"};
 }
 
 // A store has a stream for copies, and one for pages that expire, where there are open zones to
@@ -184,6 +223,7 @@ Result<PageStore*> PoolImpl::create_volume(const VolumeOptions& options) {
   record.mode = static_cast<std::uint8_t>(options.mode);
   record.durability = static_cast<std::uint8_t>(options.durability);
   if (options.kind != VolumeKind::fs) record.nsid = options.nsid != 0 ? options.nsid : free_nsid();
+  if (options.kind == VolumeKind::zoned) return create_zoned(std::move(record), options);
   record.quota_zones =
       options.quota_bytes != 0 ? options.quota_bytes / zone_bytes : context_.allocator.unpromised();
   record.value_bytes_max = options.value_bytes_max;
@@ -227,6 +267,7 @@ Status PoolImpl::delete_volume(std::string_view name) {
   if (options_.read_only) {
     return {Code::permission, Origin::engine, "the pool was opened for inspection only"};
   }
+  if ((*found)->zones() != nullptr) return delete_zoned(**found);
   PageLog& log = (*found)->log();
   log.stop_background();
   // A note, or a flush, that nobody asked for is no use of the volume.
@@ -246,8 +287,7 @@ Status PoolImpl::delete_volume(std::string_view name) {
   }
   (*found)->mark_deleted();
   log.clear();
-  deleted_.push_back(std::move(*found));
-  stores_.erase(found);
+  forget(**found);
   // What reads one of its zones now is the scrubber alone; it begins no other.
   while (scrubber_ && scrubber_->reading()) queue_->wait(kWaitUs);
   // From here on the volume is gone; a zone that cannot be reset now is reset at the next open.
@@ -263,6 +303,13 @@ Status PoolImpl::delete_volume(std::string_view name) {
   }
   context_.allocator.dismiss(id);
   return {};
+}
+
+void PoolImpl::forget(PageStoreImpl& store) {
+  const auto found =
+      std::ranges::find_if(stores_, [&](const auto& each) { return each.get() == &store; });
+  deleted_.push_back(std::move(*found));
+  stores_.erase(found);
 }
 
 std::vector<PageStore*> PoolImpl::stores() const {
@@ -287,19 +334,31 @@ PageStore* PoolImpl::find_nsid(std::uint32_t nsid) const {
 }
 
 VolumeUsage PageStoreImpl::usage() const {
-  const PageLogStats& stats = log_.stats();
   VolumeUsage usage;
+  usage.quota_zones = info_.options.quota_bytes / context_.geometry.zone_capacity_bytes();
+  if (zones_ != nullptr) {
+    const Geometry& geometry = zones_->geometry();
+    usage.zones = geometry.zone_count;
+    for (std::uint32_t i = 0; i < geometry.zone_count; ++i) {
+      const ZoneInfo zone = zones_->zone(i);
+      if (zone.state == ZoneState::offline) continue;
+      usage.live_bytes += zone.written_lbas * geometry.lba_bytes;
+      const bool writable = zone.state == ZoneState::empty || is_active(zone.state);
+      const std::uint64_t left = geometry.zone_capacity_lbas - zone.written_lbas;
+      if (writable) usage.free_bytes += left * geometry.lba_bytes;
+    }
+    return usage;
+  }
+  const PageLogStats& stats = log_->stats();
   usage.pages = stats.pages;
   usage.live_bytes = stats.live_bytes;
   usage.zones = stats.zones;
-  usage.quota_zones = info_.options.quota_bytes / context_.geometry.zone_capacity_bytes();
   const std::uint64_t cost = stats.cost_bytes, usable = stats.usable_bytes;
   usage.free_bytes = usable - std::min(usable, cost);
   return usage;
 }
 
 VolumeStats PageStoreImpl::stats() const {
-  const PageLogStats& log = log_.stats();
   GetCounters gets;
   pool_.sum_gets(ordinal_, gets);
   VolumeStats stats;
@@ -307,6 +366,15 @@ VolumeStats PageStoreImpl::stats() const {
   stats.get_hits = gets.hits;
   stats.get_misses = gets.misses;
   stats.get_bytes = gets.bytes;
+  if (zones_ != nullptr) {
+    const ZonedVolume::Stats& zones = zones_->stats();
+    stats.puts = zones.writes;
+    stats.put_bytes = stats.device_bytes_written = zones.bytes_written;
+    stats.flushes = zones.flushes;
+    stats.zones_reset = zones.resets;
+    return stats;
+  }
+  const PageLogStats& log = log_->stats();
   stats.puts = log.puts;
   stats.put_bytes = log.put_bytes;
   stats.removes = log.removes;
@@ -320,7 +388,7 @@ VolumeStats PageStoreImpl::stats() const {
   stats.evicted_zones = log.evicted_zones;
   stats.zones_reset = log.zones_reset;
   stats.header_reads = log.header_reads;
-  stats.index_bytes = log_.index_bytes() + log.table_bytes;
+  stats.index_bytes = log_->index_bytes() + log.table_bytes;
   return stats;
 }
 

@@ -192,11 +192,15 @@ Result<Superblock> decode_superblock(std::span<const std::byte> lba);
 
 // Bits of Features::incompatible.
 constexpr std::uint64_t kFeatureBlockVolumes = 1;  // there is, or was, a volume of kind block
+constexpr std::uint64_t kFeatureZonedVolumes = 2;  // likewise of kind zoned; zones may be lent
 
 // A volume of kind block keeps 4 KiB blocks, each a page, whatever its LBA size.
 constexpr std::uint8_t kKindBlock = 3;
 constexpr std::uint32_t kBlockPageBytes = 4096;
 constexpr std::uint32_t kSizeMibMax = (1u << 24) - 1;
+
+// A volume of kind zoned has zones lent, which its user writes.
+constexpr std::uint8_t kKindZoned = 4;
 
 // What the metadata ring keeps of a volume. Values of kind and mode as in engine/pool.h.
 struct VolumeRecord {
@@ -209,6 +213,8 @@ struct VolumeRecord {
   std::uint32_t value_bytes_max = 0;
   std::uint8_t lba_shift = 0;  // of kind block: 9 or 12; else 0
   std::uint32_t size_mib = 0;  // of kind block: up to kSizeMibMax; else 0
+  // Of kind zoned, its share of the device's zones (0: no limit); else 0. Its value_bytes_max is 0.
+  std::uint32_t open_zones_max = 0, active_zones_max = 0;
   friend bool operator==(const VolumeRecord&, const VolumeRecord&) = default;
 };
 
@@ -224,12 +230,22 @@ struct ZoneTrimRecord {
   friend bool operator==(const ZoneTrimRecord&, const ZoneTrimRecord&) = default;
 };
 
+// Zones [first, first + count) are lent to a volume of kind zoned: its zones, in ascending order.
+// Those of a volume that is not there (deleted, or never made) are to be reset before they are
+// anybody's.
+struct LentZones {
+  std::uint64_t volume = 0;
+  std::uint32_t first = 0, count = 0;
+  friend bool operator==(const LentZones&, const LentZones&) = default;
+};
+
 // The state that checkpoints hold and the journal changes.
 struct PoolState {
   std::uint64_t next_volume_id = 1;
   std::uint64_t open_count = 0;  // sequences of this opening start at open_count << 40
   std::vector<VolumeRecord> volumes;
-  std::vector<ZoneTrimRecord> trims;  // ascending, one a zone at most
+  std::vector<ZoneTrimRecord> trims;  // ascending, one a zone at most, none of a lent zone
+  std::vector<LentZones> lent;        // ascending by zone, disjoint
   friend bool operator==(const PoolState&, const PoolState&) = default;
 };
 
@@ -241,14 +257,18 @@ struct JournalRecord {
     zone_trimmed = 4,  // replaces an earlier trim of the zone, but of the same life what was
                        // durable stays so; kNothing: there is none any more
     formatted = 5,     // changes nothing: begins the journal of a new pool
+    zones_lent = 6,    // to the volume, which is created afterwards, or was deleted
   };
+  static constexpr std::size_t kRunsMax = 32;  // so that a record fits 512 bytes
   Kind kind = Kind::opened;
   std::uint64_t open_count = 0;  // opened
-  VolumeRecord volume;           // volume_created; volume_deleted: its id
+  VolumeRecord volume;           // volume_created; volume_deleted, zones_lent: its id
   ZoneTrimRecord trim;           // zone_trimmed
+  bool anew = false;             // zones_lent: what was lent to the volume before is so no more
+  std::vector<LentZones> lent;   // zones_lent: up to kRunsMax, of that volume, as in PoolState
   friend bool operator==(const JournalRecord&, const JournalRecord&) = default;
 };
-// corrupt: the record does not fit the state (unknown volume, an id used twice).
+// corrupt: the record does not fit the state (unknown volume, an id used twice, a zone lent twice).
 Status apply(PoolState& state, const JournalRecord& record);
 
 // CRC32C (Castagnoli), for structures.

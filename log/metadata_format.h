@@ -18,7 +18,8 @@ constexpr std::uint32_t kMetadataZonesMax = 16;  // superblocks are looked for i
 bool valid_name(std::string_view name);
 bool valid_volume(const VolumeRecord& volume);
 bool valid_superblock(const Superblock& superblock);
-// Volumes ascend by id below next_volume_id; names and, unless 0, NSIDs are there once.
+// Volumes ascend by id below next_volume_id; names and, unless 0, NSIDs are there once; as many
+// zones are lent to one of kind zoned as it has.
 bool valid_state(const PoolState& state);
 // Bits of Features::incompatible that what the state holds needs.
 std::uint64_t features_needed(const PoolState& state);
@@ -31,7 +32,8 @@ struct Checkpoint {
   friend bool operator==(const Checkpoint&, const Checkpoint&) = default;
 };
 std::size_t checkpoint_bytes(const PoolState& state);
-std::size_t checkpoint_bytes(std::size_t volumes, std::size_t trims);
+// The largest with so many volumes and zones, each of which is trimmed or lent.
+std::size_t checkpoint_bytes_max(std::size_t volumes, std::size_t zones);
 void encode(const Checkpoint& checkpoint, std::span<std::byte> lbas);  // checkpoint_bytes() fit
 Result<Checkpoint> decode_checkpoint(std::span<const std::byte> lbas, const Uuid& pool);
 // What an unchecked first LBA says that the checkpoint takes; 0: it is not one.

@@ -21,7 +21,7 @@ constexpr std::uint64_t kWriteBytesMax = 256 << 10;
 constexpr std::uint64_t kWaitUs = 100'000;
 
 // Features that this program knows.
-constexpr Features kKnown{0, 0, kFeatureBlockVolumes};
+constexpr Features kKnown{0, 0, kFeatureBlockVolumes | kFeatureZonedVolumes};
 
 Status invalid(const char* hint) { return Status(Code::invalid_argument, Origin::log, hint); }
 
@@ -85,6 +85,13 @@ Status check_features(const Features& features, bool read_only) {
   return {};
 }
 
+// Is it the last of those that lend zones, or one that gives some back?
+bool settles_lent_zones(const JournalRecord& record) {
+  using enum JournalRecord::Kind;
+  return (record.kind == volume_created && record.volume.kind == kKindZoned) ||
+         (record.kind == zones_lent && record.anew);
+}
+
 // May the state be built upon?
 Status check_complete(const RingContents& contents) {
   if (contents.unreadable) {
@@ -122,7 +129,7 @@ MetadataRing& MetadataRing::operator=(MetadataRing&&) noexcept = default;
 MetadataRing::~MetadataRing() = default;
 
 Status MetadataRing::suits(const Geometry& geometry, std::size_t volumes) {
-  const std::size_t largest = checkpoint_bytes(volumes, geometry.zone_count);
+  const std::size_t largest = checkpoint_bytes_max(volumes, geometry.zone_count);
   if (geometry.lbas(largest) <= checkpoint_lbas_max(geometry)) return {};
   return invalid(
       "too many zones for their size: a pool keeps lists of all its zones in two of them; make the "
@@ -227,6 +234,9 @@ Status MetadataRing::append(const JournalRecord& record) {
     superblock_.features.incompatible |= features_needed(changed);
     must_roll_ = true;
   }
+  // Nothing in the zones tells whose they are: so that no end of a journal that is lost ever gives
+  // one to somebody else, a checkpoint and a journal do, from here on.
+  if (settles_lent_zones(record)) must_roll_ = true;
   if (has_room(changed)) {
     if (write_record(record).ok()) {
       state_ = std::move(changed);

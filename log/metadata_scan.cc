@@ -101,28 +101,38 @@ Status RingScan::look_at_superblock(ZoneId zone, std::span<const std::byte> byte
   return status;
 }
 
-// Superblocks are in the zones' first LBAs. When none is readable, a repair may have left one
-// further back; the first two zones are always the ring's.
+// Superblocks are in the zones' first LBAs. The first two zones are always the ring's; when none is
+// readable there, a repair may have left one further back. What follows may be a zoned volume's,
+// whose user may write anything: it is asked for as far as the ring goes, or when there is no
+// other.
 Status RingScan::find_superblock() {
   const std::size_t count = std::min<std::size_t>(zones_.size(), kMetadataZonesMax);
   bool unreadable = false;
-  for (std::size_t zone = 0; zone < count; ++zone) {
+  const auto look = [&](std::size_t zone) {
     ZoneReader reader(queue_, device_.geometry(), zones_[zone]);
-    if (reader.written_lbas() == 0) continue;
+    if (reader.written_lbas() == 0) return Status();
     const std::span<const std::byte> bytes = reader.lba(0);
     unreadable |= bytes.empty();
-    const Status status = look_at_superblock(zones_[zone].zone, bytes);
-    if (!status.ok()) return status;
+    return look_at_superblock(zones_[zone].zone, bytes);
+  };
+  std::size_t zone = 0;
+  for (; zone < 2; ++zone) {
+    if (const Status status = look(zone); !status.ok()) return status;
   }
-  for (std::size_t zone = 0; zone < 2 && superblocks_.empty(); ++zone) {
-    ZoneReader reader(queue_, device_.geometry(), zones_[zone]);
+  for (std::size_t deep = 0; deep < 2 && superblocks_.empty(); ++deep) {
+    ZoneReader reader(queue_, device_.geometry(), zones_[deep]);
     for (std::uint64_t at = 1; at < reader.written_lbas() && !reader.is_unused_from(at); ++at) {
-      const Status status = look_at_superblock(zones_[zone].zone, reader.lba(at));
+      const Status status = look_at_superblock(zones_[deep].zone, reader.lba(at));
       if (!status.ok()) return status;
     }
   }
+  const auto in_ring = [&] {
+    return superblocks_.empty() || zone < superblocks_.begin()->second.metadata_zones;
+  };
+  for (; zone < count && in_ring(); ++zone) {
+    if (const Status status = look(zone); !status.ok()) return status;
+  }
   if (!superblocks_.empty()) {
-    // What a zoned volume's user wrote into a zone behind the ring does not count.
     const Superblock first = superblocks_.begin()->second;
     std::erase_if(superblocks_, [&](const auto& found) {
       return found.second.pool != first.pool || found.first >= first.metadata_zones;

@@ -1,5 +1,6 @@
 // Pool state: what checkpoints hold and the journal changes.
 #include <algorithm>
+#include <utility>
 
 #include "log/metadata_format.h"
 #include "log/structure.h"
@@ -10,20 +11,28 @@ namespace {
 
 constexpr std::size_t kVolumeBytes = 8 + 16 + 8 + 4 + 4 + 4 + 4 + kNameBytesMax + 1;
 constexpr std::size_t kTrimBytes = 4 + 4 + 8;
+constexpr std::size_t kLentBytes = 4 + 4 + 8;
+constexpr std::size_t kLentCountBytes = 4;
 constexpr std::size_t kCheckpointFieldsBytes = 16 + 8 + 8 + 8 + 4 + 4;
 constexpr std::size_t kJournalFieldsBytes = 16 + 4 * 8 + 8 + 8 + kVolumeBytes + kTrimBytes;
+// Of zones_lent alone.
+constexpr std::size_t kJournalLentBytes = 4 + JournalRecord::kRunsMax * 8;
+static_assert(kPrefixBytes + kJournalFieldsBytes + kJournalLentBytes <= 512);
+constexpr std::uint32_t kAnewBit = std::uint32_t{1} << 31;  // of a journal record's count of runs
 
+// A zoned volume's share stands where others have the size of a page and of a disk.
 void put_volume(ByteWriter& writer, const VolumeRecord& volume) {
+  const bool zoned = volume.kind == kKindZoned;
   writer.put(volume.id);
   writer.put_bytes(std::as_bytes(std::span(volume.uuid)));
   writer.put(volume.quota_zones);
   writer.put(volume.nsid);
-  writer.put(volume.value_bytes_max);
+  writer.put(zoned ? volume.active_zones_max : volume.value_bytes_max);
   writer.put(volume.kind);
   writer.put(volume.mode);
   writer.put(volume.durability);
   writer.put(static_cast<std::uint8_t>(volume.name.size()));
-  writer.put(volume.lba_shift | volume.size_mib << 8);
+  writer.put(zoned ? volume.open_zones_max : volume.lba_shift | volume.size_mib << 8);
   writer.put_bytes(std::as_bytes(std::span(volume.name)));
   writer.put_zeroes(kNameBytesMax + 1 - volume.name.size());
 }
@@ -41,13 +50,23 @@ VolumeRecord take_volume(ByteReader& reader) {
   volume.durability = reader.take<std::uint8_t>();
   const auto name_bytes = reader.take<std::uint8_t>();
   const auto size = reader.take<std::uint32_t>();
-  volume.lba_shift = static_cast<std::uint8_t>(size);
-  volume.size_mib = size >> 8;
+  if (volume.kind == kKindZoned) {
+    volume.active_zones_max = std::exchange(volume.value_bytes_max, 0);
+    volume.open_zones_max = size;
+  } else {
+    volume.lba_shift = static_cast<std::uint8_t>(size);
+    volume.size_mib = size >> 8;
+  }
   const auto name = reader.take_bytes(kNameBytesMax + 1);
   if (name_bytes <= kNameBytesMax && name.size() >= name_bytes) {
     volume.name.assign(reinterpret_cast<const char*>(name.data()), name_bytes);
   }
   return volume;
+}
+
+bool valid_share(const VolumeRecord& volume) {
+  if (volume.kind != kKindZoned) return volume.open_zones_max == 0 && volume.active_zones_max == 0;
+  return volume.quota_zones != 0 && volume.value_bytes_max == 0;
 }
 
 bool valid_size(const VolumeRecord& volume) {
@@ -81,6 +100,30 @@ ZoneTrimRecord take_trim(ByteReader& reader) {
   return trim;
 }
 
+std::uint64_t end_of(const LentZones& run) { return std::uint64_t{run.first} + run.count; }
+
+bool valid_lent(const std::vector<LentZones>& lent) {
+  std::uint64_t end = 0;
+  for (const LentZones& run : lent) {
+    if (run.volume == 0 || run.volume == UINT64_MAX || run.count == 0) return false;
+    if (run.first < end || end_of(run) > UINT32_MAX) return false;
+    end = end_of(run);
+  }
+  return true;
+}
+
+// Of a valid list.
+bool is_lent(const PoolState& state, std::uint32_t zone) {
+  const auto after = std::ranges::upper_bound(state.lent, zone, {}, &LentZones::first);
+  return after != state.lent.begin() && zone < end_of(*(after - 1));
+}
+
+std::uint64_t zones_lent_to(const PoolState& state, std::uint64_t volume) {
+  std::uint64_t zones = 0;
+  for (const LentZones& run : state.lent) zones += run.volume == volume ? run.count : 0;
+  return zones;
+}
+
 bool clashes(const VolumeRecord& a, const VolumeRecord& b) {
   return a.id == b.id || a.name == b.name || (a.nsid != 0 && a.nsid == b.nsid);
 }
@@ -93,9 +136,19 @@ bool all_differ(std::vector<T>& values) {
 
 bool valid_journal(const JournalRecord& record) {
   if (record.kind == JournalRecord::Kind::zone_trimmed) {
-    return record.open_count == 0 && record.volume == VolumeRecord{} && valid_trim(record.trim);
+    return !record.anew && record.lent.empty() && record.open_count == 0 &&
+           record.volume == VolumeRecord{} && valid_trim(record.trim);
   }
   if (record.trim != ZoneTrimRecord{}) return false;
+  if (record.kind == JournalRecord::Kind::zones_lent) {
+    VolumeRecord id_alone;
+    id_alone.id = record.volume.id;
+    const auto others = [&](const LentZones& run) { return run.volume != record.volume.id; };
+    return record.open_count == 0 && record.volume == id_alone && id_alone.id != 0 &&
+           record.lent.size() <= JournalRecord::kRunsMax && valid_lent(record.lent) &&
+           std::ranges::none_of(record.lent, others);
+  }
+  if (record.anew || !record.lent.empty()) return false;
   switch (record.kind) {
     case JournalRecord::Kind::opened:
       return record.open_count <= kOpenCountMax && record.volume == VolumeRecord{};
@@ -107,6 +160,7 @@ bool valid_journal(const JournalRecord& record) {
       return record.open_count == 0 && record.volume.id != 0 &&
              (record.volume.name.empty() || valid_name(record.volume.name));
     case JournalRecord::Kind::zone_trimmed:
+    case JournalRecord::Kind::zones_lent:
       break;
   }
   return false;
@@ -127,13 +181,16 @@ Status misfit(const char* hint) { return Status(Code::corrupt, Origin::log, hint
 
 bool valid_volume(const VolumeRecord& volume) {
   return volume.id != 0 && volume.id != UINT64_MAX && valid_name(volume.name) &&
-         volume.value_bytes_max <= kValueBytesMax && valid_size(volume);
+         volume.value_bytes_max <= kValueBytesMax && valid_size(volume) && valid_share(volume);
 }
 
 std::uint64_t features_needed(const PoolState& state) {
-  const bool blocks = std::ranges::any_of(
-      state.volumes, [](const VolumeRecord& volume) { return volume.kind == kKindBlock; });
-  return blocks ? kFeatureBlockVolumes : 0;
+  std::uint64_t features = state.lent.empty() ? 0 : kFeatureZonedVolumes;
+  for (const VolumeRecord& volume : state.volumes) {
+    if (volume.kind == kKindBlock) features |= kFeatureBlockVolumes;
+    if (volume.kind == kKindZoned) features |= kFeatureZonedVolumes;
+  }
+  return features;
 }
 
 bool valid_state(const PoolState& state) {
@@ -141,8 +198,14 @@ bool valid_state(const PoolState& state) {
   std::vector<std::string_view> names;
   std::vector<std::uint32_t> nsids;
   std::uint64_t last_id = 0;
+  if (!valid_lent(state.lent)) return false;
+  for (const ZoneTrimRecord& trim : state.trims) {
+    if (is_lent(state, trim.zone)) return false;
+  }
   for (const VolumeRecord& volume : state.volumes) {
     if (!valid_volume(volume) || volume.id <= last_id) return false;
+    const bool zoned = volume.kind == kKindZoned;
+    if (zones_lent_to(state, volume.id) != (zoned ? volume.quota_zones : 0)) return false;
     last_id = volume.id;
     names.push_back(volume.name);
     if (volume.nsid != 0) nsids.push_back(volume.nsid);
@@ -155,13 +218,86 @@ bool valid_state(const PoolState& state) {
   return state.next_volume_id > last_id && all_differ(names) && all_differ(nsids);
 }
 
-std::size_t checkpoint_bytes(std::size_t volumes, std::size_t trims) {
-  return kPrefixBytes + kCheckpointFieldsBytes + volumes * kVolumeBytes + trims * kTrimBytes;
+// A zone is trimmed or lent, never both.
+std::size_t checkpoint_bytes_max(std::size_t volumes, std::size_t zones) {
+  static_assert(kLentBytes <= kTrimBytes);
+  return kPrefixBytes + kCheckpointFieldsBytes + volumes * kVolumeBytes + zones * kTrimBytes +
+         kLentCountBytes;
 }
 
 std::size_t checkpoint_bytes(const PoolState& state) {
-  return checkpoint_bytes(state.volumes.size(), state.trims.size());
+  const std::size_t lent =
+      state.lent.empty() ? 0 : kLentCountBytes + state.lent.size() * kLentBytes;
+  return kPrefixBytes + kCheckpointFieldsBytes + state.volumes.size() * kVolumeBytes +
+         state.trims.size() * kTrimBytes + lent;
 }
+
+namespace {
+
+// Where there are none their count is not there either, or is part of the padding.
+void put_lent(ByteWriter& writer, const std::vector<LentZones>& lent) {
+  if (lent.empty()) return;
+  writer.put(static_cast<std::uint32_t>(lent.size()));
+  for (const LentZones& run : lent) {
+    writer.put(run.first);
+    writer.put(run.count);
+    writer.put(run.volume);
+  }
+}
+
+// `bytes`: that are left. False: fewer than are listed.
+bool take_lent(ByteReader& reader, std::size_t bytes, std::vector<LentZones>& lent) {
+  if (bytes < kLentCountBytes) return true;
+  const auto count = reader.take<std::uint32_t>();
+  if (count > (bytes - kLentCountBytes) / kLentBytes) return false;
+  lent.reserve(count);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    LentZones run;
+    run.first = reader.take<std::uint32_t>();
+    run.count = reader.take<std::uint32_t>();
+    run.volume = reader.take<std::uint64_t>();
+    lent.push_back(run);
+  }
+  return true;
+}
+
+void put_journal_lent(ByteWriter& writer, const JournalRecord& record) {
+  writer.put(static_cast<std::uint32_t>(record.lent.size()) | (record.anew ? kAnewBit : 0));
+  for (const LentZones& run : record.lent) {
+    writer.put(run.first);
+    writer.put(run.count);
+  }
+}
+
+// False: more than a record holds.
+bool take_journal_lent(ByteReader& reader, JournalRecord& record) {
+  const auto count = reader.take<std::uint32_t>();
+  record.anew = (count & kAnewBit) != 0;
+  if ((count & ~kAnewBit) > JournalRecord::kRunsMax) return false;
+  for (std::uint32_t i = 0; i < (count & ~kAnewBit); ++i) {
+    const auto first = reader.take<std::uint32_t>();
+    record.lent.push_back({record.volume.id, first, reader.take<std::uint32_t>()});
+  }
+  return true;
+}
+
+Status lend(PoolState& state, const JournalRecord& record) {
+  const std::uint64_t volume = record.volume.id;
+  if (std::ranges::find(state.volumes, volume, &VolumeRecord::id) != state.volumes.end()) {
+    return misfit("zones are lent to a volume that has its own");
+  }
+  std::vector<LentZones> lent = state.lent;
+  if (record.anew) std::erase_if(lent, [&](const LentZones& run) { return run.volume == volume; });
+  lent.insert(lent.end(), record.lent.begin(), record.lent.end());
+  std::ranges::sort(lent, {}, &LentZones::first);
+  if (!valid_lent(lent)) return misfit("a zone is lent twice");
+  state.lent = std::move(lent);
+  // Their lives before are over.
+  std::erase_if(state.trims, [&](const ZoneTrimRecord& trim) { return is_lent(state, trim.zone); });
+  return {};
+}
+
+}  // namespace
 
 void encode(const Checkpoint& checkpoint, std::span<std::byte> lbas) {
   FURROW_CHECK(valid_state(checkpoint.state));
@@ -175,6 +311,7 @@ void encode(const Checkpoint& checkpoint, std::span<std::byte> lbas) {
   writer.put(static_cast<std::uint32_t>(checkpoint.state.trims.size()));
   for (const VolumeRecord& volume : checkpoint.state.volumes) put_volume(writer, volume);
   for (const ZoneTrimRecord& trim : checkpoint.state.trims) put_trim(writer, trim);
+  put_lent(writer, checkpoint.state.lent);
   writer.zero_rest();
   seal(lbas, Magic::checkpoint);
 }
@@ -195,8 +332,9 @@ Result<Checkpoint> decode_checkpoint(std::span<const std::byte> lbas, const Uuid
   checkpoint.state.open_count = reader.take<std::uint64_t>();
   const auto volumes = reader.take<std::uint32_t>();
   const auto trims = reader.take<std::uint32_t>();
-  if (std::uint64_t{volumes} * kVolumeBytes + std::uint64_t{trims} * kTrimBytes >
-      fields->size() - kCheckpointFieldsBytes) {
+  const std::uint64_t listed =
+      std::uint64_t{volumes} * kVolumeBytes + std::uint64_t{trims} * kTrimBytes;
+  if (listed > fields->size() - kCheckpointFieldsBytes) {
     return misfit("a checkpoint is shorter than what it lists");
   }
   checkpoint.state.volumes.reserve(volumes);
@@ -205,7 +343,9 @@ Result<Checkpoint> decode_checkpoint(std::span<const std::byte> lbas, const Uuid
   }
   checkpoint.state.trims.reserve(trims);
   for (std::uint32_t i = 0; i < trims; ++i) checkpoint.state.trims.push_back(take_trim(reader));
-  if (!reader.ok() || !valid_state(checkpoint.state)) {
+  const std::size_t left = fields->size() - kCheckpointFieldsBytes - listed;
+  const bool all = take_lent(reader, left, checkpoint.state.lent);
+  if (!all || !reader.ok() || !valid_state(checkpoint.state)) {
     return misfit("a checkpoint's fields are out of range");
   }
   return checkpoint;
@@ -226,6 +366,7 @@ void encode(const JournalEntry& entry, std::span<std::byte> lba) {
   writer.put(entry.record.open_count);
   put_volume(writer, entry.record.volume);
   put_trim(writer, entry.record.trim);
+  if (entry.record.kind == JournalRecord::Kind::zones_lent) put_journal_lent(writer, entry.record);
   writer.zero_rest();
   seal(lba, Magic::journal);
 }
@@ -247,7 +388,9 @@ Result<JournalEntry> decode_journal(std::span<const std::byte> lba, const Uuid& 
   entry.record.open_count = reader.take<std::uint64_t>();
   entry.record.volume = take_volume(reader);
   entry.record.trim = take_trim(reader);
-  if (!reader.ok() || !valid_entry(entry)) {
+  const bool fits = entry.record.kind != JournalRecord::Kind::zones_lent ||
+                    take_journal_lent(reader, entry.record);
+  if (!fits || !reader.ok() || !valid_entry(entry)) {
     return misfit("a journal record's fields are out of range");
   }
   return entry;
@@ -267,6 +410,12 @@ Status apply(PoolState& state, const JournalRecord& record) {
       for (const VolumeRecord& volume : state.volumes) {
         if (clashes(volume, record.volume)) return misfit("a volume's name or NSID is taken");
       }
+      if (record.volume.kind != kKindZoned) {  // zones may be lent to one that was not made then
+        std::erase_if(state.lent,
+                      [&](const LentZones& run) { return run.volume == record.volume.id; });
+      } else if (zones_lent_to(state, record.volume.id) != record.volume.quota_zones) {
+        return misfit("a zoned volume has other zones than were lent to it");
+      }
       state.volumes.push_back(record.volume);
       state.next_volume_id = record.volume.id + 1;
       return {};
@@ -277,7 +426,10 @@ Status apply(PoolState& state, const JournalRecord& record) {
         return misfit("an unknown volume is deleted");
       }
       return {};
+    case JournalRecord::Kind::zones_lent:
+      return lend(state, record);
     case JournalRecord::Kind::zone_trimmed: {
+      if (is_lent(state, record.trim.zone)) return {};  // that life of the zone is over
       auto at = std::ranges::lower_bound(state.trims, record.trim.zone, {}, &ZoneTrimRecord::zone);
       const bool there = at != state.trims.end() && at->zone == record.trim.zone;
       if (record.trim.end_lba == ZoneTrimRecord::kNothing) {

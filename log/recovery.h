@@ -86,8 +86,9 @@ struct RecoveryResult {
   std::uint64_t highest_sequence = 0;  // of all sequences and generations that were seen
 };
 
-// Fills pool.allocator (zones adopted; owners must be admitted) and pool.tables as well. corrupt:
-// metadata is older than the zones (RecoveryResult::unknown); nothing was changed.
+// Fills pool.allocator (zones adopted; owners must be admitted) and pool.tables as well. Zones that
+// are lent there by then are not looked at, nor are they `lost`, whatever has become of them.
+// corrupt: metadata is older than the zones (RecoveryResult::unknown); nothing was changed.
 Result<RecoveryResult> recover(ZonedDevice& device, PoolContext& pool,
                                const RecoveryOptions& options);
 

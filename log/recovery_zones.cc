@@ -18,7 +18,8 @@ Status Recovery::find_zones() {
   AlignedBuffer lba(pool_.geometry.lba_bytes);
   std::vector<ReadZone> zones;
   for (const ZoneInfo& info : *report) {
-    if (pool_.allocator.zone(info.zone).use == ZoneUse::metadata) continue;
+    const ZoneUse use = pool_.allocator.zone(info.zone).use;
+    if (use == ZoneUse::metadata || use == ZoneUse::lent) continue;
     if (info.state == ZoneState::offline) {
       set_aside(info.zone, "is offline");
     } else if (info.written_lbas != 0) {

@@ -35,6 +35,45 @@ TEST(ZoneAllocatorTest, NoLimitMeansNoLimit) {
   for (std::uint64_t id = 1; id <= 60; ++id) ASSERT_TRUE(allocator.admit(id, 3, 1).ok());
 }
 
+TEST(ZoneAllocatorTest, LendsZonesWithAShareOfTheOpenOnes) {
+  ZoneAllocator allocator(geometry(12, 5, 7), 2);
+  ASSERT_TRUE(allocator.admit(1, 6, 1).ok());
+  EXPECT_EQ(allocator.share_left(), (ZoneShare{3, 5}));
+  const std::vector<ZoneId> zones{ZoneId{4}, ZoneId{9}};
+  const std::vector<ZoneId> many{ZoneId{4}, ZoneId{5}, ZoneId{6}, ZoneId{7}, ZoneId{8}};
+  EXPECT_EQ(allocator.lend(2, many, {1, 1}).code(), Code::no_space);
+  EXPECT_EQ(allocator.lend(2, zones, {4, 5}).code(), Code::too_many_zones);
+  EXPECT_EQ(allocator.lend(2, zones, {3, 6}).code(), Code::too_many_zones);
+  EXPECT_EQ(allocator.lend(2, zones, {0, 5}).code(), Code::too_many_zones) << "some it must be";
+  ASSERT_TRUE(allocator.lend(2, zones, {2, 5}).ok());
+  EXPECT_EQ(allocator.unpromised(), 2u);
+  EXPECT_EQ(allocator.count(ZoneUse::lent), 2u);
+  EXPECT_FALSE(allocator.try_add_stream(1)) << "no active zone is left";
+  for (unsigned i = 0; i < 6; ++i) {
+    const ZoneId taken = *allocator.take(1, 0, i, i);
+    EXPECT_NE(taken, zones[0]);
+    EXPECT_NE(taken, zones[1]);
+  }
+  allocator.release(zones[0]);
+  allocator.retire(zones[1]);
+  allocator.dismiss(2);
+  EXPECT_EQ(allocator.share_left(), (ZoneShare{3, 5}));
+  EXPECT_TRUE(allocator.try_add_stream(1));
+  EXPECT_EQ(allocator.unpromised(), 3u);
+}
+
+TEST(ZoneAllocatorTest, LentZonesAreNotTakenOffForLostOnes) {
+  ZoneAllocator allocator(geometry(12, 0, 0), 2);
+  EXPECT_EQ(allocator.share_left(), (ZoneShare{~0u, ~0u}));
+  const std::vector<ZoneId> zones{ZoneId{2}, ZoneId{3}, ZoneId{4}, ZoneId{5}, ZoneId{6}};
+  ASSERT_TRUE(allocator.lend(1, zones, {0, 0}).ok());
+  ASSERT_TRUE(allocator.admit(2, 5, 1).ok());
+  allocator.retire(ZoneId{11});
+  EXPECT_EQ(allocator.shrink_quotas(), 1u);
+  EXPECT_EQ(allocator.quota(1), 5u);
+  EXPECT_EQ(allocator.quota(2), 4u);
+}
+
 TEST(ZoneAllocatorTest, QuotaBindsAndReleaseGivesBack) {
   ZoneAllocator allocator(geometry(12, 0, 0), 2);
   ASSERT_TRUE(allocator.admit(1, 3, 1).ok());

@@ -206,5 +206,61 @@ TEST_F(PoolStateTest, ValidStates) {
       << "log/FORMAT.md says so";
 }
 
+TEST_F(PoolStateTest, ZonesAreLentToOneVolumeOnce) {
+  const auto lent = [](std::uint64_t id, std::vector<LentZones> runs, bool anew = true) {
+    JournalRecord record;
+    record.kind = Kind::zones_lent;
+    record.volume.id = id;
+    record.anew = anew;
+    for (LentZones& run : runs) run.volume = id;
+    record.lent = std::move(runs);
+    return record;
+  };
+  VolumeRecord zoned = volume(1, "zones", 1);
+  zoned.kind = kKindZoned;
+  zoned.value_bytes_max = 0;
+  zoned.quota_zones = 5;
+  zoned.active_zones_max = 3;
+  expect_taken(trimmed(11, 7, 1));
+  expect_refused(created(zoned));  // it has no zones
+  expect_taken(lent(1, {{0, 10, 3}}));
+  EXPECT_TRUE(state_.trims.empty()) << "its life is over";
+  expect_taken(trimmed(12, 7, 1));
+  EXPECT_TRUE(state_.trims.empty());
+  expect_refused(lent(1, {{0, 12, 1}}, false));
+  expect_taken(lent(1, {{0, 20, 2}}, false));
+  expect_refused(lent(2, {{0, 21, 1}}));
+  EXPECT_EQ(features_needed(state_), kFeatureZonedVolumes);
+  expect_taken(created(zoned));
+  expect_refused(lent(1, {}));  // they are its own
+  expect_taken(deleted(1));
+  EXPECT_EQ(state_.lent.size(), 2u) << "until they were reset";
+  expect_taken(lent(1, {{0, 20, 1}}));
+  expect_taken(lent(1, {}));
+  EXPECT_TRUE(state_.lent.empty());
+  // What was lent to one that was not made is nobody's when its number is another's.
+  expect_taken(lent(2, {{0, 10, 3}}));
+  expect_taken(created(volume(2, "pages", 1)));
+  EXPECT_TRUE(state_.lent.empty());
+}
+
+TEST_F(PoolStateTest, RunsOfLentZonesAreInOrderAndApart) {
+  for (const std::vector<LentZones>& wrong :
+       std::vector<std::vector<LentZones>>{{{1, 5, 0}},
+                                           {{0, 5, 1}},
+                                           {{1, 5, 2}, {1, 6, 1}},
+                                           {{1, 5, 1}, {1, 4, 1}},
+                                           {{1, 0xffffffff, 1}}}) {
+    state_ = PoolState();
+    state_.next_volume_id = 9;
+    state_.lent = wrong;
+    EXPECT_FALSE(valid_state(state_));
+  }
+  state_.lent = {{1, 4, 1}, {2, 5, 2}};
+  EXPECT_TRUE(valid_state(state_));
+  state_.trims = {{5, 1, 1}};
+  EXPECT_FALSE(valid_state(state_)) << "a lent zone has no trim";
+}
+
 }  // namespace
 }  // namespace furrow

@@ -152,7 +152,7 @@ class RandomStructures {
     VolumeRecord volume{id,
                         uuid(),
                         name(),
-                        static_cast<std::uint8_t>(below(5)),
+                        static_cast<std::uint8_t>(below(4)),
                         static_cast<std::uint8_t>(number()),
                         static_cast<std::uint8_t>(number()),
                         static_cast<std::uint32_t>(number()),
@@ -164,6 +164,14 @@ class RandomStructures {
       volume.size_mib = 1 + static_cast<std::uint32_t>(below(kSizeMibMax));
     }
     return volume;
+  }
+  void make_zoned(VolumeRecord& volume) {
+    volume.kind = kKindZoned;
+    volume.value_bytes_max = 0;
+    volume.lba_shift = 0;
+    volume.size_mib = 0;
+    volume.open_zones_max = static_cast<std::uint32_t>(number());
+    volume.active_zones_max = static_cast<std::uint32_t>(number());
   }
   PoolState state() {
     PoolState state;
@@ -180,6 +188,19 @@ class RandomStructures {
     for (std::uint32_t zone = 0; zone < 20; ++zone) {
       if (below(4) == 0) state.trims.push_back(trim(zone));
     }
+    // To one volume that there is, as a rule, and to one that was deleted.
+    if (below(2) == 0) return state;
+    VolumeRecord zoned = volume(state.next_volume_id);
+    zoned.name = "zoned";
+    zoned.nsid = 0;
+    make_zoned(zoned);
+    const auto count = static_cast<std::uint32_t>(1 + below(9));
+    state.lent.push_back({zoned.id, 30, count});
+    state.lent.push_back({zoned.id + 1, 30 + count, 7});
+    state.lent.push_back({zoned.id, 1000, 1});
+    zoned.quota_zones = count + 1;
+    state.volumes.push_back(zoned);
+    state.next_volume_id = zoned.id + 2;
     return state;
   }
   ZoneTrimRecord trim(std::uint32_t zone) {
@@ -199,8 +220,18 @@ class RandomStructures {
       entry.previous_checkpoint = below(entry.checkpoint);
       entry.previous_index = number();
     }
-    entry.record.kind = static_cast<JournalRecord::Kind>(1 + below(5));
-    if (entry.record.kind == JournalRecord::Kind::opened) {
+    entry.record.kind = static_cast<JournalRecord::Kind>(1 + below(6));
+    if (entry.record.kind == JournalRecord::Kind::zones_lent) {
+      entry.record.volume.id = 1 + below(1000);
+      entry.record.anew = below(2) == 0;
+      std::uint32_t first = 0;
+      for (std::uint64_t runs = below(JournalRecord::kRunsMax + 1); runs != 0; --runs) {
+        first += static_cast<std::uint32_t>(below(1000));
+        const auto count = static_cast<std::uint32_t>(1 + below(1000));
+        entry.record.lent.push_back({entry.record.volume.id, first, count});
+        first += count;
+      }
+    } else if (entry.record.kind == JournalRecord::Kind::opened) {
       entry.record.open_count = below(kOpenCountMax + 1);
     } else if (entry.record.kind == JournalRecord::Kind::zone_trimmed) {
       entry.record.trim = trim(static_cast<std::uint32_t>(number()));
