@@ -12,7 +12,9 @@ struct CommandSets {
 
   constexpr bool has(std::uint8_t csi) const { return csi < 8 && (bits >> csi & 1) != 0; }
 
-  static constexpr CommandSets all() { return {1u << nvme::csi::kNvm | 1u << nvme::csi::kKv}; }
+  static constexpr CommandSets all() {
+    return {1u << nvme::csi::kNvm | 1u << nvme::csi::kKv | 1u << nvme::csi::kZoned};
+  }
   // What CC.CSS enables (Base specification, 3.1.3.5).
   static constexpr CommandSets enabled_by(std::uint32_t css) {
     if (css == nvme::kCssAll) return all();

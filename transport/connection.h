@@ -10,6 +10,7 @@
 
 #include "engine/block/block_op.h"
 #include "engine/page_op.h"
+#include "engine/zoned/zoned_op.h"
 #include "transport/nvme.h"
 #include "zone/executor.h"
 #include "zone/status.h"
@@ -36,6 +37,7 @@ struct Request {
   // The controller's own.
   PageOp page_op;
   BlockOp block_op;
+  ZonedOp zoned_op;
   void (*after_pull)(Request&) = nullptr;
   std::uint32_t progress = 0;
   std::uint32_t buffer_bytes = 0;

@@ -1,5 +1,5 @@
 // Identify data structures (Base specification 2.0, 5.17; NVM and Key Value Command
-// Set 1.0, 4.1.5).
+// Set 1.0, 4.1.5; Zoned Namespace Command Set 1.1, 4.1.5).
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -88,6 +88,30 @@ void nvm_limits(std::vector<std::byte>& page) {
   constexpr std::uint32_t kDeallocateLbas = 1u << 20;
   put(page, 4, kDeallocateLbas);                 // DMRSL, of a range
   put(page, 8, std::uint64_t{kDeallocateLbas});  // DMSL, of all
+}
+
+// CNS 00h of a zoned namespace: NSZE has the gaps between a zone's capacity and its end, NCAP not.
+void zoned_namespace(const Namespace& ns, std::vector<std::byte>& page) {
+  constexpr std::uint8_t kReadsZeroes = 1u << 0;
+  const std::uint64_t capacity = ns.zones.zone_count * ns.zones.zone_capacity_lbas;
+  put(page, 0, ns.lbas());                                                           // NSZE
+  put(page, 8, capacity);                                                            // NCAP
+  put(page, 16, ns.store->usage().live_bytes / ns.lba_bytes);                        // NUSE
+  put(page, 30, kShared);                                                            // NMIC
+  put(page, 33, kReadsZeroes);                                                       // DLFEAT
+  put(page, 104, ns.uuid);                                                           // NGUID
+  put(page, 128, static_cast<std::uint32_t>(std::countr_zero(ns.lba_bytes)) << 16);  // LBAF0: LBADS
+}
+
+// CNS 05h of CSI 2: limits are 0's-based.
+void zone_properties(const Namespace& ns, std::vector<std::byte>& page) {
+  constexpr std::size_t kLbaFormatExtensions = 2816;
+  const auto limit = [](std::uint32_t zones) {
+    return zones == 0 ? nvme::zns::kNoLimit : zones - 1;
+  };
+  put(page, 4, limit(ns.zones.active_zones_max));            // MAR
+  put(page, 8, limit(ns.zones.open_zones_max));              // MOR
+  put(page, kLbaFormatExtensions, ns.zones.zone_size_lbas);  // LBAFE0: ZSZE
 }
 
 // CNS 00h of a KV namespace: it has no blocks; sizes in units of 4 KiB and the identifiers, for
@@ -191,7 +215,8 @@ std::uint16_t Controller::identify_page(const nvme::Sqe& command,
     case kControllerOfCommandSet:
       if (csi == nvme::csi::kKv) put(page, 0, kKvVersion);
       if (csi == nvme::csi::kNvm) nvm_limits(page);
-      return csi == nvme::csi::kKv || csi == nvme::csi::kNvm ? sc::kSuccess : sc::kInvalidField;
+      // Of CSI 2: ZASL is 0, an append may be as long as any transfer.
+      return csi <= nvme::csi::kZoned ? sc::kSuccess : sc::kInvalidField;
     case kCommandSets:  // one combination: all of them
       put(page, 0, std::uint64_t{CommandSets::all().bits});
       return sc::kSuccess;
@@ -204,7 +229,7 @@ std::uint16_t Controller::identify_namespace_page(std::uint8_t cns, std::uint32_
                                                   std::uint8_t csi,
                                                   std::vector<std::byte>& page) const {
   if (nsid == 0 || nsid > kNamespacesMax) return sc::kInvalidNamespaceOrFormat;
-  if (cns == kNamespaceOfCommandSet && csi > nvme::csi::kKv) return sc::kInvalidField;
+  if (cns == kNamespaceOfCommandSet && csi > nvme::csi::kZoned) return sc::kInvalidField;
   const auto ns = subsystem_.namespaces()->find(nsid);
   if (ns == nullptr || !command_sets().has(ns->csi())) {
     // An inactive namespace is all zeroes, but it has no identification descriptors.
@@ -212,7 +237,13 @@ std::uint16_t Controller::identify_namespace_page(std::uint8_t cns, std::uint32_
   }
   switch (cns) {
     case kNamespace:
-      ns->csi() == nvme::csi::kNvm ? nvm_namespace(*ns, page) : generic_namespace(*ns, page);
+      if (ns->csi() == nvme::csi::kNvm) {
+        nvm_namespace(*ns, page);
+      } else if (ns->csi() == nvme::csi::kZoned) {
+        zoned_namespace(*ns, page);
+      } else {
+        generic_namespace(*ns, page);
+      }
       return sc::kSuccess;
     case kNamespaceDescriptors:
       namespace_descriptors(*ns, page);
@@ -223,6 +254,7 @@ std::uint16_t Controller::identify_namespace_page(std::uint8_t cns, std::uint32_
     default:
       if (csi != ns->csi()) return sc::kInvalidIoCommandSet;
       if (csi == nvme::csi::kKv) kv_namespace(*ns, page);  // of CSI 0: no protection, zeroes
+      if (csi == nvme::csi::kZoned) zone_properties(*ns, page);
       return sc::kSuccess;
   }
 }
@@ -241,7 +273,7 @@ std::uint16_t Controller::identify_list_page(std::uint8_t cns, const nvme::Sqe& 
   }
   const auto csi = static_cast<std::uint8_t>(command.cdw11 >> 24);
   if (command.nsid >= nvme::kNsidAll - 1) return sc::kInvalidNamespaceOrFormat;
-  if (cns == kActiveNamespacesOfCommandSet && csi > nvme::csi::kKv) return sc::kInvalidField;
+  if (cns == kActiveNamespacesOfCommandSet && csi > nvme::csi::kZoned) return sc::kInvalidField;
   std::size_t at = 0;
   for (const auto& ns : subsystem_.namespaces()->all()) {
     if (ns->nsid <= command.nsid || at == page.size()) continue;

@@ -14,8 +14,10 @@ IoCommands::IoCommands(ReactorImpl& reactor, std::unique_ptr<PageSession> sessio
     : reactor_(reactor),
       session_(std::move(session)),
       blocks_(*session_, reactor.executor()),
+      zoned_(*session_, reactor.executor()),
       kv_(*this),
       nvm_(*this),
+      zns_(*this),
       buffers_(buffer_bytes_max, transfer_bytes_max),
       transfer_bytes_max_(transfer_bytes_max) {
   // A kernel that will not pin this much (RLIMIT_MEMLOCK) serves unregistered buffers as well.
@@ -36,8 +38,14 @@ void IoCommands::execute(Request& request) {
   }
   ++ns->in_flight;
   request.context = ns;
-  if (ns->shared->csi() == nvme::csi::kNvm) return nvm_.execute(*ns, request);
-  kv_.execute(*ns, request);
+  switch (ns->shared->csi()) {
+    case nvme::csi::kNvm:
+      return nvm_.execute(*ns, request);
+    case nvme::csi::kZoned:
+      return zns_.execute(*ns, request);
+    default:
+      return kv_.execute(*ns, request);
+  }
 }
 
 std::uint16_t IoCommands::check_data(const Request& request) const {
@@ -47,8 +55,14 @@ std::uint16_t IoCommands::check_data(const Request& request) const {
 
 void IoCommands::start(Request& request) {
   request.buffer_index = registered_ ? 0 : -1;
-  if (namespace_of(request).shared->csi() == nvme::csi::kNvm) return nvm_.start(request);
-  kv_.start(request);
+  switch (namespace_of(request).shared->csi()) {
+    case nvme::csi::kNvm:
+      return nvm_.start(request);
+    case nvme::csi::kZoned:
+      return zns_.start(request);
+    default:
+      return kv_.start(request);
+  }
 }
 
 void IoCommands::pull(Request& request, void (*next)(Request&)) {

@@ -1,6 +1,6 @@
 // IoCommands: the commands of one reactor's I/O queues: what all command sets have in common. The
 // namespace and its command set are found here, page buffers lent and waited for, answers counted.
-// What a command means, KvCommands and NvmCommands know.
+// What a command means, KvCommands, NvmCommands and ZnsCommands know.
 //
 // Threads: its reactor's. Nothing is allocated and no lock is taken.
 #pragma once
@@ -12,11 +12,13 @@
 
 #include "engine/block/block_session.h"
 #include "engine/pool.h"
+#include "engine/zoned/zoned_session.h"
 #include "transport/buffer_pool.h"
 #include "transport/kv_commands.h"
 #include "transport/namespaces.h"
 #include "transport/nvm_commands.h"
 #include "transport/queue.h"
+#include "transport/zns_commands.h"
 
 namespace furrow::transport {
 
@@ -37,14 +39,18 @@ class IoCommands {
   unsigned cancel_waiting(Queue& queue, std::int32_t cid, std::uint16_t status);
   // Makes all that was stored durable; `done` gets the first failure. For the control plane.
   void flush_all(std::function<void(Status)> done);
-  bool idle() const { return buffers_.all_free() && flushes_ == 0 && blocks_.idle(); }
+  bool idle() const {
+    return buffers_.all_free() && flushes_ == 0 && blocks_.idle() && zoned_.idle();
+  }
   bool buffers_registered() const { return registered_; }
 
   // For the command sets.
   KvCommands& kv() { return kv_; }
   NvmCommands& nvm() { return nvm_; }
+  ZnsCommands& zns() { return zns_; }
   PageSession& session() { return *session_; }
   BlockSession& blocks() { return blocks_; }
+  ZonedSession& zoned() { return zoned_; }
   ReactorImpl& reactor() { return reactor_; }
   std::uint32_t transfer_bytes_max() const { return transfer_bytes_max_; }
   static LocalNamespace& namespace_of(const Request& request) {
@@ -86,8 +92,10 @@ class IoCommands {
   ReactorImpl& reactor_;
   std::unique_ptr<PageSession> session_;
   BlockSession blocks_;
+  ZonedSession zoned_;
   KvCommands kv_;
   NvmCommands nvm_;
+  ZnsCommands zns_;
   BufferPool buffers_;
   const std::uint32_t transfer_bytes_max_;
   bool registered_ = false;

@@ -65,6 +65,16 @@ void effects(std::uint8_t csi, std::vector<std::byte>& log) {
       out.io[opcode] = kSupported | kChangesContent;
     }
   }
+  if (csi == nvme::csi::kZoned) {
+    for (const std::uint8_t opcode :
+         {nvme::nvm::kFlush, nvme::nvm::kRead, nvme::zns::kManagementReceive}) {
+      out.io[opcode] = kSupported;
+    }
+    for (const std::uint8_t opcode :
+         {nvme::nvm::kWrite, nvme::zns::kAppend, nvme::zns::kManagementSend}) {
+      out.io[opcode] = kSupported | kChangesContent;
+    }
+  }
   if (csi == nvme::csi::kKv) {
     for (const std::uint8_t opcode :
          {nvme::kv::kFlush, nvme::kv::kRetrieve, nvme::kv::kList, nvme::kv::kExist}) {
@@ -170,7 +180,7 @@ std::uint16_t Controller::log_page(std::uint8_t log_id, std::uint8_t csi,
       log.resize(4096);  // kNamespacesMax identifiers fit
       break;
     case nvme::lid::kEffects:
-      if (csi != nvme::csi::kNvm && csi != nvme::csi::kKv) return sc::kInvalidField;
+      if (csi > nvme::csi::kZoned) return sc::kInvalidField;
       effects(csi, log);
       break;
     case nvme::lid::kDiscovery:

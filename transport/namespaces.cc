@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "engine/zoned/zoned_session.h"
+
 namespace furrow::transport {
 
 std::uint64_t Namespace::size_bytes() const {
@@ -30,6 +32,7 @@ NamespaceTable::NamespaceTable(const Pool& pool, const NamespaceTable& before,
     made->kind = info.options.kind;
     made->block_bytes = info.options.block_bytes;
     made->block_lba_bytes = info.options.block_lba_bytes;
+    if (made->kind == VolumeKind::zoned) made->zones = zoned_geometry(*store);
     made->lba_bytes = geometry.lba_bytes;
     made->zone_bytes = geometry.zone_capacity_bytes();
     made->pool_bytes = geometry.zone_capacity_bytes() * geometry.zone_count;

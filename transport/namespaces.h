@@ -30,9 +30,22 @@ struct Namespace {
   // Of kind block.
   std::uint64_t block_bytes = 0;      // its size
   std::uint32_t block_lba_bytes = 0;  // as hosts see them
-  std::uint64_t lbas() const { return block_bytes / block_lba_bytes; }
+  Geometry zones;                     // of kind zoned
+  std::uint64_t lbas() const {        // of kind block or zoned
+    return kind == VolumeKind::zoned ? zones.zone_count * zones.zone_size_lbas
+                                     : block_bytes / block_lba_bytes;
+  }
 
-  std::uint8_t csi() const { return kind == VolumeKind::block ? nvme::csi::kNvm : nvme::csi::kKv; }
+  std::uint8_t csi() const {
+    switch (kind) {
+      case VolumeKind::block:
+        return nvme::csi::kNvm;
+      case VolumeKind::zoned:
+        return nvme::csi::kZoned;
+      default:
+        return nvme::csi::kKv;
+    }
+  }
   std::uint64_t size_bytes() const;  // the volume's quota, in zone capacities
 };
 

@@ -1,7 +1,7 @@
 // NVMe structures shared by target and initiator: queue entries, opcodes, status codes, property
 // offsets, and the data structures of Connect, Identify and the log pages. Field names as in the
-// NVMe Base specification 2.0, the NVMe over Fabrics commands in it, and the Key Value Command Set
-// specification 1.0.
+// NVMe Base specification 2.0, the NVMe over Fabrics commands in it, the Key Value Command Set
+// specification 1.0 and the Zoned Namespace Command Set specification 1.1.
 // The wire is little-endian and so is every machine that Furrow supports (asserted); every field
 // here is naturally aligned, so that these structures are their own codec. All of them start
 // zeroed, reserved bytes included.
@@ -91,6 +91,32 @@ inline constexpr std::uint32_t kForceUnitAccess = 1u << 30;  // CDW12
 inline constexpr std::uint32_t kDeallocate = 1u << 2;        // CDW11 of Dataset Management
 }  // namespace nvm
 
+namespace zns {  // I/O opcodes of CSI 2 beside Flush, Write and Read of CSI 0
+inline constexpr std::uint8_t kManagementSend = 0x79, kManagementReceive = 0x7A, kAppend = 0x7D;
+// CDW13 of Zone Management Send: the action, and bits; the option is of actions that there are not.
+inline constexpr std::uint8_t kActionClose = 0x01, kActionFinish = 0x02, kActionOpen = 0x03,
+                              kActionReset = 0x04, kActionOffline = 0x05;
+inline constexpr std::uint32_t kSelectAll = 1u << 8, kSendOptions = 1u << 9;
+// CDW13 of Zone Management Receive: action 7:0, which zones 15:8.
+inline constexpr std::uint8_t kReportZones = 0x00;
+inline constexpr std::uint32_t kPartialReport = 1u << 16;
+inline constexpr std::uint8_t kTypeSequential = 0x2;
+inline constexpr std::uint32_t kNoLimit = 0xFFFFFFFF;  // MAR, MOR, which are 0's-based
+}  // namespace zns
+
+struct ZoneReportHeader {
+  std::uint64_t zones = 0;
+  std::uint8_t reserved8[56]{};
+};
+struct ZoneDescriptor {
+  std::uint8_t type = 0, state = 0;  // state in bits 7:4
+  std::uint8_t attributes = 0, attributes_information = 0, reserved4[4]{};
+  std::uint64_t zcap = 0, zslba = 0, wp = 0;
+  std::uint8_t reserved32[32]{};
+};
+static_assert(sizeof(ZoneReportHeader) == 64 && sizeof(ZoneDescriptor) == 64);
+static_assert(offsetof(ZoneDescriptor, wp) == 24);
+
 struct DatasetRange {
   std::uint32_t attributes = 0, nlb = 0;  // nlb: not 0's-based
   std::uint64_t slba = 0;
@@ -114,7 +140,7 @@ inline constexpr std::uint16_t kSuccess = 0x000, kInvalidOpcode = 0x001, kInvali
                                kCommandInterrupted = 0x021, kTransientTransportError = 0x022,
                                kWriteProtected = 0x020, kInvalidIoCommandSet = 0x02C,
                                // NVM Command Set.
-    kLbaOutOfRange = 0x080, kUnrecoveredRead = 0x281, kCompareFailure = 0x285,
+    kLbaOutOfRange = 0x080, kWriteFault = 0x280, kUnrecoveredRead = 0x281, kCompareFailure = 0x285,
                                // Key Value Command Set.
     kCapacityExceeded = 0x081, kNamespaceNotReady = 0x082, kReservationConflict = 0x083,
                                kFormatInProgress = 0x084, kInvalidValueSize = 0x085,

@@ -376,7 +376,7 @@ std::uint64_t memory_bytes_max(const TargetOptions& options) {
   constexpr std::uint64_t kPayload = 16 * kMiB, kRings = 8 * kMiB;
   constexpr std::uint64_t kConnection = 160 * kKiB, kController = 16 * kKiB, kControllers = 256;
   constexpr std::uint64_t kBlockSteps = BlockSession::kStepsMax * BlockSession::kStepBytes;
-  constexpr std::uint64_t kSlot = 2304;
+  constexpr std::uint64_t kSlot = 2560;
   static_assert(sizeof(CommandSlot) <= kSlot);
   static_assert(sizeof(TcpConnection) + SendBatch::kArenaBytes + 65536 / 8 +
                     TcpConnection::kReceiveBytesMax + 16 * kKiB <=

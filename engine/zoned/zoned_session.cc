@@ -32,7 +32,7 @@ ZoneInfo zoned_zone(const PageStore& volume, std::uint32_t zone) {
 }
 
 ZonedSession::ZonedSession(PageSession& pages, Executor& executor)
-    : pages_(static_cast<PageSessionImpl&>(pages)), executor_(executor) {}
+    : pages_(pages), executor_(executor) {}
 
 ZonedSession::~ZonedSession() { FURROW_CHECK(idle()); }
 
@@ -110,7 +110,8 @@ void ZonedSession::read(ZonedOp& op) {
   const ZonedVolume& zones = *store.zones();
   op.status = zone_status(zones.check_read(op.lba, op.count));
   if (!op.status.ok()) return answer(op);
-  GetCounters& counters = pages_.counters(store.ordinal());
+  auto& pages = static_cast<PageSessionImpl&>(pages_);
+  GetCounters& counters = pages.counters(store.ordinal());
   counters.gets.store(counters.gets.load(std::memory_order_relaxed) + 1);
   if (store.deleted()) {
     count(op, false);
@@ -120,7 +121,7 @@ void ZonedSession::read(ZonedOp& op) {
   Io& io = op.internal.step.io;
   io.op = Io::Op::read;
   io.lba = zones.device_lba(op.lba);
-  io.zone = pages_.context().geometry.zone_of(io.lba);
+  io.zone = pages.context().geometry.zone_of(io.lba);
   io.set_data(op.data, static_cast<std::uint32_t>(op.count), zones.geometry().lba_bytes,
               op.buffer_index);
   io.context = &op;
@@ -128,7 +129,7 @@ void ZonedSession::read(ZonedOp& op) {
     auto& its_op = *static_cast<ZonedOp*>(read.context);
     its_op.internal.session->was_read(its_op);
   };
-  pages_.queue().submit(io);
+  pages.queue().submit(io);
 }
 
 void ZonedSession::was_read(ZonedOp& op) {
@@ -139,7 +140,8 @@ void ZonedSession::was_read(ZonedOp& op) {
 }
 
 void ZonedSession::count(ZonedOp& op, bool ok) {
-  GetCounters& counters = pages_.counters(op.internal.store->ordinal());
+  GetCounters& counters =
+      static_cast<PageSessionImpl&>(pages_).counters(op.internal.store->ordinal());
   const auto add = [](std::atomic<std::uint64_t>& counter, std::uint64_t more) {
     counter.store(counter.load(std::memory_order_relaxed) + more, std::memory_order_release);
   };

@@ -14,8 +14,6 @@
 
 namespace furrow {
 
-class PageSessionImpl;
-
 class ZonedSession {
  public:
   // Both outlive it.
@@ -40,7 +38,7 @@ class ZonedSession {
   void send_home(ZonedOp& op, void (*run)(Task&));
   void done(ZonedOp& op);
 
-  PageSessionImpl& pages_;
+  PageSession& pages_;
   Executor& executor_;
   std::uint64_t in_flight_ = 0;
 };

@@ -87,7 +87,7 @@ TEST(LogPage, EffectsForEachCommandSet) {
     const bool writes = opcode == 0x01 || opcode == 0x08 || opcode == 0x09;
     EXPECT_EQ(read<std::uint32_t>(nvm, 1024 + opcode * 4), reads ? 1u : writes ? 3u : 0u) << opcode;
   }
-  EXPECT_EQ(world.log(admin, nv::lid::kEffects, 4096, 0, 2)->status(), sc::kInvalidField);
+  EXPECT_EQ(world.log(admin, nv::lid::kEffects, 4096, 0, 3)->status(), sc::kInvalidField);
 }
 
 TEST(LogPage, SupportedAndFirmware) {

@@ -118,7 +118,7 @@ TEST(IdentifyNamespace, TheOtherStructures) {
       << "NCAP: 0 would remove the namespace";
   EXPECT_EQ(read<std::uint32_t>(generic->in, 128), 12u << 16) << "LBAF0";
   EXPECT_EQ(read<std::uint32_t>(world.identify(admin, 0x06, 0, 1)->in, 0), 0x00010000u);
-  EXPECT_EQ(read<std::uint64_t>(world.identify(admin, 0x1C)->in, 0), 3u);
+  EXPECT_EQ(read<std::uint64_t>(world.identify(admin, 0x1C)->in, 0), 7u);
   EXPECT_EQ(read<std::uint64_t>(world.identify(admin, 0x1C)->in, 8), 0u);
 }
 
@@ -168,9 +168,10 @@ TEST(Identify, Errors) {
   EXPECT_EQ(world.identify(admin, 0x03, 2)->status(), sc::kInvalidNamespaceOrFormat);
   EXPECT_EQ(world.identify(admin, 0x05, 2, 1)->in, Bytes(4096));
   EXPECT_EQ(world.identify(admin, 0x05, 1, 0)->status(), sc::kInvalidIoCommandSet);
-  EXPECT_EQ(world.identify(admin, 0x05, 1, 2)->status(), sc::kInvalidField);
-  EXPECT_EQ(world.identify(admin, 0x06, 0, 2)->status(), sc::kInvalidField);
-  EXPECT_EQ(world.identify(admin, 0x07, 0, 2)->status(), sc::kInvalidField);
+  EXPECT_EQ(world.identify(admin, 0x05, 1, 2)->status(), sc::kInvalidIoCommandSet);
+  EXPECT_EQ(world.identify(admin, 0x05, 1, 3)->status(), sc::kInvalidField);
+  EXPECT_EQ(world.identify(admin, 0x06, 0, 3)->status(), sc::kInvalidField);
+  EXPECT_EQ(world.identify(admin, 0x07, 0, 3)->status(), sc::kInvalidField);
   EXPECT_EQ(world.identify(admin, 0x01, 0, 0, 2048)->status(), sc::kDataSglLengthInvalid);
 }
 

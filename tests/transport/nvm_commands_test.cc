@@ -151,7 +151,7 @@ TEST(Nvm, AHostSeesBothKindsOfNamespaces) {
   EXPECT_EQ(disks.listed(0x07, nv::csi::kNvm), (Nsids{kDiskNsid, kLargeNsid}));
   EXPECT_EQ(disks.listed(0x07, nv::csi::kKv), (Nsids{kPagesNsid}));
   const auto sets = disks.identify(0x1C, 0);
-  EXPECT_EQ(read<std::uint64_t>(sets->in, 0), 3u);
+  EXPECT_EQ(read<std::uint64_t>(sets->in, 0), 7u);
   for (const std::uint32_t nsid : {kPagesNsid, kDiskNsid}) {
     const auto descriptors = disks.identify(0x03, nsid);
     ASSERT_EQ(descriptors->status(), sc::kSuccess);

@@ -1,0 +1,335 @@
+// Establishes the Zoned Namespace command set over a volume of kind zoned, beside NVM and Key Value
+// in one subsystem: what a host is told of it (lists, descriptors, structures, effects, by CC.CSS),
+// each command's effect and its completion, reports by state, place and length, and the status of
+// everything that is wrong. How: a host without a wire, over a real pool in memory.
+#include <gtest/gtest.h>
+
+#include "fake_host.h"
+#include "tests/engine/block/disk.h"
+#include "tests/engine/zoned/zones.h"
+#include "zone/fault_device.h"
+
+namespace furrow::test {
+namespace {
+
+namespace zns = nv::zns;
+
+constexpr std::uint32_t kKvNsid = 1, kBlockNsid = 2, kZonesNsid = 3;
+constexpr std::uint32_t kZoneCount = 5, kLba = 4096;
+constexpr std::uint64_t kZoneLbas = 512, kCapacityLbas = 400;
+
+class ZonedHost {
+ public:
+  explicit ZonedHost(std::uint32_t css = nv::kCssAll) : rig_("unused") {
+    auto inner = open_device("mem:64MiB?zone_size=2MiB&zone_capacity=1600KiB&mor=14&mar=14",
+                             Access::exclusive);
+    EXPECT_TRUE(inner.ok());
+    auto fault = std::make_unique<FaultDevice>(std::move(*inner), FaultOptions());
+    device = fault.get();
+    rig_.device = std::move(fault);
+    VolumeOptions pages;
+    pages.name = "pages";
+    pages.mode = VolumeMode::store;
+    pages.quota_bytes = 8 << 20;
+    pages.value_bytes_max = 64 << 10;
+    rig_.make(pages);
+    VolumeOptions disk = testing::block_options(4 << 20, 512);
+    disk.quota_bytes = 8 << 20;
+    EXPECT_TRUE(rig_.pool->create_volume(disk).ok());
+    EXPECT_TRUE(rig_.pool->create_volume(testing::zoned_options(kZoneCount, 2, 3)).ok());
+    transport::SubsystemOptions options;
+    options.buffer_bytes_max = 0;
+    auto made = transport::Subsystem::create(*rig_.pool, rig_.loop, options);
+    EXPECT_TRUE(made.ok()) << made.status().describe();
+    subsystem_ = std::move(*made);
+    auto reactor = subsystem_->create_reactor(rig_.loop);
+    EXPECT_TRUE(reactor.ok());
+    reactor_ = std::move(*reactor);
+    bring_up(css);
+  }
+  ~ZonedHost() {
+    io->disconnect();
+    admin->disconnect();
+    while (!io->finished() || !admin->finished()) turn();
+    while (!reactor_->idle()) turn();
+    reactor_.reset();
+    subsystem_.reset();
+  }
+
+  CommandPtr call(FakeConnection& connection, const nv::Sqe& command, Bytes out = {},
+                  std::uint32_t data_bytes = 0, bool in_capsule = false) {
+    CommandPtr sent = connection.send(command, std::move(out), data_bytes, in_capsule);
+    while (!sent->done) turn();
+    turn();  // on_done
+    return sent;
+  }
+  static nv::Sqe command(std::uint8_t opcode, std::uint64_t lba, std::uint32_t count = 1) {
+    nv::Sqe out = sqe(opcode, kZonesNsid);
+    out.cdw10 = static_cast<std::uint32_t>(lba);
+    out.cdw11 = static_cast<std::uint32_t>(lba >> 32);
+    out.cdw12 = count - 1;
+    return out;
+  }
+  static Bytes data(std::uint64_t tag, std::uint32_t count) {
+    return testing::content(tag, 1, std::size_t{count} * kLba);
+  }
+  CommandPtr send(std::uint8_t opcode, std::uint64_t lba, const Bytes& bytes) {
+    return call(*io, command(opcode, lba, static_cast<std::uint32_t>(bytes.size() / kLba)), bytes,
+                static_cast<std::uint32_t>(bytes.size()));
+  }
+  std::uint16_t write(std::uint64_t lba, const Bytes& bytes) {
+    return send(nv::nvm::kWrite, lba, bytes)->status();
+  }
+  CommandPtr read(std::uint64_t lba, std::uint32_t count) {
+    return call(*io, command(nv::nvm::kRead, lba, count), {}, count * kLba);
+  }
+  std::uint16_t manage(std::uint64_t lba, std::uint32_t cdw13) {
+    nv::Sqe out = command(zns::kManagementSend, lba);
+    out.cdw13 = cdw13;
+    return call(*io, out)->status();
+  }
+  CommandPtr report(std::uint64_t lba, std::uint32_t bytes, std::uint32_t cdw13 = 0) {
+    nv::Sqe out = command(zns::kManagementReceive, lba);
+    out.cdw12 = bytes / 4 - 1;
+    out.cdw13 = cdw13;
+    return call(*io, out, {}, bytes);
+  }
+  CommandPtr identify(std::uint8_t cns, std::uint32_t nsid, std::uint8_t csi = 0) {
+    nv::Sqe out = sqe(nv::admin::kIdentify, nsid);
+    out.cdw10 = cns;
+    out.cdw11 = std::uint32_t{csi} << 24;
+    return call(*admin, out, {}, 4096);
+  }
+  testing::Rig& rig() { return rig_; }
+
+  std::unique_ptr<FakeConnection> admin, io;
+  FaultDevice* device = nullptr;
+
+ private:
+  void turn() {
+    rig_.loop.run_once();
+    admin->run_once();
+    if (io) io->run_once();
+  }
+  void bring_up(std::uint32_t css) {
+    admin = std::make_unique<FakeConnection>(*reactor_, rig_.loop);
+    ConnectOptions options;
+    options.subnqn = subsystem_->nqn();
+    auto [connect, bytes] = connect_command(options);
+    const auto connected = call(*admin, connect, bytes, 1024, true);
+    EXPECT_EQ(connected->status(), sc::kSuccess);
+    nv::Sqe enable = fabrics(nv::fabrics::kPropertySet);
+    enable.cdw11 = nv::property::kCc;
+    enable.cdw12 = nv::kCcEnable | css << nv::kCcCssShift;
+    EXPECT_EQ(call(*admin, enable)->status(), sc::kSuccess);
+    io = std::make_unique<FakeConnection>(*reactor_, rig_.loop);
+    options.cntlid = static_cast<std::uint16_t>(connected->cqe.dw0);
+    options.qid = 1;
+    auto [io_connect, io_bytes] = connect_command(options);
+    EXPECT_EQ(call(*io, io_connect, io_bytes, 1024, true)->status(), sc::kSuccess);
+  }
+
+  testing::Rig rig_;
+  std::unique_ptr<transport::Subsystem> subsystem_;
+  std::unique_ptr<transport::SubsystemReactor> reactor_;
+};
+
+nv::ZoneDescriptor zone_of(const CommandPtr& report, std::size_t i) {
+  return read<nv::ZoneDescriptor>(report->in, 64 + i * 64);
+}
+std::uint64_t zones_of(const CommandPtr& report) { return read<std::uint64_t>(report->in, 0); }
+std::uint8_t state_of(const nv::ZoneDescriptor& zone) { return zone.state >> 4; }
+
+TEST(ZnsCommands, AHostIsToldOfTheZones) {
+  ZonedHost host;
+  EXPECT_EQ(read<std::uint64_t>(host.identify(0x1C, 0)->in, 0), 7u);
+  const auto listed = host.identify(0x07, 0, nv::csi::kZoned);
+  EXPECT_EQ(read<std::uint32_t>(listed->in, 0), kZonesNsid);
+  EXPECT_EQ(read<std::uint32_t>(listed->in, 4), 0u);
+  const auto descriptors = host.identify(0x03, kZonesNsid);
+  EXPECT_EQ(read<std::uint8_t>(descriptors->in, 44), nv::csi::kZoned);
+  const auto base = host.identify(0x00, kZonesNsid);
+  EXPECT_EQ(read<std::uint64_t>(base->in, 0), kZoneCount * kZoneLbas) << "NSZE";
+  EXPECT_EQ(read<std::uint64_t>(base->in, 8), kZoneCount * kCapacityLbas) << "NCAP";
+  EXPECT_EQ(read<std::uint8_t>(base->in, 130), 12u) << "LBADS";
+  const auto zoned = host.identify(0x05, kZonesNsid, nv::csi::kZoned);
+  ASSERT_EQ(zoned->status(), sc::kSuccess);
+  EXPECT_EQ(read<std::uint16_t>(zoned->in, 0), 0u) << "ZOC";
+  EXPECT_EQ(read<std::uint32_t>(zoned->in, 4), 2u) << "MAR, 0's-based";
+  EXPECT_EQ(read<std::uint32_t>(zoned->in, 8), 1u) << "MOR, 0's-based";
+  EXPECT_EQ(read<std::uint64_t>(zoned->in, 2816), kZoneLbas) << "ZSZE";
+  EXPECT_EQ(read<std::uint8_t>(zoned->in, 2824), 0u) << "ZDES";
+  EXPECT_EQ(host.identify(0x05, kBlockNsid, nv::csi::kZoned)->status(), sc::kInvalidIoCommandSet);
+  EXPECT_EQ(host.identify(0x05, kZonesNsid, nv::csi::kKv)->status(), sc::kInvalidIoCommandSet);
+  const auto controller = host.identify(0x06, 0, nv::csi::kZoned);
+  ASSERT_EQ(controller->status(), sc::kSuccess);
+  EXPECT_EQ(controller->in, Bytes(4096)) << "ZASL 0: as long as any transfer";
+  EXPECT_EQ(read<std::uint8_t>(host.identify(0x08, kZonesNsid)->in, 14), 1u) << "NRDY";
+  nv::Sqe effects = sqe(nv::admin::kGetLogPage, nv::kNsidAll);
+  effects.cdw10 = nv::lid::kEffects | 1023u << 16;
+  effects.cdw14 = std::uint32_t{nv::csi::kZoned} << 24;
+  const auto log = host.call(*host.admin, effects, {}, 4096);
+  ASSERT_EQ(log->status(), sc::kSuccess);
+  const auto effect = [&](std::uint8_t opcode) {
+    return read<std::uint32_t>(log->in, 1024 + opcode * 4);
+  };
+  EXPECT_EQ(effect(zns::kAppend), 3u) << "or Linux takes the namespace for read-only";
+  EXPECT_EQ(effect(zns::kManagementSend), 3u);
+  EXPECT_EQ(effect(zns::kManagementReceive), 1u);
+  EXPECT_EQ(effect(nv::nvm::kDatasetManagement), 0u);
+}
+
+TEST(ZnsCommands, AHostOfOneCommandSetDoesNotSeeThem) {
+  ZonedHost host(nv::kCssNvm);
+  const auto listed = host.identify(0x02, 0);
+  EXPECT_EQ(read<std::uint32_t>(listed->in, 0), kBlockNsid);
+  EXPECT_EQ(read<std::uint32_t>(listed->in, 4), 0u);
+  EXPECT_EQ(host.read(0, 1)->status(), sc::kInvalidNamespaceOrFormat);
+}
+
+TEST(ZnsCommands, WritesAppendsAndReads) {
+  ZonedHost host;
+  const Bytes first = host.data(1, 3), second = host.data(2, 5);
+  EXPECT_EQ(host.write(kZoneLbas, first), sc::kSuccess);
+  const auto appended = host.send(zns::kAppend, kZoneLbas, second);
+  ASSERT_EQ(appended->status(), sc::kSuccess);
+  EXPECT_EQ(appended->cqe.dw0, kZoneLbas + 3) << "ALBA";
+  EXPECT_EQ(appended->cqe.dw1, 0u);
+  EXPECT_EQ(host.read(kZoneLbas, 3)->in, first);
+  EXPECT_EQ(host.read(kZoneLbas + 3, 5)->in, second);
+  EXPECT_EQ(host.read(kZoneLbas + 8, 2)->in, Bytes(2 * kLba));
+  EXPECT_EQ(host.call(*host.io, sqe(nv::nvm::kFlush, kZonesNsid))->status(), sc::kSuccess);
+  EXPECT_EQ(host.manage(kZoneLbas, zns::kActionReset), sc::kSuccess);
+  EXPECT_EQ(host.read(kZoneLbas, 3)->in, Bytes(3 * kLba));
+}
+
+TEST(ZnsCommands, ReportsZones) {
+  ZonedHost host;
+  EXPECT_EQ(host.write(0, host.data(1, 7)), sc::kSuccess);
+  EXPECT_EQ(host.manage(kZoneLbas, zns::kActionOpen), sc::kSuccess);
+  EXPECT_EQ(host.manage(2 * kZoneLbas, zns::kActionFinish), sc::kSuccess);
+  const auto all = host.report(0, 4096);
+  ASSERT_EQ(all->status(), sc::kSuccess);
+  ASSERT_EQ(zones_of(all), kZoneCount);
+  const std::uint8_t states[] = {0x2, 0x3, 0xE, 0x1, 0x1};
+  for (std::size_t i = 0; i < kZoneCount; ++i) {
+    const auto zone = zone_of(all, i);
+    EXPECT_EQ(zone.type, 2u);
+    EXPECT_EQ(state_of(zone), states[i]) << i;
+    EXPECT_EQ(zone.zcap, kCapacityLbas);
+    EXPECT_EQ(zone.zslba, i * kZoneLbas);
+    const std::uint64_t wp = i == 2 ? ~std::uint64_t{0} : zone.zslba + (i == 0 ? 7 : 0);
+    EXPECT_EQ(zone.wp, wp) << i;
+  }
+  EXPECT_EQ(zone_of(all, kZoneCount).type, 0u) << "zeroes behind the last";
+  // From the zone that an LBA is in.
+  const auto later = host.report(3 * kZoneLbas + 17, 4096);
+  EXPECT_EQ(zones_of(later), 2u);
+  EXPECT_EQ(zone_of(later, 0).zslba, 3 * kZoneLbas);
+  // By state.
+  const auto empty = host.report(0, 4096, 1u << 8);
+  EXPECT_EQ(zones_of(empty), 2u);
+  EXPECT_EQ(zone_of(empty, 0).zslba, 3 * kZoneLbas);
+  for (const std::uint32_t options : {2u, 3u, 5u}) {
+    EXPECT_EQ(zones_of(host.report(0, 4096, options << 8)), 1u) << options;
+  }
+  EXPECT_EQ(zones_of(host.report(0, 4096, 4u << 8)), 0u);
+  // As many as fit; how many there are, or are here.
+  const auto some = host.report(0, 64 + 2 * 64 + 60);
+  EXPECT_EQ(zones_of(some), kZoneCount);
+  EXPECT_EQ(zone_of(some, 1).zslba, kZoneLbas);
+  EXPECT_EQ(read<std::uint32_t>(some->in, 64 + 128), 0u);
+  EXPECT_EQ(zones_of(host.report(0, 64 + 2 * 64 + 60, zns::kPartialReport)), 2u);
+  EXPECT_EQ(zones_of(host.report(0, 64, zns::kPartialReport)), 0u);
+  EXPECT_EQ(host.report(0, 4)->status(), sc::kSuccess);
+}
+
+TEST(ZnsCommands, ManagesOneZoneOrAll) {
+  ZonedHost host;
+  for (std::uint64_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(host.write(i * kZoneLbas, host.data(i, 1)), sc::kSuccess);
+  }
+  EXPECT_EQ(host.write(3 * kZoneLbas, host.data(3, 1)), nvme_status::kTooManyActive);
+  EXPECT_EQ(host.manage(0, zns::kActionClose | zns::kSelectAll), sc::kSuccess);
+  EXPECT_EQ(zones_of(host.report(0, 64, 4u << 8)), 3u);
+  EXPECT_EQ(host.manage(0, zns::kActionOpen | zns::kSelectAll), nvme_status::kTooManyOpen);
+  EXPECT_EQ(host.manage(0, zns::kActionFinish), sc::kSuccess);
+  EXPECT_EQ(host.manage(0, zns::kActionOpen), nvme_status::kInvalidTransition);
+  EXPECT_EQ(host.manage(12345, zns::kActionOpen | zns::kSelectAll), sc::kSuccess);
+  EXPECT_EQ(zones_of(host.report(0, 64, 3u << 8)), 2u);
+  EXPECT_EQ(host.manage(0, zns::kActionReset | zns::kSelectAll), sc::kSuccess);
+  EXPECT_EQ(zones_of(host.report(0, 64, 1u << 8)), kZoneCount);
+}
+
+TEST(ZnsCommands, StatusOfEverythingThatIsWrong) {
+  ZonedHost host;
+  const std::uint64_t end = kZoneCount * kZoneLbas;
+  const Bytes one = host.data(1, 1);
+  EXPECT_EQ(host.write(1, one), nvme_status::kZoneInvalidWrite);
+  EXPECT_EQ(host.send(zns::kAppend, 1, one)->status(), sc::kInvalidField);
+  EXPECT_EQ(host.write(end, one), sc::kLbaOutOfRange);
+  EXPECT_EQ(host.send(zns::kAppend, end, one)->status(), sc::kLbaOutOfRange);
+  EXPECT_EQ(host.read(end - 1, 2)->status(), sc::kLbaOutOfRange);
+  EXPECT_EQ(host.read(~std::uint64_t{0}, 1)->status(), sc::kLbaOutOfRange);
+  EXPECT_EQ(host.read(kZoneLbas - 1, 2)->status(), nvme_status::kZoneBoundary);
+  EXPECT_EQ(host.manage(1, zns::kActionReset), sc::kInvalidField);
+  EXPECT_EQ(host.manage(end, zns::kActionReset), sc::kLbaOutOfRange);
+  for (const std::uint32_t action : {0x00u, 0x06u, 0x10u, 0x11u, 0xFFu}) {
+    EXPECT_EQ(host.manage(0, action), sc::kInvalidField) << action;
+  }
+  EXPECT_EQ(host.manage(0, zns::kActionOpen | zns::kSendOptions), sc::kInvalidField);
+  EXPECT_EQ(host.report(end, 4096)->status(), sc::kLbaOutOfRange);
+  EXPECT_EQ(host.report(0, 4096, 1)->status(), sc::kInvalidField) << "extended";
+  EXPECT_EQ(host.report(0, 4096, 8u << 8)->status(), sc::kInvalidField);
+  nv::Sqe large = host.command(zns::kManagementReceive, 0);
+  large.cdw12 = 0xFFFFFFFF;
+  EXPECT_EQ(host.call(*host.io, large, {}, 4096)->status(), sc::kInvalidField);
+  large.cdw12 = 4096 / 4;
+  EXPECT_EQ(host.call(*host.io, large, {}, 4096)->status(), sc::kDataSglLengthInvalid);
+  EXPECT_EQ(host.call(*host.io, host.command(nv::nvm::kWrite, 0, 2), one, kLba)->status(),
+            sc::kDataSglLengthInvalid);
+  EXPECT_EQ(host.call(*host.io, host.command(nv::nvm::kWrite, 0, 400), one, kLba)->status(),
+            sc::kInvalidField)
+      << "more than MDTS";
+  for (const std::uint8_t opcode :
+       {nv::nvm::kCompare, nv::nvm::kWriteZeroes, nv::nvm::kDatasetManagement, nv::kv::kExist}) {
+    EXPECT_EQ(host.call(*host.io, host.command(opcode, 0))->status(), sc::kInvalidOpcode);
+  }
+  EXPECT_EQ(zones_of(host.report(0, 64, 1u << 8)), kZoneCount) << "nothing was changed";
+  nv::Sqe other = host.command(zns::kManagementSend, 0);
+  other.nsid = kBlockNsid;
+  EXPECT_EQ(host.call(*host.io, other)->status(), sc::kInvalidOpcode);
+  // Filled to its capacity.
+  for (std::uint64_t at = 0; at < kCapacityLbas; at += 200) {
+    EXPECT_EQ(host.write(at, host.data(at, 200)), sc::kSuccess);
+  }
+  EXPECT_EQ(host.send(zns::kAppend, 0, one)->status(), nvme_status::kZoneFull);
+  EXPECT_EQ(host.write(kZoneLbas, host.data(9, 200)), sc::kSuccess);
+  EXPECT_EQ(host.write(kZoneLbas + 200, host.data(9, 201)), nvme_status::kZoneBoundary);
+}
+
+TEST(ZnsCommands, ZonesThatTheDeviceTakesAway) {
+  ZonedHost host;
+  const Bytes bytes = host.data(4, 2);
+  for (std::uint64_t i = 0; i < 2; ++i) EXPECT_EQ(host.write(i * kZoneLbas, bytes), sc::kSuccess);
+  EXPECT_EQ(host.call(*host.io, sqe(nv::nvm::kFlush, kZonesNsid))->status(), sc::kSuccess);
+  std::vector<ZoneId> lent;
+  for (const ZoneInfo& info : *host.rig().device->report()) {
+    if (info.zone.value >= 2 && info.written_lbas == 2) lent.push_back(info.zone);
+  }
+  ASSERT_EQ(lent.size(), 2u);
+  host.device->degrade(lent[0], ZoneState::read_only);
+  host.device->degrade(lent[1], ZoneState::offline);
+  EXPECT_EQ(host.write(2, bytes), nvme_status::kZoneReadOnly);
+  EXPECT_EQ(host.read(0, 2)->in, bytes);
+  EXPECT_EQ(host.read(kZoneLbas, 2)->status(), nvme_status::kZoneOffline);
+  EXPECT_EQ(zone_of(host.report(0, 4096, 6u << 8), 0).zslba, 0u);
+  EXPECT_EQ(zone_of(host.report(0, 4096, 7u << 8), 0).zslba, kZoneLbas);
+  EXPECT_EQ(host.manage(0, zns::kActionReset), nvme_status::kInvalidTransition);
+  host.device->fail_writes(
+      Lba{host.rig().device->geometry().zone_start(ZoneId{lent[1].value + 1}).value}, 1);
+  EXPECT_EQ(host.write(2 * kZoneLbas, bytes), sc::kWriteFault);
+}
+
+}  // namespace
+}  // namespace furrow::test
