@@ -293,6 +293,7 @@ void ZonedVolume::manage(ZonedStep& step) {
   io.zone = zones_[step.zone];
   io.lba_count = 0;
   io.iov_count = 0;
+  io.buffer_index = -1;
   io.context = &step;
   io.on_complete = [](Io& done) { step_of(done).volume->managed(step_of(done)); };
   pool_.queue.submit(io);

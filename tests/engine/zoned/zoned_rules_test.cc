@@ -117,6 +117,31 @@ TEST_F(ZonedRulesTest, OpensWithinItsShareAndClosesWhatIsImplicitlyOpen) {
   EXPECT_TRUE(zones_.is_zero(2 * kSize, 1));
 }
 
+// One that was read into registered memory before, as a server's command slots are.
+TEST_F(ZonedRulesTest, AnOperationCanBeAnyOtherAfterwards) {
+  AlignedBuffer memory(4096);
+  const iovec registered{memory.data(), memory.size()};
+  ASSERT_TRUE(zones_.rig.session->register_buffers({&registered, 1}).ok());
+  ASSERT_TRUE(zones_.write(0, 1).ok());
+  ZonedOp op;
+  const auto again = [&](Kind kind, std::uint64_t count) {
+    op.kind = kind;
+    op.count = count;
+    op.data = memory.data();
+    op.buffer_index = count != 0 ? 0 : -1;
+    EXPECT_TRUE(zones_.run(op).ok()) << op.status.describe();
+  };
+  again(Kind::read, 1);
+  EXPECT_TRUE(equal(memory.span(), zones_.data(0, 1, 1).span()));
+  again(Kind::reset, 0);
+  again(Kind::append, 1);
+  again(Kind::read, 1);
+  again(Kind::finish, 0);
+  again(Kind::read, 1);
+  again(Kind::flush, 0);
+  expect(0, ZoneState::full, kCapacity);
+}
+
 TEST_F(ZonedRulesTest, RefusesTransitionsThatThereAreNot) {
   EXPECT_EQ(zones_.status_of(Kind::close, 0), status::kInvalidTransition);
   EXPECT_EQ(zones_.status_of(Kind::reset, 0), 0);
