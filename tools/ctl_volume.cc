@@ -13,19 +13,23 @@
 
 DEFINE_string(kind, "kv",
               "kv: keys and pages; fs: files, for RocksDB; block: a disk of --size with LBAs of "
-              "--lba bytes (the mode of both is store)");
+              "--lba bytes; zoned: --zones of the device (the mode of all but kv is store)");
 
 namespace furrow::tools {
 
 namespace {
 
 int create(const Arguments& arguments) {
-  const bool block = FLAGS_kind == "block";
-  if (FLAGS_kind != "kv" && FLAGS_kind != "fs" && !block) {
-    return report_usage("--kind: kv, fs or block");
+  const bool block = FLAGS_kind == "block", zoned = FLAGS_kind == "zoned";
+  if (FLAGS_kind != "kv" && FLAGS_kind != "fs" && !block && !zoned) {
+    return report_usage("--kind: kv, fs, block or zoned");
   }
   VolumeFlags volume = volume_options_from_flags(arguments[1]);
   if (block && volume.status.ok()) take_block_flags(volume);
+  if (zoned && volume.status.ok()) take_zoned_flags(volume);
+  for (const char* flag : {"zones", "max_open", "max_active"}) {
+    if (!zoned && flag_given(flag)) return report_usage(fmt::format("--{}: of kind zoned", flag));
+  }
   for (const char* flag : {"size", "lba"}) {
     if (!block && flag_given(flag)) return report_usage(fmt::format("--{}: of kind block", flag));
   }
@@ -66,8 +70,9 @@ int remove(const Arguments& arguments) {
   return print({{"deleted", arguments[1]}});
 }
 
-constexpr const char* kCreateFlags[] = {"kind",       "mode", "quota", "nsid", "value_bytes_max",
-                                        "durability", "size", "lba"};
+constexpr const char* kCreateFlags[] = {"kind",       "mode", "quota", "nsid",  "value_bytes_max",
+                                        "durability", "size", "lba",   "zones", "max_open",
+                                        "max_active"};
 
 }  // namespace
 
@@ -90,6 +95,10 @@ nlohmann::ordered_json volume_json(const PageStore& store) {
   if (info.options.kind == VolumeKind::block) {
     json["size_bytes"] = info.options.block_bytes;
     json["lba_bytes"] = info.options.block_lba_bytes;
+  }
+  if (info.options.kind == VolumeKind::zoned) {
+    json["max_open"] = info.options.open_zones_max;
+    json["max_active"] = info.options.active_zones_max;
   }
   return json;
 }

@@ -24,6 +24,14 @@ DEFINE_uint32(nsid, 0, "NVMe namespace of the volume, up to 1024; 0: the lowest 
 DEFINE_string(value_bytes_max, "1MiB", "largest value, up to 4MiB");
 DEFINE_string(durability, "none", "none: a store survives a kill; flushed: a power cut");
 
+DEFINE_uint32(zones, 0, "zones of the volume, which are the pool's no more");
+DEFINE_uint32(
+    max_open, 0,
+    "how many of the device's open zones (MOR) the volume may use; 0: half of those left");
+DEFINE_uint32(
+    max_active, 0,
+    "how many of the device's active zones (MAR) the volume may use; 0: half of those left");
+
 DEFINE_string(victim_policy, "greedy",
               "which zone a store collects: greedy, the one with the least to copy; cost_benefit, "
               "weighed by age");
@@ -131,6 +139,30 @@ void take_block_flags(VolumeFlags& flags) {
   flags.options.value_bytes_max = kBlockPageBytes;
 }
 
+void take_zoned_flags(VolumeFlags& flags) {
+  const auto wrong = [&flags](const char* name_of_flag, const char* hint) {
+    flags.wrong_flag = name_of_flag;
+    flags.status = Status(Code::invalid_argument, Origin::tool, hint);
+  };
+  if (FLAGS_zones == 0) {
+    wrong("zones", "a volume of kind zoned has at least one");
+  } else if (flag_given("mode") && flags.options.mode != VolumeMode::store) {
+    wrong("mode", "a volume of kind zoned drops nothing: store");
+  } else if (flag_given("quota")) {
+    wrong("quota", "a volume of kind zoned has --zones");
+  } else if (flag_given("value_bytes_max")) {
+    wrong("value_bytes_max", "of kind kv and fs");
+  } else if (FLAGS_max_active != 0 && FLAGS_max_open > FLAGS_max_active) {
+    wrong("max_open", "an open zone is an active one: at most --max_active");
+  }
+  flags.options.kind = VolumeKind::zoned;
+  flags.options.mode = VolumeMode::store;
+  flags.options.quota_bytes = 0;
+  flags.options.zones = FLAGS_zones;
+  flags.options.open_zones_max = FLAGS_max_open;
+  flags.options.active_zones_max = FLAGS_max_active;
+}
+
 Result<VictimPolicy> victim_policy_from_flags() {
   if (FLAGS_victim_policy == "greedy") return VictimPolicy::greedy;
   if (FLAGS_victim_policy == "cost_benefit") return VictimPolicy::cost_benefit;
@@ -159,6 +191,8 @@ const char* to_string(VolumeKind kind) {
       return "fs";
     case VolumeKind::block:
       return "block";
+    case VolumeKind::zoned:
+      return "zoned";
   }
   return "unknown";
 }

@@ -33,6 +33,9 @@ VolumeFlags volume_options_from_flags(std::string_view name);
 // From --size and --lba: what makes `flags` those of a volume of kind block.
 void take_block_flags(VolumeFlags& flags);
 
+// From --zones, --max_open and --max_active: what makes `flags` those of a volume of kind zoned.
+void take_zoned_flags(VolumeFlags& flags);
+
 // Can a pool or a volume have this name? invalid_argument: no.
 Status check_new_name(std::string_view name);
 
