@@ -74,6 +74,7 @@ void Controller::identify(Request& request) {
 void Controller::get_log_page(Request& request) {
   const nvme::Sqe& command = request.command;
   const auto log_id = static_cast<std::uint8_t>(command.cdw10);
+  const std::uint32_t nsid = command.nsid;
   const bool retain_event = (command.cdw10 & 1u << 15) != 0;
   const std::uint64_t dwords =
       ((std::uint64_t{command.cdw11 & 0xffff} << 16) | command.cdw10 >> 16) + 1;
@@ -83,14 +84,13 @@ void Controller::get_log_page(Request& request) {
     return fail(request, sc::kInvalidField);
   }
   std::vector<std::byte> log;
-  const std::uint16_t status = log_page(log_id, static_cast<std::uint8_t>(command.cdw14 >> 24),
-                                        request.connection->local_address(), log);
+  const std::uint16_t status = log_page(log_id, command, request.connection->local_address(), log);
   if (status != sc::kSuccess) return fail(request, status);
   if (offset > log.size()) return fail(request, sc::kInvalidField);
   log.erase(log.begin(), log.begin() + static_cast<std::ptrdiff_t>(offset));
   // The answer first, then what acknowledging the event sets free. One that failed was not read.
   const bool sent = reply(request, std::move(log), static_cast<std::uint32_t>(dwords * 4));
-  if (sent && !retain_event) log_page_read(log_id);
+  if (sent && !retain_event) log_page_read(log_id, nsid);
 }
 
 // Best effort (Base specification, 5.1): an asynchronous event request and a command that waits for

@@ -224,7 +224,8 @@ void Controller::async_event(Request& request) {
 }
 
 void Controller::raise(Event event) {
-  static constexpr std::uint32_t kEnabledBy[kEvents] = {1u << 8, 1u << 31};  // feature 0Bh
+  static constexpr std::uint32_t kEnabledBy[kEvents] = {1u << 8, 1u << 31,
+                                                        1u << 27};  // feature 0Bh
   const auto index = static_cast<unsigned>(event);
   if ((async_event_config_ & kEnabledBy[index]) == 0) return;
   event_pending_[index] = true;
@@ -235,7 +236,8 @@ void Controller::send_events() {
   // DW0: type 7:0 (2: notice), information 15:8, log page 23:16.
   static constexpr std::uint32_t kDw0[kEvents] = {
       2u | 0x00u << 8 | std::uint32_t{nvme::lid::kChangedNamespaces} << 16,
-      2u | 0xF0u << 8 | std::uint32_t{nvme::lid::kDiscovery} << 16};
+      2u | 0xF0u << 8 | std::uint32_t{nvme::lid::kDiscovery} << 16,
+      2u | 0xEFu << 8 | std::uint32_t{nvme::lid::kChangedZones} << 16};
   for (unsigned i = 0; i < kEvents; ++i) {
     if (!event_pending_[i] || event_masked_[i] || async_event_count_ == 0) continue;
     event_pending_[i] = false;
@@ -243,6 +245,9 @@ void Controller::send_events() {
     Request& request = *async_events_[0];
     --async_event_count_;
     std::copy_n(async_events_.begin() + 1, async_event_count_, async_events_.begin());
+    if (static_cast<Event>(i) == Event::zones && !changed_zones_.empty()) {
+      request.completion.dw1 = changed_zones_.begin()->first;  // the namespace
+    }
     succeed(request, kDw0[i]);
   }
 }
@@ -258,7 +263,18 @@ void Controller::abort_async_events() {
 void Controller::namespaces_changed(const std::vector<std::uint32_t>& nsids) {
   if (kind_ == Kind::discovery || state_ == State::ended) return;
   changed_namespaces_.insert(nsids.begin(), nsids.end());
+  for (const std::uint32_t nsid : nsids) changed_zones_.erase(nsid);  // of one that is gone
   raise(Event::namespaces);
+}
+
+void Controller::zones_changed(const Namespace& ns, const std::vector<std::uint32_t>& zones) {
+  if (kind_ == Kind::discovery || state_ == State::ended || !command_sets().has(ns.csi())) return;
+  std::set<std::uint64_t>& changed = changed_zones_[ns.nsid];
+  for (const std::uint32_t zone : zones) {
+    if (changed.size() > nvme::ChangedZonesLog::kZonesMax) break;
+    changed.insert(zone * ns.zones.zone_size_lbas);
+  }
+  raise(Event::zones);
 }
 
 void Controller::discovery_changed() {

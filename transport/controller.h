@@ -18,6 +18,7 @@
 #include "transport/command_sets.h"
 #include "transport/connection.h"
 #include "transport/error_log.h"
+#include "transport/namespaces.h"
 #include "transport/nvme.h"
 #include "transport/queue.h"
 #include "zone/executor.h"
@@ -84,6 +85,8 @@ class Controller : public std::enable_shared_from_this<Controller> {
   void quiesced();
   void namespaces_changed(const std::vector<std::uint32_t>& nsids);
   void discovery_changed();
+  // The device took zones of the namespace to another state.
+  void zones_changed(const Namespace& ns, const std::vector<std::uint32_t>& zones);
   void abort_done(Request& request, bool aborted);
 
  private:
@@ -128,9 +131,9 @@ class Controller : public std::enable_shared_from_this<Controller> {
 
   // Log pages (log_pages.cc). Returns a status; `log` is the whole page.
   // `reached_at`: this end's address of the connection that asks.
-  std::uint16_t log_page(std::uint8_t log_id, std::uint8_t csi, const std::string& reached_at,
-                         std::vector<std::byte>& log);
-  void log_page_read(std::uint8_t log_id);
+  std::uint16_t log_page(std::uint8_t log_id, const nvme::Sqe& command,
+                         const std::string& reached_at, std::vector<std::byte>& log);
+  void log_page_read(std::uint8_t log_id, std::uint32_t nsid);
   nvme::SmartLog smart_log() const;
 
   // Features (features.cc).
@@ -167,8 +170,8 @@ class Controller : public std::enable_shared_from_this<Controller> {
 
   // Asynchronous events: each is held back until a request is there and the last one of its type
   // has been acknowledged by reading its log page.
-  enum class Event : std::uint8_t { namespaces, discovery };
-  static constexpr unsigned kEvents = 2;
+  enum class Event : std::uint8_t { namespaces, discovery, zones };
+  static constexpr unsigned kEvents = 3;
   void raise(Event event);
   void send_events();
   void abort_async_events();
@@ -223,6 +226,8 @@ class Controller : public std::enable_shared_from_this<Controller> {
   unsigned async_event_count_ = 0;
   std::array<bool, kEvents> event_pending_{}, event_masked_{};
   std::set<std::uint32_t> changed_namespaces_;
+  // First LBAs of zones by namespace, until the host has read of them; one more than a log names.
+  std::map<std::uint32_t, std::set<std::uint64_t>> changed_zones_;
   unsigned aborts_ = 0;
 };
 

@@ -159,9 +159,10 @@ nvme::IdentifyController Controller::identify_controller() const {
   out.mdts = static_cast<std::uint8_t>(std::countr_zero(options.transfer_bytes_max) - 12);
   out.cntlid = id_;
   out.ver = 0x00020000;
-  out.rtd3e = kShutdownUs;                    // how long a host waits for CSTS.SHST
-  out.oaes = discovery ? 1u << 31 : 1u << 8;  // discovery log, namespace attribute changes
-  out.ctratt = 1u << 0 | 1u << 6;             // 128-bit host identifier, TBKAS
+  out.rtd3e = kShutdownUs;  // how long a host waits for CSTS.SHST
+  // Discovery log; namespace attribute changes, zone descriptor changes.
+  out.oaes = discovery ? 1u << 31 : 1u << 8 | 1u << 27;
+  out.ctratt = 1u << 0 | 1u << 6;  // 128-bit host identifier, TBKAS
   out.cntrltype = discovery ? 2 : 1;
   out.aerl = kAsyncEventsMax - 1;
   out.elpe = ErrorLog::kEntries - 1;

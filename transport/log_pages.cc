@@ -30,6 +30,7 @@ constexpr KnownLog kLogs[] = {
     {nvme::lid::kChangedNamespaces, true, false},
     {nvme::lid::kEffects, true, false},
     {nvme::lid::kDiscovery, false, true},
+    {nvme::lid::kChangedZones, true, false},
 };
 
 bool known(std::uint8_t log_id, Controller::Kind kind) {
@@ -81,6 +82,18 @@ void effects(std::uint8_t csi, std::vector<std::byte>& log) {
       out.io[opcode] = kSupported;
     }
     out.io[nvme::kv::kStore] = out.io[nvme::kv::kDelete] = kSupported | kChangesContent;
+  }
+  append(log, out);
+}
+
+// Zoned Namespace Command Set specification, 4.1.4.1 (Changed Zone List).
+void changed_zones(const std::set<std::uint64_t>& changed, std::vector<std::byte>& log) {
+  nvme::ChangedZonesLog out;
+  if (changed.size() > nvme::ChangedZonesLog::kZonesMax) {
+    out.zones = nvme::ChangedZonesLog::kTooMany;
+  } else {
+    out.zones = static_cast<std::uint16_t>(changed.size());
+    std::copy(changed.begin(), changed.end(), out.zslba);
   }
   append(log, out);
 }
@@ -156,8 +169,9 @@ nvme::SmartLog Controller::smart_log() const {
   return out;
 }
 
-std::uint16_t Controller::log_page(std::uint8_t log_id, std::uint8_t csi,
+std::uint16_t Controller::log_page(std::uint8_t log_id, const nvme::Sqe& command,
                                    const std::string& reached_at, std::vector<std::byte>& log) {
+  const auto csi = static_cast<std::uint8_t>(command.cdw14 >> 24);
   if (!known(log_id, kind_)) return sc::kInvalidLogPage;
   switch (log_id) {
     case nvme::lid::kSupported:
@@ -183,6 +197,16 @@ std::uint16_t Controller::log_page(std::uint8_t log_id, std::uint8_t csi,
       if (csi > nvme::csi::kZoned) return sc::kInvalidField;
       effects(csi, log);
       break;
+    case nvme::lid::kChangedZones: {
+      const auto ns = subsystem_.namespaces()->find(command.nsid);
+      if (ns == nullptr || ns->csi() != nvme::csi::kZoned || !command_sets().has(ns->csi())) {
+        return sc::kInvalidNamespaceOrFormat;
+      }
+      const auto changed = changed_zones_.find(command.nsid);
+      changed_zones(changed == changed_zones_.end() ? std::set<std::uint64_t>() : changed->second,
+                    log);
+      break;
+    }
     case nvme::lid::kDiscovery:
       discovery_log(subsystem_, host_.nqn, reached_at, log);
       break;
@@ -193,11 +217,16 @@ std::uint16_t Controller::log_page(std::uint8_t log_id, std::uint8_t csi,
 }
 
 // The host has seen it: the event may be raised again.
-void Controller::log_page_read(std::uint8_t log_id) {
+void Controller::log_page_read(std::uint8_t log_id, std::uint32_t nsid) {
   if (log_id == nvme::lid::kChangedNamespaces) {
     changed_namespaces_.clear();
     event_pending_[static_cast<unsigned>(Event::namespaces)] = false;
     event_masked_[static_cast<unsigned>(Event::namespaces)] = false;
+  } else if (log_id == nvme::lid::kChangedZones) {
+    changed_zones_.erase(nsid);
+    event_masked_[static_cast<unsigned>(Event::zones)] = false;
+    event_pending_[static_cast<unsigned>(Event::zones)] = false;
+    if (!changed_zones_.empty()) raise(Event::zones);  // of another namespace
   } else if (log_id == nvme::lid::kDiscovery) {
     event_masked_[static_cast<unsigned>(Event::discovery)] = false;
     send_events();

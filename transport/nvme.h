@@ -104,6 +104,15 @@ inline constexpr std::uint8_t kTypeSequential = 0x2;
 inline constexpr std::uint32_t kNoLimit = 0xFFFFFFFF;  // MAR, MOR, which are 0's-based
 }  // namespace zns
 
+struct ChangedZonesLog {
+  static constexpr std::size_t kZonesMax = 511;
+  static constexpr std::uint16_t kTooMany = 0xFFFF;
+  std::uint16_t zones = 0;
+  std::uint8_t reserved2[6]{};
+  std::uint64_t zslba[kZonesMax]{};
+};
+static_assert(sizeof(ChangedZonesLog) == 4096);
+
 struct ZoneReportHeader {
   std::uint64_t zones = 0;
   std::uint8_t reserved8[56]{};
@@ -311,7 +320,8 @@ static_assert(sizeof(DiscoveryLogHeader) == 1024);
 // Log page identifiers.
 namespace lid {
 inline constexpr std::uint8_t kSupported = 0x00, kError = 0x01, kSmart = 0x02, kFirmware = 0x03,
-                              kChangedNamespaces = 0x04, kEffects = 0x05, kDiscovery = 0x70;
+                              kChangedNamespaces = 0x04, kEffects = 0x05, kDiscovery = 0x70,
+                              kChangedZones = 0xBF;
 }
 // Feature identifiers.
 namespace fid {

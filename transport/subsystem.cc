@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/zoned/zoned_session.h"
 #include "transport/reactor_impl.h"
 #include "transport/subsystem_impl.h"
 
@@ -267,6 +268,23 @@ void SubsystemImpl::notify_namespaces(const NamespaceTable& before, const Namesp
     if (!controller->shared.alive) continue;
     controller->reactor().mailbox().send(
         [controller = controller, changed] { controller->namespaces_changed(changed); });
+  }
+}
+
+void SubsystemImpl::zones_changed() {
+  home_mailbox_.send([this] { notify_zones(); });
+}
+
+void SubsystemImpl::notify_zones() {
+  for (const auto& ns : namespaces()->all()) {
+    if (ns->kind != VolumeKind::zoned || !furrow::zones_changed(*ns->store)) continue;
+    const std::vector<std::uint32_t> zones = take_changed_zones(*ns->store);
+    const std::lock_guard lock(mutex_);
+    for (const auto& [id, controller] : controllers_) {
+      if (!controller->shared.alive) continue;
+      controller->reactor().mailbox().send(
+          [controller = controller, ns, zones] { controller->zones_changed(*ns, zones); });
+    }
   }
 }
 

@@ -66,6 +66,8 @@ class SubsystemImpl final : public Subsystem {
   Admission admit(const std::shared_ptr<Queue>& queue, const nvme::Sqe& command,
                   const nvme::ConnectData& data, const std::string& subnqn,
                   const std::string& hostnqn);
+  // The device has taken zones of a namespace to another state: hosts are told. Any thread.
+  void zones_changed();
   // The queue is closed and has nothing in flight.
   void queue_gone(Queue& queue);
   // Controllers with an id of at least `first`, ascending.
@@ -97,6 +99,7 @@ class SubsystemImpl final : public Subsystem {
   void publish(std::shared_ptr<const NamespaceTable> table, std::function<void()> applied);
   void notify_namespaces(const NamespaceTable& before, const NamespaceTable& after);
   void notify_discovery();
+  void notify_zones();
   void refresh_gauges();
 
   struct OwnTimer : Timer {

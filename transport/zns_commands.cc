@@ -221,7 +221,11 @@ void ZnsCommands::done(ZonedOp& op) {
 void ZnsCommands::finish(Request& request) {
   const ZonedOp& op = request.zoned_op;
   const std::uint16_t status = status_of_zones(op);
-  if (status != sc::kSuccess) return io_.complete(request, status);
+  if (status != sc::kSuccess) {
+    const PageStore& store = *IoCommands::namespace_of(request).shared->store;
+    if (zones_changed(store)) io_.reactor().subsystem().zones_changed();
+    return io_.complete(request, status);
+  }
   const std::uint64_t bytes = op.count * IoCommands::namespace_of(request).shared->lba_bytes;
   ReactorImpl::Counters& counters = io_.reactor().counters();
   if (op.kind == ZonedOp::Kind::read) {

@@ -31,6 +31,12 @@ ZoneInfo zoned_zone(const PageStore& volume, std::uint32_t zone) {
   return zones_of(volume).zone(zone);
 }
 
+bool zones_changed(const PageStore& volume) { return zones_of(volume).any_changed(); }
+
+std::vector<std::uint32_t> take_changed_zones(PageStore& volume) {
+  return static_cast<PageStoreImpl&>(volume).zones()->take_changed();
+}
+
 ZonedSession::ZonedSession(PageSession& pages, Executor& executor)
     : pages_(pages), executor_(executor) {}
 

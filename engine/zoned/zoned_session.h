@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "engine/pool.h"
 #include "engine/zoned/zoned_op.h"
@@ -47,5 +48,10 @@ class ZonedSession {
 Geometry zoned_geometry(const PageStore& volume);
 // Zone `zone` of it now, all that was answered included. Any thread.
 ZoneInfo zoned_zone(const PageStore& volume, std::uint32_t zone);
+// Has the device itself taken zones of it to another state (read-only, offline, full), as was found
+// when an operation failed, that were not asked for since? Any thread.
+bool zones_changed(const PageStore& volume);
+// Which, each once. Home executor.
+std::vector<std::uint32_t> take_changed_zones(PageStore& volume);
 
 }  // namespace furrow

@@ -150,6 +150,15 @@ void ZonedVolume::look_again(std::uint32_t zone) {
   if (is_active(before.state) && !is_active(state)) --usage_.active;
   if (!is_active(before.state) && is_active(state)) ++usage_.active;
   set(zone, state, info.written_lbas);
+  if (state == before.state || std::exchange(slots_[zone].changed, true)) return;
+  changed_.push_back(zone);
+  any_changed_.store(true, std::memory_order_relaxed);
+}
+
+std::vector<std::uint32_t> ZonedVolume::take_changed() {
+  any_changed_.store(false, std::memory_order_relaxed);
+  for (const std::uint32_t zone : changed_) slots_[zone].changed = false;
+  return std::exchange(changed_, {});
 }
 
 // --- an operation's way ---

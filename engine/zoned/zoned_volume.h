@@ -52,7 +52,12 @@ class ZonedVolume {
   };
   const Stats& stats() const { return stats_; }
 
+  // Has the device itself taken zones to another state that take_changed() has not told yet?
+  bool any_changed() const { return any_changed_.load(std::memory_order_relaxed); }
+
   // --- home executor ---
+  // Those zones, each once.
+  std::vector<std::uint32_t> take_changed();
   // Anything but a read; answered on the executor of its session.
   void submit(ZonedOp& op);
   // The device failed a read of the zone: is it still there?
@@ -69,6 +74,7 @@ class ZonedVolume {
     bool appends = false;                // those in flight are the device's appends
     bool managed = false;                // finished or reset just now
     bool unsure = false;                 // a write failed: look again when nothing is in flight
+    bool changed = false;                // is in changed_
     bool selected = false;               // by the operation on all zones that has its turn
     // Counted in usage_ though the zone is full, until the write that fills it has ended.
     bool open_held = false, active_held = false;
@@ -118,6 +124,8 @@ class ZonedVolume {
   ZonedOp* last_all_ = nullptr;
   bool going_on_all_ = false;
   std::uint64_t running_ = 0;
+  std::vector<std::uint32_t> changed_;
+  std::atomic<bool> any_changed_{false};
   Stats stats_;
 };
 

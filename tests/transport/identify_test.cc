@@ -26,7 +26,7 @@ TEST(IdentifyController, HasWhatHostsNeed) {
   EXPECT_EQ(read<std::uint8_t>(page, 77), 8u) << "MDTS: 1 MiB";
   EXPECT_EQ(read<std::uint16_t>(page, 78), world.last_cntlid);
   EXPECT_EQ(read<std::uint32_t>(page, 80), 0x00020000u) << "VER, as the property says";
-  EXPECT_EQ(read<std::uint32_t>(page, 92), 0x100u) << "OAES: namespace attribute notices";
+  EXPECT_EQ(read<std::uint32_t>(page, 92), 0x08000100u) << "OAES: namespace attributes, zones";
   EXPECT_EQ(read<std::uint32_t>(page, 96), 0x41u) << "CTRATT: host id of 128 bits, TBKAS";
   EXPECT_EQ(read<std::uint8_t>(page, 111), 1u) << "CNTRLTYPE: I/O";
   EXPECT_EQ(read<std::uint8_t>(page, 258), 3u) << "ACL";

@@ -331,5 +331,47 @@ TEST(ZnsCommands, ZonesThatTheDeviceTakesAway) {
   EXPECT_EQ(host.write(2 * kZoneLbas, bytes), sc::kWriteFault);
 }
 
+TEST(ZnsCommands, AHostIsToldOfZonesThatChange) {
+  ZonedHost host;
+  const auto changed = [&](std::uint32_t nsid, bool retain = false) {
+    nv::Sqe out = sqe(nv::admin::kGetLogPage, nsid);
+    out.cdw10 = nv::lid::kChangedZones | 1023u << 16 | (retain ? 1u << 15 : 0);
+    return host.call(*host.admin, out, {}, 4096);
+  };
+  nv::Sqe config = sqe(nv::admin::kSetFeatures);
+  config.cdw10 = nv::fid::kAsyncEvent;
+  config.cdw11 = 1u << 27;
+  ASSERT_EQ(host.call(*host.admin, config)->status(), sc::kSuccess);
+  const CommandPtr event = host.admin->send(sqe(nv::admin::kAsyncEvent), {}, 0, false);
+  const Bytes bytes = host.data(4, 1);
+  for (std::uint64_t i = 0; i < 2; ++i) EXPECT_EQ(host.write(i * kZoneLbas, bytes), sc::kSuccess);
+  EXPECT_EQ(host.write(7, bytes), nvme_status::kZoneInvalidWrite);  // not the device's doing
+  EXPECT_EQ(changed(kZonesNsid)->in, Bytes(4096));
+  EXPECT_FALSE(event->done);
+  std::vector<ZoneId> lent;
+  for (const ZoneInfo& info : *host.rig().device->report()) {
+    if (info.zone.value >= 2 && info.written_lbas == 1) lent.push_back(info.zone);
+  }
+  ASSERT_EQ(lent.size(), 2u);
+  for (const ZoneId zone : lent) host.device->degrade(zone, ZoneState::read_only);
+  EXPECT_EQ(host.write(1, bytes), nvme_status::kZoneReadOnly);
+  while (!event->done) host.report(0, 64);
+  EXPECT_EQ(event->status(), sc::kSuccess);
+  EXPECT_EQ(event->cqe.dw0, 2u | 0xEFu << 8 | 0xBFu << 16);
+  EXPECT_EQ(event->cqe.dw1, kZonesNsid);
+  const CommandPtr next = host.admin->send(sqe(nv::admin::kAsyncEvent), {}, 0, false);
+  EXPECT_EQ(host.write(kZoneLbas + 1, bytes), nvme_status::kZoneReadOnly);
+  for (int turn = 0; turn < 5; ++turn) host.report(0, 64);
+  EXPECT_FALSE(next->done) << "the first one was not acknowledged";
+  const auto log = changed(kZonesNsid, true);
+  EXPECT_EQ(read<std::uint16_t>(log->in, 0), 2u);
+  EXPECT_EQ(read<std::uint64_t>(log->in, 8), 0u);
+  EXPECT_EQ(read<std::uint64_t>(log->in, 16), kZoneLbas);
+  EXPECT_EQ(changed(kZonesNsid)->in, log->in) << "it was retained";
+  EXPECT_EQ(changed(kZonesNsid)->in, Bytes(4096));
+  EXPECT_EQ(changed(kBlockNsid)->status(), sc::kInvalidNamespaceOrFormat);
+  EXPECT_EQ(changed(nv::kNsidAll)->status(), sc::kInvalidNamespaceOrFormat);
+}
+
 }  // namespace
 }  // namespace furrow::test
