@@ -346,7 +346,7 @@ PoolInfo PoolImpl::info() const {
   info.zones_bad = allocator.count(ZoneUse::bad);
   info.zones_data =
       context_.geometry.zone_count - info.zones_free - info.zones_metadata - info.zones_bad;
-  info.device_full = context_.device_full;
+  info.device_full = context_.device_full || device_.short_of_room();
   info.system_calls = queue_->system_calls();
   info.recovery_us = recovery_us_;
   info.recovered_pages = recovered_pages_;

@@ -229,6 +229,10 @@ void PageLog::confirmed_put(KeyOp& op) {
   if (op.condition == KeyOp::Condition::if_exists && !present) {
     return finish(op, {Code::not_found, Origin::log});
   }
+  if (!options_.cache && pool_.device.short_of_room()) {  // what is left is for deletes
+    return finish(op, {Code::no_space, Origin::log,
+                       "the file system under the device is full; make room there"});
+  }
   const Status admitted = admit(op.length, op.found ? &op.old : nullptr, op.pinned);
   if (!admitted.ok()) return sweep_->take(op) ? leave_epoch(op) : finish(op, admitted);
   op.write.record.checksum = page_checksum({op.data, op.length}, op.lock.hash);

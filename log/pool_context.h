@@ -60,7 +60,8 @@ struct DurableNote {
 struct PoolContext {
   PoolContext(ZonedDevice& its_device, Executor& its_home, IoQueue& its_queue,
               const Superblock& superblock)
-      : geometry(its_device.geometry()),
+      : device(its_device),
+        geometry(its_device.geometry()),
         home(its_home),
         queue(its_queue),
         flusher(its_home, its_queue),
@@ -71,6 +72,7 @@ struct PoolContext {
         hash_key(superblock.hash_key),
         segment_lbas(superblock.segment_lbas) {}
 
+  ZonedDevice& device;
   const Geometry geometry;
   Executor& home;
   IoQueue& queue;  // the home executor's

@@ -151,7 +151,9 @@ Result<OpenPool> open_pool(const std::string& uri, EventLoop& home, Opening open
   // A check shows its own progress, of which this is a part.
   std::optional<Progress> progress;
   if (opening != Opening::check) progress.emplace("opening " + uri);
-  const Access access = opening == Opening::inspect ? Access::inspect : Access::exclusive;
+  const Access access = opening == Opening::use     ? Access::exclusive
+                        : opening == Opening::check ? Access::check
+                                                    : Access::inspect;
   auto device = open_device(uri, access);
   if (!device) return device.status();
   options.read_only = opening != Opening::use;

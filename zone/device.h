@@ -68,6 +68,9 @@ class ZonedDevice {
   virtual Result<std::unique_ptr<IoQueue>> create_queue(unsigned depth) = 0;
   // States and write pointers of all zones, as the device tells them now. Blocks.
   virtual Result<std::vector<ZoneInfo>> report() = 0;
+  // Is the medium, such as the file system under emu:, so full that only deletes, and what frees
+  // room, should be written? Cheap while it is not. Any thread.
+  virtual bool short_of_room() { return false; }
 
  protected:
   ZonedDevice(Geometry geometry, std::string uri) : geometry_(geometry), uri_(std::move(uri)) {}
@@ -78,9 +81,10 @@ class ZonedDevice {
 };
 
 enum class Access : std::uint8_t {
-  exclusive,
-  inspect
-};  // inspect: read-only, never refused as in use
+  exclusive,  // by this process alone
+  check,      // likewise, and read-only: nothing on the medium changes, nor any zone's state
+  inspect,    // read-only, never refused as in use
+};
 
 // Opens a device by URI: `emu:PATH[?direct=0]`, `mem:SIZE[?zone_size=..&zone_capacity=..&lba=..&
 // mor=..&mar=..]`, or a zoned drive: `zbd:/dev/nvme0n1`, `nvme:/dev/ng0n1`. Errors:
@@ -101,7 +105,7 @@ std::string device_identity(std::string_view uri);
 // How to make an emulated device. A zone size of 0 becomes a power of two from 4 MiB to 1 GiB that
 // makes some hundred zones, a capacity of 0 the zone size, a size of 0 that of what is there.
 struct DeviceShape {
-  std::uint64_t size_bytes = 0;  // of the zones; a file gets 1 MiB or more of metadata on top
+  std::uint64_t size_bytes = 0;  // of the zones; a file gets 1 MiB or more on top, 9 once open
   std::uint64_t zone_size_bytes = 0;
   std::uint64_t zone_capacity_bytes = 0;
   std::uint32_t lba_bytes = 4096;

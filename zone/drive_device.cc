@@ -23,9 +23,8 @@ DriveDevice::DriveDevice(const Drive& drive, Access access, std::string uri)
 
 Status DriveDevice::start() {
   const Status status = load_zones();
-  if (status.ok() && access_ == Access::exclusive) {
-    thread_ = std::thread([this] { run(); });
-  }
+  // (Also when nothing may be written: it says of a read that failed why it did.)
+  if (status.ok()) thread_ = std::thread([this] { run(); });
   return status;
 }
 

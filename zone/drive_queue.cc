@@ -10,7 +10,8 @@ bool writes(const Io& io) { return io.op == Io::Op::write || io.op == Io::Op::ap
 }  // namespace
 
 DriveQueue::DriveQueue(DriveDevice& device, const Medium& medium, unsigned depth)
-    : RingQueue(device.geometry(), device.table_, device.access_ == Access::inspect, medium, depth),
+    : RingQueue(device.geometry(), device.table_, device.access_ != Access::exclusive, medium,
+                depth),
       device_(device) {}
 
 void DriveQueue::start_transfer(Io& io) {

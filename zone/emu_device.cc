@@ -1,7 +1,6 @@
 #include "zone/emu_device.h"
 
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -76,6 +75,12 @@ bool any_data(const EmuFile& file, std::uint64_t begin, std::uint64_t end) {
   return false;
 }
 
+// A 64th of what the zones hold.
+std::uint64_t ballast_pieces(const Superblock& superblock) {
+  const std::uint64_t bytes = superblock.end_offset() - superblock.data_offset;
+  return bytes / 64 / Ballast::kPieceBytes;
+}
+
 Status zero(const EmuFile& file, Reclaim reclaim, std::uint64_t begin, std::uint64_t end) {
   constexpr std::uint64_t kPieceBytes = 1 << 20;
   const int fd = file.fd.get();
@@ -89,6 +94,12 @@ Status zero(const EmuFile& file, Reclaim reclaim, std::uint64_t begin, std::uint
   while (begin != end) {
     const ssize_t written =
         pwrite(fd, zeroes.data(), std::min(kPieceBytes, end - begin), static_cast<off_t>(begin));
+    if (written < 0 && (errno == ENOSPC || errno == EDQUOT)) {
+      return zone_failure(Code::no_space,
+                          "the file system has no room to void what a crash left behind a write "
+                          "pointer; make some",
+                          errno);
+    }
     if (written <= 0) {
       return zone_failure(Code::io_error,
                           "cannot void what a power cut left behind a write pointer", errno);
@@ -103,7 +114,7 @@ Status zero(const EmuFile& file, Reclaim reclaim, std::uint64_t begin, std::uint
 Result<std::unique_ptr<ZonedDevice>> EmuDevice::open(const EmuOptions& options, Access access,
                                                      std::string uri) {
   OpenMode mode;
-  mode.inspect = access == Access::inspect;
+  mode.access = access;
   mode.direct = options.direct;
   Result<EmuFile> file = open_file(options.path, mode);
   if (!file) return file.status();
@@ -113,10 +124,14 @@ Result<std::unique_ptr<ZonedDevice>> EmuDevice::open(const EmuOptions& options, 
   if (!status.ok()) return status;
   std::unique_ptr<EmuDevice> device(
       new EmuDevice(std::move(*file), *superblock, access, options.reclaim, std::move(uri)));
-  status = device->map_table();
+  const bool writable = access == Access::exclusive;
+  status = device->slots_.open(device->file_, *superblock, writable);
+  // After a sync that failed the kernel takes what it holds of the table for written. Written
+  // again, it is what the next sync vouches for.
+  if (status.ok() && writable) status = device->slots_.store_again();
   if (!status.ok()) return status;
   device->load_table();
-  if (access == Access::exclusive) status = device->void_tails();
+  if (writable) status = device->void_tails();
   if (!status.ok()) return status;
   return std::unique_ptr<ZonedDevice>(std::move(device));
 }
@@ -129,8 +144,11 @@ EmuDevice::EmuDevice(EmuFile file, const Superblock& superblock, Access access, 
       codec_(superblock),
       access_(access),
       reclaim_(reclaim),
+      ballast_(
+          file_.fd.get(), superblock_.end_offset(),
+          access == Access::exclusive && !file_.block_device ? ballast_pieces(superblock_) : 0),
       next_copy_(superblock.geometry.zone_count, 0),
-      table_(superblock.geometry, access == Access::inspect ? nullptr : this),
+      table_(superblock.geometry, access == Access::exclusive ? this : nullptr),
       zero_ahead_(superblock_.geometry, table_),
       reclaimer_(
           file_.fd.get(), superblock_, table_, zero_ahead_,
@@ -139,38 +157,19 @@ EmuDevice::EmuDevice(EmuFile file, const Superblock& superblock, Access access, 
 EmuDevice::~EmuDevice() {
   // The next one to open the file may write where this one would still punch.
   reclaimer_.stop();
-  if (mapping_ != nullptr) munmap(mapping_, 2 * superblock_.table_bytes);
   // Closing is not enough: a ring that is being taken apart may still hold the file.
   unlock(file_);
-}
-
-Status EmuDevice::map_table() {
-  const int protection = PROT_READ | (access_ == Access::inspect ? 0 : PROT_WRITE);
-  void* mapped = mmap(nullptr, 2 * superblock_.table_bytes, protection, MAP_SHARED, file_.fd.get(),
-                      static_cast<off_t>(kTableOffset));
-  if (mapped == MAP_FAILED) return zone_failure(Code::io_error, "cannot map the zone table", errno);
-  mapping_ = mapped;
-  slots_ = static_cast<std::uint64_t*>(mapped);
-  return {};
 }
 
 void EmuDevice::load_table() {
   for (std::uint32_t i = 0; i < geometry_.zone_count; ++i) {
     const ZoneId zone{i};
-    const auto a = codec_.decode(zone, std::atomic_ref(slot(0, zone)).load());
-    const auto b = codec_.decode(zone, std::atomic_ref(slot(1, zone)).load());
+    const auto a = codec_.decode(zone, slots_.load(0, zone));
+    const auto b = codec_.decode(zone, slots_.load(1, zone));
     if (!a && !b) {
       table_.load(zone, {ZoneRecord::Class::offline, 0, 0},
                   "both of the zone's slots in the zone table are damaged");
       continue;
-    }
-    if (access_ == Access::exclusive) {
-      // After a sync that failed the kernel takes what it holds of the table for written. Written
-      // again, it is what the next sync vouches for.
-      for (const unsigned copy : {0u, 1u}) {
-        const std::atomic_ref same(slot(copy, zone));
-        same.store(same.load());
-      }
     }
     const bool use_a = a && (!b || !SlotCodec::newer(*b, *a));
     const ZoneRecord& record = use_a ? *a : *b;
@@ -224,19 +223,19 @@ Status EmuDevice::void_tails() {
   return {};
 }
 
-void EmuDevice::save(ZoneId zone, const ZoneRecord& record) {
+Status EmuDevice::save(ZoneId zone, const ZoneRecord& record) {
   std::uint8_t& copy = next_copy_[zone.value];
-  std::atomic_ref(slot(copy, zone)).store(codec_.encode(zone, record), std::memory_order_release);
-  copy ^= 1;
+  const Status status = slots_.store(copy, zone, codec_.encode(zone, record));
+  if (status.ok()) copy ^= 1;
+  return status;
 }
 
-// Through the file system's fsync of these pages, device cache included.
 Status EmuDevice::sync_table() {
   if (flush_failed_.load())
     return zone_failure(Code::io_error, "an earlier flush of the device failed");
-  if (msync(mapping_, 2 * superblock_.table_bytes, MS_SYNC) == 0) return {};
-  flush_failed_.store(true);
-  return zone_failure(Code::io_error, "cannot sync the zone table", errno);
+  const Status status = slots_.sync();
+  if (!status.ok()) flush_failed_.store(true);
+  return status;
 }
 
 Result<std::unique_ptr<IoQueue>> EmuDevice::create_queue(unsigned depth) {

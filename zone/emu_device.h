@@ -1,13 +1,14 @@
 // EmuDevice: a zoned device on a regular file or a block device (emu:PATH).
 //
 // What survives. Killed process: everything acknowledged, with exact write pointers, and without a
-// system call for it: the zone table is a shared mapping of the file, updated before each
-// completion. Power loss: what was acknowledged before an acknowledged flush; of the rest any
-// sectors, the table's included, so that unflushed parts of a zone may hold its older bytes then.
-// Open zones are closed, or empty, when the device is opened again.
+// system call for it where the file system allows that (EmuTable): the zone table in the file is
+// updated before each completion. Power loss: what was acknowledged before an acknowledged flush;
+// of the rest any sectors, the table's included, so that unflushed parts of a zone may hold its
+// older bytes then. Open zones are closed, or empty, when the device is opened again.
 //
-// Failed writes seal their zone (see ZoneTable). After a failed flush every later flush fails too:
-// the kernel may have dropped what it could not write.
+// Failed writes seal their zone (see ZoneTable), and so does one that the table has no room for. A
+// small one that the file system has no room for is given some (see Ballast). After a failed flush
+// every later flush fails too: the kernel may have dropped what it could not write.
 //
 // Threads as ZonedDevice says. The file must not be truncated by others while it is open.
 #pragma once
@@ -17,10 +18,12 @@
 #include <string>
 #include <vector>
 
+#include "zone/ballast.h"
 #include "zone/device.h"
 #include "zone/device_uri.h"
 #include "zone/emu_file.h"
 #include "zone/emu_layout.h"
+#include "zone/emu_table.h"
 #include "zone/reclaimer.h"
 #include "zone/zero_ahead.h"
 #include "zone/zone_table.h"
@@ -36,6 +39,7 @@ class EmuDevice final : public ZonedDevice, private ZoneStore {
 
   Result<std::unique_ptr<IoQueue>> create_queue(unsigned depth) override;
   Result<std::vector<ZoneInfo>> report() override { return table_.report(); }
+  bool short_of_room() override { return !ballast_.whole(); }
 
   // For tests: waits until the space of reset zones has been given back.
   void drain_reclaim() { reclaimer_.drain(); }
@@ -44,23 +48,19 @@ class EmuDevice final : public ZonedDevice, private ZoneStore {
   friend class EmuQueue;
   EmuDevice(EmuFile file, const Superblock& superblock, Access access, Reclaim reclaim,
             std::string uri);
-  Status map_table();
   void load_table();
   void load_half(ZoneId zone, const ZoneRecord& record);
-  void save(ZoneId zone, const ZoneRecord& record) override;
+  Status save(ZoneId zone, const ZoneRecord& record) override;
   Status sync_table();
   Status void_tails();
-  std::uint64_t& slot(unsigned copy, ZoneId zone) {
-    return slots_[copy * (superblock_.table_bytes / 8) + zone.value];
-  }
 
   EmuFile file_;
   const Superblock superblock_;
   const SlotCodec codec_;
   const Access access_;
   const Reclaim reclaim_;
-  std::uint64_t* slots_ = nullptr;  // both copies, mapped
-  void* mapping_ = nullptr;
+  EmuTable slots_;
+  Ballast ballast_;
   std::vector<std::uint8_t> next_copy_;  // a zone: the copy that the next save() overwrites
   ZoneTable table_;
   std::atomic<bool> flush_failed_{false};

@@ -31,9 +31,13 @@ Status open_error(int error) {
           error);
     case EACCES:
     case EPERM:
-    case EROFS:
       return zone_failure(Code::permission,
                           "this user may not open the file, or make it in its directory", error);
+    case EROFS:
+      return zone_failure(Code::permission,
+                          "the file system is mounted read-only; mount it read-write (`furrowctl "
+                          "pool check` and what only lists do without)",
+                          error);
     case EBUSY:
       return zone_failure(Code::in_use, "the block device is mounted or in use", error);
     case EINVAL:
@@ -152,10 +156,12 @@ Result<EmuFile> open_file(const std::string& path, const OpenMode& mode) {
   if (exists) {
     if (const Status type = check_type(before); !type.ok()) return type;
   }
-  int flags = (mode.inspect ? O_RDONLY : O_RDWR) | O_CLOEXEC | (mode.direct ? O_DIRECT : 0);
+  const bool locked = mode.access != Access::inspect;
+  int flags = (mode.access == Access::exclusive ? O_RDWR : O_RDONLY) | O_CLOEXEC |
+              (mode.direct ? O_DIRECT : 0);
   EmuFile file;
   if (exists && S_ISBLK(before.st_mode)) {
-    if (!mode.inspect) flags |= O_EXCL;  // refuses a mounted one
+    if (locked) flags |= O_EXCL;  // refuses a mounted one
   } else if (!exists && mode.create) {
     flags |= O_CREAT | O_EXCL;
     file.created = true;
@@ -168,7 +174,7 @@ Result<EmuFile> open_file(const std::string& path, const OpenMode& mode) {
     return open_error(error);
   }
   Status status = find_size(file);
-  if (status.ok() && !mode.inspect) status = lock(file.fd.get());
+  if (status.ok() && locked) status = lock(file.fd.get());
   if (!status.ok()) return status;
   return file;
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "zone/device.h"
 #include "zone/status.h"
 
 namespace furrow::emu {
@@ -23,8 +24,8 @@ class Fd {
 };
 
 struct OpenMode {
-  bool create = false;   // make a regular file that does not exist
-  bool inspect = false;  // read-only, without the lock
+  Access access = Access::exclusive;  // inspect: without the lock
+  bool create = false;                // make a regular file that does not exist
   bool direct = true;
 };
 
@@ -35,9 +36,9 @@ struct EmuFile {
   std::uint64_t size_bytes = 0;
 };
 
-// Errors: not_found, permission, in_use (another process has it open; a process that was killed
-// is waited for while the kernel ends its I/O), unsupported (neither file nor block device; no
-// O_DIRECT), io_error.
+// Errors: not_found, permission (that of the user, or a file system mounted read-only), in_use
+// (another process has it open; a process that was killed is waited for while the kernel ends its
+// I/O), unsupported (neither file nor block device; no O_DIRECT), io_error.
 Result<EmuFile> open_file(const std::string& path, const OpenMode& mode);
 
 // Lets the next one open the file. Nothing may be in flight.

@@ -7,6 +7,7 @@
 //   data_offset       the zones' data, a multiple of 1 MiB; zone i at data_offset + i * stride,
 //                     stride = zone capacity rounded up to 4 KiB (the gap between the capacity and
 //                     the size of a zone takes no room)
+//   behind the zones  in a file, nothing that is ever read: see Ballast
 //
 // superblock := magic[8] version u32 bytes u32 compatible u64 read_only u64 incompatible u64
 //               uuid[16] lba_bytes u32 zone_count u32 zone_size_lbas u64 zone_capacity_lbas u64

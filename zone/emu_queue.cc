@@ -32,7 +32,7 @@ Result<std::unique_ptr<IoQueue>> EmuQueue::create(EmuDevice& device, unsigned de
 }
 
 EmuQueue::EmuQueue(EmuDevice& device, unsigned depth)
-    : RingQueue(device.geometry(), device.table_, device.access_ == Access::inspect,
+    : RingQueue(device.geometry(), device.table_, device.access_ != Access::exclusive,
                 {.fd = device.file_.fd.get(),
                  .first_bytes = device.superblock_.data_offset,
                  .stride_bytes = device.superblock_.stride_bytes,
@@ -62,7 +62,14 @@ RingQueue::Part EmuQueue::next_request(Io& io) {
   return part;
 }
 
-// A flush writes back the dirty pages of the whole file, the mapped zone table among them, and then
+bool EmuQueue::make_room(Io& io) {
+  if (io.op == Io::Op::read) return false;
+  const std::uint64_t offset = next_part(io).offset;
+  const std::uint64_t end = device_.superblock_.offset_of(io.zone, geometry().zone_capacity_lbas);
+  return device_.ballast_.move(offset, transfer_bytes(io) - bytes_done(io), end);
+}
+
+// A flush writes back the dirty pages of the whole file, the zone table's among them, and then
 // the device's cache, whichever way the data was written.
 void EmuQueue::transferred(Io& io, int error) {
   if (&io == with_zeroes_) {
@@ -76,6 +83,8 @@ void EmuQueue::transferred(Io& io, int error) {
     end_transfer(io, failed ? zone_failure(Code::io_error,
                                            "a flush failed: unflushed data may be lost", error)
                             : Status());
+  } else if ((error == ENOSPC || error == EDQUOT) && make_room(io)) {
+    to_ring(io);
   } else if (error == kEnded) {
     end_transfer(io, zone_failure(Code::io_error, "the emulated device's file was truncated", 0));
   } else {

@@ -19,6 +19,7 @@ class EmuQueue final : public RingQueue {
   Part next_request(Io& io) override;
   void zone_was_reset(ZoneId zone) override { device_.reclaimer_.add(zone); }
   void transferred(Io& io, int error) override;
+  bool make_room(Io& io);
 
   EmuDevice& device_;
   // A write that has taken zeroes along, until it ends, and its pieces; one at a time.

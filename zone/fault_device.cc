@@ -118,7 +118,7 @@ std::uint64_t FaultDevice::unflushed_bytes() const {
 }
 
 // The table tells of each change of a zone that a medium would have to remember.
-void FaultDevice::save(ZoneId zone, const ZoneRecord& record) {
+Status FaultDevice::save(ZoneId zone, const ZoneRecord& record) {
   const std::lock_guard lock(mutex_);
   Media& media = media_[zone.value];
   if (record.generation != media.generation) {
@@ -137,6 +137,7 @@ void FaultDevice::save(ZoneId zone, const ZoneRecord& record) {
   } else {
     media.history[random_() % kHistoryMax] = record;
   }
+  return {};
 }
 
 void FaultDevice::take_write(const Io& io, Lba at) {

@@ -49,6 +49,7 @@ class FaultDevice final : public ZonedDevice, private ZoneStore {
 
   Result<std::unique_ptr<IoQueue>> create_queue(unsigned depth) override;
   Result<std::vector<ZoneInfo>> report() override;
+  bool short_of_room() override { return inner_->short_of_room(); }
 
   // The lights go out: decides what survives and writes that to the inner device; from now on every
   // operation, those in flight included, fails with aborted. Idempotent. Returns an error only when
@@ -102,7 +103,7 @@ class FaultDevice final : public ZonedDevice, private ZoneStore {
     bool once = false;
   };
 
-  void save(ZoneId zone, const ZoneRecord& record) override;
+  Status save(ZoneId zone, const ZoneRecord& record) override;
 
   // The rest runs under mutex_.
   void take_write(const Io& io, Lba at);

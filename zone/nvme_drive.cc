@@ -105,7 +105,7 @@ Result<std::unique_ptr<NvmeDrive>> NvmeDrive::open(const std::string& path, Acce
   }
   std::unique_ptr<NvmeDrive> drive(new NvmeDrive());
   emu::OpenMode mode;
-  mode.inspect = access == Access::inspect;
+  mode.access = access;
   Result<emu::EmuFile> held = emu::open_file("/dev/" + *block, mode);
   if (!held) {
     if (held.status().code() != Code::in_use) return held.status();
@@ -113,7 +113,8 @@ Result<std::unique_ptr<NvmeDrive>> NvmeDrive::open(const std::string& path, Acce
                 held.status().sys_errno());
   }
   drive->block_ = std::move(*held);
-  drive->fd_ = emu::Fd(::open(path.c_str(), (mode.inspect ? O_RDONLY : O_RDWR) | O_CLOEXEC));
+  drive->fd_ =
+      emu::Fd(::open(path.c_str(), (access == Access::exclusive ? O_RDWR : O_RDONLY) | O_CLOEXEC));
   if (drive->fd_.get() < 0) {
     return fail(errno == EACCES || errno == EPERM ? Code::permission : Code::io_error,
                 "opening a drive takes root, or write permission on its device", errno);

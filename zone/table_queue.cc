@@ -37,7 +37,7 @@ void TableQueue::do_submit(Io& io) {
       manage(io);
       return;
   }
-  decide(io, Status(Code::permission, Origin::zone, "the device is open for inspection only"));
+  decide(io, Status(Code::permission, Origin::zone, "the device was opened read-only"));
 }
 
 void TableQueue::manage(Io& io) {
@@ -86,18 +86,9 @@ void TableQueue::decide(Io& io, Status status) {
 }
 
 bool TableQueue::try_end(Io& io) {
-  switch (table_.end_write(io.zone, first_lba(io), io.lba_count)) {
-    case ZoneTable::End::wait:
-      return false;
-    case ZoneTable::End::done:
-      complete(io, {});
-      return true;
-    case ZoneTable::End::failed:
-      break;
-  }
-  complete(io, Status(Code::io_error, Origin::zone,
-                      "an earlier write to the zone failed; the zone is sealed"));
-  return true;
+  const std::optional<Status> end = table_.end_write(io.zone, first_lba(io), io.lba_count);
+  if (end) complete(io, *end);
+  return end.has_value();
 }
 
 unsigned TableQueue::abort_lists(Status status) {

@@ -144,14 +144,15 @@ Result<std::unique_ptr<ZbdDrive>> ZbdDrive::open(const std::string& path, Access
   const Result<std::string> queue_folder = find_queue_folder(path);
   if (!queue_folder) return queue_folder.status();
   emu::OpenMode mode;
-  mode.inspect = access == Access::inspect;
+  mode.access = access;
+  const bool writes = access == Access::exclusive;
   Result<emu::EmuFile> file = emu::open_file(path, mode);
   if (!file) return open_status(file.status());
   std::unique_ptr<ZbdDrive> drive(new ZbdDrive());
   drive->file_ = std::move(*file);
-  Status status = mode.inspect ? Status() : check_scheduler(*queue_folder);
+  Status status = writes ? check_scheduler(*queue_folder) : Status();
   if (status.ok()) {
-    const int rc = zbd_open(path.c_str(), (mode.inspect ? O_RDONLY : O_RDWR) | O_CLOEXEC, nullptr);
+    const int rc = zbd_open(path.c_str(), (writes ? O_RDWR : O_RDONLY) | O_CLOEXEC, nullptr);
     if (rc < 0) return drive_error(-rc, "cannot open the drive for zone management");
     drive->zbd_ = rc;
     status = drive->find_geometry(*queue_folder);

@@ -123,18 +123,23 @@ void ZoneTable::close_one_locked(ZoneId except) {
   --open_;
 }
 
-ZoneTable::End ZoneTable::end_write(ZoneId zone, Lba lba, std::uint64_t lba_count) {
+std::optional<Status> ZoneTable::end_write(ZoneId zone, Lba lba, std::uint64_t lba_count) {
   Entry& to = entry(zone);
   const std::uint64_t offset = lba.value - geometry_.zone_start(zone).value;
   if (offset >= to.sealed_at.load(std::memory_order_acquire)) {
     to.control.fetch_sub(kInFlightOne, std::memory_order_acq_rel);
-    return End::failed;
+    return Status(Code::io_error, Origin::zone,
+                  "an earlier write to the zone failed; the zone is sealed");
   }
-  if (to.written.load(std::memory_order_acquire) != offset) return End::wait;
-  save(zone, to, offset + lba_count);
+  if (to.written.load(std::memory_order_acquire) != offset) return std::nullopt;
+  const Status saved = save(zone, to, offset + lba_count);
+  if (!saved.ok()) {
+    fail_write(zone, lba, saved.hint());
+    return saved;
+  }
   to.written.store(offset + lba_count, std::memory_order_release);
   to.control.fetch_sub(kInFlightOne, std::memory_order_acq_rel);
-  return End::done;
+  return Status();
 }
 
 void ZoneTable::fail_write(ZoneId zone, Lba lba, const char* reason) {
@@ -155,9 +160,9 @@ void ZoneTable::fail_write(ZoneId zone, Lba lba, const char* reason) {
       control, with(control, decision.state, decision.written_lbas) - kInFlightOne,
       std::memory_order_acq_rel));
   apply_locked(view, decision);
-  // Otherwise the last write before this one records it.
+  // Otherwise the last write before this one records it. (Or nobody: see the header.)
   if (decision.state == ZoneState::full && to.written.load() == to.sealed_at.load()) {
-    save(zone, to, to.written.load());
+    (void)save(zone, to, to.written.load());
   }
 }
 
@@ -216,22 +221,45 @@ Status ZoneTable::manage(Io::Op op, ZoneId zone) {
     if (needs_quiet(op) && in_flight_of(control) != 0) return kWritesInFlight;
     const std::uint64_t after = with(control, decision.state, decision.written_lbas);
     if (!to.control.compare_exchange_weak(control, after, std::memory_order_acq_rel)) continue;
-    apply_locked(view, decision);
+    Status saved;
     if (action == ZoneAction::reset && view.state != ZoneState::empty) {
-      const bool nothing_saved =
-          to.written.load() == 0 && !to.finished && to.sealed_at.load() == kNotSealed;
-      to.generation += nothing_saved ? 0 : 1;
-      to.finished = false;
-      to.sealed_at.store(kNotSealed);
-      to.reason.store("");
-      to.written.store(0, std::memory_order_release);
-      if (!nothing_saved) save(zone, to, 0);
+      saved = reset_record_locked(zone, to);
     } else if (action == ZoneAction::finish && view.state != ZoneState::full) {
-      to.finished = true;
-      save(zone, to, to.written.load());
+      saved = finish_record_locked(zone, to);
     }
-    return {};
+    if (saved.ok()) {
+      apply_locked(view, decision);
+      return {};
+    }
+    // As it was: nobody was admitted meanwhile, nor had any write in flight.
+    control = to.control.load(std::memory_order_acquire);
+    while (!to.control.compare_exchange_weak(control, with(control, view.state, view.written_lbas),
+                                             std::memory_order_acq_rel)) {
+    }
+    return saved;
   }
+}
+
+Status ZoneTable::reset_record_locked(ZoneId zone, Entry& to) {
+  const bool nothing_saved =
+      to.written.load() == 0 && !to.finished && to.sealed_at.load() == kNotSealed;
+  if (!nothing_saved) {
+    const Status saved = save_record(zone, {ZoneRecord::Class::writable, to.generation + 1, 0});
+    if (!saved.ok()) return saved;
+    ++to.generation;
+  }
+  to.finished = false;
+  to.sealed_at.store(kNotSealed);
+  to.reason.store("");
+  to.written.store(0, std::memory_order_release);
+  return {};
+}
+
+Status ZoneTable::finish_record_locked(ZoneId zone, Entry& to) {
+  const Status saved =
+      save_record(zone, {ZoneRecord::Class::full, to.generation, to.written.load()});
+  if (saved.ok()) to.finished = true;
+  return saved;
 }
 
 bool ZoneTable::may_pass_locked(std::uint16_t status) const {
@@ -261,11 +289,10 @@ void ZoneTable::leave(Io::Op op, ZoneId zone) {
   if (op != Io::Op::open) --giving_back_;
 }
 
-void ZoneTable::save(ZoneId zone, const Entry& from, std::uint64_t written_lbas) {
-  if (store_ == nullptr) return;
+Status ZoneTable::save(ZoneId zone, const Entry& from, std::uint64_t written_lbas) {
   const bool full = from.finished || from.sealed_at.load(std::memory_order_relaxed) != kNotSealed;
-  store_->save(zone, {full ? ZoneRecord::Class::full : ZoneRecord::Class::writable, from.generation,
-                      written_lbas});
+  return save_record(zone, {full ? ZoneRecord::Class::full : ZoneRecord::Class::writable,
+                            from.generation, written_lbas});
 }
 
 ZoneInfo ZoneTable::info(ZoneId zone) const {

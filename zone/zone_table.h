@@ -11,6 +11,8 @@
 //
 // A write that fails seals its zone: the zone becomes full as if finished, `written` stays at the
 // failed write's first LBA, what lies before stays readable, and the writes behind it fail too.
+// (Where the store cannot record that, it holds until the device is closed: after that the zone
+// ends at the same place, and can be written on.)
 #pragma once
 
 #include <atomic>
@@ -33,11 +35,12 @@ struct ZoneRecord {
   std::uint64_t written_lbas = 0;
 };
 
-// Where a table keeps its records over a restart. Called with at most one thread in a zone.
+// Where a table keeps its records over a restart. Called with at most one thread in a zone. What
+// cannot be kept is not acknowledged.
 class ZoneStore {
  public:
   virtual ~ZoneStore() = default;
-  virtual void save(ZoneId zone, const ZoneRecord& record) = 0;
+  virtual Status save(ZoneId zone, const ZoneRecord& record) = 0;
 };
 
 class ZoneTable {
@@ -57,13 +60,10 @@ class ZoneTable {
   };
   // Admits a write at io.lba, or an append. Each admitted write is ended exactly once, below.
   Admission admit(const Io& io);
-  enum class End : std::uint8_t {
-    done,    // readable, recorded: acknowledge it
-    wait,    // an earlier write is in flight: try again later
-    failed,  // an earlier write failed: fail this one too
-  };
-  // The data of an admitted write at `lba` is on the medium.
-  End end_write(ZoneId zone, Lba lba, std::uint64_t lba_count);
+  // The data of an admitted write at `lba` is on the medium. ok: it is readable, and recorded:
+  // acknowledge it. An error: fail it so; an earlier write failed, or it cannot be recorded, which
+  // seals the zone. Nothing: an earlier write is in flight, try again later.
+  std::optional<Status> end_write(ZoneId zone, Lba lba, std::uint64_t lba_count);
   // Would end_write() fail it? It need not be written then.
   bool fails(ZoneId zone, Lba lba) const {
     return lba.value - geometry_.zone_start(zone).value >= entry(zone).sealed_at.load();
@@ -76,7 +76,8 @@ class ZoneTable {
   void degrade(ZoneId zone, ZoneState state, const char* reason);
 
   // --- zone management --- (op: open, close, finish, reset)
-  // `busy`, when the answer is refused because writes are in flight in the zone.
+  // `busy`, when the answer is refused because writes are in flight in the zone. What cannot be
+  // recorded is not done.
   Status manage(Io::Op op, ZoneId zone);
 
   // --- zone management that a drive does, in its own time ---
@@ -144,7 +145,12 @@ class ZoneTable {
   Admission admit_locked(const Io& io);
   void apply_locked(const ZoneView& before, const ZoneDecision& decision);
   void close_one_locked(ZoneId except);
-  void save(ZoneId zone, const Entry& entry, std::uint64_t written_lbas);
+  Status save(ZoneId zone, const Entry& entry, std::uint64_t written_lbas);
+  Status save_record(ZoneId zone, const ZoneRecord& record) {
+    return store_ == nullptr ? Status() : store_->save(zone, record);
+  }
+  Status reset_record_locked(ZoneId zone, Entry& entry);
+  Status finish_record_locked(ZoneId zone, Entry& entry);
   ZoneUsage usage_locked() const;
   // Will what is being managed give back what was missing for `status`?
   bool may_pass_locked(std::uint16_t status) const;

@@ -7,10 +7,11 @@ export PATH="$1/tools:$1/bench:$PATH"
 work=$(mktemp -d "${TMPDIR:-/var/tmp}/furrow-e2e.XXXXXX")
 scale=${FURROW_TEST_TIMEOUT_SCALE:-1}
 daemons=()
+mounts=()
 
 clean_up() {
   local status=$?
-  local pid
+  local pid mount
   for pid in "${daemons[@]}"; do
     kill -9 "$pid" 2>/dev/null || true
     wait "$pid" 2>/dev/null || true
@@ -18,6 +19,7 @@ clean_up() {
   if [ $status -ne 0 ] && [ $status -ne 77 ]; then
     for log in "$work"/*.log; do [ -s "$log" ] && { echo "--- $log"; tail -n 20 "$log"; }; done
   fi
+  for mount in "${mounts[@]}"; do umount -l "$mount"; done
   rm -rf "$work"
 }
 trap clean_up EXIT

@@ -60,7 +60,10 @@ class SimDevice final : public ZonedDevice, private ZoneStore {
  private:
   friend class SimQueue;
 
-  void save(ZoneId zone, const ZoneRecord& record) override { medium_.set_record(zone, record); }
+  Status save(ZoneId zone, const ZoneRecord& record) override {
+    medium_.set_record(zone, record);
+    return {};
+  }
   bool event(std::uint64_t what);  // false: the power is gone
   void watch_submission(const Io& io);
   bool fails(std::uint64_t one_in);

@@ -7,11 +7,13 @@
 
 #include <cstring>
 #include <filesystem>
+#include <optional>
 #include <string>
 
 #include "zone/aligned_buffer.h"
 #include "zone/blocking.h"
 #include "zone/device.h"
+#include "zone/zone_table.h"
 
 namespace furrow::test {
 
@@ -29,6 +31,13 @@ class TempDir {
  private:
   std::string path_;
 };
+
+// What became of a write that a ZoneTable was told the end of.
+enum class End { done, wait, failed };
+inline End end_write(ZoneTable& table, ZoneId zone, Lba lba, std::uint64_t lba_count) {
+  const std::optional<Status> end = table.end_write(zone, lba, lba_count);
+  return !end ? End::wait : end->ok() ? End::done : End::failed;
+}
 
 // Each LBA is filled with a word of (seed, index of the LBA in the buffer).
 inline void fill(std::span<std::byte> data, std::uint32_t lba_bytes, std::uint64_t seed) {

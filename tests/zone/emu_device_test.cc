@@ -1,6 +1,7 @@
 // Establishes what an emulated device keeps and refuses: states and data over closing, geometry,
 // damaged slots and superblocks, truncated, foreign, copied and doubly opened files, block devices.
 #include <fcntl.h>
+#include <sys/mount.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -242,6 +243,65 @@ TEST_F(EmuDeviceTest, IsOpenedByOneAtATime) {
   device.reset();
   EXPECT_EQ(device_holder(uri_), "");
   EXPECT_EQ(open_code(), Code::ok);
+}
+
+// As after a crash: data behind a write pointer, which an exclusive opener voids.
+TEST_F(EmuDeviceTest, ACheckWritesNothing) {
+  create();
+  {
+    auto device = open();
+    ASSERT_TRUE(Client(*device).write(0, 0, 8, 1).ok());
+  }
+  const std::uint64_t tail = superblock().offset_of(ZoneId{0}, 8), garbage = 0x0123456789ABCDEF;
+  poke(tail, &garbage, sizeof garbage);
+  std::filesystem::permissions(path_, std::filesystem::perms(0440));
+  const auto bytes = [this] {
+    std::ifstream file(path_, std::ios::binary);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  const std::string before = bytes();
+  {
+    auto device = open("", Access::check);
+    ASSERT_NE(device, nullptr);
+    EXPECT_EQ(open_code(), Code::in_use) << "it has the lock";
+    EXPECT_EQ(open_code(Access::check), Code::in_use);
+    EXPECT_NE(device_holder(uri_).find(std::to_string(getpid())), std::string::npos);
+    const ZoneInfo zone = (*device->report())[0];
+    EXPECT_EQ(zone.state, ZoneState::closed);
+    EXPECT_EQ(zone.written_lbas, 8u);
+    Client reader(*device);
+    reader.expect_data(0, 0, 8, 1);
+    reader.expect_zeroes(0, 8, 8);
+    EXPECT_EQ(reader.write(0, 8, 1, 1).code(), Code::permission);
+    EXPECT_EQ(reader.manage(Io::Op::reset, 0).code(), Code::permission);
+    EXPECT_EQ(reader.flush().code(), Code::permission);
+  }
+  EXPECT_EQ(bytes(), before);
+  std::filesystem::permissions(path_, std::filesystem::perms(0640));
+  {
+    auto device = open();
+    EXPECT_EQ(open_code(Access::check), Code::in_use);
+  }
+  EXPECT_EQ(peek(tail), 0u);
+}
+
+TEST_F(EmuDeviceTest, ACheckGoesOnAReadOnlyFileSystem) {
+  create();
+  const std::string folder = std::filesystem::path(path_).parent_path();
+  if (mount(folder.c_str(), folder.c_str(), "", MS_BIND, nullptr) != 0) {
+    GTEST_SKIP() << "cannot mount";
+  }
+  struct Unmount {
+    std::string where;
+    ~Unmount() { EXPECT_EQ(umount(where.c_str()), 0); }
+  } const unmount{folder};
+  ASSERT_EQ(mount("", folder.c_str(), "", MS_BIND | MS_REMOUNT | MS_RDONLY, nullptr), 0);
+  const auto writer = open_device(uri_, Access::exclusive);
+  EXPECT_EQ(writer.status().code(), Code::permission);
+  EXPECT_NE(std::string(writer.status().hint()).find("mounted read-only"), std::string::npos);
+  auto device = open("", Access::check);
+  ASSERT_NE(device, nullptr);
+  Client(*device).expect_zeroes(0, 0, 8);
 }
 
 TEST_F(EmuDeviceTest, ACopyIsAnotherDevice) {

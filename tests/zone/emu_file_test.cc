@@ -26,7 +26,7 @@ class EmuFileTest : public ::testing::Test {
   void make(std::size_t bytes) {
     std::ofstream(path_, std::ios::binary) << std::string(bytes, 'x');
   }
-  static constexpr OpenMode kBuffered{false, false, false};
+  static constexpr OpenMode kBuffered{Access::exclusive, false, false};
   test::TempDir dir_;
   std::string path_ = dir_.file("device.img");
 };
@@ -54,13 +54,13 @@ TEST(Fd, ClosesWhatItOwns) {
 TEST_F(EmuFileTest, IsCreatedOnlyWhenAsked) {
   EXPECT_EQ(code(kBuffered), Code::not_found);
   {
-    const auto made = open_file(path_, {true, false, false});
+    const auto made = open_file(path_, {Access::exclusive, true, false});
     ASSERT_TRUE(made.ok()) << made.status().describe();
     EXPECT_TRUE(made->created);
     EXPECT_FALSE(made->block_device);
     EXPECT_EQ(made->size_bytes, 0u);
   }
-  const auto again = open_file(path_, {true, false, false});
+  const auto again = open_file(path_, {Access::exclusive, true, false});
   ASSERT_TRUE(again.ok()) << again.status().describe();
   EXPECT_FALSE(again->created) << "it was there";
 }
@@ -74,12 +74,12 @@ TEST_F(EmuFileTest, KnowsItsSize) {
 
 TEST_F(EmuFileTest, ADirectoryAndAPipeAreRefused) {
   path_ = dir_.file("");
-  EXPECT_EQ(code({false, true, false}), Code::unsupported);
+  EXPECT_EQ(code({Access::inspect, false, false}), Code::unsupported);
   path_ = dir_.file("pipe");
   ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
   EXPECT_EQ(code(kBuffered), Code::unsupported);
   path_ = dir_.file("missing/device.img");
-  EXPECT_EQ(code({true, false, false}), Code::not_found);
+  EXPECT_EQ(code({Access::exclusive, true, false}), Code::not_found);
 }
 
 TEST_F(EmuFileTest, OneAtATimeButAnybodyMayInspect) {
@@ -87,7 +87,7 @@ TEST_F(EmuFileTest, OneAtATimeButAnybodyMayInspect) {
   const auto held = open_file(path_, kBuffered);
   ASSERT_TRUE(held.ok());
   EXPECT_EQ(code(kBuffered), Code::in_use);
-  EXPECT_EQ(code({false, true, false}), Code::ok);
+  EXPECT_EQ(code({Access::inspect, false, false}), Code::ok);
   const std::string holder = lock_holder(path_);
   EXPECT_NE(holder.find("process " + std::to_string(getpid())), std::string::npos) << holder;
   unlock(*held);
@@ -142,7 +142,7 @@ TEST_F(EmuFileTest, DirectIoTakesWholeSectorsOnly) {
   ASSERT_TRUE(file.ok()) << file.status().describe();
   EXPECT_TRUE(direct_io_accepts(file->fd.get(), 4096));
   EXPECT_FALSE(direct_io_accepts(file->fd.get(), 100));
-  const auto buffered = open_file(path_, {false, true, false});
+  const auto buffered = open_file(path_, {Access::inspect, false, false});
   ASSERT_TRUE(buffered.ok());
   EXPECT_TRUE(direct_io_accepts(buffered->fd.get(), 100));
 }

@@ -16,6 +16,9 @@
 namespace furrow::emu {
 namespace {
 
+using test::End;
+using test::end_write;
+
 class ReclaimerTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -45,7 +48,7 @@ class ReclaimerTest : public ::testing::Test {
     io.lba_count = 1;
     const auto admitted = table_->admit(io);
     ASSERT_EQ(admitted.status, nvme_status::kSuccess);
-    ASSERT_EQ(table_->end_write(io.zone, admitted.lba, 1), ZoneTable::End::done);
+    ASSERT_EQ(end_write(*table_, io.zone, admitted.lba, 1), End::done);
   }
   void reset(std::uint32_t zone) { ASSERT_TRUE(table_->manage(Io::Op::reset, ZoneId{zone}).ok()); }
   std::unique_ptr<Reclaimer> start(Reclaim when) {

@@ -96,7 +96,7 @@ TEST(ZeroAheadRules, HoldsTheZoneAndWantsItAlone) {
     const Lba at = table.admit(append).lba;
     EXPECT_EQ(ahead.begin(zone, at, 1), i + 1 == ZeroAhead::kStreak ? kAheadLbas - i - 1 : 0) << i;
     EXPECT_EQ(table.held(zone), i + 1 == ZeroAhead::kStreak);
-    ASSERT_EQ(table.end_write(zone, at, 1), ZoneTable::End::done);
+    ASSERT_EQ(end_write(table, zone, at, 1), End::done);
   }
   ahead.ended(zone);
   EXPECT_FALSE(table.held(zone));
@@ -104,14 +104,14 @@ TEST(ZeroAheadRules, HoldsTheZoneAndWantsItAlone) {
     ahead.flushed();
     const Lba at = table.admit(append).lba;
     EXPECT_EQ(ahead.begin(zone, at, 1), 0u);
-    ASSERT_EQ(table.end_write(zone, at, 1), ZoneTable::End::done);
+    ASSERT_EQ(end_write(table, zone, at, 1), End::done);
   }
   ahead.flushed();
   const Lba a = table.admit(append).lba, b = table.admit(append).lba;
   EXPECT_EQ(ahead.begin(zone, a, 1), 0u) << "another is on its way to where they would go";
   EXPECT_FALSE(table.held(zone));
-  ASSERT_EQ(table.end_write(zone, a, 1), ZoneTable::End::done);
-  ASSERT_EQ(table.end_write(zone, b, 1), ZoneTable::End::done);
+  ASSERT_EQ(end_write(table, zone, a, 1), End::done);
+  ASSERT_EQ(end_write(table, zone, b, 1), End::done);
   // Given back to the file system, the zone has blocks to make anew.
   ASSERT_TRUE(table.manage(Io::Op::reset, zone).ok());
   for (const bool punched : {false, true}) {
@@ -120,7 +120,7 @@ TEST(ZeroAheadRules, HoldsTheZoneAndWantsItAlone) {
       ahead.flushed();
       const Lba at = table.admit(append).lba;
       ahead.begin(zone, at, 1);
-      ASSERT_EQ(table.end_write(zone, at, 1), ZoneTable::End::done);
+      ASSERT_EQ(end_write(table, zone, at, 1), End::done);
     }
     EXPECT_EQ(table.held(zone), punched);
   }

@@ -8,8 +8,13 @@
 
 #include <thread>
 
+#include "tests/zone/device_test_util.h"
+
 namespace furrow {
 namespace {
+
+using test::End;
+using test::end_write;
 
 Geometry small_table() {
   Geometry made;
@@ -24,7 +29,12 @@ Geometry small_table() {
 }
 
 struct Saved : ZoneStore {
-  void save(ZoneId zone, const ZoneRecord& record) override { last[zone.value] = record; }
+  Status save(ZoneId zone, const ZoneRecord& record) override {
+    if (full) return zone_failure(Code::no_space, "no room for it", ENOSPC);
+    last[zone.value] = record;
+    return {};
+  }
+  bool full = false;
   ZoneRecord last[8];
 };
 
@@ -36,21 +46,19 @@ Io append(std::uint32_t zone, std::uint32_t lbas) {
   return io;
 }
 
-using End = ZoneTable::End;
-
 TEST(ZoneTable, AcknowledgesInOrderOfAdmission) {
   Saved saved;
   ZoneTable table(small_table(), &saved);
   const Lba a = table.admit(append(1, 4)).lba, b = table.admit(append(1, 2)).lba;
   EXPECT_EQ(a.value, 64u);
   EXPECT_EQ(b.value, 68u);
-  EXPECT_EQ(table.end_write(ZoneId{1}, b, 2), End::wait);
+  EXPECT_EQ(end_write(table, ZoneId{1}, b, 2), End::wait);
   EXPECT_EQ(table.written_lbas(ZoneId{1}), 0u);
   EXPECT_EQ(table.manage(Io::Op::reset, ZoneId{1}).code(), Code::busy);
   EXPECT_EQ(table.manage(Io::Op::finish, ZoneId{1}).code(), Code::busy);
-  EXPECT_EQ(table.end_write(ZoneId{1}, a, 4), End::done);
+  EXPECT_EQ(end_write(table, ZoneId{1}, a, 4), End::done);
   EXPECT_EQ(saved.last[1].written_lbas, 4u);
-  EXPECT_EQ(table.end_write(ZoneId{1}, b, 2), End::done);
+  EXPECT_EQ(end_write(table, ZoneId{1}, b, 2), End::done);
   EXPECT_EQ(saved.last[1].written_lbas, 6u);
   EXPECT_TRUE(table.manage(Io::Op::reset, ZoneId{1}).ok());
   EXPECT_EQ(saved.last[1].generation, 1u);
@@ -66,17 +74,46 @@ TEST(ZoneTable, AFailureSealsBehindWhatCameBefore) {
   EXPECT_EQ(table.info(ZoneId{0}).state, ZoneState::full);
   EXPECT_STREQ(table.info(ZoneId{0}).reason, "broken");
   EXPECT_EQ(table.admit(append(0, 1)).status, nvme_status::kZoneFull);
-  EXPECT_EQ(table.end_write(ZoneId{0}, at[2], 4), End::failed);
-  EXPECT_EQ(table.end_write(ZoneId{0}, at[0], 4), End::done);  // it was before the failure
+  EXPECT_EQ(end_write(table, ZoneId{0}, at[2], 4), End::failed);
+  EXPECT_EQ(end_write(table, ZoneId{0}, at[0], 4), End::done);  // it was before the failure
   EXPECT_EQ(saved.last[0].kind, ZoneRecord::Class::full);
   EXPECT_EQ(saved.last[0].written_lbas, 4u);
   EXPECT_EQ(table.manage(Io::Op::reset, ZoneId{0}).code(), Code::busy);
-  EXPECT_EQ(table.end_write(ZoneId{0}, at[3], 4), End::failed);
+  EXPECT_EQ(end_write(table, ZoneId{0}, at[3], 4), End::failed);
   EXPECT_TRUE(table.manage(Io::Op::reset, ZoneId{0}).ok());
   const Lba again = table.admit(append(0, 4)).lba;
   EXPECT_EQ(again, at[0]);
-  EXPECT_EQ(table.end_write(ZoneId{0}, again, 4), End::done);
+  EXPECT_EQ(end_write(table, ZoneId{0}, again, 4), End::done);
   EXPECT_EQ(saved.last[0].kind, ZoneRecord::Class::writable);
+}
+
+TEST(ZoneTable, WhatCannotBeRecordedIsNotDone) {
+  Saved saved;
+  ZoneTable table(small_table(), &saved);
+  const ZoneId zone{2};
+  const Lba a = table.admit(append(2, 4)).lba;
+  EXPECT_EQ(end_write(table, zone, a, 4), End::done);
+  saved.full = true;
+  for (const Io::Op op : {Io::Op::finish, Io::Op::reset}) {
+    EXPECT_EQ(table.manage(op, zone).code(), Code::no_space);
+    EXPECT_EQ(table.info(zone).state, ZoneState::implicitly_open);
+    EXPECT_EQ(table.written_lbas(zone), 4u);
+    EXPECT_EQ(table.admitted_lbas(zone), 4u);
+  }
+  const Lba b = table.admit(append(2, 4)).lba, c = table.admit(append(2, 4)).lba;
+  EXPECT_EQ(table.end_write(zone, b, 4)->code(), Code::no_space);
+  EXPECT_EQ(end_write(table, zone, c, 4), End::failed);
+  EXPECT_EQ(table.info(zone).state, ZoneState::full);
+  EXPECT_EQ(table.written_lbas(zone), 4u);
+  EXPECT_EQ(saved.last[2].written_lbas, 4u);
+  saved.full = false;
+  EXPECT_TRUE(table.manage(Io::Op::reset, zone).ok());
+  EXPECT_EQ(saved.last[2].generation, 1u);
+  // The refused ones have taken no slots, nor given any back.
+  for (std::uint32_t z = 0; z < 4; ++z) {
+    EXPECT_EQ(table.admit(append(z, 1)).status, nvme_status::kSuccess) << z;
+  }
+  EXPECT_EQ(table.admit(append(4, 1)).status, nvme_status::kTooManyActive);
 }
 
 TEST(ZoneTable, ASealedZoneHoldsNoResources) {
@@ -115,7 +152,7 @@ TEST(ZoneTable, CountsStayRightAcrossThreads) {
           default:
             const ZoneTable::Admission admitted = table.admit(append(zone, 7));
             if (admitted.status == nvme_status::kSuccess) {
-              ASSERT_EQ(table.end_write(ZoneId{zone}, admitted.lba, 7), End::done);
+              ASSERT_EQ(end_write(table, ZoneId{zone}, admitted.lba, 7), End::done);
             }
         }
       }
@@ -142,7 +179,7 @@ TEST(ZoneTable, ATakenZoneIsLeftAlone) {
     ASSERT_EQ(admitted.status, nvme_status::kSuccess);
     EXPECT_FALSE(admitted.later);
     EXPECT_EQ(table.take(Io::Op::reset, ZoneId{zone})->code(), Code::busy);
-    ASSERT_EQ(table.end_write(ZoneId{zone}, admitted.lba, 4), End::done);
+    ASSERT_EQ(end_write(table, ZoneId{zone}, admitted.lba, 4), End::done);
   }
   EXPECT_EQ(table.admit(append(4, 1)).status, nvme_status::kTooManyActive);
   EXPECT_EQ(table.take(Io::Op::open, ZoneId{4})->code(), Code::too_many_zones);
@@ -173,23 +210,23 @@ TEST(ZoneTable, HoldsWhatComesBehindALoneWrite) {
   EXPECT_FALSE(table.hold_behind(zone, 4)) << "held already";
   const ZoneTable::Admission b = table.admit(append(1, 2));
   EXPECT_TRUE(b.held);
-  EXPECT_EQ(table.end_write(zone, a, 4), End::done);
+  EXPECT_EQ(end_write(table, zone, a, 4), End::done);
   EXPECT_TRUE(table.held(zone));
   table.release(zone);
   EXPECT_FALSE(table.held(zone));
   const Lba c = table.admit(append(1, 2)).lba;
   EXPECT_FALSE(table.hold_behind(zone, 8)) << "two are in flight";
-  EXPECT_EQ(table.end_write(zone, b.lba, 2), End::done);
+  EXPECT_EQ(end_write(table, zone, b.lba, 2), End::done);
   EXPECT_TRUE(table.hold_behind(zone, 8));
   table.release(zone);
-  EXPECT_EQ(table.end_write(zone, c, 2), End::done);
+  EXPECT_EQ(end_write(table, zone, c, 2), End::done);
   EXPECT_TRUE(table.manage(Io::Op::reset, zone).ok());
 }
 
 TEST(ZoneTable, AZoneIsLeftAsItWas) {
   ZoneTable table(small_table(), nullptr);
   const Lba at = table.admit(append(1, 4)).lba;
-  ASSERT_EQ(table.end_write(ZoneId{1}, at, 4), End::done);
+  ASSERT_EQ(end_write(table, ZoneId{1}, at, 4), End::done);
   ASSERT_TRUE(table.take(Io::Op::reset, ZoneId{1})->ok());
   table.leave(Io::Op::reset, ZoneId{1});
   EXPECT_EQ(table.info(ZoneId{1}).state, ZoneState::implicitly_open);

@@ -1,0 +1,117 @@
+#include "zone/emu_table.h"
+
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/mman.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+#include "zone/aligned_buffer.h"
+
+namespace furrow::emu {
+
+namespace {
+
+Status store_error(int error) {
+  if (error == ENOSPC || error == EDQUOT) {
+    return zone_failure(Code::no_space,
+                        "the file system under the emulated device has no room to write the "
+                        "device's zone table; make some",
+                        error);
+  }
+  return zone_failure(Code::io_error, "cannot write the zone table", error);
+}
+
+bool writes_in_place(const EmuFile& file) {
+  struct statfs info {};
+  if (file.block_device) return true;
+  if (fstatfs(file.fd.get(), &info) != 0) return false;
+  return info.f_type == EXT4_SUPER_MAGIC || info.f_type == TMPFS_MAGIC;
+}
+
+}  // namespace
+
+EmuTable::~EmuTable() {
+  if (slots_ != nullptr) munmap(slots_, 2 * copy_bytes_);
+}
+
+Status EmuTable::open(const EmuFile& file, const Superblock& superblock, bool writable) {
+  fd_ = file.fd.get();
+  copy_bytes_ = superblock.table_bytes;
+  const bool mapped = writable && writes_in_place(file);
+  if (mapped && !file.block_device) {  // a copy of the file may have been made with holes
+    const int rc = fallocate(fd_, FALLOC_FL_KEEP_SIZE, static_cast<off_t>(kTableOffset),
+                             static_cast<off_t>(2 * copy_bytes_));
+    if (rc != 0 && errno != EOPNOTSUPP) return store_error(errno);
+  } else if (writable && !mapped) {
+    const std::string same = "/proc/self/fd/" + std::to_string(fd_);
+    writer_ = Fd(::open(same.c_str(), O_RDWR | O_CLOEXEC));
+    if (writer_.get() < 0) return store_error(errno);
+  }
+  void* at = mmap(nullptr, 2 * copy_bytes_, PROT_READ | (mapped ? PROT_WRITE : 0), MAP_SHARED, fd_,
+                  static_cast<off_t>(kTableOffset));
+  if (at == MAP_FAILED) return zone_failure(Code::io_error, "cannot map the zone table", errno);
+  slots_ = static_cast<std::uint64_t*>(at);
+  return {};
+}
+
+std::uint64_t EmuTable::load(unsigned copy, ZoneId zone) const {
+  return std::atomic_ref(slot(copy, zone)).load();
+}
+
+Status EmuTable::store(unsigned copy, ZoneId zone, std::uint64_t value) {
+  if (writer_.get() >= 0) {
+    return write(&value, sizeof value, copy * copy_bytes_ + std::uint64_t{zone.value} * 8);
+  }
+  std::atomic_ref(slot(copy, zone)).store(value, std::memory_order_release);
+  return {};
+}
+
+Status EmuTable::write(const void* data, std::size_t bytes, std::uint64_t at) {
+  while (bytes != 0) {
+    const ssize_t done = pwrite(writer_.get(), data, bytes, static_cast<off_t>(kTableOffset + at));
+    if (done < 0 && errno == EINTR) continue;
+    if (done <= 0) return store_error(done < 0 ? errno : EIO);
+    data = static_cast<const std::byte*>(data) + done;
+    bytes -= static_cast<std::size_t>(done);
+    at += static_cast<std::uint64_t>(done);
+  }
+  return {};
+}
+
+// Asked for by direct I/O, for which the kernel first writes what it has to write. (Without there
+// is no telling.)
+bool EmuTable::medium_has_it() const {
+  if ((fcntl(fd_, F_GETFL) & O_DIRECT) == 0) return false;
+  AlignedBuffer there(2 * copy_bytes_);
+  const ssize_t got = pread(fd_, there.data(), there.size(), static_cast<off_t>(kTableOffset));
+  return got == static_cast<ssize_t>(there.size()) &&
+         std::memcmp(there.data(), slots_, there.size()) == 0;
+}
+
+Status EmuTable::store_again() {
+  if (writer_.get() >= 0) {
+    if (medium_has_it()) return {};  // a full file system need not find room for it
+    AlignedBuffer all(2 * copy_bytes_);
+    std::memcpy(all.data(), slots_, all.size());
+    return write(all.data(), all.size(), 0);
+  }
+  for (std::uint64_t i = 0; i < 2 * copy_bytes_ / 8; ++i) {
+    const std::atomic_ref same(slots_[i]);
+    same.store(same.load());
+  }
+  return {};
+}
+
+Status EmuTable::sync() {
+  const int rc =
+      writer_.get() >= 0 ? fdatasync(writer_.get()) : msync(slots_, 2 * copy_bytes_, MS_SYNC);
+  return rc == 0 ? Status() : zone_failure(Code::io_error, "cannot sync the zone table", errno);
+}
+
+}  // namespace furrow::emu
