@@ -70,8 +70,9 @@ Status PoolImpl::take_lent_zones() {
 Status PoolImpl::add_zoned(const VolumeRecord& record) {
   const Result<std::vector<ZoneInfo>> report = device_.report();
   if (!report.ok()) return report.status();
-  auto zones = std::make_unique<ZonedVolume>(context_, device_, lent_to(record.id),
-                                             furrow::share_of(record));
+  auto zones =
+      std::make_unique<ZonedVolume>(context_, device_, lent_to(record.id), furrow::share_of(record),
+                                    static_cast<Durability>(record.durability));
   zones->load(*report);
   stores_.push_back(std::make_unique<PageStoreImpl>(*this, info_of(record, context_.geometry),
                                                     context_, std::move(zones), next_ordinal_));

@@ -30,11 +30,12 @@ ZonedStep& step_of(Io& io) { return *static_cast<ZonedStep*>(io.context); }
 }  // namespace
 
 ZonedVolume::ZonedVolume(PoolContext& pool, ZonedDevice& device, std::vector<ZoneId> zones,
-                         ZoneShare share)
+                         ZoneShare share, Durability durability)
     : pool_(pool),
       device_(device),
       zones_(std::move(zones)),
       geometry_(geometry_of_volume(pool.geometry, zones_.size(), share)),
+      durability_(durability),
       machine_(geometry_),
       slots_(std::make_unique<Slot[]>(zones_.size())) {
   implicitly_open_.reserve(share.open);
@@ -333,8 +334,8 @@ void ZonedVolume::end(ZonedStep& step, const Status& status) {
 void ZonedVolume::finish(ZonedOp& op) {
   using enum ZonedOp::Kind;
   const bool data = op.kind == write || op.kind == append;
-  const bool durable = data ? op.durability == Durability::flushed
-                            : op.kind == ZonedOp::Kind::finish || op.kind == reset;
+  const bool flushed = op.durability == Durability::flushed || durability_ == Durability::flushed;
+  const bool durable = data ? flushed : op.kind == ZonedOp::Kind::finish || op.kind == reset;
   if (op.status.ok() && durable) return pool_.flusher.request(op.internal.flush);
   answer(op);
 }

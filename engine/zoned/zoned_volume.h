@@ -33,8 +33,10 @@ namespace furrow {
 
 class ZonedVolume {
  public:
-  // `zones` ascend. Before anything else load(), once.
-  ZonedVolume(PoolContext& pool, ZonedDevice& device, std::vector<ZoneId> zones, ZoneShare share);
+  // `zones` ascend; `durability` is the least that a write or append has. Before anything else
+  // load(), once.
+  ZonedVolume(PoolContext& pool, ZonedDevice& device, std::vector<ZoneId> zones, ZoneShare share,
+              Durability durability);
 
   // From a report of the device's zones. What was open is closed, or empty if nothing was written.
   void load(const std::vector<ZoneInfo>& report);
@@ -114,6 +116,7 @@ class ZonedVolume {
   ZonedDevice& device_;
   const std::vector<ZoneId> zones_;
   const Geometry geometry_;
+  const Durability durability_;
   const ZoneStateMachine machine_;
   const std::unique_ptr<Slot[]> slots_;
   ZoneUsage usage_;

@@ -142,6 +142,30 @@ TEST_F(ZonedRulesTest, AnOperationCanBeAnyOtherAfterwards) {
   expect(0, ZoneState::full, kCapacity);
 }
 
+// The drive must not be asked for one more active zone while it still has the last write of another
+// before it.
+TEST_F(ZonedRulesTest, AnActiveZoneIsGivenBackWhenTheDeviceHasFilledOrResetIt) {
+  for (std::uint32_t i = 0; i < 3; ++i) ASSERT_TRUE(zones_.write(i * kSize, 1).ok());
+  for (const Kind kind : {Kind::write, Kind::reset}) {
+    AlignedBuffer data = zones_.data(0, 1, kCapacity);
+    ZonedOp frees, takes;
+    frees.kind = kind;
+    frees.lba = kind == Kind::write ? 1 : kSize;
+    frees.count = kind == Kind::write ? kCapacity - 1 : 0;
+    frees.data = data.data();
+    takes.kind = Kind::write;
+    takes.lba = kind == Kind::write ? 3 * kSize : 4 * kSize;
+    takes.count = 1;
+    takes.data = data.data();
+    zones_.submit(frees);
+    zones_.submit(takes);
+    zones_.wait();
+    EXPECT_TRUE(frees.status.ok());
+    EXPECT_EQ(takes.status.nvme(), status::kTooManyActive);
+    EXPECT_TRUE(zones_.run(takes).ok());
+  }
+}
+
 TEST_F(ZonedRulesTest, RefusesTransitionsThatThereAreNot) {
   EXPECT_EQ(zones_.status_of(Kind::close, 0), status::kInvalidTransition);
   EXPECT_EQ(zones_.status_of(Kind::reset, 0), 0);
@@ -273,6 +297,22 @@ TEST_F(FailingZonesTest, AreSealedByAWriteThatFails) {
   EXPECT_EQ(zones_.status_of(Kind::reset, 2 * kSize), 0);
   EXPECT_TRUE(zones_.write(2 * kSize, 3, 2).ok());
   EXPECT_TRUE(zones_.holds(2 * kSize, 3, 2));
+}
+
+// A volume's own durability is as if each write had FUA.
+TEST_F(FailingZonesTest, FlushEveryWriteWhereTheVolumeSaysSo) {
+  fault_->fail_flushes(1);
+  EXPECT_TRUE(zones_.write(2, 1).ok());
+  EXPECT_EQ(zones_.manage(Kind::flush, 0).code(), Code::io_error);
+  zones_.session.reset();
+  ASSERT_TRUE(zones_.rig.pool->delete_volume("zones").ok());
+  VolumeOptions options = zoned_options(6, 2, 3);
+  options.durability = Durability::flushed;
+  zones_.rig.store = *zones_.rig.pool->create_volume(options);
+  zones_.connect();
+  fault_->fail_flushes(1);
+  EXPECT_EQ(zones_.write(0, 1).code(), Code::io_error);
+  EXPECT_TRUE(zones_.write(1, 1).ok());
 }
 
 TEST_F(FailingZonesTest, TellWhoFlushesThatItFailed) {
