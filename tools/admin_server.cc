@@ -1,6 +1,8 @@
 #include "tools/admin_server.h"
 
+#include <algorithm>
 #include <cerrno>
+#include <string_view>
 
 #include "tools/admin_http.h"
 
@@ -9,6 +11,16 @@ namespace furrow::tools {
 namespace {
 
 constexpr std::size_t kBodyBytesMax = 4096;
+constexpr const char* kText = "text/plain";
+
+// In a time that does not tell where they differ.
+bool same(std::string_view given, std::string_view token) {
+  unsigned different = given.size() == token.size() ? 0 : 1;
+  for (std::size_t i = 0; i < std::min(given.size(), token.size()); ++i) {
+    different |= static_cast<unsigned>(given[i] ^ token[i]);
+  }
+  return different == 0;
+}
 
 // Without SO_REUSEPORT (httplib's standard), so that a port in use is an error.
 void set_socket_options(socket_t socket) {
@@ -41,21 +53,39 @@ AdminServer::~AdminServer() {
   if (thread_.joinable()) thread_.join();
 }
 
+// Before a body is read: one without a length would be waited for.
+void AdminServer::guard_changes() {
+  using Response = httplib::Server::HandlerResponse;
+  server_->set_pre_routing_handler(
+      [this](const httplib::Request& request, httplib::Response& answer) {
+        if (request.method == "GET" || request.method == "HEAD") return Response::Unhandled;
+        if (handlers_.token.empty()) {
+          answer.status = 405;
+          answer.set_header("Allow", "GET, HEAD");
+          answer.set_content("read-only: furrowd was started without --admin_token_file\n", kText);
+        } else if (!same(request.get_header_value("Authorization"), "Bearer " + handlers_.token)) {
+          answer.status = 401;
+          answer.set_header("WWW-Authenticate", "Bearer");
+          answer.set_content("this needs the token of furrowd's --admin_token_file\n", kText);
+        } else if (!request.has_header("Content-Length") && request.method != "DELETE") {
+          answer.status = 411;
+          answer.set_content("Content-Length is missing\n", kText);
+        } else {
+          return Response::Unhandled;
+        }
+        return Response::Handled;
+      });
+}
+
 void AdminServer::route() {
-  // Before a body is read: one without a length would be waited for.
-  server_->set_pre_routing_handler([](const httplib::Request& request, httplib::Response& answer) {
-    if (request.method == "GET" || request.method == "HEAD") {
-      return httplib::Server::HandlerResponse::Unhandled;
-    }
-    answer.status = 405;
-    answer.set_header("Allow", "GET, HEAD");
-    answer.set_content("read-only\n", "text/plain");
-    return httplib::Server::HandlerResponse::Handled;
-  });
+  const auto give = [](httplib::Response& response, const AdminAnswer& answer) {
+    response.status = answer.status;
+    response.set_content(answer.json, "application/json");
+  };
   server_->Get("/ready", [this](const httplib::Request&, httplib::Response& response) {
     const bool ready = ready_.load();
     response.status = ready ? 200 : 503;
-    response.set_content(ready ? "ready\n" : "not ready\n", "text/plain");
+    response.set_content(ready ? "ready\n" : "not ready\n", kText);
   });
   server_->Get("/metrics", [this](const httplib::Request&, httplib::Response& response) {
     const std::optional<std::string> metrics = handlers_.metrics();
@@ -63,9 +93,20 @@ void AdminServer::route() {
       response.set_content(*metrics, "text/plain; version=0.0.4");
     } else {
       response.status = 503;
-      response.set_content("not ready\n", "text/plain");
+      response.set_content("not ready\n", kText);
     }
   });
+  server_->Get("/volumes", [this, give](const httplib::Request&, httplib::Response& response) {
+    give(response, handlers_.volumes());
+  });
+  server_->Post("/volumes",
+                [this, give](const httplib::Request& request, httplib::Response& response) {
+                  give(response, handlers_.create_volume(request.body));
+                });
+  server_->Delete("/volumes/([A-Za-z0-9._-]+)",
+                  [this, give](const httplib::Request& request, httplib::Response& response) {
+                    give(response, handlers_.delete_volume(request.matches[1]));
+                  });
 }
 
 Result<std::unique_ptr<AdminServer>> AdminServer::start(const std::string& host, std::uint16_t port,
@@ -75,6 +116,7 @@ Result<std::unique_ptr<AdminServer>> AdminServer::start(const std::string& host,
   AdminHttp& server = *admin->server_;
   server.set_socket_options(set_socket_options);
   server.set_payload_max_length(kBodyBytesMax);
+  admin->guard_changes();
   admin->route();
 
   errno = 0;

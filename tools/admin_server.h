@@ -1,5 +1,6 @@
-// AdminServer: the read-only HTTP listener of furrowd. GET /ready and GET /metrics, nothing else.
-// Slow hosts delay neither the others nor the end: see AdminHttp.
+// AdminServer: the HTTP listener of furrowd. GET /ready, /metrics and /volumes; and, for who has
+// the token, POST /volumes and DELETE /volumes/NAME. Slow hosts delay neither the others nor the
+// end: see AdminHttp.
 //
 // Threads: start(), set_ready() and request_stop() from any one thread; the handlers run on threads
 // of the server, `metrics` included.
@@ -19,10 +20,19 @@ namespace furrow::tools {
 
 class AdminHttp;
 
+struct AdminAnswer {
+  int status = 503;  // HTTP
+  std::string json;
+};
+
 class AdminServer {
  public:
   struct Handlers {
     std::function<std::optional<std::string>()> metrics;  // the body of /metrics; nothing: 503
+    std::function<AdminAnswer()> volumes = nullptr;
+    // What these get is the body, and the volume's name.
+    std::function<AdminAnswer(const std::string&)> create_volume = nullptr, delete_volume = nullptr;
+    std::string token = {};  // of who may change something (Authorization: Bearer); empty: nobody
     std::function<void()> stopped;  // after request_stop(), when no handler runs any more
   };
   // Port 0: any free one, see port(). Errors: in_use, permission, io_error, invalid_argument (no
@@ -38,6 +48,7 @@ class AdminServer {
  private:
   AdminServer();
   void route();
+  void guard_changes();
 
   std::unique_ptr<AdminHttp> server_;
   Handlers handlers_;

@@ -38,13 +38,20 @@ int help_one(const Command& command) {
   return kExitDone;
 }
 
+bool accepts(const Command& command, std::string_view flag) {
+  return std::ranges::any_of(command.flags,
+                             [flag](const char* entry) { return flag_name(entry) == flag; });
+}
+
 int run_one(const Command& command, const Arguments& arguments) {
   if (help_asked()) return help_one(command);
-  if (arguments.size() != command.argument_count) {
-    const std::string wrong =
-        arguments.size() < command.argument_count
-            ? "an argument is missing"
-            : fmt::format("unexpected argument `{}`", arguments[command.argument_count]);
+  // With --server there is no device to name.
+  const bool served = accepts(command, "server") && flag_given("server");
+  const std::size_t wanted = command.argument_count - (served ? 1u : 0u);
+  if (arguments.size() != wanted) {
+    const std::string wrong = arguments.size() < wanted
+                                  ? "an argument is missing"
+                                  : fmt::format("unexpected argument `{}`", arguments[wanted]);
     return report_usage(fmt::format("{}; usage: {} [flags]", wrong, usage_line(command)),
                         command.name);
   }

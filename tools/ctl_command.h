@@ -18,6 +18,5 @@ std::span<const Command> fs_commands();
 int check(const Arguments& arguments);  // pool check
 
 nlohmann::ordered_json pool_json(const Pool& pool);
-nlohmann::ordered_json volume_json(const PageStore& store);
 
 }  // namespace furrow::tools

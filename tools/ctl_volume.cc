@@ -8,8 +8,10 @@
 #include "engine/files/file_volume.h"
 #include "tools/command_line.h"
 #include "tools/ctl_command.h"
+#include "tools/ctl_server.h"
 #include "tools/device_flags.h"
 #include "tools/progress.h"
+#include "tools/volume_json.h"
 
 DEFINE_string(kind, "kv",
               "kv: keys and pages; fs: files, for RocksDB; block: a disk of --size with LBAs of "
@@ -24,7 +26,7 @@ int create(const Arguments& arguments) {
   if (FLAGS_kind != "kv" && FLAGS_kind != "fs" && !block && !zoned) {
     return report_usage("--kind: kv, fs, block or zoned");
   }
-  VolumeFlags volume = volume_options_from_flags(arguments[1]);
+  VolumeFlags volume = volume_options_from_flags(arguments.back());
   if (block && volume.status.ok()) take_block_flags(volume);
   if (zoned && volume.status.ok()) take_zoned_flags(volume);
   for (const char* flag : {"zones", "max_open", "max_active"}) {
@@ -41,6 +43,7 @@ int create(const Arguments& arguments) {
     if (!flag_given("mode")) volume.options.mode = VolumeMode::store;
     if (!flag_given("value_bytes_max")) volume.options.value_bytes_max = FileVolume::kChunkBytesMax;
   }
+  if (server_asked()) return create_on_server(volume.options);
   EventLoop home;
   const auto opened = open_pool(arguments[0], home, Opening::use);
   if (!opened) return report_device("cannot open", arguments[0], opened.status());
@@ -50,6 +53,7 @@ int create(const Arguments& arguments) {
 }
 
 int list(const Arguments& arguments) {
+  if (server_asked()) return list_on_server();
   EventLoop home;
   const auto opened = open_pool(arguments[0], home, Opening::inspect);
   if (!opened) return report_device("cannot inspect", arguments[0], opened.status());
@@ -59,6 +63,11 @@ int list(const Arguments& arguments) {
 }
 
 int remove(const Arguments& arguments) {
+  if (server_asked()) {
+    const Status named = check_new_name(arguments[0]);
+    if (!named.ok()) return report("cannot delete volume " + arguments[0], named);
+    return delete_on_server(arguments[0]);
+  }
   EventLoop home;
   const auto opened = open_pool(arguments[0], home, Opening::use);
   if (!opened) return report_device("cannot open", arguments[0], opened.status());
@@ -70,44 +79,20 @@ int remove(const Arguments& arguments) {
   return print({{"deleted", arguments[1]}});
 }
 
-constexpr const char* kCreateFlags[] = {"kind",       "mode", "quota", "nsid",  "value_bytes_max",
-                                        "durability", "size", "lba",   "zones", "max_open",
-                                        "max_active"};
+constexpr const char* kCreateFlags[] = {
+    "kind", "mode",  "quota",    "nsid",       "value_bytes_max", "durability", "size",
+    "lba",  "zones", "max_open", "max_active", "server",          "token_file"};
+constexpr const char* kListFlags[] = {"server"};
+constexpr const char* kDeleteFlags[] = {"server", "token_file"};
 
 }  // namespace
-
-nlohmann::ordered_json volume_json(const PageStore& store) {
-  const VolumeInfo& info = store.info();
-  const VolumeUsage usage = store.usage();
-  nlohmann::ordered_json json = {{"name", info.options.name},
-                                 {"nsid", info.options.nsid},
-                                 {"kind", to_string(info.options.kind)},
-                                 {"mode", to_string(info.options.mode)},
-                                 {"durability", to_string(info.options.durability)},
-                                 {"quota_zones", usage.quota_zones},
-                                 {"zones", usage.zones},
-                                 {"pages", usage.pages},
-                                 {"live_bytes", usage.live_bytes},
-                                 {"value_bytes_max", info.options.value_bytes_max},
-                                 {"id", info.id},
-                                 {"uuid", format_uuid(info.uuid)}};
-  if (info.options.mode == VolumeMode::store) json["free_bytes"] = usage.free_bytes;
-  if (info.options.kind == VolumeKind::block) {
-    json["size_bytes"] = info.options.block_bytes;
-    json["lba_bytes"] = info.options.block_lba_bytes;
-  }
-  if (info.options.kind == VolumeKind::zoned) {
-    json["max_open"] = info.options.open_zones_max;
-    json["max_active"] = info.options.active_zones_max;
-  }
-  return json;
-}
 
 std::span<const Command> volume_commands() {
   static constexpr Command kCommands[] = {
       {"volume create", "DEVICE-URI NAME", 2, "make a volume", kCreateFlags, create},
-      {"volume list", "DEVICE-URI", 1, "print a pool's volumes (in use or not)", {}, list},
-      {"volume delete", "DEVICE-URI NAME", 2, "delete a volume and all that it holds", {}, remove},
+      {"volume list", "DEVICE-URI", 1, "print a pool's volumes (in use or not)", kListFlags, list},
+      {"volume delete", "DEVICE-URI NAME", 2, "delete a volume and all that it holds", kDeleteFlags,
+       remove},
   };
   return kCommands;
 }

@@ -6,11 +6,15 @@
 #include "tools/command_line.h"
 #include "tools/device_flags.h"
 #include "tools/server.h"
+#include "tools/token_file.h"
 #include "zone/device_uri.h"
 
 DEFINE_string(pool, "", "device URI of the pool, as in emu:/var/lib/furrow/pool.img");
 DEFINE_string(listen, "127.0.0.1:4420", "where to serve NVMe/TCP; port 0: any free one");
 DEFINE_string(admin, "127.0.0.1:4421", "where to serve /ready and /metrics; empty: nowhere");
+DEFINE_string(admin_token_file, "",
+              "its first line is the token of who may make and delete volumes by --admin; empty: "
+              "nobody may");
 DEFINE_bool(create, false, "make what is missing: device, pool, volume");
 DEFINE_string(name, "furrow", "the pool's name, 1 to 63 bytes");
 DEFINE_string(volume, "pages", "a volume that must be there; with --create it is made");
@@ -39,6 +43,7 @@ constexpr unsigned kCoresMax = 256;
 constexpr const char* kFlags[] = {"pool",
                                   "listen",
                                   "admin",
+                                  "admin_token_file",
                                   "create",
                                   "volume",
                                   "name",
@@ -160,6 +165,15 @@ int take_pool(ServerOptions& options) {
   return kExitDone;
 }
 
+int take_token(std::string& token) {
+  if (FLAGS_admin_token_file.empty()) return kExitDone;
+  if (FLAGS_admin.empty()) return report_usage("--admin_token_file: there is no --admin");
+  Result<std::string> read = read_token(FLAGS_admin_token_file);
+  if (!read.ok()) return report("cannot use " + FLAGS_admin_token_file, read.status());
+  token = std::move(*read);
+  return kExitDone;
+}
+
 int main_of_furrowd(int argc, char** argv) {
   const std::vector<std::string> arguments = parse_flags(argc, argv);
   if (help_asked()) return usage();
@@ -180,6 +194,7 @@ int main_of_furrowd(int argc, char** argv) {
       return report_usage("--listen and --admin are the same address: give each a port of its own");
     }
   }
+  if (const int status = take_token(options.admin_token); status != kExitDone) return status;
   options.drain_ms = FLAGS_drain_ms;
   return Server(std::move(options)).run();
 }

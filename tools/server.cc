@@ -115,6 +115,7 @@ int Server::start_target() {
   auto target = transport::Target::start(*open_, home_, options_.target);
   if (!target) return cannot_listen(target.status());
   target_ = std::move(*target);
+  live_.emplace(*open_, *target_, home_);
   return kExitDone;
 }
 
@@ -199,10 +200,20 @@ int Server::settle_volume() {
 
 int Server::start_admin() {
   if (!options_.admin) return kExitDone;
-  auto admin =
-      AdminServer::start(options_.admin->host, options_.admin->port,
-                         {.metrics = [this] { return metrics(); },
-                          .stopped = [this] { post(admin_stopped_task_, &Server::stop_home); }});
+  auto admin = AdminServer::start(
+      options_.admin->host, options_.admin->port,
+      {.metrics = [this] { return metrics(); },
+       .volumes = [this] { return change(&LiveVolumes::list); },
+       .create_volume =
+           [this](const std::string& options) {
+             return change([&](LiveVolumes& live) { return live.create(options); });
+           },
+       .delete_volume =
+           [this](const std::string& name) {
+             return change([&](LiveVolumes& live) { return live.remove(name); });
+           },
+       .token = options_.admin_token,
+       .stopped = [this] { post(admin_stopped_task_, &Server::stop_home); }});
   if (!admin) {
     return report("cannot listen on " + format_endpoint(options_.admin->host, options_.admin->port),
                   admin.status());
@@ -284,6 +295,11 @@ struct Server::SnapshotTask : Task {
   ServerSnapshot snapshot;
   std::binary_semaphore done{0};
 };
+
+AdminAnswer Server::change(const std::function<AdminAnswer(LiveVolumes&)>& what) {
+  if (phase_.load() != Phase::serving) return {503, "{\"error\":\"not ready\"}\n"};
+  return what(*live_);
+}
 
 std::optional<std::string> Server::metrics() {
   if (phase_.load() != Phase::serving) return std::nullopt;  // the home executor does not run yet

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,6 +13,7 @@
 
 #include "tools/admin_server.h"
 #include "tools/command_line.h"
+#include "tools/live_volumes.h"
 #include "tools/make_pool.h"
 #include "tools/metrics.h"
 #include "transport/target.h"
@@ -26,6 +28,7 @@ struct ServerOptions {
   VolumeAsked volume_asked;
   transport::TargetOptions target;
   std::optional<Endpoint> admin;  // none: no admin listener
+  std::string admin_token;        // of who may change volumes by it; empty: nobody
   std::uint32_t drain_ms = 5000;
   Pool::OpenOptions opening;
 };
@@ -56,10 +59,12 @@ class Server {
   int start_admin();
   int begin_serving();
   void wait_for_signal();
-  void end_waiting();                    // of signals_
-  void begin_stop();                     // on the home executor
-  ServerSnapshot snapshot() const;       // on the home executor
-  std::optional<std::string> metrics();  // on a thread of the admin listener
+  void end_waiting();               // of signals_
+  void begin_stop();                // on the home executor
+  ServerSnapshot snapshot() const;  // on the home executor
+  // On a thread of the admin listener.
+  std::optional<std::string> metrics();
+  AdminAnswer change(const std::function<AdminAnswer(LiveVolumes&)>& what);
 
   struct MemberTask : Task {
     Server* server = nullptr;
@@ -81,6 +86,7 @@ class Server {
   EventLoop home_;
   OpenPool open_;
   std::unique_ptr<transport::Target> target_;
+  std::optional<LiveVolumes> live_;
   std::unique_ptr<AdminServer> admin_;
   std::thread signals_;
   MemberTask stop_task_, admin_stopped_task_;

@@ -101,6 +101,9 @@ class TargetImpl final : public Target {
   void stop(std::uint32_t drain_ms, std::function<void()> stopped) override;
   TargetStats stats() const override;
   void namespaces_changed() override { subsystem_->namespaces_changed(); }
+  void withdraw_namespace(std::uint32_t nsid, std::function<void()> idle) override {
+    subsystem_->withdraw_namespace(nsid, std::move(idle));
+  }
 
  private:
   struct CutTimer : Timer {

@@ -94,7 +94,9 @@ class Target {
   // the home executor. Connections that do not end within `drain_ms` are cut.
   virtual void stop(std::uint32_t drain_ms, std::function<void()> stopped) = 0;
   virtual TargetStats stats() const = 0;  // any thread
-  virtual void namespaces_changed() = 0;  // home thread: tells hosts by AER after a volume change
+  // Home thread; as of Subsystem.
+  virtual void namespaces_changed() = 0;
+  virtual void withdraw_namespace(std::uint32_t nsid, std::function<void()> idle) = 0;
 };
 
 }  // namespace furrow::transport

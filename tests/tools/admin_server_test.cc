@@ -56,10 +56,25 @@ double seconds_of(const std::function<void()>& what) {
 
 class AdminServerTest : public testing::Test {
  protected:
-  void SetUp() override {
-    auto started = AdminServer::start(
-        "127.0.0.1", 0,
-        {.metrics = [this] { return metrics_; }, .stopped = [this] { stopped_ = true; }});
+  void SetUp() override { start(""); }
+  void start(const std::string& token) {
+    admin_.reset();
+    auto started = AdminServer::start("127.0.0.1", 0,
+                                      {.metrics = [this] { return metrics_; },
+                                       .volumes =
+                                           [] {
+                                             return AdminAnswer{200, "[]"};
+                                           },
+                                       .create_volume =
+                                           [](const std::string& body) {
+                                             return AdminAnswer{201, "made " + body};
+                                           },
+                                       .delete_volume =
+                                           [](const std::string& name) {
+                                             return AdminAnswer{200, "gone " + name};
+                                           },
+                                       .token = token,
+                                       .stopped = [this] { stopped_ = true; }});
     ASSERT_TRUE(started.ok()) << started.status().describe();
     admin_ = std::move(*started);
   }
@@ -91,9 +106,40 @@ TEST_F(AdminServerTest, IsReadOnly) {
        {"\r\n\r\n", "\r\nContent-Length: 0\r\n\r\n", "\r\nContent-Length: 100\r\n\r\n"}) {
     for (const char* method : {"POST", "PUT", "DELETE", "PATCH"}) {
       const std::string request = std::string(method) + " /ready HTTP/1.1\r\nHost: furrow" + rest;
-      EXPECT_LT(seconds_of([&] { EXPECT_EQ(ask(admin_->port(), request), "405 read-only\n"); }), 2);
+      const auto refused = [&] {
+        EXPECT_EQ(ask(admin_->port(), request).substr(0, 13), "405 read-only");
+      };
+      EXPECT_LT(seconds_of(refused), 2);
     }
   }
+}
+
+TEST_F(AdminServerTest, ChangesNeedTheToken) {
+  start("0123456789abcdef");
+  const auto with = [this](const std::string& method_and_path, const std::string& headers,
+                           const std::string& body) {
+    return ask(admin_->port(), method_and_path + " HTTP/1.1\r\nHost: furrow\r\n" + headers +
+                                   "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" +
+                                   body);
+  };
+  const std::string token = "Authorization: Bearer 0123456789abcdef\r\n";
+  EXPECT_EQ(with("POST /volumes", token, "{}"), "201 made {}");
+  EXPECT_EQ(with("DELETE /volumes/a-b.c_1", token, ""), "200 gone a-b.c_1");
+  EXPECT_EQ(with("DELETE /volumes/a/b", token, "").substr(0, 3), "404");
+  EXPECT_EQ(with("POST /ready", token, "{}").substr(0, 3), "404");
+  EXPECT_EQ(get(admin_->port(), "/volumes"), "200 []");
+  for (const char* other :
+       {"", "Authorization: Bearer 0123456789abcdeg\r\n",
+        "Authorization: Bearer 0123456789abcde\r\n", "Authorization: Bearer 0123456789abcdef0\r\n",
+        "Authorization: Bearer \r\n", "Authorization: 0123456789abcdef\r\n"}) {
+    EXPECT_EQ(with("POST /volumes", other, "{}").substr(0, 3), "401") << other;
+    EXPECT_EQ(with("DELETE /volumes/a", other, "").substr(0, 3), "401") << other;
+  }
+  EXPECT_EQ(ask(admin_->port(), "POST /volumes HTTP/1.1\r\nHost: furrow\r\n" + token + "\r\n")
+                .substr(0, 3),
+            "411")
+      << "its body's end would be waited for";
+  EXPECT_EQ(with("POST /volumes", token, std::string(5000, ' ')).substr(0, 3), "413");
 }
 
 TEST_F(AdminServerTest, SaysWhenItHasStopped) {

@@ -1,0 +1,65 @@
+// Establishes that what furrowctl says of a volume to be made is what furrowd makes of it: options
+// of every kind come through JSON as they were, and what is not such a text is refused.
+#include "tools/volume_json.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+namespace furrow::tools {
+namespace {
+
+TEST(VolumeJson, OptionsComeThrough) {
+  VolumeOptions all;
+  all.name = "a-volume";
+  all.kind = VolumeKind::block;
+  all.mode = VolumeMode::store;
+  all.durability = Durability::flushed;
+  all.quota_bytes = std::uint64_t{1} << 40;
+  all.nsid = 1024;
+  all.value_bytes_max = 4096;
+  all.block_bytes = std::uint64_t{3} << 40;
+  all.block_lba_bytes = 512;
+  all.zones = 7;
+  all.open_zones_max = 3;
+  all.active_zones_max = 4;
+  VolumeOptions plain;
+  plain.name = "x";
+  for (const VolumeOptions& options : {all, plain}) {
+    const auto read = options_from_json(options_json(options).dump());
+    ASSERT_TRUE(read.ok()) << read.status().describe();
+    EXPECT_EQ(options_json(*read), options_json(options));
+    EXPECT_EQ(read->name, options.name);
+    EXPECT_EQ(read->kind, options.kind);
+    EXPECT_EQ(read->mode, options.mode);
+    EXPECT_EQ(read->durability, options.durability);
+    EXPECT_EQ(read->quota_bytes, options.quota_bytes);
+    EXPECT_EQ(read->nsid, options.nsid);
+    EXPECT_EQ(read->value_bytes_max, options.value_bytes_max);
+    EXPECT_EQ(read->block_bytes, options.block_bytes);
+    EXPECT_EQ(read->block_lba_bytes, options.block_lba_bytes);
+    EXPECT_EQ(read->zones, options.zones);
+    EXPECT_EQ(read->open_zones_max, options.open_zones_max);
+    EXPECT_EQ(read->active_zones_max, options.active_zones_max);
+  }
+}
+
+TEST(VolumeJson, WhatIsNoneIsRefused) {
+  for (const char* text :
+       {"", "x", "[]", "5", "null", R"({"name")", R"({"name": 5})", R"({"kind": "tape"})",
+        R"({"kind": 1})", R"({"mode": ""})", R"({"nsid": -1})", R"({"nsid": 1.5})",
+        R"({"nsid": "1"})", R"({"nsid": 4294967296})", R"({"quota_bytes": 18446744073709551616})",
+        R"({"colour": 1})", R"({"": 1})"}) {
+    EXPECT_EQ(options_from_json(text).status().code(), Code::invalid_argument) << text;
+  }
+  EXPECT_TRUE(options_from_json("{}").ok()) << "all at their defaults";
+}
+
+TEST(VolumeJson, AnErrorSaysWhatAndWhichKind) {
+  const auto json = error_json({Code::no_space, Origin::engine, "make room"});
+  EXPECT_EQ(json["code"], "no space");
+  EXPECT_EQ(json["error"], "no space (engine): make room");
+}
+
+}  // namespace
+}  // namespace furrow::tools

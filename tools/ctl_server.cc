@@ -1,0 +1,98 @@
+#include "tools/ctl_server.h"
+
+#include <fmt/format.h>
+#include <gflags/gflags.h>
+#include <httplib.h>
+
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "tools/command.h"
+#include "tools/command_line.h"
+#include "tools/token_file.h"
+#include "tools/volume_json.h"
+
+DEFINE_string(server, "", "HOST:PORT of a running furrowd's --admin, in the place of DEVICE-URI");
+DEFINE_string(token_file, "", "the file that furrowd has as --admin_token_file");
+
+namespace furrow::tools {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// What was asked for, or nothing: then `status` is the exit status, and the reason was reported.
+struct Client {
+  explicit Client(bool changes) {
+    const Result<Endpoint> endpoint = parse_endpoint(FLAGS_server);
+    if (!endpoint.ok()) {
+      status = report_usage("--server: " + endpoint.status().describe());
+      return;
+    }
+    if (changes) {
+      if (FLAGS_token_file.empty()) {
+        status = report_usage("--token_file is needed to change something on a server");
+        return;
+      }
+      const Result<std::string> token = read_token(FLAGS_token_file);
+      if (!token.ok()) {
+        status = report("cannot use " + FLAGS_token_file, token.status());
+        return;
+      }
+      headers.emplace("Authorization", "Bearer " + *token);
+    }
+    http.emplace(endpoint->host, endpoint->port);
+    http->set_connection_timeout(5);
+    http->set_read_timeout(30);
+  }
+
+  std::optional<httplib::Client> http;
+  httplib::Headers headers;
+  int status = kExitDone;
+};
+
+int fail(const std::string& what, const std::string& why, bool usage = false) {
+  fmt::print(stderr, "{}: {}: {}\n", program_name(), what, why);
+  return usage ? kExitUsage : kExitFailed;
+}
+
+int answered(const std::string& what, const httplib::Result& result) {
+  if (!result) {
+    return fail(what, fmt::format("no answer at {} ({}); is furrowd running there?", FLAGS_server,
+                                  httplib::to_string(result.error())));
+  }
+  const Json json = Json::parse(result->body, nullptr, false);
+  if (result->status / 100 == 2 && !json.is_discarded()) return print(json);
+  if (json.is_object() && json.contains("error") && json["error"].is_string()) {
+    return fail(what, json["error"].get<std::string>(), result->status == 400);
+  }
+  const std::string text = result->body.substr(0, result->body.find('\n'));
+  return fail(what, fmt::format("{} ({})", text, result->status));
+}
+
+}  // namespace
+
+bool server_asked() { return flag_given("server"); }
+
+int create_on_server(const VolumeOptions& options) {
+  Client client(true);
+  if (!client.http) return client.status;
+  return answered("cannot create volume " + options.name,
+                  client.http->Post("/volumes", client.headers, options_json(options).dump(),
+                                    "application/json"));
+}
+
+int list_on_server() {
+  Client client(false);
+  if (!client.http) return client.status;
+  return answered("cannot list volumes", client.http->Get("/volumes"));
+}
+
+int delete_on_server(const std::string& name) {
+  Client client(true);
+  if (!client.http) return client.status;
+  return answered("cannot delete volume " + name,
+                  client.http->Delete("/volumes/" + name, client.headers));
+}
+
+}  // namespace furrow::tools

@@ -1,0 +1,18 @@
+// The volumes of a running furrowd, by its admin listener (--server, --token_file).
+#pragma once
+
+#include <string>
+
+#include "engine/pool.h"
+
+namespace furrow::tools {
+
+bool server_asked();  // --server is given
+
+// Each prints what furrowctl's command prints, or reports what is wrong, and returns the exit
+// status.
+int create_on_server(const VolumeOptions& options);
+int list_on_server();
+int delete_on_server(const std::string& name);
+
+}  // namespace furrow::tools

@@ -1,0 +1,126 @@
+#include "tools/live_volumes.h"
+
+#include <chrono>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <semaphore>
+#include <string>
+#include <thread>
+
+#include "tools/volume_json.h"
+
+namespace furrow::tools {
+
+namespace {
+
+constexpr std::chrono::milliseconds kRetry{5};
+constexpr std::chrono::seconds kBusyMax{3};
+
+int http_status(Code code) {
+  switch (code) {
+    case Code::ok:
+      return 200;
+    case Code::invalid_argument:
+    case Code::unsupported:
+    case Code::too_large:
+      return 400;
+    case Code::not_found:
+      return 404;
+    case Code::exists:
+    case Code::busy:
+    case Code::in_use:
+      return 409;
+    case Code::no_space:
+    case Code::too_many_zones:
+      return 507;
+    default:
+      return 500;
+  }
+}
+
+AdminAnswer refusal(const Status& status) {
+  return {http_status(status.code()), error_json(status).dump() + '\n'};
+}
+
+}  // namespace
+
+void LiveVolumes::at_home(const std::function<void()>& what) {
+  struct Call : Task {
+    const std::function<void()>* what = nullptr;
+    std::binary_semaphore done{0};
+  } call;
+  call.what = &what;
+  call.run = [](Task& task) {
+    auto& self = static_cast<Call&>(task);
+    (*self.what)();
+    self.done.release();
+  };
+  home_.post(call);
+  call.done.acquire();
+}
+
+AdminAnswer LiveVolumes::list() {
+  auto volumes = nlohmann::ordered_json::array();
+  at_home([&] {
+    for (const PageStore* store : pool_.stores()) volumes.push_back(volume_json(*store));
+  });
+  return {200, volumes.dump() + '\n'};
+}
+
+AdminAnswer LiveVolumes::create(std::string_view text) {
+  const Result<VolumeOptions> options = options_from_json(text);
+  if (!options.ok()) return refusal(options.status());
+  const std::lock_guard lock(changing_);
+  AdminAnswer answer;
+  at_home([&] {
+    const Result<PageStore*> made = pool_.create_volume(*options);
+    if (!made.ok()) {
+      answer = refusal(made.status());
+      return;
+    }
+    target_.namespaces_changed();
+    answer = {201, volume_json(**made).dump() + '\n'};
+  });
+  return answer;
+}
+
+AdminAnswer LiveVolumes::remove(std::string_view name) {
+  const std::lock_guard lock(changing_);
+  const Status status = remove_now(name);
+  if (!status.ok()) return refusal(status);
+  return {200, nlohmann::ordered_json{{"deleted", name}}.dump() + '\n'};
+}
+
+// Its own background work (a note, a collection) may keep a volume busy for a moment.
+Status LiveVolumes::remove_now(std::string_view name) {
+  struct Withdrawal {
+    std::binary_semaphore idle{0};
+  };
+  const auto withdrawal = std::make_shared<Withdrawal>();
+  bool found = false;
+  at_home([&] {
+    const PageStore* const store = pool_.find(name);
+    found = store != nullptr;
+    if (!found) return;
+    target_.withdraw_namespace(store->info().options.nsid,
+                               [withdrawal] { withdrawal->idle.release(); });
+  });
+  if (!found) return {Code::not_found, Origin::tool, "the pool has no volume of that name"};
+  withdrawal->idle.acquire();
+  const auto until = std::chrono::steady_clock::now() + kBusyMax;
+  for (;;) {
+    Status status;
+    at_home([&] {
+      status = pool_.delete_volume(name);
+      if (status.code() != Code::busy) target_.namespaces_changed();  // also back, where it failed
+    });
+    if (status.code() != Code::busy) return status;
+    if (std::chrono::steady_clock::now() >= until) break;
+    std::this_thread::sleep_for(kRetry);
+  }
+  at_home([&] { target_.namespaces_changed(); });
+  return {Code::busy, Origin::tool, "something still changes the volume; try again"};
+}
+
+}  // namespace furrow::tools

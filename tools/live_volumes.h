@@ -1,0 +1,40 @@
+// LiveVolumes: makes and deletes volumes of a pool that is being served. Hosts that are connected
+// are told by the Namespace Attribute Changed event; a deleted volume's namespace is gone before
+// the volume is, and its commands have all been answered.
+//
+// Threads: made on the pool's home thread; its functions from any other one, which they block. One
+// change at a time: another waits for it.
+#pragma once
+
+#include <functional>
+#include <mutex>
+#include <string_view>
+
+#include "engine/pool.h"
+#include "tools/admin_server.h"
+#include "transport/target.h"
+#include "zone/event_loop.h"
+
+namespace furrow::tools {
+
+class LiveVolumes {
+ public:
+  // All outlive it. `home` runs for as long as a function of this does.
+  LiveVolumes(Pool& pool, transport::Target& target, EventLoop& home)
+      : pool_(pool), target_(target), home_(home) {}
+
+  AdminAnswer list();
+  AdminAnswer create(std::string_view options);  // JSON, see volume_json.h
+  AdminAnswer remove(std::string_view name);
+
+ private:
+  void at_home(const std::function<void()>& what);  // and waits for it
+  Status remove_now(std::string_view name);
+
+  Pool& pool_;
+  transport::Target& target_;
+  EventLoop& home_;
+  std::mutex changing_;
+};
+
+}  // namespace furrow::tools

@@ -1,0 +1,128 @@
+#include "tools/volume_json.h"
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "tools/device_flags.h"
+
+namespace furrow::tools {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Status invalid(const char* hint) { return {Code::invalid_argument, Origin::tool, hint}; }
+
+// One of a few words; false: none of them.
+template <class Value, std::size_t N>
+bool take_word(const Json& word, const Value (&values)[N], Value& into) {
+  for (const Value value : values) {
+    if (word != to_string(value)) continue;
+    into = value;
+    return true;
+  }
+  return false;
+}
+
+template <class Number>
+bool take_number(const Json& value, Number& into) {
+  if (!value.is_number_unsigned()) return false;
+  const auto number = value.get<std::uint64_t>();
+  into = static_cast<Number>(number);
+  return into == number;
+}
+
+bool take_member(const std::string& name, const Json& value, VolumeOptions& options) {
+  if (name == "name") {
+    if (value.is_string()) options.name = value.get<std::string>();
+    return value.is_string();
+  }
+  if (name == "kind") {
+    constexpr VolumeKind kKinds[] = {VolumeKind::kv, VolumeKind::fs, VolumeKind::block,
+                                     VolumeKind::zoned};
+    return take_word(value, kKinds, options.kind);
+  }
+  if (name == "mode") {
+    constexpr VolumeMode kModes[] = {VolumeMode::cache, VolumeMode::store};
+    return take_word(value, kModes, options.mode);
+  }
+  if (name == "durability") {
+    constexpr Durability kDurabilities[] = {Durability::none, Durability::flushed};
+    return take_word(value, kDurabilities, options.durability);
+  }
+  if (name == "quota_bytes") return take_number(value, options.quota_bytes);
+  if (name == "nsid") return take_number(value, options.nsid);
+  if (name == "value_bytes_max") return take_number(value, options.value_bytes_max);
+  if (name == "size_bytes") return take_number(value, options.block_bytes);
+  if (name == "lba_bytes") return take_number(value, options.block_lba_bytes);
+  if (name == "zones") return take_number(value, options.zones);
+  if (name == "max_open") return take_number(value, options.open_zones_max);
+  if (name == "max_active") return take_number(value, options.active_zones_max);
+  return false;
+}
+
+}  // namespace
+
+nlohmann::ordered_json volume_json(const PageStore& store) {
+  const VolumeInfo& info = store.info();
+  const VolumeUsage usage = store.usage();
+  nlohmann::ordered_json json = {{"name", info.options.name},
+                                 {"nsid", info.options.nsid},
+                                 {"kind", to_string(info.options.kind)},
+                                 {"mode", to_string(info.options.mode)},
+                                 {"durability", to_string(info.options.durability)},
+                                 {"quota_zones", usage.quota_zones},
+                                 {"zones", usage.zones},
+                                 {"pages", usage.pages},
+                                 {"live_bytes", usage.live_bytes},
+                                 {"value_bytes_max", info.options.value_bytes_max},
+                                 {"id", info.id},
+                                 {"uuid", format_uuid(info.uuid)}};
+  if (info.options.mode == VolumeMode::store) json["free_bytes"] = usage.free_bytes;
+  if (info.options.kind == VolumeKind::block) {
+    json["size_bytes"] = info.options.block_bytes;
+    json["lba_bytes"] = info.options.block_lba_bytes;
+  }
+  if (info.options.kind == VolumeKind::zoned) {
+    json["max_open"] = info.options.open_zones_max;
+    json["max_active"] = info.options.active_zones_max;
+  }
+  return json;
+}
+
+Json options_json(const VolumeOptions& options) {
+  Json json = {{"name", options.name},
+               {"kind", to_string(options.kind)},
+               {"mode", to_string(options.mode)},
+               {"durability", to_string(options.durability)},
+               {"value_bytes_max", options.value_bytes_max}};
+  const auto add = [&json](const char* name, std::uint64_t value) {
+    if (value != 0) json[name] = value;
+  };
+  add("quota_bytes", options.quota_bytes);
+  add("nsid", options.nsid);
+  add("size_bytes", options.block_bytes);
+  add("lba_bytes", options.block_lba_bytes);
+  add("zones", options.zones);
+  add("max_open", options.open_zones_max);
+  add("max_active", options.active_zones_max);
+  return json;
+}
+
+Result<VolumeOptions> options_from_json(std::string_view text) {
+  const Json json = Json::parse(text, nullptr, false);
+  if (!json.is_object()) return invalid("what says how to make a volume is no JSON object");
+  VolumeOptions options;
+  for (const auto& [name, value] : json.items()) {
+    if (!take_member(name, value, options)) {
+      return invalid("a member of it is unknown, or is not of its type");
+    }
+  }
+  return options;
+}
+
+Json error_json(const Status& status) {
+  return {{"error", status.describe()}, {"code", to_string(status.code())}};
+}
+
+}  // namespace furrow::tools

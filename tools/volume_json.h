@@ -1,0 +1,24 @@
+// Volumes as JSON: what furrowctl prints, and what it and furrowd's admin listener say to each
+// other.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string_view>
+
+#include "engine/pool.h"
+#include "zone/status.h"
+
+namespace furrow::tools {
+
+nlohmann::ordered_json volume_json(const PageStore& store);
+
+// Members at their defaults are left out. The reverse takes what is left out for its default;
+// invalid_argument: not JSON, no object, or a member that there is not or of another type. Whether
+// such a volume can be is for Pool::create_volume() to say.
+nlohmann::ordered_json options_json(const VolumeOptions& options);
+Result<VolumeOptions> options_from_json(std::string_view text);
+
+// {"error": ..., "code": ...}
+nlohmann::ordered_json error_json(const Status& status);
+
+}  // namespace furrow::tools
