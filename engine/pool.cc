@@ -125,9 +125,8 @@ Status PoolImpl::open_volumes() {
     if (!status.ok()) return status;
     options.volumes.push_back(record.id);
     add_blocks(record);
-    if (record.mode == static_cast<std::uint8_t>(VolumeMode::store)) {
-      options.stores.push_back(record.id);
-    }
+    const bool store = record.mode == static_cast<std::uint8_t>(VolumeMode::store);
+    (store ? options.stores : options.caches).push_back(record.id);
   }
   for (const ZoneTrimRecord& trim : ring_.state().trims) {
     options.trims.push_back({ZoneId{trim.zone}, trim.generation, trim.end_lba, trim.durable});

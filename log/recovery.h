@@ -7,7 +7,7 @@
 // is not verified, also where those opened after it are gone. Of each key the record with the
 // highest sequence wins.
 //
-// A store that was cut off while it emptied a zone into the last one of its quota gets that one
+// A volume that was cut off while it emptied a zone into the last one of its quota gets that one
 // back: what it holds are copies, whose originals are still there. So collection always begins with
 // a zone to write to, however often the power fails.
 //
@@ -55,7 +55,8 @@ struct RecoveryOptions {
   bool read_only = false;              // nothing is finished or reset
   std::vector<std::uint64_t> volumes;  // ids that exist; zones of others are reset
   std::uint64_t next_volume_id = ~std::uint64_t{0};  // but for those from this one on
-  std::vector<std::uint64_t> stores;                 // of these, those that collect by relocation
+  std::vector<std::uint64_t> stores;                 // of these, those that drop nothing
+  std::vector<std::uint64_t> caches;                 // and those that evict
   std::vector<ZoneTrim> trims;                       // from the journal
   // There may have been more: zones that are not full are verified like the newest one.
   bool trims_lost = false;

@@ -1,4 +1,4 @@
-// A store's last zone, when its power failed while it emptied another one into it: what it holds
+// A volume's last zone, when its power failed while it emptied another one into it: what it holds
 // are copies. Where their originals are whole, it is free again.
 #include <algorithm>
 
@@ -12,7 +12,9 @@ namespace furrow {
 // empties has been reset. Was it not, then all that the last zone holds is still there as well.
 void Recovery::mark_spares() {
   if (options_.read_only) return;
-  for (const std::uint64_t volume : options_.stores) {
+  std::vector<std::uint64_t> volumes = options_.stores;
+  volumes.insert(volumes.end(), options_.caches.begin(), options_.caches.end());
+  for (const std::uint64_t volume : volumes) {
     if (pool_.allocator.held(volume) < pool_.allocator.quota(volume)) continue;
     FoundZone* last = nullptr;
     for (FoundZone& zone : zones_) {

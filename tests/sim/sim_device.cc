@@ -8,6 +8,7 @@ namespace furrow::sim {
 
 namespace {
 
+constexpr std::uint32_t kMetadataZones = 2;
 constexpr Status kPowerCut(Code::aborted, Origin::zone, "the power was cut");
 
 bool is_write(const Io& io) { return io.op == Io::Op::write || io.op == Io::Op::append; }
@@ -73,11 +74,17 @@ void SimDevice::lose(ZoneId zone) {
 
 // The one that is written to, or any other; the metadata ring's two would be the end of the pool.
 void SimDevice::lose_some_zone(const Io& io) {
-  constexpr std::uint32_t kMetadataZones = 2;
   const bool this_one = random_.one_in(2) && io.zone.value >= kMetadataZones;
   lose(this_one ? io.zone
                 : ZoneId{static_cast<std::uint32_t>(
                       random_.between(kMetadataZones, geometry_.zone_count - 1))});
+}
+
+// One that is still whole; of the metadata ring each zone has a size that it needs.
+void SimDevice::shrink(ZoneId zone) {
+  const std::uint64_t whole = geometry_.zone_capacity_lbas;
+  if (zone.value < kMetadataZones || medium_.capacity(zone) != whole) return;
+  medium_.shrink(zone, random_.between(whole / 2, whole - 1));
 }
 
 // What the device has just decided about an operation that it was given.
@@ -155,6 +162,7 @@ bool SimQueue::refused(Io& io) {
     decide(io, {Code::io_error, Origin::zone, "the reset took the zone away"});
     return true;
   }
+  if (io.op == Io::Op::reset && device_.fails(faults.capacity_losses)) device_.shrink(io.zone);
   const std::uint64_t errors = io.op == Io::Op::reset    ? faults.reset_errors
                                : io.op == Io::Op::finish ? faults.finish_errors
                                                          : 0;
@@ -168,6 +176,11 @@ bool SimQueue::refused(Io& io) {
   if (first && device_.fails(faults.limit_errors)) {
     decide(io, zone_status(device_.random_.one_in(2) ? nvme_status::kTooManyActive
                                                      : nvme_status::kTooManyOpen));
+    return true;
+  }
+  if (device_.table_.info(io.zone).written_lbas + io.lba_count >
+      device_.medium_.capacity(io.zone)) {
+    decide(io, zone_status(nvme_status::kZoneBoundary));
     return true;
   }
   if (!device_.fails(faults.write_moves)) return false;

@@ -69,6 +69,7 @@ class SimDevice final : public ZonedDevice, private ZoneStore {
   bool fails(std::uint64_t one_in);
   void lose(ZoneId zone);
   void lose_some_zone(const Io& io);
+  void shrink(ZoneId zone);
   std::uint64_t latency_ns();
 
   SimMedium& medium_;

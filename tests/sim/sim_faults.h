@@ -19,6 +19,8 @@ struct SimFaults {  // one in so many operations that it can happen to; 0: never
   // A data zone becomes read-only, or offline if `offline`; at a reset it is the one that was to be
   // reset.
   std::uint64_t zone_losses = 0, reset_losses = 0;
+  // A reset that leaves a data zone less capacity, half of it at least, for good.
+  std::uint64_t capacity_losses = 0;
   bool offline = false;
 
   // Those that an operation which is tried again may pass.
@@ -27,14 +29,14 @@ struct SimFaults {  // one in so many operations that it can happen to; 0: never
             flush_errors | reset_errors | finish_errors) != 0;
   }
   bool loses_zones() const { return (zone_losses | reset_losses) != 0; }
-  bool any() const { return transient() || loses_zones(); }
+  bool any() const { return transient() || loses_zones() || capacity_losses != 0; }
   // A zone that could be neither finished nor reset keeps an active zone of the device's.
   bool may_exceed_limits() const { return (reset_errors | finish_errors | write_moves) != 0; }
   // While a pool is opened: no reads, as nobody can know what an unreadable LBA was to say.
   SimFaults while_opening() const {
     SimFaults some = *this;
     some.read_errors = some.misdirected_reads = 0;
-    some.zone_losses = some.reset_losses = 0;
+    some.zone_losses = some.reset_losses = some.capacity_losses = 0;
     return some;
   }
 };

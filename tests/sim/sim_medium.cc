@@ -18,7 +18,10 @@ void scribble(std::span<std::byte> bytes, SimRandom& random) {
 }  // namespace
 
 SimMedium::SimMedium(const Geometry& geometry) : geometry_(geometry), zones_(geometry.zone_count) {
-  for (Zone& zone : zones_) zone.lives.resize(1);
+  for (Zone& zone : zones_) {
+    zone.lives.resize(1);
+    zone.capacity = geometry.zone_capacity_lbas;
+  }
 }
 
 ZoneRecord SimMedium::record(ZoneId zone) const {

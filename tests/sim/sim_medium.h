@@ -46,6 +46,13 @@ class SimMedium {
   void set_record(ZoneId zone, const ZoneRecord& record);
   void read(ZoneId zone, std::uint64_t at, std::span<std::byte> to) const;
   void lose_zone(ZoneId zone, ZoneRecord::Class how) { zones_[zone.value].lost = how; }
+  // Zone-relative: where writing ends. It only shrinks.
+  std::uint64_t capacity(ZoneId zone) const { return zones_[zone.value].capacity; }
+  void shrink(ZoneId zone, std::uint64_t lbas) {
+    zones_[zone.value].capacity = lbas;
+    ++shrunk_zones_;
+  }
+  std::uint64_t shrunk_zones() const { return shrunk_zones_; }
   // An LBA of a zone cannot be read until the zone is reset.
   void spoil(ZoneId zone, std::uint64_t at);
   std::span<const std::uint64_t> spoiled(ZoneId zone) const {
@@ -86,6 +93,7 @@ class SimMedium {
   struct Zone {
     std::vector<Life> lives;         // at least one; the first has the durable state
     std::vector<std::byte> residue;  // what earlier lives left on the medium
+    std::uint64_t capacity = 0;      // LBAs
     ZoneRecord::Class lost = ZoneRecord::Class::writable;  // read_only, offline: it was taken away
   };
 
@@ -102,6 +110,7 @@ class SimMedium {
 
   const Geometry geometry_;
   std::vector<Zone> zones_;
+  std::uint64_t shrunk_zones_ = 0;
   bool stale_tails_ = false;
 };
 

@@ -37,8 +37,8 @@ TEST_P(SimTest, FixedSeeds) {
 
 INSTANTIATE_TEST_SUITE_P(Scenarios, SimTest,
                          ::testing::Values("mixed", "store", "cache", "full", "volumes", "metadata",
-                                           "faults", "worn", "offline", "rot", "repair", "large",
-                                           "calm"),
+                                           "faults", "worn", "offline", "shrunk", "rot", "repair",
+                                           "large", "calm"),
                          [](const auto& each) { return each.param; });
 
 // Each of these once found a bug of log/.
@@ -73,6 +73,10 @@ TEST(SimTest, SeedsThatFailed) {
   // Tombstones filled a store: for the sake of a lost zone, or many of one key.
   for (const std::uint64_t seed : {60001175, 40000748, 50001024}) run_seed("offline", seed);
   run_seed("worn", 40000419);
+  // A cache had no zone to copy pinned pages to after a kill, and refused deletes from then on.
+  run_seed("shrunk", 18);
+  // A store had lost the zone that it would have collected into, beside free ones.
+  run_seed("worn", 131000089);
   // Of a few zones with pages of nearly half of one, none was sure to gain room: a delete was
   // refused.
   run_seed("calm", 81000695);

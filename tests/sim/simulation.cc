@@ -206,6 +206,9 @@ void Simulation::turn() {
 }
 
 void Simulation::note_lost_zones() {
+  // Of a zone that got smaller nobody counts what is left.
+  world_.zones_lost += medium_.shrunk_zones() - shrunk_zones_seen_;
+  shrunk_zones_seen_ = medium_.shrunk_zones();
   const std::span<const ZoneId> lost = device_->lost_zones();
   for (; lost_zones_seen_ < lost.size() && pool_ != nullptr; ++lost_zones_seen_) {
     ++world_.zones_lost;

@@ -138,6 +138,7 @@ void specialise(std::string_view scenario, Swarm& swarm, SimRandom& random) {
     swarm.faults.offline = scenario == "offline";
     if (scenario == "worn") swarm.spoil_percent = static_cast<unsigned>(random.below(100));
   }
+  if (scenario == "shrunk") swarm.faults.capacity_losses = random.between(1, 6);
   if (scenario == "rot") {
     swarm.summary_rot_percent = static_cast<unsigned>(random.between(10, 90));
     swarm.page_rot_percent = random.one_in(2) ? static_cast<unsigned>(random.below(100)) : 0;
@@ -198,10 +199,13 @@ std::string describe(const Swarm& swarm) {
   if (faults.any()) {
     text += fmt::format(
         "\n  one in: {} writes fail, {} fail and move, {} over MOR or MAR, {} reads fail, {} go "
-        "astray, {} flushes, {} resets, {} finishes fail, {} writes and {} resets lose a zone ({})",
+        "astray, {} flushes, {} resets, {} finishes fail, {} writes and {} resets lose a zone "
+        "({}), {} "
+        "resets some of its capacity",
         faults.write_errors, faults.write_moves, faults.limit_errors, faults.read_errors,
         faults.misdirected_reads, faults.flush_errors, faults.reset_errors, faults.finish_errors,
-        faults.zone_losses, faults.reset_losses, faults.offline ? "offline" : "read-only");
+        faults.zone_losses, faults.reset_losses, faults.offline ? "offline" : "read-only",
+        faults.capacity_losses);
   }
   for (const VolumeShape& shape : swarm.volumes) {
     const Mix& mix = shape.mix;
