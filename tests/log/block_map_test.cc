@@ -1,0 +1,69 @@
+// Establishes that BlockMap has a bit for each MiB of a volume of any size, finds the next that is
+// set below an end, forgets those that are cleared and no others, and loses none that one thread
+// sets while another clears their neighbours. How: against a plain set; threads on one word.
+#include "log/block_map.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <set>
+#include <thread>
+
+#include "tests/log/test_seed.h"
+
+namespace furrow {
+namespace {
+
+constexpr std::uint64_t kPart = BlockMap::kPartBlocks;
+
+TEST(BlockMapTest, FindsWhatWasNoted) {
+  std::mt19937_64 random(test_seed());
+  for (const std::uint64_t blocks :
+       {std::uint64_t{1}, kPart, kPart + 1, 64 * kPart, 64 * kPart + 1, 1000 * kPart - 1}) {
+    BlockMap map(blocks);
+    const std::uint64_t parts = (blocks + kPart - 1) / kPart;
+    std::set<std::uint64_t> wanted;
+    for (unsigned i = 0; i < 400; ++i) {
+      const std::uint64_t block = random() % blocks;
+      if (random() % 3 != 0) {
+        map.note(block);
+        wanted.insert(block / kPart);
+      } else {
+        map.clear(block / kPart);
+        wanted.erase(block / kPart);
+      }
+      const std::uint64_t from = random() % parts, end = random() % (parts + 2);
+      const auto next = wanted.lower_bound(from);
+      const std::uint64_t last = std::min(end, parts);
+      const std::uint64_t expected = next != wanted.end() && *next < last ? *next : last;
+      EXPECT_EQ(map.next(from, end), expected)
+          << blocks << " blocks, from " << from << " to " << end;
+    }
+  }
+}
+
+TEST(BlockMapTest, IsAsLargeAsTheVolumeAndTakesNothingBehindIt) {
+  EXPECT_EQ(BlockMap(std::uint64_t{1} << 28).bytes(), (std::uint64_t{1} << 28) / kPart / 8);
+  BlockMap map(3 * kPart);
+  map.note(64 * kPart);  // of a damaged record, say
+  EXPECT_EQ(map.next(0, 1000), 3u);
+}
+
+TEST(BlockMapTest, NeighboursAreApart) {
+  BlockMap map(64 * kPart);
+  std::jthread clears([&map](const std::stop_token& stop) {
+    while (!stop.stop_requested()) {
+      for (std::uint64_t part = 1; part < 64; part += 2) map.clear(part);
+    }
+  });
+  for (unsigned round = 0; round < 2000; ++round) {
+    const std::uint64_t part = round % 32 * 2;
+    map.note(part * kPart + 7);
+    ASSERT_EQ(map.next(part, part + 1), part);
+    map.clear(part);
+    ASSERT_EQ(map.next(part, part + 1), part + 1);
+  }
+}
+
+}  // namespace
+}  // namespace furrow
