@@ -65,8 +65,10 @@ ZoneAllocator::ZoneAllocator(const Geometry& geometry, std::uint32_t metadata_zo
 Status ZoneAllocator::admit(std::uint64_t owner, std::uint64_t quota, unsigned streams) {
   FURROW_CHECK(!owners_.contains(owner));
   if (quota > unpromised()) {
-    return {Code::no_space, Origin::alloc,
-            "the quota is larger than the zones that no other volume was promised"};
+    return {
+        Code::no_space, Origin::alloc,
+        "the quota is larger than the zones that no other volume was promised; zones_unpromised of "
+        "`furrowctl pool info` tells how many there are"};
   }
   if (streams > std::min(open_left_, active_left_)) {
     return {Code::too_many_zones, Origin::alloc,

@@ -340,6 +340,7 @@ PoolInfo PoolImpl::info() const {
   info.format_version = kFormatVersion;
   info.geometry = context_.geometry;
   const ZoneAllocator& allocator = context_.allocator;
+  info.zones_unpromised = allocator.unpromised();
   info.zones_free = allocator.count(ZoneUse::free);
   info.zones_metadata = allocator.count(ZoneUse::metadata);
   info.zones_bad = allocator.count(ZoneUse::bad);

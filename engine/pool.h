@@ -87,6 +87,7 @@ struct PoolInfo {
   Uuid uuid{};
   std::uint32_t format_version = 0;
   Geometry geometry;
+  std::uint64_t zones_unpromised = 0;  // in no volume's quota: what a new volume may have
   std::uint64_t zones_free = 0, zones_metadata = 0, zones_data = 0, zones_bad = 0;
   bool device_full = false;  // the device took no more at the last write, as on a full file system
   std::uint64_t system_calls = 0;  // of the device queue for all that writes, since open

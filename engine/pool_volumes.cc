@@ -205,8 +205,10 @@ Status PoolImpl::check_new_volume(const VolumeOptions& options) const {
     return {Code::exists, Origin::engine, "a volume has that namespace id"};
   }
   if (next_ordinal_ == kVolumesMax) {
-    return {Code::no_space, Origin::engine,
-            "a pool has at most 64 volumes; reopen it if some were deleted"};
+    return {
+        Code::no_space, Origin::engine,
+        "a pool has at most 64 volumes, counting those that were deleted since it was opened: end "
+        "what has it open, and start that again"};
   }
   return check_options(context_.geometry, context_.segment_lbas, options);
 }

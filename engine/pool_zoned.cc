@@ -135,7 +135,9 @@ Status PoolImpl::journal_lent(std::uint64_t volume, const std::vector<ZoneId>& z
 Result<std::vector<ZoneId>> PoolImpl::choose_zones(std::uint64_t count) {
   if (count > context_.allocator.unpromised()) {
     return Status(Code::no_space, Origin::engine,
-                  "there are fewer zones than that which no other volume was promised");
+                  "there are fewer zones than that which no other volume was promised; see "
+                  "zones_unpromised of "
+                  "`furrowctl pool info`");
   }
   const Result<std::vector<ZoneInfo>> report = device_.report();
   if (!report.ok()) return report.status();

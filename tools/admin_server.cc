@@ -32,7 +32,10 @@ void set_socket_options(socket_t socket) {
 Status bind_error(int error) {
   switch (error) {
     case EADDRINUSE:
-      return {Code::in_use, Origin::tool, "another process has this port; choose another", error};
+      return {
+          Code::in_use, Origin::tool,
+          "another process has this port; is another server running? choose another with --admin",
+          error};
     case EACCES:
       return {Code::permission, Origin::tool, "this port needs privileges", error};
     case EMFILE:

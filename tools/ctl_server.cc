@@ -58,8 +58,10 @@ int fail(const std::string& what, const std::string& why, bool usage = false) {
 
 int answered(const std::string& what, const httplib::Result& result) {
   if (!result) {
-    return fail(what, fmt::format("no answer at {} ({}); is furrowd running there?", FLAGS_server,
-                                  httplib::to_string(result.error())));
+    return fail(
+        what,
+        fmt::format("no answer at {} ({}); is furrowd running there, with this as its --admin?",
+                    FLAGS_server, httplib::to_string(result.error())));
   }
   const Json json = Json::parse(result->body, nullptr, false);
   if (result->status / 100 == 2 && !json.is_discarded()) return print(json);

@@ -79,9 +79,19 @@ int remove(const Arguments& arguments) {
   return print({{"deleted", arguments[1]}});
 }
 
-constexpr const char* kCreateFlags[] = {
-    "kind", "mode",  "quota",    "nsid",       "value_bytes_max", "durability", "size",
-    "lba",  "zones", "max_open", "max_active", "server",          "token_file"};
+constexpr const char* kCreateFlags[] = {"kind",
+                                        "mode",
+                                        "quota",
+                                        "nsid",
+                                        "value_bytes_max",
+                                        "durability",
+                                        "size: of kind block: the size of the disk, as in 1TiB",
+                                        "lba",
+                                        "zones",
+                                        "max_open",
+                                        "max_active",
+                                        "server",
+                                        "token_file"};
 constexpr const char* kListFlags[] = {"server"};
 constexpr const char* kDeleteFlags[] = {"server", "token_file"};
 
@@ -89,10 +99,12 @@ constexpr const char* kDeleteFlags[] = {"server", "token_file"};
 
 std::span<const Command> volume_commands() {
   static constexpr Command kCommands[] = {
-      {"volume create", "DEVICE-URI NAME", 2, "make a volume", kCreateFlags, create},
-      {"volume list", "DEVICE-URI", 1, "print a pool's volumes (in use or not)", kListFlags, list},
-      {"volume delete", "DEVICE-URI NAME", 2, "delete a volume and all that it holds", kDeleteFlags,
-       remove},
+      {"volume create", "(DEVICE-URI | --server=HOST:PORT) NAME", 2, "make a volume", kCreateFlags,
+       create},
+      {"volume list", "(DEVICE-URI | --server=HOST:PORT)", 1,
+       "print a pool's volumes (in use or not)", kListFlags, list},
+      {"volume delete", "(DEVICE-URI | --server=HOST:PORT) NAME", 2,
+       "delete a volume and all that it holds", kDeleteFlags, remove},
   };
   return kCommands;
 }

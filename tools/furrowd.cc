@@ -11,7 +11,8 @@
 
 DEFINE_string(pool, "", "device URI of the pool, as in emu:/var/lib/furrow/pool.img");
 DEFINE_string(listen, "127.0.0.1:4420", "where to serve NVMe/TCP; port 0: any free one");
-DEFINE_string(admin, "127.0.0.1:4421", "where to serve /ready and /metrics; empty: nowhere");
+DEFINE_string(admin, "127.0.0.1:4421",
+              "where to answer HTTP: /ready, /metrics, /volumes; empty: nowhere");
 DEFINE_string(admin_token_file, "",
               "its first line is the token of who may make and delete volumes by --admin; empty: "
               "nobody may");
@@ -78,7 +79,7 @@ constexpr const char* kFlags[] = {"pool",
 int usage() {
   fmt::print(
       "usage: furrowd --pool=DEVICE-URI [flags]\n"
-      "Serves the kv volumes of a pool over NVMe/TCP until SIGTERM or SIGINT, then drains.\n\n{}"
+      "Serves the volumes of a pool over NVMe/TCP until SIGTERM or SIGINT, then drains.\n\n{}"
       "\nExit status: 0 ended by a signal, 1 failed, 2 wrong usage. See furrowd(8).\n",
       flags_help(kFlags));
   return kExitDone;
