@@ -252,7 +252,8 @@ void RingScan::note_damage() {
 
 // Bad LBAs before the end of the zone's newest journal are damage; behind it they are what a power
 // cut left of a record that nobody was told about. So is what is missing of the last record, all
-// zeroes, or anything in a zone that the ring has left since; where it is something else, nobody
+// zeroes, or of a roll that another followed in the zone, or anything in a zone that the ring has
+// left since; where it is something else, nobody
 // can tell, and the next opening writes the record anew in any case.
 void RingScan::note_damage(ZoneId zone, const std::vector<BadLba>& all) {
   std::uint64_t newest = 0, end_lba = 0, last_lba = 0;  // of the last record
@@ -269,10 +270,14 @@ void RingScan::note_damage(ZoneId zone, const std::vector<BadLba>& all) {
       if (entry.zone == zone && entry.end_lba == end_lba) last_lba = end_lba - lbas;
     }
   }
+  const auto checkpoint = checkpoints_.find(newest);
+  const bool here = checkpoint != checkpoints_.end() && checkpoint->second.zone == zone;
+  const std::uint64_t checkpoint_end_lba = here ? checkpoint->second.end_lba : 0;
   const bool left = zone != contents_.active;
   for (const BadLba& bad : all) {
     const bool last = bad.lba + 1 + kJournalCopies >= end_lba;
-    if (bad.lba >= end_lba || (last && (bad.zero || left))) continue;
+    const bool superseded = bad.lba < checkpoint_end_lba && bad.zero;
+    if (superseded || bad.lba >= end_lba || (last && (bad.zero || left))) continue;
     if (last_lba != 0 && bad.lba >= last_lba && !bad.unreadable) {
       contents_.notes.push_back("metadata zone " + std::to_string(zone.value) + ": LBA " +
                                 std::to_string(bad.lba) + ", of the last record, which stands " +

@@ -75,6 +75,8 @@ TEST(SimTest, SeedsThatFailed) {
   run_seed("worn", 40000419);
   // A cache had no zone to copy pinned pages to after a kill, and refused deletes from then on.
   run_seed("shrunk", 18);
+  // What was missing of a roll that was cut off was called damage once another had followed it.
+  run_seed("repair", 400000332);
   // A store had lost the zone that it would have collected into, beside free ones.
   run_seed("worn", 131000089);
   // Of a few zones with pages of nearly half of one, none was sure to gain room: a delete was
