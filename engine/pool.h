@@ -198,7 +198,8 @@ class Pool {
   virtual Result<std::unique_ptr<PageSession>> create_session(Executor& executor,
                                                               unsigned depth) = 0;
   // Verifies everything reachable without writing: metadata, zone headers, summaries, batch headers
-  // and, unless told not to, every page. io_error: the device cannot be asked.
+  // and, unless told not to, every page; what is being written meanwhile is left out. io_error: the
+  // device cannot be asked.
   virtual Result<CheckReport> check(const CheckOptions& options) = 0;
 };
 

@@ -204,11 +204,14 @@ Result<CheckReport> PoolImpl::check(const CheckOptions& options) {
   const Result<std::unique_ptr<IoQueue>> queue = device_.create_queue(32);
   if (!queue.ok()) return queue.status();
   CheckReader reader(**queue, context_.geometry, options, report);
-  for (const ZoneInfo& info : *zones) {
+  for (ZoneInfo info : *zones) {
     const ZoneAllocator::Zone& zone = context_.allocator.zone(info.zone);
     const auto store = std::ranges::find_if(
         stores_, [&](const auto& each) { return each->info().id == zone.owner; });
     if (zone.use == ZoneUse::lent || zone.owner == 0 || store == stores_.end()) continue;
+    // What the device still works on is neither whole nor damaged.
+    info.written_lbas = std::min(info.written_lbas, (*store)->log().written_lba(info.zone));
+    if (zone.use == ZoneUse::resetting || info.written_lbas == 0) continue;
     const ZoneRead read = [&](std::uint64_t lba, std::uint32_t lbas) {
       return reader.read(info.zone, lba, lbas);
     };

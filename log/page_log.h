@@ -132,6 +132,8 @@ class PageLog final : public StreamOwner {
   void let_go(const KeyHash& hash, const IndexEntry& entry);
   // A store's sealed zone is written anew elsewhere, if there is room.
   void collect(ZoneId zone);
+  // Zone-relative: what lies behind is still on its way to the medium.
+  std::uint64_t written_lba(ZoneId zone) const;
   HitMap& hits() { return pool_.hits; }
   void count_corrupt() { ++stats_.corrupt_pages; }
 
@@ -217,10 +219,8 @@ class PageLog final : public StreamOwner {
   bool hand_deletions_to_collection();
   // LBAs for the copies of a zone's pages; ~0: whatever one zone may hold.
   std::uint64_t relocation_room() const;
-  // Zone-relative: what lies behind is still on its way to the medium.
-  std::uint64_t written_lba(ZoneId zone) const;
-  // Is the group of this record being deleted right now?
   static Status too_few_zones();
+  // Is the group of this record being deleted right now?
   bool removing(const PageRecord& record) const;
   // Is there a record of the group, be it dead, in a zone or on its way to one?
   bool knows_group(std::uint64_t group) const;
