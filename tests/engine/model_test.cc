@@ -13,6 +13,7 @@
 #include <cstdlib>
 
 #include "tests/engine/model_run.h"
+#include "tests/rounds.h"
 
 namespace furrow::testing {
 namespace {
@@ -26,11 +27,7 @@ INSTANTIATE_TEST_SUITE_P(Modes, ModelTest, ::testing::Values(VolumeMode::cache, 
 TEST_P(ModelTest, AgreesWithAMap) {
   const char* env = std::getenv("FURROW_SEED");
   const std::uint64_t first = env != nullptr ? std::strtoull(env, nullptr, 0) : 1;
-#if defined(FURROW_SANITIZED)
-  const std::uint64_t seeds = env != nullptr ? 1 : 5;
-#else
-  const std::uint64_t seeds = env != nullptr ? 1 : 16;
-#endif
+  const std::uint64_t seeds = env != nullptr ? 1 : rounds(16, 4);
   std::uint64_t found = 0, cuts = 0, recovery_cuts = 0, resets = 0, refusals = 0;
   for (std::uint64_t seed = first; seed < first + seeds; ++seed) {
     const std::string replay = "FURROW_SEED=" + std::to_string(seed);

@@ -10,6 +10,7 @@
 #include <map>
 
 #include "tests/engine/rig.h"
+#include "tests/rounds.h"
 #include "zone/fault_device.h"
 
 namespace furrow::testing {
@@ -206,11 +207,7 @@ class PowerCut {
   std::uint64_t flushed_puts_ = 0, found_ = 0;
 };
 
-#if defined(FURROW_SANITIZED)
-constexpr std::uint64_t kSeeds = 4;
-#else
-constexpr std::uint64_t kSeeds = 12;
-#endif
+constexpr std::uint64_t kSeeds = rounds(12, 2);
 
 struct Case {
   CrashModel model;

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/engine/pool_file.h"
+#include "tests/rounds.h"
 #include "zone/blocking.h"
 #include "zone/fault_device.h"
 
@@ -157,7 +158,7 @@ TEST_F(RepairTest, PowerCutsInARepair) {
   damage(offsets_of("FUZH").front() + 40);
   const std::string damaged = read_file();
   bool whole = false;
-  for (std::uint64_t lbas = 1; !whole; lbas += 97) {
+  for (std::uint64_t lbas = 1; !whole; lbas += rounds(97, 397)) {
     SCOPED_TRACE("cut after " + std::to_string(lbas) + " LBAs");
     std::ofstream(path(), std::ios::binary | std::ios::trunc) << damaged;
     ASSERT_NO_FATAL_FAILURE(rig_->open_device());

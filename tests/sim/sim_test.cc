@@ -8,16 +8,13 @@
 
 #include <string>
 
+#include "tests/rounds.h"
 #include "tests/sim/simulation.h"
 
 namespace furrow::sim {
 namespace {
 
-#if defined(FURROW_SANITIZED)
-constexpr std::uint64_t kSeeds = 4;
-#else
-constexpr std::uint64_t kSeeds = 40;
-#endif
+constexpr std::uint64_t kSeeds = rounds(40, 4);
 constexpr std::uint64_t kSteps = 1000;
 
 void run_seed(const std::string& scenario, std::uint64_t seed) {

@@ -17,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/rounds.h"
 #include "tests/transport/count_allocations.h"
 #include "transport/host_queue.h"
 #include "transport/tcp_listener.h"
@@ -185,7 +186,8 @@ class SteadyState : public testing::TestWithParam<Shape>, private HostQueue::Own
 
 TEST_P(SteadyState, NothingIsAllocatedAndSystemCallsAreShared) {
   const char* scale = std::getenv("FURROW_STEADY_STATE_PAGES");
-  const std::uint64_t pages = scale != nullptr ? std::strtoull(scale, nullptr, 10) : 20000;
+  const std::uint64_t pages =
+      scale != nullptr ? std::strtoull(scale, nullptr, 10) : rounds(20000, 4000);
   connect();
   run(2000);
   const std::uint64_t allocated = allocations;

@@ -256,8 +256,10 @@ TEST_F(EmuDeviceTest, ACheckWritesNothing) {
   poke(tail, &garbage, sizeof garbage);
   std::filesystem::permissions(path_, std::filesystem::perms(0440));
   const auto bytes = [this] {
-    std::ifstream file(path_, std::ios::binary);
-    return std::string(std::istreambuf_iterator<char>(file), {});
+    std::string all(std::filesystem::file_size(path_), '\0');
+    std::ifstream(path_, std::ios::binary)
+        .read(all.data(), static_cast<std::streamsize>(all.size()));
+    return all;
   };
   const std::string before = bytes();
   {

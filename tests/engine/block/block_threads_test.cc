@@ -8,6 +8,7 @@
 
 #include "engine/embedded_pool.h"
 #include "tests/engine/block/disk.h"
+#include "tests/rounds.h"
 
 namespace furrow::testing {
 namespace {
@@ -51,7 +52,8 @@ std::unique_ptr<EmbeddedPool> shared_disk() {
 constexpr unsigned kThreads = 3;
 
 TEST(BlockThreadsTest, NoWriteToAPartOfABlockIsLost) {
-  constexpr std::uint64_t kLbas = 64, kVersions = 150;  // eight blocks
+  constexpr std::uint64_t kLbas = 64;  // eight blocks
+  constexpr std::uint64_t kVersions = rounds(150, 40);
   const auto pool = shared_disk();
   PageStore& volume = *pool->pool().find("disk");
   {

@@ -8,15 +8,12 @@
 #include <iostream>
 
 #include "tests/log/test_seed.h"
+#include "tests/rounds.h"
 
 namespace furrow::testing {
 namespace {
 
-#ifdef FURROW_SANITIZED
-constexpr unsigned kLives = 1;
-#else
-constexpr unsigned kLives = 3;
-#endif
+constexpr auto kLives = static_cast<unsigned>(rounds(3, 1));
 constexpr unsigned kRoundsOfALife = 8;
 
 void live(FilesLife::Plan plan) {

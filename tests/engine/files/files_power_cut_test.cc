@@ -10,6 +10,7 @@
 
 #include "tests/engine/files/files_rig.h"
 #include "tests/log/test_seed.h"
+#include "tests/rounds.h"
 
 namespace furrow::testing {
 namespace {
@@ -115,8 +116,9 @@ TEST_F(FilesPowerCutTest, AChangeIsWholeOrNotAtAll) {
   unsigned finished = 0;
   for (unsigned round = 0; finished < 4 && round < 400 && !HasFailure(); ++round) {
     SCOPED_TRACE(round);
-    ASSERT_NO_FATAL_FAILURE(mount_until_cut(
-        75 + round / 4, round % 2 == 0 ? CrashModel::drive : CrashModel::emu, random_()));
+    ASSERT_NO_FATAL_FAILURE(mount_until_cut(75 + round / rounds(4, 1),
+                                            round % 2 == 0 ? CrashModel::drive : CrashModel::emu,
+                                            random_()));
     if (volume() == nullptr) continue;
     const std::string shortened = changed.substr(0, random_() % 2 == 0 ? 2 * 65'536 : 30'000);
     const std::string at = "/" + std::to_string(round);

@@ -8,15 +8,12 @@
 #include <thread>
 
 #include "tests/engine/files/files_rig.h"
+#include "tests/rounds.h"
 
 namespace furrow::testing {
 namespace {
 
-#ifdef FURROW_SANITIZED
-constexpr unsigned kAppends = 150;
-#else
-constexpr unsigned kAppends = 600;
-#endif
+constexpr auto kAppends = static_cast<unsigned>(rounds(600, 150));
 constexpr unsigned kWriters = 4, kFilesEach = 10;
 
 // The byte of a file at an offset.

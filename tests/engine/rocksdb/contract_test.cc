@@ -11,6 +11,7 @@
 #include "engine/rocksdb/file_system.h"
 #include "tests/engine/files/files_rig.h"
 #include "tests/log/test_seed.h"
+#include "tests/rounds.h"
 
 namespace furrow::testing {
 namespace {
@@ -21,11 +22,7 @@ using rocksdb::IOOptions;
 using rocksdb::IOStatus;
 using rocksdb::Slice;
 
-#ifdef FURROW_SANITIZED
-constexpr unsigned kSteps = 1500;
-#else
-constexpr unsigned kSteps = 6000;
-#endif
+constexpr auto kSteps = static_cast<unsigned>(rounds(6000, 1500));
 
 // What callers tell apart.
 std::string kind_of(const IOStatus& status) {
