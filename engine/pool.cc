@@ -77,19 +77,21 @@ PoolImpl::PoolImpl(ZonedDevice& device, Executor& home, MetadataRing ring,
   context_.home.add(*queue_);
   context_.on_zone_cut = [this](ZoneId zone, std::uint32_t end_lba) {
     cuts_.push_back({zone.value, end_lba, context_.allocator.zone(zone).generation});
-    note_cuts();
+    (void)note_cuts();  // asked for again before it matters
   };
+  context_.note_cuts = [this] { return note_cuts(); };
   context_.note_durable = [this](DurableNote& note) { durable_notes_.request(note); };
 }
 
-// Where the file system is full, the journal may not take them either: until it does, the next
-// recovery finds out by itself, and calls it torn.
-void PoolImpl::note_cuts() {
+// Where the file system is full, the journal may not take them either: until it does, nothing else
+// is written, and the next recovery finds out by itself, and calls it torn.
+Status PoolImpl::note_cuts() {
   while (!cuts_.empty()) {
     JournalRecord record;
     record.kind = JournalRecord::Kind::zone_trimmed;
     record.trim = cuts_.front();
-    if (!ring_.append(record).ok()) return;
+    const Status noted = ring_.append(record);
+    if (!noted.ok()) return noted;
     const ZoneId zone{record.trim.zone};
     const bool is_void = record.trim.end_lba == 0 && !record.trim.durable;
     if (is_void && context_.allocator.zone(zone).use == ZoneUse::bad) {
@@ -97,6 +99,7 @@ void PoolImpl::note_cuts() {
     }
     cuts_.erase(cuts_.begin());
   }
+  return {};
 }
 
 PoolImpl::~PoolImpl() {
@@ -324,7 +327,7 @@ bool PoolImpl::quiesce() {
     idle = idle && store->log().idle();
   }
   if (!idle || options_.read_only) return idle;
-  note_cuts();
+  (void)note_cuts();  // else the next recovery finds out by itself
   bool closed = true;
   for (const auto& store : stores_) {
     if (store->zones() == nullptr) closed = store->log().close() && closed;

@@ -107,7 +107,7 @@ class PoolImpl final : public Pool {
   Result<PageStore*> create_zoned(VolumeRecord record, const VolumeOptions& options);
   Status delete_zoned(PageStoreImpl& store);
   Status load(const RecoveryResult& recovered);
-  void note_cuts();
+  Status note_cuts();
   SurveyedZone surveyed(const ZoneInfo& info) const;
   ZoneSurvey survey_zone(const ZoneInfo& info, const CheckOptions& options, CheckReport& report);
   void check_page(ZoneId zone, const PageRecord& record, PageLog& log, const ZoneRead& read,

@@ -96,6 +96,9 @@ struct PoolContext {
   // Nothing from this LBA of the zone on counts, nor must it come back at the next recovery: a
   // write failed there, or (0) the zone went bad after it was drained.
   std::function<void(ZoneId, std::uint32_t)> on_zone_cut;
+  // Is all of that in the journal? Else tries again, and says why not. A stream does not go on in
+  // another zone before: recovery verifies the newest zone only. Null: there is no journal.
+  std::function<Status()> note_cuts;
   // The answer comes from a later turn. Null: there is no journal, and nothing is noted.
   std::function<void(DurableNote&)> note_durable;
 

@@ -239,6 +239,11 @@ bool Stream::open_zone() {
     return false;
   }
   if (!owner_.may_open_zone(!relocations_.empty())) return false;
+  const Status noted = pool_.note_cuts ? pool_.note_cuts() : Status();
+  if (!noted.ok()) {
+    fail_waiting(noted);
+    return false;
+  }
   const std::uint64_t generation = pool_.next_sequence++;
   const Result<ZoneId> taken = pool_.allocator.take(volume_, number_, generation, generation);
   if (!taken.ok()) return false;  // the owner kicks when one is free

@@ -745,6 +745,23 @@ TEST_F(StreamTest, AfterAFailedWriteAllGoesToAnotherZoneInOrder) {
   EXPECT_FALSE(pool_->device_full);
 }
 
+// Recovery verifies the newest zone only: with another one behind it, the zone that failed would
+// count to its end.
+TEST_F(StreamTest, NoOtherZoneIsBegunBeforeTheJournalSaysWhereTheFailedOneEnds) {
+  put_now(0, 100);
+  Status noted(Code::io_error, Origin::log, "the journal cannot be written");
+  pool_->note_cuts = [&noted] { return noted; };
+  device_->fail(Io::Op::write, {Code::io_error, Origin::zone});
+  Page& told = put(1, 100);
+  EXPECT_TRUE(run());
+  EXPECT_EQ(told.answers, 1u);
+  EXPECT_EQ(told.status.describe(), noted.describe());
+  EXPECT_EQ(owner_.zones_opened, 1u);
+  noted = Status();
+  EXPECT_NE(zone_of(put_now(2, 100)), zone_of(*pages_[0]));
+  EXPECT_EQ(owner_.zones_opened, 2u);
+}
+
 TEST_F(StreamTest, WhatWasInFlightBehindAFailedWriteIsNotAnsweredFromThere) {
   remake(large(4096), 300 << 10);
   put_now(0, 1);
