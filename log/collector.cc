@@ -107,6 +107,8 @@ void Collector::start() {
   const bool handed = !victim && log_.hand_deletions_to_collection();
   if (!victim && !handed) victim = choose_for_deletions();
   if (!victim) {  // open zones are all there is (the next one sealed kicks), or zones have gone bad
+    exhausted_ = leaves_some_alone();
+    if (exhausted_ && !handed) log_.hand_deletions_to_collection();
     log_.fail_waiting({Code::no_space, Origin::log,
                        "no zone of the volume can be freed; zones may have gone bad: see "
                        "`furrowctl zone report`"});
@@ -114,7 +116,7 @@ void Collector::start() {
     note_failed_ = 0;
     return;
   }
-  found_nothing_ = false;
+  found_nothing_ = exhausted_ = false;
   victim_ = *victim;
   pool_.allocator.set_use(victim_, ZoneUse::draining);
   written_lba_ = pool_.geometry.zone_capacity_lbas;
@@ -213,17 +215,20 @@ void Collector::purge() {
 }
 
 // The victim stays as it is, and another attempt is made when a zone is next wanted: at once where
-// room was lacking, which a delete may have made; else the device is left alone for a while.
+// room was lacking, which a delete may have made; else the device is left alone for a while. Where
+// the zone of the copies failed before it had any, that one makes room.
 void Collector::failed(const Status& status) {
   pool_.allocator.set_use(victim_, ZoneUse::sealed);
   step_ = Step::idle;
-  ++attempts_failed_;
   copy_error_ = status;
   if (status.code() != Code::no_space) {
     failure_ = status;
     retry_ns_ = pool_.home.now_ns() + std::min(kRetryNsMin << failures_, kRetryNsMax);
     failures_ = std::min(failures_ + 1, kFailuresMax);
+  } else if (zone_with_nothing()) {
+    return kick();
   }
+  ++attempts_failed_;
   log_.fail_waiting(status);
   found_nothing_ = true;
 }

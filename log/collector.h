@@ -61,6 +61,8 @@ class Collector {
   const Status& last_failure() const { return copy_error_; }
   // The last look for a zone to free found none.
   bool found_nothing() const { return found_nothing_; }
+  // .. and there are zones that could not be emptied, as something in them cannot be read.
+  bool exhausted() const { return exhausted_; }
 
   // Copies are written in groups, each of them one batch or nearly so: a page that had a batch to
   // itself would take more room than in the zone that is to be emptied. While one group is
@@ -135,6 +137,7 @@ class Collector {
 
   bool wanted() const;
   std::optional<ZoneId> choose() const;
+  std::optional<ZoneId> zone_with_nothing() const;
   std::optional<ZoneId> choose_from_store() const;
   std::optional<ZoneId> choose_for_deletions() const;
   std::optional<ZoneId> choose_within(VictimPolicy policy, std::uint64_t most) const;
@@ -206,6 +209,7 @@ class Collector {
   bool groups_deleted_ = false;        // as of this turn: group tombstones are on the medium
   std::uint64_t purge_from_ = 0;       // the hash up to which the index was purged
   bool found_nothing_ = false;
+  bool exhausted_ = false;
   bool evicted_ = false;
   Status copy_error_;           // of the victim's: it could not be emptied
   Status failure_;              // the device's, last
@@ -221,12 +225,14 @@ class Collector {
   struct Stuck {
     ZoneId zone;
     std::uint64_t generation = 0;
-    Unreadable what;        // none: damage, which stays
+    Unreadable what;        // is asked whether it can be read now
     bool records = false;   // records among it: the zone must stay though no page in it is live
     bool readable = false;  // it could since
     unsigned probes = 0;
     std::uint64_t probe_ns = 0;  // none before
   };
+  bool left_alone(const Stuck& stuck) const;
+  bool leaves_some_alone() const;
   std::vector<Stuck> stuck_;
   struct ZoneLife {
     ZoneId zone;

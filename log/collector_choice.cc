@@ -12,16 +12,18 @@ constexpr unsigned kProbesMax = 10;  // that are counted
 }  // namespace
 
 std::optional<ZoneId> Collector::choose() const {
-  const std::uint64_t volume = log_.options_.volume;
   // What needs no copies comes first: there may be no room for any.
-  for (std::uint32_t i = 0; i < pool_.geometry.zone_count; ++i) {
-    const ZoneAllocator::Zone& zone = pool_.allocator.zones()[i];
-    if (zone.owner == volume && choosable(ZoneId{i}) && holds_nothing(ZoneId{i})) {
-      return ZoneId{i};
-    }
-  }
+  if (const std::optional<ZoneId> zone = zone_with_nothing()) return zone;
   if (!log_.options_.cache) return choose_from_store();
-  return pool_.allocator.victim(volume, VictimPolicy::fifo, pool_.next_sequence);
+  return pool_.allocator.victim(log_.options_.volume, VictimPolicy::fifo, pool_.next_sequence);
+}
+
+std::optional<ZoneId> Collector::zone_with_nothing() const {
+  for (std::uint32_t i = 0; i < pool_.geometry.zone_count; ++i) {
+    const bool ours = pool_.allocator.zones()[i].owner == log_.options_.volume;
+    if (ours && choosable(ZoneId{i}) && holds_nothing(ZoneId{i})) return ZoneId{i};
+  }
+  return std::nullopt;
 }
 
 // A zone whose copies take less room than it gives: else collection would go in circles. One that
@@ -63,8 +65,8 @@ std::optional<ZoneId> Collector::choose_within(VictimPolicy policy, std::uint64_
 // zone that a power cut left without any is common.
 bool Collector::holds_nothing(ZoneId id) const {
   const ZoneAllocator::Zone& zone = pool_.allocator.zone(id);
-  if (log_.options_.cache) return zone.min_sequence == ~std::uint64_t{0};
   const ZoneDirectory& table = pool_.tables[id.value];
+  if (log_.options_.cache) return zone.min_sequence == ~std::uint64_t{0} || table.end_lba <= 1;
   if (zone.live_lbas + table.tombstones + table.group_tombstones + table.expiring != 0)
     return false;
   return table.groups.empty() || !any_group_deleted();
@@ -100,10 +102,18 @@ std::optional<ZoneId> Collector::choose_requested() {
 bool Collector::choosable(ZoneId id) const {
   const ZoneAllocator::Zone& zone = pool_.allocator.zone(id);
   if (zone.use != ZoneUse::sealed || zone.generation == note_failed_) return false;
-  return std::ranges::none_of(stuck_, [&](const Stuck& stuck) {
-    return stuck.zone == id && stuck.generation == zone.generation && !stuck.readable &&
-           (zone.live_lbas != 0 || stuck.records);
-  });
+  return std::ranges::none_of(
+      stuck_, [&](const Stuck& stuck) { return stuck.zone == id && left_alone(stuck); });
+}
+
+bool Collector::left_alone(const Stuck& stuck) const {
+  const ZoneAllocator::Zone& zone = pool_.allocator.zone(stuck.zone);
+  return stuck.generation == zone.generation && !stuck.readable &&
+         (zone.live_lbas != 0 || stuck.records);
+}
+
+bool Collector::leaves_some_alone() const {
+  return std::ranges::any_of(stuck_, [this](const Stuck& stuck) { return left_alone(stuck); });
 }
 
 // Pages of the store's victim could not be read, or not be named. They are still served from there
@@ -117,7 +127,8 @@ void Collector::leave_alone() {
     stuck->zone = victim_;
     stuck->generation = generation;
   }
-  stuck->what = unreadable_;
+  // Damage may be what a read that went astray brought: that zone is asked for its header.
+  stuck->what = unreadable_.lbas != 0 ? unreadable_ : Unreadable{pool_.device_lba(victim_, 0), 1};
   stuck->records = records_unread_;
   stuck->readable = false;
   put_off(*stuck);
@@ -132,7 +143,7 @@ void Collector::put_off(Stuck& stuck) const {
 // the zone is tried again. True: that is being asked.
 bool Collector::probe() {
   const auto due = std::ranges::find_if(stuck_, [&](const Stuck& stuck) {
-    return stuck.what.lbas != 0 && !stuck.readable && stuck.probe_ns <= pool_.home.now_ns() &&
+    return !stuck.readable && stuck.probe_ns <= pool_.home.now_ns() &&
            pool_.allocator.zone(stuck.zone).generation == stuck.generation;
   });
   if (due == stuck_.end()) return false;

@@ -214,8 +214,8 @@ class PageLog final : public StreamOwner {
   void reroute_relocations();
   // Waits for a zone. Null: none does.
   const PageRecord* waiting_deletion() const;
-  // What waits goes to collection's zone, if that has room: true. Never to the last zone of the
-  // quota, which has nothing but copies until it is not the last any more.
+  // What waits goes to collection's zone, if that has room: true. Not to the last zone of the
+  // quota, which has nothing but copies until it is not the last any more, while that may help.
   bool hand_deletions_to_collection();
   // LBAs for the copies of a zone's pages; ~0: whatever one zone may hold.
   std::uint64_t relocation_room() const;
@@ -230,6 +230,7 @@ class PageLog final : public StreamOwner {
   // The quota is reached and collection has no zone of its own to write to.
   bool without_reserve() const;
   bool kept_for_copies() const;
+  bool kept_from_deletions() const;
   bool kept_from_users(const Stream& stream) const;
   bool stuck(const Stream& stream) const;
   void kick();

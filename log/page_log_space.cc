@@ -297,10 +297,13 @@ bool PageLog::without_reserve() const {
 // cannot, deletes may use it: they are what helps then.
 bool PageLog::kept_for_copies() const { return without_reserve() && !collector_->found_nothing(); }
 
-// Collection's zone takes deletions, which had no other, while it is not the last of the quota.
+// Collection's zone takes deletions, which had no other, while it is not the last of the quota; and
+// then too when what keeps the next zone from being freed cannot be read, perhaps for good.
 bool PageLog::kept_from_users(const Stream& stream) const {
-  return &stream == collection_stream() ? at_quota() : kept_for_copies();
+  return &stream == collection_stream() ? kept_from_deletions() : kept_for_copies();
 }
+
+bool PageLog::kept_from_deletions() const { return at_quota() && !collector_->exhausted(); }
 
 bool PageLog::may_write_user(const Stream& stream) {
   if (without_reserve()) collector_->kick();  // deletes may have made copying possible
@@ -323,7 +326,8 @@ const PageRecord* PageLog::waiting_deletion() const {
 bool PageLog::hand_deletions_to_collection() {
   Stream* const to = collection_stream();
   const PageRecord* first = waiting_deletion();
-  if (to == nullptr || first == nullptr || at_quota() || !to->can_take(*first)) return false;
+  if (to == nullptr || first == nullptr || kept_from_deletions() || !to->can_take(*first))
+    return false;
   for (const auto& stream : streams_) {
     if (stream && stream.get() != to) stream->hand_deletions_to(*to);
   }

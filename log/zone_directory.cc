@@ -38,6 +38,7 @@ void ZoneDirectory::add_group(std::uint64_t group, std::uint32_t lba) {
 
 void ZoneDirectory::truncate(std::uint32_t lba) {
   batch_lbas.erase(std::ranges::lower_bound(batch_lbas, lba), batch_lbas.end());
+  if (batch_lbas.empty()) records = tombstones = group_tombstones = expiring = 0;
   groups.erase(std::ranges::lower_bound(groups, lba, {}, &GroupRun::first_lba), groups.end());
   if (!groups.empty()) groups.back().last_lba = std::min(groups.back().last_lba, lba - 1);
 }
