@@ -276,6 +276,7 @@ Status SimQueue::perform(Pending& done) {
   Io& io = *done.io;
   if (io.op == Io::Op::flush) {
     if (device_.fails(device_.faults_.flush_errors)) {
+      ++device_.flushes_failed_;
       return {Code::io_error, Origin::zone, "the flush failed"};
     }
     device_.medium_.commit(done.marks);

@@ -55,6 +55,7 @@ class SimDevice final : public ZonedDevice, private ZoneStore {
   std::uint64_t due() const;  // when something completes next; SimExecutor::kNever: nothing will
   // The first thing that its user did wrong; empty: nothing.
   const std::string& violation() const { return violation_; }
+  std::uint64_t flushes_failed() const { return flushes_failed_; }
   const ZoneTable& zones() const { return table_; }
 
  private:
@@ -85,6 +86,7 @@ class SimDevice final : public ZonedDevice, private ZoneStore {
   std::vector<ZoneId> lost_zones_;
   std::vector<Lba> misread_;  // were read from elsewhere; from then on they are right
   bool dead_ = false;
+  std::uint64_t flushes_failed_ = 0;
   std::string violation_;
 };
 

@@ -79,6 +79,16 @@ TEST(SimTest, SeedsThatFailed) {
   // Of a few zones with pages of nearly half of one, none was sure to gain room: a delete was
   // refused.
   run_seed("calm", 81000695);
+  // A store or cache refused deletes beside a zone of copies that had failed before it held any, or
+  // for a page that could not be read once.
+  for (const std::uint64_t seed :
+       {500000251, 500000575, 500000724, 600000079, 600000613, 610001028, 610002687}) {
+    run_seed("faults", seed);
+  }
+  // Neither the zone of a failed write nor the journal could say where its pages ended.
+  run_seed("faults", 610002043);
+  // Deletes that might go to the zone of copies waited for ever.
+  run_seed("faults", 710000308);
   // Collection of a dead device began again and again.
   for (const std::uint64_t seed : {4, 18, 109, 141}) run_seed("cache", seed);
 }

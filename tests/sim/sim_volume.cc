@@ -460,7 +460,8 @@ void SimVolume::group_answered(Client& client, Code code) {
     if (code == Code::no_space) continue;
     // With others on the key meanwhile, it may have come before them.
     const bool alone = entry.history.running == 0 && entry.started < client.started;
-    if (code != Code::ok || !alone) continue;
+    // That which a lost zone left may be an older version, of another group.
+    if (code != Code::ok || !alone || entry.lossy) continue;
     entry.history.acknowledge(client.serial, world_.tick);
     if (client.op.durability == Durability::flushed ||
         shape_.options.durability == Durability::flushed) {
@@ -477,7 +478,8 @@ bool SimVolume::has_least_quota() const {
 void SimVolume::delete_refused(const Client& client) {
   ++world_.removes_refused;
   const std::uint64_t quota = shape_.options.quota_bytes / geometry_.zone_capacity_bytes();
-  if (quota < 3 + world_.zones_lost || (world_.pages_rotted && has_least_quota())) return;
+  const bool left_alone = world_.pages_rotted || world_.reads_fail;  // one zone, that is
+  if (quota < 3 + world_.zones_lost || (left_alone && has_least_quota())) return;
   fail(client, fmt::format("is refused by a volume of {} zones, of which {} are lost", quota,
                            world_.zones_lost));
 }

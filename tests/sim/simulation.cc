@@ -138,6 +138,7 @@ bool Simulation::make_pool() {
   std::erase_if(volumes_, [](const auto& each) { return each->exists == SimVolume::Exists::no; });
   if (volumes_.empty()) world_.fail("not even one volume fits");
   world_.faults = swarm_.faults.any() || swarm_.spoil_percent != 0;
+  world_.reads_fail = swarm_.faults.read_errors + swarm_.faults.misdirected_reads != 0;
   device_->set_faults(swarm_.faults);
   return !world_.failed();
 }
@@ -310,8 +311,9 @@ void Simulation::stop() {
   const bool kill = random.percent(swarm_.kill_percent);
   medium_.crash(kill ? Crash::kill : swarm_.emu ? Crash::emu : Crash::drive, random);
   ++world_.era;
-  // An orderly close has made everything durable.
-  for (const auto& volume : volumes_) volume->cut(kill || orderly);
+  // An orderly close has made everything durable, if the device could.
+  const bool all_kept = kill || (orderly && end_flushed_);
+  for (const auto& volume : volumes_) volume->cut(all_kept);
   say(fmt::format("step {}: {}, era {}", steps_,
                   orderly ? "closed"
                   : kill  ? "killed"
@@ -346,6 +348,7 @@ void Simulation::rot() {
 void Simulation::end_pool(bool orderly) {
   if (!pump(orderly ? "before a close" : "after a power cut")) return;
   session_.reset();
+  const std::uint64_t flushes_failed = device_->flushes_failed();
   std::uint64_t turns = 0;
   while (pool_ != nullptr && !pool_->quiesce()) {
     executor_->run_once();
@@ -354,6 +357,7 @@ void Simulation::end_pool(bool orderly) {
   }
   note_lost_zones();
   pool_.reset();
+  end_flushed_ = device_->flushes_failed() == flushes_failed;
   summary_.faults += device_->faults_injected();
   if (!device_->violation().empty()) world_.fail("the device says: " + device_->violation());
   device_.reset();

@@ -85,6 +85,7 @@ class Simulation {
   std::uint64_t steps_ = 0;
   std::size_t lost_zones_seen_ = 0;
   std::uint64_t shrunk_zones_seen_ = 0;
+  bool end_flushed_ = false;       // no flush failed while the pool was last closed
   bool repairable_ = true;         // the pool is as whole as a repair can make it
   std::uint64_t quiet_turns_ = 0;  // without an answer while operations run
   std::uint64_t answered_seen_ = 0;
