@@ -130,7 +130,8 @@ class Pool {
   // Begins no more background work; true when nothing runs. What waits for a zone that only that
   // work would have freed is answered with aborted. For an orderly close: end the sessions,
   // then give the home executor turns until this is true, then destroy the pool. (A process that
-  // just ends loses nothing either: the next open recovers.)
+  // just ends loses nothing either: the next open recovers.) It flushes; that a device cannot, this
+  // does not tell: who must know flushes before.
   virtual bool quiesce() = 0;
 
   // Can a device of this shape hold a pool? invalid_argument, too_many_zones: no.
