@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <charconv>
+#include <iterator>
 #include <limits>
 
 namespace furrow {
@@ -18,6 +19,7 @@ constexpr std::uint64_t kZoneSizeMaxLbas = std::uint64_t{1} << 32;
 constexpr std::uint64_t kZoneCountMax = 1u << 24;
 constexpr std::uint64_t kAppendMaxBytes = kMiB;
 constexpr std::uint32_t kZoneWritesMax = 16;
+constexpr const char* kIoModes[] = {"regular", "sqpoll", "iopoll", "sqpoll_iopoll"};  // as IoMode
 
 constexpr Status bad_uri(const char* hint) {
   return Status(Code::invalid_argument, Origin::zone, hint);
@@ -123,6 +125,22 @@ Result<DeviceUri> parse_device_uri(std::string_view uri) {
   return parsed;
 }
 
+std::string with_parameter(std::string_view uri, std::string_view name, std::string_view value) {
+  const char join = uri.find('?') == std::string_view::npos ? '?' : '&';
+  return std::string(uri) + join + std::string(name) + '=' + std::string(value);
+}
+
+const char* to_string(IoMode mode) { return kIoModes[static_cast<std::size_t>(mode)]; }
+
+Result<IoMode> parse_io_mode(std::string_view text) {
+  const auto* const found =
+      std::ranges::find(kIoModes, text, [](const char* name) { return std::string_view(name); });
+  if (found == std::end(kIoModes)) {
+    return bad_uri("io_mode is regular, sqpoll, iopoll or sqpoll_iopoll");
+  }
+  return static_cast<IoMode>(found - std::begin(kIoModes));
+}
+
 Result<EmuOptions> emu_options(const DeviceUri& uri) {
   EmuOptions options;
   options.path = uri.place;
@@ -133,17 +151,26 @@ Result<EmuOptions> emu_options(const DeviceUri& uri) {
     } else if (name == "reclaim") {
       const Status status = assign(options.reclaim, parse_reclaim(value));
       if (!status.ok()) return status;
+    } else if (name == "io_mode") {
+      const Status status = assign(options.io_mode, parse_io_mode(value));
+      if (!status.ok()) return status;
     } else {
       return bad_uri(
-          "unknown parameter; emu: knows direct and reclaim (geometry is set at creation)");
+          "unknown parameter; emu: knows direct, reclaim and io_mode (geometry is set at "
+          "creation)");
     }
   }
   return options;
 }
 
 Result<DriveOptions> drive_options(const DeviceUri& uri) {
-  if (!uri.parameters.empty()) return bad_uri("unknown parameter; zbd: and nvme: know none");
-  return DriveOptions{uri.place};
+  DriveOptions options{.path = uri.place};
+  for (const auto& [name, value] : uri.parameters) {
+    if (name != "io_mode") return bad_uri("unknown parameter; zbd: and nvme: know io_mode");
+    const Status status = assign(options.io_mode, parse_io_mode(value));
+    if (!status.ok()) return status;
+  }
+  return options;
 }
 
 Result<MemOptions> mem_options(const DeviceUri& uri) {

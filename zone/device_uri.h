@@ -25,6 +25,8 @@ struct DeviceUri {
 
 // Errors: invalid_argument (no scheme, no place, a parameter without a value or given twice).
 Result<DeviceUri> parse_device_uri(std::string_view uri);
+// The URI with one more parameter.
+std::string with_parameter(std::string_view uri, std::string_view name, std::string_view value);
 
 enum class Reclaim : std::uint8_t {
   lazy,   // a reset zone's space is given back once the zone has stayed empty for a while
@@ -32,15 +34,23 @@ enum class Reclaim : std::uint8_t {
   now,    // given back from the reset on
 };
 
+// How an io_uring submits and completes: see IoRing.
+enum class IoMode : std::uint8_t { regular, sqpoll, iopoll, sqpoll_iopoll };
+const char* to_string(IoMode mode);
+// Errors: invalid_argument.
+Result<IoMode> parse_io_mode(std::string_view text);
+
 struct EmuOptions {
   std::string path;
   bool direct = true;
   Reclaim reclaim = Reclaim::lazy;
+  IoMode io_mode = IoMode::regular;
 };
 Result<EmuOptions> emu_options(const DeviceUri& uri);
 
 struct DriveOptions {  // of zbd: and nvme:
   std::string path;
+  IoMode io_mode = IoMode::regular;
 };
 Result<DriveOptions> drive_options(const DeviceUri& uri);
 

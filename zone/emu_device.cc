@@ -123,7 +123,7 @@ Result<std::unique_ptr<ZonedDevice>> EmuDevice::open(const EmuOptions& options, 
   Status status = check_openable(*file, *superblock, options, access);
   if (!status.ok()) return status;
   std::unique_ptr<EmuDevice> device(
-      new EmuDevice(std::move(*file), *superblock, access, options.reclaim, std::move(uri)));
+      new EmuDevice(std::move(*file), *superblock, access, options, std::move(uri)));
   const bool writable = access == Access::exclusive;
   status = device->slots_.open(device->file_, *superblock, writable);
   // After a sync that failed the kernel takes what it holds of the table for written. Written
@@ -136,14 +136,15 @@ Result<std::unique_ptr<ZonedDevice>> EmuDevice::open(const EmuOptions& options, 
   return std::unique_ptr<ZonedDevice>(std::move(device));
 }
 
-EmuDevice::EmuDevice(EmuFile file, const Superblock& superblock, Access access, Reclaim reclaim,
-                     std::string uri)
+EmuDevice::EmuDevice(EmuFile file, const Superblock& superblock, Access access,
+                     const EmuOptions& options, std::string uri)
     : ZonedDevice(superblock.geometry, std::move(uri)),
       file_(std::move(file)),
       superblock_(superblock),
       codec_(superblock),
       access_(access),
-      reclaim_(reclaim),
+      reclaim_(options.reclaim),
+      io_mode_(options.io_mode),
       ballast_(
           file_.fd.get(), superblock_.end_offset(),
           access == Access::exclusive && !file_.block_device ? ballast_pieces(superblock_) : 0),
@@ -152,7 +153,7 @@ EmuDevice::EmuDevice(EmuFile file, const Superblock& superblock, Access access, 
       zero_ahead_(superblock_.geometry, table_),
       reclaimer_(
           file_.fd.get(), superblock_, table_, zero_ahead_,
-          [](void* self) { return static_cast<EmuDevice*>(self)->sync_table(); }, this, reclaim) {}
+          [](void* self) { return static_cast<EmuDevice*>(self)->sync_table(); }, this, reclaim_) {}
 
 EmuDevice::~EmuDevice() {
   // The next one to open the file may write where this one would still punch.

@@ -46,7 +46,7 @@ class EmuDevice final : public ZonedDevice, private ZoneStore {
 
  private:
   friend class EmuQueue;
-  EmuDevice(EmuFile file, const Superblock& superblock, Access access, Reclaim reclaim,
+  EmuDevice(EmuFile file, const Superblock& superblock, Access access, const EmuOptions& options,
             std::string uri);
   void load_table();
   void load_half(ZoneId zone, const ZoneRecord& record);
@@ -59,6 +59,7 @@ class EmuDevice final : public ZonedDevice, private ZoneStore {
   const SlotCodec codec_;
   const Access access_;
   const Reclaim reclaim_;
+  const IoMode io_mode_;
   EmuTable slots_;
   Ballast ballast_;
   std::vector<std::uint8_t> next_copy_;  // a zone: the copy that the next save() overwrites

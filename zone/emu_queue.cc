@@ -36,7 +36,8 @@ EmuQueue::EmuQueue(EmuDevice& device, unsigned depth)
                 {.fd = device.file_.fd.get(),
                  .first_bytes = device.superblock_.data_offset,
                  .stride_bytes = device.superblock_.stride_bytes,
-                 .calls = true},
+                 .calls = device.io_mode_ == IoMode::regular,
+                 .mode = device.io_mode_},
                 depth),
       device_(device) {}
 

@@ -18,14 +18,15 @@ constexpr std::size_t kEntryBytes = 128;
 
 class NvmeQueue final : public DriveQueue {
  public:
-  NvmeQueue(DriveDevice& device, const NvmeDrive& drive, unsigned depth)
+  NvmeQueue(DriveDevice& device, const NvmeDrive& drive, IoMode mode, unsigned depth)
       : DriveQueue(device,
                    {.fd = drive.fd(),
                     .first_bytes = 0,
                     .stride_bytes = drive.geometry().zone_size_lbas * drive.geometry().lba_bytes,
                     .read = {drive.limits().bytes, drive.limits().pieces},
                     .write = {drive.limits().bytes, drive.limits().pieces},
-                    .ring_flags = IORING_SETUP_SQE128 | IORING_SETUP_CQE32},
+                    .ring_flags = IORING_SETUP_SQE128 | IORING_SETUP_CQE32,
+                    .mode = mode},
                    depth),
         pieces_max_(drive.limits().pieces),
         nsid_(drive.nsid()) {}
@@ -104,18 +105,19 @@ int NvmeQueue::result_of(Io& io, const io_uring_cqe& cqe) {
 
 }  // namespace
 
-Result<std::unique_ptr<ZonedDevice>> NvmeDevice::open(const std::string& path, Access access,
+Result<std::unique_ptr<ZonedDevice>> NvmeDevice::open(const DriveOptions& options, Access access,
                                                       std::string uri) {
-  Result<std::unique_ptr<NvmeDrive>> drive = NvmeDrive::open(path, access);
+  Result<std::unique_ptr<NvmeDrive>> drive = NvmeDrive::open(options.path, access);
   if (!drive) return drive.status();
-  std::unique_ptr<NvmeDevice> device(new NvmeDevice(std::move(*drive), access, std::move(uri)));
+  std::unique_ptr<NvmeDevice> device(
+      new NvmeDevice(std::move(*drive), options.io_mode, access, std::move(uri)));
   const Status status = device->start();
   if (!status.ok()) return status;
   return std::unique_ptr<ZonedDevice>(std::move(device));
 }
 
 Result<std::unique_ptr<IoQueue>> NvmeDevice::create_queue(unsigned depth) {
-  auto queue = std::make_unique<NvmeQueue>(*this, *drive_, depth);
+  auto queue = std::make_unique<NvmeQueue>(*this, *drive_, io_mode_, depth);
   const Status status = queue->init_ring();
   if (!status.ok()) return status;
   return std::unique_ptr<IoQueue>(std::move(queue));

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "zone/device_uri.h"
 #include "zone/drive_device.h"
 #include "zone/nvme_drive.h"
 
@@ -13,15 +14,16 @@ namespace furrow::nvme {
 class NvmeDevice final : public DriveDevice {
  public:
   // Errors as open_device().
-  static Result<std::unique_ptr<ZonedDevice>> open(const std::string& path, Access access,
+  static Result<std::unique_ptr<ZonedDevice>> open(const DriveOptions& options, Access access,
                                                    std::string uri);
   ~NvmeDevice() override { stop(); }
   Result<std::unique_ptr<IoQueue>> create_queue(unsigned depth) override;
 
  private:
-  NvmeDevice(std::unique_ptr<NvmeDrive> drive, Access access, std::string uri)
-      : DriveDevice(*drive, access, std::move(uri)), drive_(std::move(drive)) {}
+  NvmeDevice(std::unique_ptr<NvmeDrive> drive, IoMode io_mode, Access access, std::string uri)
+      : DriveDevice(*drive, access, std::move(uri)), drive_(std::move(drive)), io_mode_(io_mode) {}
   const std::unique_ptr<NvmeDrive> drive_;
+  const IoMode io_mode_;
 };
 
 }  // namespace furrow::nvme

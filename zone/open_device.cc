@@ -38,12 +38,12 @@ Result<std::unique_ptr<ZonedDevice>> open_device(std::string_view uri, Access ac
   if (parsed->scheme == "zbd") {
     const Result<DriveOptions> options = drive_options(*parsed);
     if (!options) return options.status();
-    return zbd::ZbdDevice::open(options->path, access, std::string(uri));
+    return zbd::ZbdDevice::open(*options, access, std::string(uri));
   }
   if (parsed->scheme == "nvme") {
     const Result<DriveOptions> options = drive_options(*parsed);
     if (!options) return options.status();
-    return nvme::NvmeDevice::open(options->path, access, std::string(uri));
+    return nvme::NvmeDevice::open(*options, access, std::string(uri));
   }
   return bad(kUnknownScheme);
 }

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <chrono>
 
+#include "zone/aligned_buffer.h"
 #include "zone/new_ring.h"
 
 namespace furrow {
@@ -20,8 +22,9 @@ constexpr unsigned kDepthMax = 4096;
 constexpr unsigned kReapMax = 8;
 unsigned reap_count(unsigned ready) { return std::clamp(ready / 4, 1u, kReapMax); }
 constexpr std::uint64_t kCallBytesMax = 64 << 10;  // a small transfer, with may_block()
-constexpr std::uint64_t kTimerTag = 1;             // user_data of the timer: no Io's address
-constexpr std::uint64_t kRecheckNs = 200'000;      // while something waits for another thread
+constexpr std::uint64_t kWaitMaxUs = std::uint64_t{3600} * 1'000'000;
+constexpr std::uint64_t kTimerTag = 1;         // user_data of the timer: no Io's address
+constexpr std::uint64_t kRecheckNs = 200'000;  // while something waits for another thread
 
 }  // namespace
 
@@ -32,30 +35,47 @@ RingQueue::RingQueue(const Geometry& geometry, ZoneTable& table, bool read_only,
 RingQueue::~RingQueue() {
   FURROW_CHECK(in_flight() == 0);
   // The kernel takes a ring apart at leisure; the file is to be free when the device is closed.
-  if (file_registered_) (void)io_uring_unregister_files(&ring_);
-  if (ring_made_) io_uring_queue_exit(&ring_);
+  if (!file_registered_) return;
+  (void)io_uring_unregister_files(&ring_.get());
+  if (flush_ring_.made()) (void)io_uring_unregister_files(&flush_ring_.get());
 }
 
-// Completions are run when this thread next enters the kernel, without an interrupt to it, and a
-// flag says when that is worth it. Not SINGLE_ISSUER: a queue may move from thread to thread.
 Status RingQueue::init_ring() {
   if (depth_ == 0 || depth_ > kDepthMax) {
     return zone_failure(Code::invalid_argument, "a queue's depth is 1 to 4096", 0);
   }
   const unsigned entries = std::bit_ceil(depth_ + 1);  // one for the timer
-  io_uring_params params{};
-  params.flags = IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG | medium_.ring_flags;
-  int rc = io_uring_queue_init_params(entries, &ring_, &params);
-  if (rc == -EINVAL) {  // before Linux 5.19
-    params = {};
-    params.flags = medium_.ring_flags;
-    rc = io_uring_queue_init_params(entries, &ring_, &params);
+  Status status = ring_.init(entries, medium_.mode, medium_.ring_flags);
+  if (status.ok() && ring_.polled()) {
+    status = flush_ring_.init(entries, IoMode::regular, medium_.ring_flags);
   }
-  if (rc < 0) return ring_refused(-rc, Origin::zone);
-  ring_made_ = true;
-  tell_sanitizer(ring_);
-  file_registered_ = io_uring_register_files(&ring_, &medium_.fd, 1) == 0;
-  return {};
+  if (!status.ok()) return status;
+  file_registered_ = io_uring_register_files(&ring_.get(), &medium_.fd, 1) == 0;
+  if (file_registered_ && ring_.polled()) {
+    const int rc = io_uring_register_files(&flush_ring_.get(), &medium_.fd, 1);
+    if (rc < 0) return ring_refused(-rc, Origin::zone);
+  }
+  return ring_.polled() ? try_polling() : Status();
+}
+
+// One read tells whether completions can be polled for.
+Status RingQueue::try_polling() {
+  AlignedBuffer lba(geometry().lba_bytes);
+  Io io;
+  io.set_data(lba.data(), 1, geometry().lba_bytes);
+  bytes_done(io) = 0;
+  transfer_bytes(io) = geometry().lba_bytes;
+  push(*ring_.next_entry(), io);
+  while (ring_.ready() == 0) (void)ring_.turn(true);
+  io_uring_cqe* cqe = nullptr;
+  FURROW_CHECK(io_uring_peek_cqe(&ring_.get(), &cqe) == 0);
+  const int result = cqe->res;
+  io_uring_cqe_seen(&ring_.get(), cqe);
+  if (result != -EOPNOTSUPP && result != -EINVAL) return {};  // of other errors its user will hear
+  return zone_failure(Code::unsupported,
+                      "io_mode: completions cannot be polled for here; that takes direct I/O and a "
+                      "driver with queues for it (nvme: its parameter poll_queues)",
+                      -result);
 }
 
 Status RingQueue::register_buffers(std::span<const iovec> buffers) {
@@ -63,13 +83,13 @@ Status RingQueue::register_buffers(std::span<const iovec> buffers) {
     return zone_failure(Code::busy, "buffers are registered while nothing is in flight", 0);
   }
   if (buffers_registered_) {
-    io_uring_unregister_buffers(&ring_);
+    io_uring_unregister_buffers(&ring_.get());
     buffers_registered_ = false;
     set_registered(0);
   }
   if (buffers.empty()) return {};
   const auto count = static_cast<unsigned>(buffers.size());
-  const int rc = io_uring_register_buffers(&ring_, buffers.data(), count);
+  const int rc = io_uring_register_buffers(&ring_.get(), buffers.data(), count);
   if (rc < 0) {
     return zone_failure(Code::unsupported,
                         "the kernel cannot pin the buffers; raise RLIMIT_MEMLOCK", -rc);
@@ -155,12 +175,13 @@ RingQueue::Part RingQueue::next_part(Io& io) const {
 unsigned RingQueue::fill_ring() {
   if (may_block_ && call_alone()) return 1;
   while (backlog_.head != nullptr && in_ring_ < depth_) {
-    io_uring_sqe* sqe = io_uring_get_sqe(&ring_);
+    io_uring_sqe* sqe = ring_for(*backlog_.head).next_entry();
     if (sqe == nullptr) break;
     push(*sqe, *backlog_.pop());
     ++in_ring_;
   }
-  if (in_ring_ == 0 && must_look_again() && !timer_armed_) arm_timer();
+  const bool may_sleep = !ring_.polled();
+  if (may_sleep && in_ring_ == 0 && must_look_again() && !timer_armed_) arm_timer();
   return 0;
 }
 
@@ -170,7 +191,7 @@ bool RingQueue::call_alone() {
     return false;
   }
   Io& io = *backlog_.pop();
-  ++system_calls_;
+  ++calls_;
   finish(io, call(io));
   return true;
 }
@@ -190,7 +211,7 @@ int RingQueue::call(Io& io) {
 
 // So that a thread asleep on wake_fd() looks again at what waits for another thread.
 void RingQueue::arm_timer() {
-  io_uring_sqe* sqe = io_uring_get_sqe(&ring_);
+  io_uring_sqe* sqe = ring_.next_entry();
   if (sqe == nullptr) return;
   timer_.tv_nsec = kRecheckNs;
   io_uring_prep_timeout(sqe, &timer_, 0, 0);
@@ -198,43 +219,42 @@ void RingQueue::arm_timer() {
   timer_armed_ = true;
 }
 
+// What a ring could not take (out of memory, completions to reap first) it takes the next time:
+// that is an event too, so that nobody goes to sleep over it.
 unsigned RingQueue::do_poll() {
   unsigned count = settle();
   count += fill_ring();
-  if (io_uring_sq_ready(&ring_) != 0) {
-    (void)io_uring_submit_and_get_events(&ring_);
-    ++system_calls_;
-    // What it could not take (out of memory, completions to reap first) it takes the next time:
-    // that is an event too, so that nobody goes to sleep over it.
-    if (io_uring_sq_ready(&ring_) != 0) ++count;
-  } else if ((IO_URING_READ_ONCE(*ring_.sq.kflags) & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) !=
-             0) {
-    (void)io_uring_get_events(&ring_);
-    ++system_calls_;
-  }
-  return count + reap();
+  if (!ring_.turn(in_ring_ != 0)) ++count;
+  if (!ring_.polled()) return count + reap(ring_);
+  if (!flush_ring_.turn(in_ring_ != 0)) ++count;
+  count += reap(flush_ring_);
+  return count + reap(ring_);
 }
 
 unsigned RingQueue::do_wait(std::uint64_t timeout_us) {
   const unsigned count = settle();
-  if (count != 0 || !settled() || in_flight() == 0 || io_uring_cq_ready(&ring_) != 0) {
+  if (count != 0 || !settled() || in_flight() == 0 || ring_.ready() != 0) {
     return count + do_poll();
   }
+  if (ring_.polled()) return poll_until(timeout_us);
   if (const unsigned done = fill_ring(); done != 0) return done;
-  const std::uint64_t limit_ns = std::min(timeout_us, std::uint64_t{3600} * 1'000'000) * 1000;
-  __kernel_timespec timeout{static_cast<std::int64_t>(limit_ns / 1'000'000'000u),
-                            static_cast<long long>(limit_ns % 1'000'000'000u)};
-  io_uring_cqe* cqe = nullptr;
-  (void)io_uring_submit_and_wait_timeout(&ring_, &cqe, 1, &timeout, nullptr);
-  ++system_calls_;
-  return reap();
+  ring_.wait(timeout_us);
+  return reap(ring_);
+}
+
+unsigned RingQueue::poll_until(std::uint64_t timeout_us) {
+  const auto until = std::chrono::steady_clock::now() +
+                     std::chrono::microseconds(std::min(timeout_us, kWaitMaxUs));
+  for (;;) {
+    const unsigned count = do_poll();
+    if (count != 0 || std::chrono::steady_clock::now() >= until) return count;
+  }
 }
 
 // Each completion of the kernel counts as an event, also one that only leads to the next step.
-unsigned RingQueue::reap() {
+unsigned RingQueue::reap(IoRing& ring) {
   io_uring_cqe* cqes[kReapMax];
-  const unsigned ready =
-      io_uring_peek_batch_cqe(&ring_, cqes, reap_count(io_uring_cq_ready(&ring_)));
+  const unsigned ready = io_uring_peek_batch_cqe(&ring.get(), cqes, reap_count(ring.ready()));
   for (unsigned i = 0; i < ready; ++i) {
     const std::uint64_t tag = cqes[i]->user_data;
     if (tag == kTimerTag) {
@@ -245,7 +265,7 @@ unsigned RingQueue::reap() {
     Io& io = *reinterpret_cast<Io*>(tag & ~kFixedTag);
     finish(io, result_of(io, *cqes[i]));
   }
-  io_uring_cq_advance(&ring_, ready);
+  io_uring_cq_advance(&ring.get(), ready);
   return ready;
 }
 

@@ -1,12 +1,11 @@
 // RingQueue: the part of an IoQueue that emu: and zbd: share: a TableQueue whose transfers go to a
 // file or block device by one io_uring, its file and buffers registered. Many submissions are
-// pushed by one system call, made in poll().
+// pushed by one system call, made in poll(), or by none (see IoMode).
 #pragma once
-
-#include <liburing.h>
 
 #include <limits>
 
+#include "zone/io_ring.h"
 #include "zone/table_queue.h"
 
 namespace furrow {
@@ -16,9 +15,11 @@ class RingQueue : public TableQueue {
   ~RingQueue() override;
 
   Status register_buffers(std::span<const iovec> buffers) override;
-  std::uint64_t system_calls() const override { return system_calls_; }
+  std::uint64_t system_calls() const override {
+    return calls_ + ring_.system_calls() + flush_ring_.system_calls();
+  }
   void may_block() override { may_block_ = medium_.calls; }
-  int wake_fd() const override { return ring_.ring_fd; }
+  int wake_fd() const override { return ring_.wake_fd(); }
 
  protected:
   // Among the errors of transferred(): no errno.
@@ -38,10 +39,12 @@ class RingQueue : public TableQueue {
     Limit write{};
     unsigned ring_flags = 0;  // of io_uring_setup()
     bool calls = false;       // preadv(), pwritev() and fdatasync() do the same
+    IoMode mode = IoMode::regular;
   };
   RingQueue(const Geometry& geometry, ZoneTable& table, bool read_only, const Medium& medium,
             unsigned depth);
-  // Before any other use. Errors: invalid_argument (the depth), unsupported, io_error.
+  // Before any other use. Errors: invalid_argument (the depth), unsupported (no io_uring, or not in
+  // this mode), io_error.
   Status init_ring();
 
   // A transfer or flush that start_transfer() or start_flush() was given, for the kernel.
@@ -79,26 +82,32 @@ class RingQueue : public TableQueue {
   // Something waits that no completion of the ring will tell of: look again soon.
   virtual bool must_look_again() const { return waits(); }
 
+  Status try_polling();
+  // What cannot be polled for goes by a ring of its own.
+  IoRing& ring_for(const Io& io) {
+    return ring_.polled() && io.op == Io::Op::flush ? flush_ring_ : ring_;
+  }
+  unsigned poll_until(std::uint64_t timeout_us);
   unsigned fill_ring();
   bool call_alone();
   int call(Io& io);
   void push(io_uring_sqe& sqe, Io& io);
   void arm_timer();
-  unsigned reap();
+  unsigned reap(IoRing& ring);
   void finish(Io& io, int result);
 
   const Medium medium_;
   const unsigned depth_;
-  io_uring ring_{};
-  bool ring_made_ = false;
+  IoRing ring_;
+  IoRing flush_ring_;  // made only if ring_ is polled
   bool file_registered_ = false;
   bool buffers_registered_ = false;
   unsigned in_ring_ = 0;  // Ios that the kernel has, or that are prepared for it
   bool timer_armed_ = false;
   bool may_block_ = false;
   __kernel_timespec timer_{};
-  std::uint64_t system_calls_ = 0;
-  List backlog_;  // not yet in the ring
+  std::uint64_t calls_ = 0;  // beside the rings'
+  List backlog_;             // not yet in the ring
 };
 
 }  // namespace furrow

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "zone/device_uri.h"
 #include "zone/drive_device.h"
 #include "zone/zbd_drive.h"
 
@@ -13,15 +14,16 @@ namespace furrow::zbd {
 class ZbdDevice final : public DriveDevice {
  public:
   // Errors as open_device().
-  static Result<std::unique_ptr<ZonedDevice>> open(const std::string& path, Access access,
+  static Result<std::unique_ptr<ZonedDevice>> open(const DriveOptions& options, Access access,
                                                    std::string uri);
   ~ZbdDevice() override { stop(); }
   Result<std::unique_ptr<IoQueue>> create_queue(unsigned depth) override;
 
  private:
-  ZbdDevice(std::unique_ptr<ZbdDrive> drive, Access access, std::string uri)
-      : DriveDevice(*drive, access, std::move(uri)), drive_(std::move(drive)) {}
+  ZbdDevice(std::unique_ptr<ZbdDrive> drive, IoMode io_mode, Access access, std::string uri)
+      : DriveDevice(*drive, access, std::move(uri)), drive_(std::move(drive)), io_mode_(io_mode) {}
   const std::unique_ptr<ZbdDrive> drive_;
+  const IoMode io_mode_;
 };
 
 // create_device() for a zbd: URI: the drive is there and keeps its shape; what is on it is refused
