@@ -77,9 +77,11 @@ class TcpStream {
   void start();      // receives from now on
   void want_send();  // fill() is called before the next system call
   bool sending() const { return sending_; }
-  void discard_input();  // from now on what arrives is thrown away, but for its end
-  void end_output();     // the peer sees the end after what was sent
-  void abort();          // idempotent
+  // From now on what arrives is thrown away, but for its end. A read that has begun may still land
+  // where the decoder was told to.
+  void discard_input();
+  void end_output();  // the peer sees the end after what was sent
+  void abort();       // idempotent
   bool quiet() const { return !receive_op_.in_flight && !send_op_.in_flight; }
 
   int fd() const { return fd_; }
