@@ -1,0 +1,462 @@
+// Establishes what RingQueue does for the back ends that have a file or a block device: transfers
+// go where the zones lie in it, in requests as long as the medium takes them, and on until they are
+// whole; many submissions are one system call, made in poll(), and more than the ring takes wait;
+// registered buffers are used; what fails is told with its errno, and tried again where that can
+// help; and a thread that sleeps on wake_fd() is woken. How: a queue on a file in memory, whose
+// results the test can change, and on a pipe, which answers when the test says so.
+#include "zone/ring_queue.h"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "zone/aligned_buffer.h"
+
+namespace furrow {
+namespace {
+
+constexpr std::uint32_t kRingLba = 512, kRingZones = 4;
+constexpr std::uint64_t kZoneLbas = 256;
+constexpr std::uint64_t kFirstBytes = 4096, kStrideBytes = kZoneLbas * kRingLba + 1024;
+
+Geometry ring_geometry() {
+  Geometry made;
+  made.lba_bytes = kRingLba;
+  made.zone_count = kRingZones;
+  made.zone_size_lbas = made.zone_capacity_lbas = kZoneLbas;
+  made.append_lbas_max = 8;
+  return made;
+}
+
+class FileQueue : public RingQueue {
+ public:
+  using RingQueue::kEnded;
+  using RingQueue::Medium;
+  FileQueue(ZoneTable& table, const Medium& medium, unsigned depth)
+      : RingQueue(ring_geometry(), table, false, medium, depth) {}
+  using RingQueue::init_ring;
+
+  std::vector<std::uint64_t> requests;  // of how many bytes, as the kernel was given them
+  std::vector<int> ends;                // what transferred() was told
+
+ private:
+  Part next_request(Io& io) override {
+    const Part part = next_part(io);
+    requests.push_back(part.bytes);
+    return part;
+  }
+  void transferred(Io& io, int error) override {
+    ends.push_back(error);
+    end_transfer(io, error == 0 ? Status() : zone_failure(Code::io_error, "", error));
+  }
+  void zone_was_reset(ZoneId) override {}
+};
+
+// What the kernel answers goes through the test's hands.
+class ChangedQueue final : public FileQueue {
+ public:
+  using FileQueue::FileQueue;
+  std::function<int(int)> change;  // of bytes or -errno
+
+ private:
+  int result_of(Io&, const io_uring_cqe& cqe) override { return change(cqe.res); }
+};
+
+class RingQueueTest : public testing::Test {
+ protected:
+  struct Op : Io {
+    AlignedBuffer memory;
+    std::vector<iovec> pieces;
+    unsigned done = 0;
+  };
+
+  void SetUp() override {
+    file_ = memfd_create("furrow-ring-queue-test", MFD_CLOEXEC);
+    ASSERT_GE(file_, 0);
+    std::mt19937_64 random(20261122);
+    content_.resize(kFirstBytes + kRingZones * kStrideBytes);
+    for (std::byte& byte : content_) byte = static_cast<std::byte>(random());
+    ASSERT_EQ(pwrite(file_, content_.data(), content_.size(), 0),
+              static_cast<ssize_t>(content_.size()));
+    for (std::uint32_t zone = 0; zone < kRingZones; ++zone) {
+      table_.load(ZoneId{zone}, {ZoneRecord::Class::writable, 0, zone == 3 ? 0 : kZoneLbas / 2});
+    }
+  }
+  void TearDown() override {
+    queue_.reset();
+    close(file_);
+    for (const int fd : pipe_) {
+      if (fd >= 0) close(fd);
+    }
+  }
+
+  FileQueue::Medium medium() const {
+    return {.fd = file_, .first_bytes = kFirstBytes, .stride_bytes = kStrideBytes};
+  }
+  template <class Queue = FileQueue>
+  Queue& make(const FileQueue::Medium& medium, unsigned depth = 32) {
+    auto made = std::make_unique<Queue>(table_, medium, depth);
+    Queue& queue = *made;
+    const Status status = queue.init_ring();
+    EXPECT_TRUE(status.ok()) << status.describe();
+    queue_ = std::move(made);
+    return queue;
+  }
+  FileQueue& make_on_pipe(bool calls = false) {
+    EXPECT_EQ(pipe(pipe_), 0);
+    return make({.fd = pipe_[0], .stride_bytes = kStrideBytes, .calls = calls});
+  }
+  void say(std::size_t bytes) {
+    const std::vector<std::byte> data(bytes, std::byte{0x5A});
+    ASSERT_EQ(write(pipe_[1], data.data(), bytes), static_cast<ssize_t>(bytes));
+  }
+
+  // `pieces`: LBAs of each piece of memory.
+  Op& prepare(Io::Op what, std::uint32_t zone, std::uint64_t offset,
+              const std::vector<std::uint32_t>& pieces) {
+    ops_.push_back(std::make_unique<Op>());
+    Op& op = *ops_.back();
+    op.op = what;
+    op.zone = ZoneId{zone};
+    op.lba = Lba{zone * kZoneLbas + offset};
+    for (const std::uint32_t lbas : pieces) op.lba_count += lbas;
+    op.memory = AlignedBuffer(std::size_t{op.lba_count} * kRingLba);
+    std::size_t at = 0;
+    for (const std::uint32_t lbas : pieces) {
+      op.pieces.push_back({op.memory.data() + at, std::size_t{lbas} * kRingLba});
+      at += op.pieces.back().iov_len;
+    }
+    op.iov = op.pieces.data();
+    op.iov_count = static_cast<std::uint32_t>(pieces.size());
+    op.on_complete = [](Io& io) { ++static_cast<Op&>(io).done; };
+    return op;
+  }
+  Op& submit(Io::Op what, std::uint32_t zone, std::uint64_t offset,
+             const std::vector<std::uint32_t>& pieces) {
+    Op& op = prepare(what, zone, offset, pieces);
+    queue_->submit(op);
+    EXPECT_EQ(op.done, 0u) << "never from within submit()";
+    return op;
+  }
+  Op& read(std::uint32_t zone, std::uint64_t offset, const std::vector<std::uint32_t>& pieces) {
+    return submit(Io::Op::read, zone, offset, pieces);
+  }
+  void run() {
+    for (int turns = 0; queue_->busy() && turns < 100; ++turns) queue_->wait(100'000);
+    ASSERT_FALSE(queue_->busy()) << "an operation does not end";
+  }
+  static std::uint64_t file_offset(std::uint32_t zone, std::uint64_t offset) {
+    return kFirstBytes + zone * kStrideBytes + offset * kRingLba;
+  }
+  // Did the read give what the file holds there?
+  void expect_content(const Op& op) {
+    EXPECT_EQ(op.done, 1u);
+    ASSERT_TRUE(op.status.ok()) << op.status.describe();
+    const std::byte* const there =
+        content_.data() + file_offset(op.zone.value, op.lba.value % kZoneLbas);
+    EXPECT_EQ(std::memcmp(op.memory.data(), there, op.memory.size()), 0);
+  }
+  bool wakes(int timeout_ms) const {
+    pollfd wake{queue_->wake_fd(), POLLIN, 0};
+    return ::poll(&wake, 1, timeout_ms) == 1;
+  }
+
+  int file_ = -1;
+  int pipe_[2] = {-1, -1};
+  std::vector<std::byte> content_;  // of the file
+  ZoneTable table_{ring_geometry(), nullptr};
+  std::vector<std::unique_ptr<Op>> ops_;
+  std::unique_ptr<FileQueue> queue_;
+};
+
+TEST_F(RingQueueTest, ADepthIsOneTo4096) {
+  for (const unsigned depth : {0u, 4097u}) {
+    EXPECT_EQ(FileQueue(table_, medium(), depth).init_ring().code(), Code::invalid_argument);
+  }
+  for (const unsigned depth : {1u, 4096u}) {
+    make(medium(), depth);
+    expect_content((read(1, 3, {2}), run(), *ops_.back()));
+  }
+}
+
+TEST_F(RingQueueTest, TransfersGoWhereTheZonesLie) {
+  make(medium());
+  for (std::uint32_t zone = 0; zone < 3; ++zone) read(zone, 7 + zone, {5});
+  run();
+  for (const auto& op : ops_) expect_content(*op);
+  Op& write = prepare(Io::Op::write, 2, kZoneLbas / 2, {3});
+  std::memset(write.memory.data(), 0x77, write.memory.size());
+  queue_->submit(write);
+  run();
+  ASSERT_TRUE(write.status.ok()) << write.status.describe();
+  Op& append = prepare(Io::Op::append, 3, 0, {2});
+  std::memset(append.memory.data(), 0x78, append.memory.size());
+  queue_->submit(append);
+  run();
+  EXPECT_EQ(append.appended_at, Lba{3 * kZoneLbas});
+  std::memset(content_.data() + file_offset(2, kZoneLbas / 2), 0x77, 3 * kRingLba);
+  std::memset(content_.data() + file_offset(3, 0), 0x78, 2 * kRingLba);
+  std::vector<std::byte> now(content_.size());
+  ASSERT_EQ(pread(file_, now.data(), now.size(), 0), static_cast<ssize_t>(now.size()));
+  EXPECT_EQ(now, content_) << "and nowhere else";
+  EXPECT_TRUE((submit(Io::Op::flush, 0, 0, {}), run(), ops_.back()->status.ok()));
+}
+
+TEST_F(RingQueueTest, ManySubmissionsAreOneSystemCallMadeInPoll) {
+  make(medium(), 64);
+  const std::uint64_t before = queue_->system_calls();
+  for (std::uint64_t i = 0; i < 64; ++i) read(0, i, {1});
+  EXPECT_EQ(queue_->system_calls(), before);
+  queue_->poll();
+  EXPECT_EQ(queue_->system_calls(), before + 1);
+  run();
+  for (const auto& op : ops_) expect_content(*op);
+  const std::uint64_t after = queue_->system_calls();
+  for (int i = 0; i < 10; ++i) EXPECT_EQ(queue_->poll(), 0u);
+  EXPECT_EQ(queue_->system_calls(), after) << "none where there is nothing to do";
+}
+
+TEST_F(RingQueueTest, WhatTheDepthHasNoRoomForWaits) {
+  auto& queue = make<ChangedQueue>(medium(), 4);
+  std::size_t ended = 0, most = 0;
+  queue.change = [&](int result) {
+    most = std::max(most, queue.requests.size() - ended);
+    ++ended;
+    return result;
+  };
+  for (std::uint64_t i = 0; i < 100; ++i) read(1, i, {1});
+  EXPECT_EQ(queue_->in_flight(), 100u);
+  run();
+  for (const auto& op : ops_) expect_content(*op);
+  EXPECT_EQ(most, 4u);
+}
+
+TEST_F(RingQueueTest, RequestsAreAsLongAsTheMediumTakesThem) {
+  FileQueue::Medium limited = medium();
+  limited.read = {.bytes = 8 * kRingLba, .pieces = 3};
+  auto& queue = make(limited);
+  const auto requests_of = [&](const std::vector<std::uint32_t>& pieces) {
+    queue.requests.clear();
+    const Op& op = read(1, 2, pieces);
+    run();
+    expect_content(op);
+    std::vector<std::uint64_t> lbas;
+    for (const std::uint64_t bytes : queue.requests) lbas.push_back(bytes / kRingLba);
+    return lbas;
+  };
+  using Lbas = std::vector<std::uint64_t>;
+  EXPECT_EQ(requests_of({8}), Lbas{8});
+  EXPECT_EQ(requests_of({1, 2, 3}), Lbas{6}) << "several pieces in one";
+  EXPECT_EQ(requests_of({20}), (Lbas{8, 8, 4}));
+  EXPECT_EQ(requests_of({1, 1, 1, 1, 1}), (Lbas{3, 2})) << "so many pieces";
+  EXPECT_EQ(requests_of({3, 4, 5}), (Lbas{7, 5})) << "whole pieces";
+  EXPECT_EQ(requests_of({2, 10, 1}), (Lbas{2, 8, 2, 1})) << "one that is too long for any";
+}
+
+TEST_F(RingQueueTest, AShortTransferGoesOn) {
+  auto& queue = make<ChangedQueue>(medium());
+  queue.change = [](int result) { return std::min(result, 700); };
+  const Op& op = read(0, 1, {2, 1, 3});
+  run();
+  EXPECT_GT(queue.requests.size(), 4u);
+  expect_content(op);
+  EXPECT_EQ(queue.ends, std::vector<int>{0}) << "told once";
+}
+
+// Only what lies below the write pointer is read.
+TEST_F(RingQueueTest, AReadThatEndsAtTheWritePointer) {
+  make(medium());
+  const Op& op = read(1, kZoneLbas / 2 - 2, {1, 2, 1});
+  run();
+  ASSERT_TRUE(op.status.ok());
+  EXPECT_EQ(std::memcmp(op.memory.data(), content_.data() + file_offset(1, kZoneLbas / 2 - 2),
+                        2 * kRingLba),
+            0);
+  const std::vector<std::byte> zeroes(2 * kRingLba);
+  EXPECT_EQ(std::memcmp(op.memory.data() + 2 * kRingLba, zeroes.data(), zeroes.size()), 0);
+}
+
+TEST_F(RingQueueTest, WhatPassesIsTriedAgain) {
+  auto& queue = make<ChangedQueue>(medium());
+  for (const int error : {EAGAIN, EINTR, ECANCELED}) {
+    unsigned left = 3;
+    queue.change = [&](int result) { return left == 0 ? result : (--left, -error); };
+    const Op& op = read(0, 1, {4});
+    run();
+    expect_content(op);
+    EXPECT_EQ(left, 0u);
+  }
+  EXPECT_EQ(queue.ends, (std::vector<int>{0, 0, 0}));
+}
+
+TEST_F(RingQueueTest, AnErrorIsToldWithItsErrno) {
+  auto& queue = make<ChangedQueue>(medium());
+  queue.change = [](int) { return -EIO; };
+  const Op& bad_read = read(0, 1, {4});
+  const Op& bad_flush = submit(Io::Op::flush, 0, 0, {});
+  const Op& bad_write = submit(Io::Op::write, 0, kZoneLbas / 2, {1});
+  run();
+  EXPECT_EQ(queue.ends, (std::vector<int>{EIO, EIO, EIO}));
+  for (const Op* op : {&bad_read, &bad_flush, &bad_write}) {
+    EXPECT_EQ(op->done, 1u);
+    EXPECT_EQ(op->status.sys_errno(), EIO);
+  }
+}
+
+TEST_F(RingQueueTest, TheKernelsOwnErrorsAreTold) {
+  auto& queue = make(medium());
+  ASSERT_EQ(ftruncate(file_, static_cast<off_t>(file_offset(1, 4))), 0);
+  read(1, 2, {4});  // two are there
+  run();
+  EXPECT_EQ(queue.ends, std::vector<int>{FileQueue::kEnded});
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  auto& bad = make({.fd = ends[1], .stride_bytes = kStrideBytes});  // not to be read from
+  read(1, 2, {1});
+  run();
+  EXPECT_EQ(bad.ends, std::vector<int>{EBADF});
+  queue_.reset();
+  for (const int fd : ends) close(fd);
+}
+
+TEST_F(RingQueueTest, RegisteredBuffersAreUsed) {
+  auto& queue = make(medium());
+  const auto with = [&](std::byte* memory, std::int32_t index) -> Op& {
+    Op& op = prepare(Io::Op::read, 1, 5, {2});
+    op.pieces[0].iov_base = memory;
+    op.buffer_index = index;
+    queue_->submit(op);
+    run();
+    return op;
+  };
+  AlignedBuffer first(4096), second(4096);
+  const std::byte* const there = content_.data() + file_offset(1, 5);
+  EXPECT_EQ(with(first.data(), 0).status.code(), Code::invalid_argument) << "there is none";
+  const iovec both[] = {{first.data(), first.size()}, {second.data(), second.size()}};
+  ASSERT_TRUE(queue.register_buffers(both).ok());
+  EXPECT_TRUE(with(second.data() + 1024, 1).status.ok());
+  EXPECT_EQ(std::memcmp(second.data() + 1024, there, 2 * kRingLba), 0);
+  EXPECT_EQ(with(second.data(), 0).status.sys_errno(), EFAULT) << "it is the other one's";
+  EXPECT_EQ(with(first.data(), 2).status.code(), Code::invalid_argument);
+  Op& running = read(1, 0, {1});
+  EXPECT_EQ(queue.register_buffers(both).code(), Code::busy);
+  run();
+  expect_content(running);
+  ASSERT_TRUE(queue.register_buffers({both + 1, 1}).ok());
+  EXPECT_TRUE(with(second.data(), 0).status.ok()) << "it replaces the earlier ones";
+  EXPECT_EQ(with(second.data(), 1).status.code(), Code::invalid_argument);
+  ASSERT_TRUE(queue.register_buffers({}).ok());
+  EXPECT_EQ(with(second.data(), 0).status.code(), Code::invalid_argument);
+}
+
+TEST_F(RingQueueTest, ACompletionWakesWhoSleepsOnTheDescriptor) {
+  make_on_pipe();
+  const Op& op = read(1, 0, {1});
+  EXPECT_EQ(queue_->poll(), 0u);
+  EXPECT_FALSE(wakes(0));
+  EXPECT_EQ(queue_->wait(1000), 0u) << "for so long at most";
+  EXPECT_EQ(op.done, 0u);
+  say(kRingLba);
+  EXPECT_TRUE(wakes(30'000));
+  EXPECT_EQ(queue_->poll(), 1u);
+  EXPECT_EQ(op.done, 1u);
+  EXPECT_TRUE(op.status.ok());
+  read(1, 0, {1});
+  queue_->poll();
+  say(kRingLba);
+  EXPECT_EQ(queue_->wait(30'000'000), 1u);
+}
+
+// The zone's space is being given back by another thread, which no completion tells of.
+TEST_F(RingQueueTest, WhatWaitsForAnotherThreadIsLookedAtAgainSoon) {
+  make(medium());
+  ASSERT_TRUE(table_.hold_if_empty(ZoneId{3}));
+  const Op& op = submit(Io::Op::write, 3, 0, {1});
+  for (int i = 0; i < 3; ++i) {
+    while (queue_->poll() != 0) {
+    }
+    EXPECT_TRUE(wakes(30'000));
+  }
+  EXPECT_EQ(op.done, 0u);
+  table_.release(ZoneId{3});
+  run();
+  EXPECT_TRUE(op.status.ok());
+}
+
+// A pipe has no offsets: preadv() fails at once where the ring waits for what comes.
+TEST_F(RingQueueTest, ASmallTransferAloneMayBeACallThatBlocks) {
+  auto& queue = make_on_pipe(true);
+  read(1, 0, {1});
+  queue_->poll();
+  say(kRingLba);
+  run();
+  EXPECT_EQ(queue.ends, std::vector<int>{0}) << "not unless it may";
+  queue_->may_block();
+  const std::uint64_t before = queue_->system_calls();
+  read(1, 0, {1});
+  EXPECT_EQ(queue_->poll(), 1u);
+  EXPECT_EQ(queue.ends.back(), ESPIPE);
+  EXPECT_EQ(queue_->system_calls(), before + 1);
+  read(1, 0, {1});
+  EXPECT_EQ(queue_->wait(1000), 1u);
+  EXPECT_EQ(queue.ends.back(), ESPIPE);
+  queue.ends.clear();
+  read(1, 0, {1});
+  read(1, 0, {1});
+  queue_->poll();
+  read(1, 0, {1});  // beside these
+  queue_->poll();
+  EXPECT_TRUE(queue.ends.empty());
+  say(3 * kRingLba);
+  run();
+  EXPECT_EQ(queue.ends, (std::vector<int>{0, 0, 0}));
+  for (const bool calls : {true, false}) {  // too long for it, or the medium has no such calls
+    if (!calls) {
+      for (const int fd : pipe_) close(fd);
+      make_on_pipe(false).may_block();
+    }
+    const std::uint32_t lbas = calls ? 129 : 128;
+    table_.load(ZoneId{1}, {ZoneRecord::Class::full, 0, kZoneLbas});
+    const Op& op = read(1, 0, {lbas});
+    queue_->poll();
+    EXPECT_EQ(op.done, 0u);
+    say(std::size_t{lbas} * kRingLba / 2);
+    for (int i = 0; i < 3; ++i) queue_->poll();
+    say(std::size_t{lbas} * kRingLba - std::size_t{lbas} * kRingLba / 2);
+    run();
+    EXPECT_TRUE(op.status.ok());
+  }
+}
+
+TEST_F(RingQueueTest, ACallReadsAndWritesAsTheRingDoes) {
+  FileQueue::Medium calls = medium();
+  calls.calls = true;
+  make(calls);
+  queue_->may_block();
+  expect_content((read(1, 3, {1, 2}), run(), *ops_.back()));
+  Op& write = prepare(Io::Op::write, 2, kZoneLbas / 2, {1, 1});
+  std::memset(write.memory.data(), 0x79, write.memory.size());
+  queue_->submit(write);
+  run();
+  ASSERT_TRUE(write.status.ok());
+  std::vector<std::byte> now(2 * kRingLba);
+  ASSERT_EQ(pread(file_, now.data(), now.size(), static_cast<off_t>(file_offset(2, kZoneLbas / 2))),
+            static_cast<ssize_t>(now.size()));
+  EXPECT_EQ(now, std::vector<std::byte>(now.size(), std::byte{0x79}));
+  EXPECT_TRUE((submit(Io::Op::flush, 0, 0, {}), run(), ops_.back()->status.ok()));
+  ASSERT_EQ(ftruncate(file_, static_cast<off_t>(file_offset(1, 0))), 0);
+  read(1, 2, {4});
+  run();
+  EXPECT_EQ(queue_->ends.back(), FileQueue::kEnded);
+}
+
+}  // namespace
+}  // namespace furrow
