@@ -79,7 +79,8 @@ class LoadRun {
   std::uint64_t system_calls_ = 0;
 };
 
-// The members go on only when all have a backend and their buffers.
+// The members go on together or not at all: only when all have a backend and their buffers, and
+// have stored their pages.
 bool LoadRun::all_ready(const Status& status) {
   if (!status.ok()) {
     const std::lock_guard lock(mutex_);
@@ -101,18 +102,18 @@ void LoadRun::member(unsigned index) {
 void LoadRun::measure(unsigned index, EventLoop& loop, const Backend& backend, Driver& driver) {
   FillJob fill(options_, index, FLAGS_threads);
   if (FLAGS_warm) crew_.run(loop, driver, fill);
+  if (!all_ready(fill.result().failure)) return;
 
   LoadJob load(options_, index, FLAGS_threads);
   const std::uint64_t system_calls = backend.system_calls();
   const std::uint64_t start_ns = loop.now_ns();
-  if (fill.result().failed == 0) crew_.run(loop, driver, load);
+  crew_.run(loop, driver, load);
   const double seconds = static_cast<double>(loop.now_ns() - start_ns) / 1e9;
 
   const std::lock_guard lock(mutex_);
   seconds_ = std::max(seconds_, seconds);
   system_calls_ += backend.system_calls() - system_calls;
   result_.merge(load.result());
-  if (fill.result().failed != 0 && status_.ok()) status_ = fill.result().failure;
 }
 
 int take_options(LoadOptions& options) {
