@@ -6,9 +6,8 @@
 
 #include <random>
 
-#include "fake_host.h"
 #include "tests/engine/block/disk.h"
-#include "zone/fault_device.h"
+#include "tests/transport/served_pool.h"
 
 namespace furrow::test {
 namespace {
@@ -16,52 +15,18 @@ namespace {
 constexpr std::uint32_t kPagesNsid = 1, kDiskNsid = 2, kLargeNsid = 3;
 constexpr std::uint64_t kDiskBytes = 4 << 20, kLargeBytes = 1ull << 40;
 
-class Disks {
+class Disks : public ServedPool {
  public:
-  explicit Disks(std::uint32_t css = nv::kCssAll) : rig_("unused") {
-    auto inner = open_device("mem:64MiB?zone_size=2MiB", Access::exclusive);
-    EXPECT_TRUE(inner.ok());
-    auto fault = std::make_unique<FaultDevice>(std::move(*inner), FaultOptions());
-    device = fault.get();
-    rig_.device = std::move(fault);
-    VolumeOptions pages;
-    pages.name = "pages";
-    pages.mode = VolumeMode::store;
-    pages.quota_bytes = 8 << 20;
-    pages.value_bytes_max = 64 << 10;
-    rig_.make(pages);
+  explicit Disks(std::uint32_t css = nv::kCssAll) : ServedPool("mem:64MiB?zone_size=2MiB") {
     VolumeOptions disk = testing::block_options(kDiskBytes, 512);
     disk.quota_bytes = 16 << 20;
-    EXPECT_TRUE(rig_.pool->create_volume(disk).ok());
+    EXPECT_TRUE(rig().pool->create_volume(disk).ok());
     VolumeOptions large = testing::block_options(kLargeBytes, 4096);
     large.name = "large";
-    EXPECT_TRUE(rig_.pool->create_volume(large).ok());
-    transport::SubsystemOptions options;
-    options.buffer_bytes_max = 0;
-    auto made = transport::Subsystem::create(*rig_.pool, rig_.loop, options);
-    EXPECT_TRUE(made.ok()) << made.status().describe();
-    subsystem_ = std::move(*made);
-    auto reactor = subsystem_->create_reactor(rig_.loop);
-    EXPECT_TRUE(reactor.ok());
-    reactor_ = std::move(*reactor);
-    bring_up(css);
-  }
-  ~Disks() {
-    io->disconnect();
-    admin->disconnect();
-    while (!io->finished() || !admin->finished()) turn();
-    while (!reactor_->idle()) turn();
-    reactor_.reset();
-    subsystem_.reset();
+    EXPECT_TRUE(rig().pool->create_volume(large).ok());
+    serve(css);
   }
 
-  CommandPtr call(FakeConnection& connection, const nv::Sqe& command, Bytes out = {},
-                  std::uint32_t data_bytes = 0, bool in_capsule = false) {
-    CommandPtr sent = connection.send(command, std::move(out), data_bytes, in_capsule);
-    while (!sent->done) turn();
-    turn();  // on_done
-    return sent;
-  }
   static nv::Sqe command(std::uint8_t opcode, std::uint64_t lba, std::uint32_t count,
                          std::uint32_t nsid = kDiskNsid) {
     nv::Sqe out = sqe(opcode, nsid);
@@ -89,12 +54,6 @@ class Disks {
     const Bytes bytes(begin, begin + ranges.size() * sizeof(nv::DatasetRange));
     return call(*io, out, bytes, static_cast<std::uint32_t>(bytes.size()));
   }
-  CommandPtr identify(std::uint8_t cns, std::uint32_t nsid, std::uint8_t csi = 0) {
-    nv::Sqe out = sqe(nv::admin::kIdentify, nsid);
-    out.cdw10 = cns;
-    out.cdw11 = std::uint32_t{csi} << 24;
-    return call(*admin, out, {}, 4096);
-  }
   std::vector<std::uint32_t> listed(std::uint8_t cns, std::uint8_t csi = 0) {
     const auto done = identify(cns, 0, csi);
     EXPECT_EQ(done->status(), sc::kSuccess);
@@ -105,38 +64,6 @@ class Disks {
     }
     return nsids;
   }
-
-  std::unique_ptr<FakeConnection> admin, io;
-  FaultDevice* device = nullptr;
-  testing::Rig& rig() { return rig_; }
-
- private:
-  void turn() {
-    rig_.loop.run_once();
-    admin->run_once();
-    if (io) io->run_once();
-  }
-  void bring_up(std::uint32_t css) {
-    admin = std::make_unique<FakeConnection>(*reactor_, rig_.loop);
-    ConnectOptions options;
-    options.subnqn = subsystem_->nqn();
-    auto [connect, data] = connect_command(options);
-    const auto connected = call(*admin, connect, data, 1024, true);
-    EXPECT_EQ(connected->status(), sc::kSuccess);
-    nv::Sqe enable = fabrics(nv::fabrics::kPropertySet);
-    enable.cdw11 = nv::property::kCc;
-    enable.cdw12 = nv::kCcEnable | css << nv::kCcCssShift;
-    EXPECT_EQ(call(*admin, enable)->status(), sc::kSuccess);
-    io = std::make_unique<FakeConnection>(*reactor_, rig_.loop);
-    options.cntlid = static_cast<std::uint16_t>(connected->cqe.dw0);
-    options.qid = 1;
-    auto [io_connect, io_data] = connect_command(options);
-    EXPECT_EQ(call(*io, io_connect, io_data, 1024, true)->status(), sc::kSuccess);
-  }
-
-  testing::Rig rig_;
-  std::unique_ptr<transport::Subsystem> subsystem_;
-  std::unique_ptr<transport::SubsystemReactor> reactor_;
 };
 
 Bytes random_bytes(std::size_t bytes, std::uint64_t seed) {

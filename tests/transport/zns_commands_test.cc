@@ -4,10 +4,9 @@
 // everything that is wrong. How: a host without a wire, over a real pool in memory.
 #include <gtest/gtest.h>
 
-#include "fake_host.h"
 #include "tests/engine/block/disk.h"
 #include "tests/engine/zoned/zones.h"
-#include "zone/fault_device.h"
+#include "tests/transport/served_pool.h"
 
 namespace furrow::test {
 namespace {
@@ -18,51 +17,17 @@ constexpr std::uint32_t kKvNsid = 1, kBlockNsid = 2, kZonesNsid = 3;
 constexpr std::uint32_t kZoneCount = 5, kLba = 4096;
 constexpr std::uint64_t kZoneLbas = 512, kCapacityLbas = 400;
 
-class ZonedHost {
+class ZonedHost : public ServedPool {
  public:
-  explicit ZonedHost(std::uint32_t css = nv::kCssAll) : rig_("unused") {
-    auto inner = open_device("mem:64MiB?zone_size=2MiB&zone_capacity=1600KiB&mor=14&mar=14",
-                             Access::exclusive);
-    EXPECT_TRUE(inner.ok());
-    auto fault = std::make_unique<FaultDevice>(std::move(*inner), FaultOptions());
-    device = fault.get();
-    rig_.device = std::move(fault);
-    VolumeOptions pages;
-    pages.name = "pages";
-    pages.mode = VolumeMode::store;
-    pages.quota_bytes = 8 << 20;
-    pages.value_bytes_max = 64 << 10;
-    rig_.make(pages);
+  explicit ZonedHost(std::uint32_t css = nv::kCssAll)
+      : ServedPool("mem:64MiB?zone_size=2MiB&zone_capacity=1600KiB&mor=14&mar=14") {
     VolumeOptions disk = testing::block_options(4 << 20, 512);
     disk.quota_bytes = 8 << 20;
-    EXPECT_TRUE(rig_.pool->create_volume(disk).ok());
-    EXPECT_TRUE(rig_.pool->create_volume(testing::zoned_options(kZoneCount, 2, 3)).ok());
-    transport::SubsystemOptions options;
-    options.buffer_bytes_max = 0;
-    auto made = transport::Subsystem::create(*rig_.pool, rig_.loop, options);
-    EXPECT_TRUE(made.ok()) << made.status().describe();
-    subsystem_ = std::move(*made);
-    auto reactor = subsystem_->create_reactor(rig_.loop);
-    EXPECT_TRUE(reactor.ok());
-    reactor_ = std::move(*reactor);
-    bring_up(css);
-  }
-  ~ZonedHost() {
-    io->disconnect();
-    admin->disconnect();
-    while (!io->finished() || !admin->finished()) turn();
-    while (!reactor_->idle()) turn();
-    reactor_.reset();
-    subsystem_.reset();
+    EXPECT_TRUE(rig().pool->create_volume(disk).ok());
+    EXPECT_TRUE(rig().pool->create_volume(testing::zoned_options(kZoneCount, 2, 3)).ok());
+    serve(css);
   }
 
-  CommandPtr call(FakeConnection& connection, const nv::Sqe& command, Bytes out = {},
-                  std::uint32_t data_bytes = 0, bool in_capsule = false) {
-    CommandPtr sent = connection.send(command, std::move(out), data_bytes, in_capsule);
-    while (!sent->done) turn();
-    turn();  // on_done
-    return sent;
-  }
   static nv::Sqe command(std::uint8_t opcode, std::uint64_t lba, std::uint32_t count = 1) {
     nv::Sqe out = sqe(opcode, kZonesNsid);
     out.cdw10 = static_cast<std::uint32_t>(lba);
@@ -94,44 +59,6 @@ class ZonedHost {
     out.cdw13 = cdw13;
     return call(*io, out, {}, bytes);
   }
-  CommandPtr identify(std::uint8_t cns, std::uint32_t nsid, std::uint8_t csi = 0) {
-    nv::Sqe out = sqe(nv::admin::kIdentify, nsid);
-    out.cdw10 = cns;
-    out.cdw11 = std::uint32_t{csi} << 24;
-    return call(*admin, out, {}, 4096);
-  }
-  testing::Rig& rig() { return rig_; }
-
-  std::unique_ptr<FakeConnection> admin, io;
-  FaultDevice* device = nullptr;
-
- private:
-  void turn() {
-    rig_.loop.run_once();
-    admin->run_once();
-    if (io) io->run_once();
-  }
-  void bring_up(std::uint32_t css) {
-    admin = std::make_unique<FakeConnection>(*reactor_, rig_.loop);
-    ConnectOptions options;
-    options.subnqn = subsystem_->nqn();
-    auto [connect, bytes] = connect_command(options);
-    const auto connected = call(*admin, connect, bytes, 1024, true);
-    EXPECT_EQ(connected->status(), sc::kSuccess);
-    nv::Sqe enable = fabrics(nv::fabrics::kPropertySet);
-    enable.cdw11 = nv::property::kCc;
-    enable.cdw12 = nv::kCcEnable | css << nv::kCcCssShift;
-    EXPECT_EQ(call(*admin, enable)->status(), sc::kSuccess);
-    io = std::make_unique<FakeConnection>(*reactor_, rig_.loop);
-    options.cntlid = static_cast<std::uint16_t>(connected->cqe.dw0);
-    options.qid = 1;
-    auto [io_connect, io_bytes] = connect_command(options);
-    EXPECT_EQ(call(*io, io_connect, io_bytes, 1024, true)->status(), sc::kSuccess);
-  }
-
-  testing::Rig rig_;
-  std::unique_ptr<transport::Subsystem> subsystem_;
-  std::unique_ptr<transport::SubsystemReactor> reactor_;
 };
 
 nv::ZoneDescriptor zone_of(const CommandPtr& report, std::size_t i) {

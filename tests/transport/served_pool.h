@@ -1,0 +1,103 @@
+// ServedPool: a real pool in memory behind a FaultDevice, with a volume of pages and those that a
+// test adds, served by a subsystem to one host without a wire; all on the test's thread.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "fake_host.h"
+#include "tests/engine/rig.h"
+#include "zone/fault_device.h"
+
+namespace furrow::test {
+
+class ServedPool {
+ public:
+  CommandPtr call(FakeConnection& connection, const nv::Sqe& command, Bytes out = {},
+                  std::uint32_t data_bytes = 0, bool in_capsule = false) {
+    CommandPtr sent = connection.send(command, std::move(out), data_bytes, in_capsule);
+    while (!sent->done) turn();
+    turn();  // on_done
+    return sent;
+  }
+  CommandPtr identify(std::uint8_t cns, std::uint32_t nsid, std::uint8_t csi = 0) {
+    nv::Sqe out = sqe(nv::admin::kIdentify, nsid);
+    out.cdw10 = cns;
+    out.cdw11 = std::uint32_t{csi} << 24;
+    return call(*admin, out, {}, 4096);
+  }
+  testing::Rig& rig() { return rig_; }
+
+  std::unique_ptr<FakeConnection> admin, io;
+  FaultDevice* device = nullptr;
+
+ protected:
+  // Its first namespace is a store of pages.
+  explicit ServedPool(const std::string& device_uri) : rig_("unused") {
+    auto inner = open_device(device_uri, Access::exclusive);
+    EXPECT_TRUE(inner.ok());
+    auto fault = std::make_unique<FaultDevice>(std::move(*inner), FaultOptions());
+    device = fault.get();
+    rig_.device = std::move(fault);
+    VolumeOptions pages;
+    pages.name = "pages";
+    pages.mode = VolumeMode::store;
+    pages.quota_bytes = 8 << 20;
+    pages.value_bytes_max = 64 << 10;
+    rig_.make(pages);
+  }
+  ~ServedPool() {
+    io->disconnect();
+    admin->disconnect();
+    while (!io->finished() || !admin->finished()) turn();
+    while (!reactor_->idle()) turn();
+    reactor_.reset();
+    subsystem_.reset();
+  }
+
+  // Once, with all volumes there: a host with an admin queue and an I/O queue.
+  void serve(std::uint32_t css) {
+    transport::SubsystemOptions options;
+    options.buffer_bytes_max = 0;
+    auto made = transport::Subsystem::create(*rig_.pool, rig_.loop, options);
+    EXPECT_TRUE(made.ok()) << made.status().describe();
+    subsystem_ = std::move(*made);
+    auto reactor = subsystem_->create_reactor(rig_.loop);
+    EXPECT_TRUE(reactor.ok());
+    reactor_ = std::move(*reactor);
+    bring_up(css);
+  }
+
+ private:
+  void turn() {
+    rig_.loop.run_once();
+    admin->run_once();
+    if (io) io->run_once();
+  }
+  void bring_up(std::uint32_t css) {
+    admin = std::make_unique<FakeConnection>(*reactor_, rig_.loop);
+    ConnectOptions options;
+    options.subnqn = subsystem_->nqn();
+    auto [connect, data] = connect_command(options);
+    const auto connected = call(*admin, connect, data, 1024, true);
+    EXPECT_EQ(connected->status(), sc::kSuccess);
+    nv::Sqe enable = fabrics(nv::fabrics::kPropertySet);
+    enable.cdw11 = nv::property::kCc;
+    enable.cdw12 = nv::kCcEnable | css << nv::kCcCssShift;
+    EXPECT_EQ(call(*admin, enable)->status(), sc::kSuccess);
+    io = std::make_unique<FakeConnection>(*reactor_, rig_.loop);
+    options.cntlid = static_cast<std::uint16_t>(connected->cqe.dw0);
+    options.qid = 1;
+    auto [io_connect, io_data] = connect_command(options);
+    EXPECT_EQ(call(*io, io_connect, io_data, 1024, true)->status(), sc::kSuccess);
+  }
+
+  testing::Rig rig_;
+  std::unique_ptr<transport::Subsystem> subsystem_;
+  std::unique_ptr<transport::SubsystemReactor> reactor_;
+};
+
+}  // namespace furrow::test
