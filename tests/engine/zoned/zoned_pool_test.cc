@@ -113,6 +113,27 @@ class ZonedPoolTest : public ::testing::Test {
       ASSERT_TRUE(equal(there.span(), copies_[i].span())) << i;
     }
   }
+  // While the pool is closed: a batch header of a zone of the pages, in a segment that is closed.
+  void damage_pages() {
+    auto& device = *zones_.rig.device;
+    const auto report = *device.report();
+    const auto damaged = std::ranges::find_if(report, [this](const ZoneInfo& info) {
+      const std::uint32_t zone = info.zone.value;
+      const bool its = !copies_.empty() && zone >= first_ && zone < first_ + 6;
+      return zone >= kRing && !its && info.state == ZoneState::full;
+    });
+    ASSERT_NE(damaged, report.end());
+    AlignedBuffer bytes = bytes_of(damaged->zone.value, kPoolZoneLbas);
+    bytes.data()[60] ^= std::byte{1};
+    auto queue = device.create_queue(4);
+    ASSERT_TRUE(manage_blocking(**queue, Io::Op::reset, damaged->zone).ok());
+    Io io;
+    io.op = Io::Op::write;
+    io.zone = damaged->zone;
+    io.lba = device.geometry().zone_start(io.zone);
+    io.set_data(bytes.data(), kPoolZoneLbas, 4096);
+    ASSERT_TRUE(run_blocking(**queue, io).ok());
+  }
   std::uint32_t first_zone() const { return first_; }
   CheckReport check() {
     Pool::OpenOptions inspect;
@@ -181,26 +202,7 @@ TEST_F(ZonedPoolTest, NothingThatIsWrittenInItsZonesMattersToThePool) {
 TEST_F(ZonedPoolTest, RepairGoesAroundItsZones) {
   ASSERT_NO_FATAL_FAILURE(make_all());
   zones_.close();
-  // A batch header of a zone of the pages is damaged, in one whose segment is closed.
-  auto& device = *zones_.rig.device;
-  auto queue = device.create_queue(4);
-  std::optional<ZoneId> damaged;
-  for (const ZoneInfo& info : *device.report()) {
-    const bool its = info.zone.value >= first_ && info.zone.value < first_ + 6;
-    if (damaged || its || info.zone.value < kRing || info.state != ZoneState::full) continue;
-    AlignedBuffer bytes = bytes_of(info.zone.value, kPoolZoneLbas);
-    bytes.data()[60] ^= std::byte{1};
-    ASSERT_TRUE(manage_blocking(**queue, Io::Op::reset, info.zone).ok());
-    Io io;
-    io.op = Io::Op::write;
-    io.zone = info.zone;
-    io.lba = device.geometry().zone_start(info.zone);
-    io.set_data(bytes.data(), kPoolZoneLbas, 4096);
-    ASSERT_TRUE(run_blocking(**queue, io).ok());
-    damaged = info.zone;
-  }
-  ASSERT_TRUE(damaged);
-  queue = Status(Code::aborted, Origin::none);  // its queue is gone
+  ASSERT_NO_FATAL_FAILURE(damage_pages());
   EXPECT_FALSE(check().damage.empty());
   ASSERT_NO_FATAL_FAILURE(repair());
   EXPECT_TRUE(check().damage.empty());
@@ -214,23 +216,7 @@ TEST_F(ZonedPoolTest, RepairTakesNoZoneOfIt) {
   ASSERT_NO_FATAL_FAILURE(make_pages());
   ASSERT_TRUE(create(zoned_options(kDeviceZones - kRing - 8, 2, 2)).ok());
   zones_.close();
-  auto& device = *zones_.rig.device;
-  {
-    auto queue = device.create_queue(4);
-    for (const ZoneInfo& info : *device.report()) {
-      if (info.zone.value < kRing || info.state != ZoneState::full) continue;
-      AlignedBuffer bytes = bytes_of(info.zone.value, kPoolZoneLbas);
-      bytes.data()[60] ^= std::byte{1};
-      ASSERT_TRUE(manage_blocking(**queue, Io::Op::reset, info.zone).ok());
-      Io io;
-      io.op = Io::Op::write;
-      io.zone = info.zone;
-      io.lba = device.geometry().zone_start(info.zone);
-      io.set_data(bytes.data(), kPoolZoneLbas, 4096);
-      ASSERT_TRUE(run_blocking(**queue, io).ok());
-      break;
-    }
-  }
+  ASSERT_NO_FATAL_FAILURE(damage_pages());
   ASSERT_NO_FATAL_FAILURE(repair());
   ASSERT_NO_FATAL_FAILURE(zones_.open());
   for (std::uint32_t i = 0; i < zones_.geometry().zone_count; ++i) {
