@@ -9,9 +9,8 @@
 #include <cstdlib>
 #include <map>
 
-#include "tests/engine/rig.h"
+#include "tests/engine/power_cuts.h"
 #include "tests/rounds.h"
-#include "zone/fault_device.h"
 
 namespace furrow::testing {
 namespace {
@@ -34,30 +33,23 @@ class PowerCut {
  public:
   // `keys`: 120 leave room; 1000 do not fit, a store says no_space to every other put.
   PowerCut(std::uint64_t seed, CrashModel model, VolumeMode mode, std::uint64_t keys = 120)
-      : random_(seed), model_(model), cache_(mode == VolumeMode::cache), keys_max_(keys) {
+      : random_(seed), cache_(mode == VolumeMode::cache), keys_max_(keys), cuts_(rig_, model) {
     VolumeOptions options;
     options.name = "pages";
     options.mode = mode;
     options.value_bytes_max = 64 << 10;
-    auto inner =
-        open_device("mem:24MiB?zone_size=2MiB&zone_capacity=1MiB&mor=5&mar=5", Access::exclusive);
-    EXPECT_TRUE(inner.ok()) << inner.status().describe();
-    wrap(std::move(*inner), seed);
+    cuts_.start(seed);
     rig_.make(options);
   }
 
   void round(std::uint64_t seed) {
-    fault_->cut_after(1 + random_() % 1500, model_);
-    for (unsigned step = 0; step < 2000 && !fault_->dead(); ++step) {
+    cuts_.cut_after(1 + random_() % 1500);
+    for (unsigned step = 0; step < 2000 && !cuts_.dead(); ++step) {
       ASSERT_NO_FATAL_FAILURE(act());
     }
-    if (!fault_->dead()) {
-      ASSERT_TRUE(fault_->power_cut(model_).ok());
-    }
+    ASSERT_NO_FATAL_FAILURE(cuts_.cut());
     rig_.close();
-    std::unique_ptr<ZonedDevice> inner = fault_->take_inner();
-    rig_.device.reset();
-    wrap(std::move(inner), seed);
+    cuts_.restore(seed);
     ASSERT_NO_FATAL_FAILURE(rig_.open()) << "seed " << seed;
     ASSERT_NE(rig_.store, nullptr);
     for (auto& [key, history] : keys_) ASSERT_NO_FATAL_FAILURE(check(key, history));
@@ -92,15 +84,6 @@ class PowerCut {
       ASSERT_LT(turns, kTurnsMax) << "operations do not end";
       rig_.loop.run_once();
     }
-  }
-
-  void wrap(std::unique_ptr<ZonedDevice> inner, std::uint64_t seed) {
-    FaultOptions options;
-    options.seed = seed;
-    options.delay_polls_max = 3;
-    auto fault = std::make_unique<FaultDevice>(std::move(inner), options);
-    fault_ = fault.get();
-    rig_.device = std::move(fault);
   }
 
   // A few operations at once, on different keys.
@@ -152,7 +135,7 @@ class PowerCut {
           history.durable(one->state);
           ++flushed_puts_;
         }
-      } else if (code == Code::no_space && !fault_->dead()) {  // else it may have been tried before
+      } else if (code == Code::no_space && !cuts_.dead()) {  // else it may have been tried before
         history.states.pop_back();
       }
     }
@@ -197,11 +180,10 @@ class PowerCut {
   }
 
   std::mt19937_64 random_;
-  const CrashModel model_;
   const bool cache_;
   const std::uint64_t keys_max_;
-  Rig rig_{""};
-  FaultDevice* fault_ = nullptr;
+  Rig rig_{"mem:24MiB?zone_size=2MiB&zone_capacity=1MiB&mor=5&mar=5"};
+  PowerCuts cuts_;
   std::map<std::uint64_t, History> keys_;
   std::uint64_t version_ = 0;
   std::uint64_t flushed_puts_ = 0, found_ = 0;

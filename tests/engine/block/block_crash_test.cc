@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/engine/block/disk.h"
-#include "zone/fault_device.h"
+#include "tests/engine/power_cuts.h"
 
 namespace furrow::testing {
 namespace {
@@ -21,25 +21,18 @@ struct LbaHistory {
 
 class BlockPowerCut {
  public:
-  BlockPowerCut(std::uint64_t seed, CrashModel model)
-      : random_(seed), model_(model), disk_("unused") {
-    auto inner = open_device("mem:24MiB?zone_size=1MiB&mor=5&mar=5", Access::exclusive);
-    EXPECT_TRUE(inner.ok());
-    wrap(std::move(*inner), seed);
+  BlockPowerCut(std::uint64_t seed, CrashModel model) : random_(seed), cuts_(disk_.rig, model) {
+    cuts_.start(seed);
     disk_.make(block_options(1 << 20, 512));
   }
 
   void round(std::uint64_t seed) {
-    fault_->cut_after(1 + random_() % 600, model_);
-    for (unsigned turn = 0; turn < 400 && !fault_->dead(); ++turn) ASSERT_NO_FATAL_FAILURE(act());
-    if (!fault_->dead()) {
-      ASSERT_TRUE(fault_->power_cut(model_).ok());
-    }
+    cuts_.cut_after(1 + random_() % 600);
+    for (unsigned turn = 0; turn < 400 && !cuts_.dead(); ++turn) ASSERT_NO_FATAL_FAILURE(act());
+    ASSERT_NO_FATAL_FAILURE(cuts_.cut());
     disk_.blocks.reset();
     disk_.rig.close();
-    std::unique_ptr<ZonedDevice> inner = fault_->take_inner();
-    disk_.rig.device.reset();
-    wrap(std::move(inner), seed);
+    cuts_.restore(seed);
     ASSERT_NO_FATAL_FAILURE(disk_.rig.open());
     disk_.connect();
     ASSERT_NO_FATAL_FAILURE(look());
@@ -53,15 +46,6 @@ class BlockPowerCut {
     std::vector<std::byte> data;
     std::uint64_t version = 0;
   };
-
-  void wrap(std::unique_ptr<ZonedDevice> inner, std::uint64_t seed) {
-    FaultOptions options;
-    options.seed = seed;
-    options.delay_polls_max = 3;
-    auto fault = std::make_unique<FaultDevice>(std::move(inner), options);
-    fault_ = fault.get();
-    disk_.rig.device = std::move(fault);
-  }
 
   static std::vector<std::byte> bytes_of(std::uint64_t lba, std::uint64_t version) {
     return version == 0 ? std::vector<std::byte>(512) : content(lba, version, 512);
@@ -144,9 +128,8 @@ class BlockPowerCut {
   };
 
   std::mt19937_64 random_;
-  const CrashModel model_;
-  Disk disk_;
-  FaultDevice* fault_ = nullptr;
+  Disk disk_{"mem:24MiB?zone_size=1MiB&mor=5&mar=5"};
+  PowerCuts cuts_;
   std::array<LbaHistory, kCutLbas> lbas_;
   std::vector<Atomic> atomic_;
   std::uint64_t version_ = 0, kept_ = 0, undecided_ = 0;

@@ -5,8 +5,8 @@
 //
 // Random operations by seed, one after the other against a model; and several in flight at a time
 // on the fault device, which cuts the power, in both crash models.
+#include "tests/engine/power_cuts.h"
 #include "tests/engine/zoned/zones.h"
-#include "zone/fault_device.h"
 #include "zone/zone_state_machine.h"
 
 namespace furrow::testing {
@@ -195,22 +195,16 @@ INSTANTIATE_TEST_SUITE_P(Seeds, ZonedModelTest, ::testing::Values(1, 3));
 // Zones that are written from their start on, LBA after LBA with the zone's life in it.
 class ZonedPowerCut {
  public:
-  ZonedPowerCut(std::uint64_t seed, CrashModel model) : random_(seed), model_(model) {
-    auto inner = open_device(kModelDevice, Access::exclusive);
-    EXPECT_TRUE(inner.ok());
-    wrap(std::move(*inner), seed);
+  ZonedPowerCut(std::uint64_t seed, CrashModel model) : random_(seed), cuts_(zones_.rig, model) {
+    cuts_.start(seed);
     zones_.make(zoned_options(kZones, kZones, kZones));
   }
   void round(std::uint64_t seed) {
-    fault_->cut_after(1 + random_() % 300, model_);
-    for (unsigned turn = 0; turn < 200 && !fault_->dead(); ++turn) act();
-    if (!fault_->dead()) {
-      ASSERT_TRUE(fault_->power_cut(model_).ok());
-    }
+    cuts_.cut_after(1 + random_() % 300);
+    for (unsigned turn = 0; turn < 200 && !cuts_.dead(); ++turn) act();
+    ASSERT_NO_FATAL_FAILURE(cuts_.cut());
     zones_.close();
-    std::unique_ptr<ZonedDevice> inner = fault_->take_inner();
-    zones_.rig.device.reset();
-    wrap(std::move(inner), seed);
+    cuts_.restore(seed);
     ASSERT_NO_FATAL_FAILURE(zones_.open());
     for (std::uint32_t i = 0; i < kZones; ++i) ASSERT_NO_FATAL_FAILURE(look(i));
   }
@@ -231,15 +225,6 @@ class ZonedPowerCut {
     AlignedBuffer data;
     std::uint32_t zone = 0;
   };
-
-  void wrap(std::unique_ptr<ZonedDevice> inner, std::uint64_t seed) {
-    FaultOptions options;
-    options.seed = seed;
-    options.delay_polls_max = 3;
-    auto fault = std::make_unique<FaultDevice>(std::move(inner), options);
-    fault_ = fault.get();
-    zones_.rig.device = std::move(fault);
-  }
 
   void act() {
     std::vector<std::unique_ptr<Running>> running;
@@ -283,7 +268,7 @@ class ZonedPowerCut {
   void note(const Running& one) {
     Zone& zone = state_[one.zone];
     const Status& status = one.op.status;
-    if (fault_->dead()) return;
+    if (cuts_.dead()) return;
     ASSERT_TRUE(status.ok()) << status.describe();
     if (one.op.kind == Kind::reset) {
       zone = Zone{.life = zone.life + 1};
@@ -333,9 +318,8 @@ class ZonedPowerCut {
   }
 
   std::mt19937_64 random_;
-  const CrashModel model_;
-  Zones zones_{"unused"};
-  FaultDevice* fault_ = nullptr;
+  Zones zones_{kModelDevice};
+  PowerCuts cuts_;
   std::array<Zone, kZones> state_;
   std::uint64_t kept_ = 0, lost_ = 0;
 };
