@@ -69,10 +69,11 @@ int open_local_volume(EventLoop& home, LocalVolume& volume) {
   }
   const Result<VictimPolicy> policy = tools::victim_policy_from_flags();
   if (!policy) return report_usage("--victim_policy: " + policy.status().describe());
+  const Result<std::string> uri = tools::with_io_mode_from_flags(FLAGS_pool);
+  if (!uri) return report_usage("--io_mode: " + uri.status().describe());
   Pool::OpenOptions opening;
   opening.victim_policy = *policy;
-  const tools::PoolRecipe recipe{FLAGS_pool, shape.shape, shape.asked,
-                                 "bench",    false,       made.options};
+  const tools::PoolRecipe recipe{*uri, shape.shape, shape.asked, "bench", false, made.options};
   auto opened = FLAGS_create ? tools::open_or_create_pool(recipe, home, opening)
                              : tools::open_made_pool(recipe, home, opening);
   if (!opened) return tools::report_device("cannot open pool", FLAGS_pool, opened.status());

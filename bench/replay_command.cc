@@ -290,7 +290,8 @@ constexpr const char* kReplayFlags[] = {
     "quota",
     "value_bytes_max",
     "durability",
-    "victim_policy"};
+    "victim_policy",
+    "io_mode"};
 constexpr const char* kVerifyFlags[] = {
     "journal",          "allow_missing", "depth",         "sleep",       "target", "nqn",
     tools::kClientNsid, "connections",   "header_digest", "data_digest", "pool",   "volume"};

@@ -36,6 +36,10 @@ DEFINE_string(victim_policy, "greedy",
               "which zone a store collects: greedy, the one with the least to copy; cost_benefit, "
               "weighed by age");
 
+DEFINE_string(io_mode, "regular",
+              "io_uring of emu:, zbd: and nvme:; sqpoll: the kernel's thread submits; iopoll: "
+              "completions are polled for; sqpoll_iopoll: both");
+
 namespace furrow::tools {
 
 namespace {
@@ -167,6 +171,13 @@ Result<VictimPolicy> victim_policy_from_flags() {
   if (FLAGS_victim_policy == "greedy") return VictimPolicy::greedy;
   if (FLAGS_victim_policy == "cost_benefit") return VictimPolicy::cost_benefit;
   return Status(Code::invalid_argument, Origin::tool, "greedy or cost_benefit");
+}
+
+Result<std::string> with_io_mode_from_flags(const std::string& uri) {
+  if (!flag_given("io_mode")) return uri;
+  const Result<IoMode> mode = parse_io_mode(FLAGS_io_mode);
+  if (!mode) return mode.status();
+  return with_parameter(uri, "io_mode", to_string(*mode));
 }
 
 Status check_new_name(std::string_view name) {

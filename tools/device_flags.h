@@ -47,6 +47,9 @@ constexpr const char* kVolumeFlags[] = {"mode", "quota", "nsid", "value_bytes_ma
 // --victim_policy of what opens a pool to write to it. invalid_argument: no such policy.
 Result<VictimPolicy> victim_policy_from_flags();
 
+// `uri`, with --io_mode as its parameter where that was given. invalid_argument: no such mode.
+Result<std::string> with_io_mode_from_flags(const std::string& uri);
+
 // --nsid of a command that uses a namespace over the network: 1 unless given. invalid_argument: 0,
 // which names no namespace, or over 1024.
 Result<std::uint32_t> client_nsid_from_flags();

@@ -61,6 +61,7 @@ constexpr const char* kFlags[] = {"pool",
                                   "mar",
                                   "force",
                                   "victim_policy",
+                                  "io_mode",
                                   "nqn",
                                   "allowed_hosts",
                                   "cores",
@@ -153,7 +154,9 @@ int take_pool(ServerOptions& options) {
   const Result<VictimPolicy> victim_policy = victim_policy_from_flags();
   if (!victim_policy) return wrong_flag("victim_policy", victim_policy.status());
   options.opening.victim_policy = *victim_policy;
-  options.pool = {FLAGS_pool, shape.shape, shape.asked, FLAGS_name, flag_given("name")};
+  const Result<std::string> uri = with_io_mode_from_flags(FLAGS_pool);
+  if (!uri) return wrong_flag("io_mode", uri.status());
+  options.pool = {*uri, shape.shape, shape.asked, FLAGS_name, flag_given("name")};
   options.create = FLAGS_create;
   options.volume = volume.options;
   options.pool.first_volume = volume.options;

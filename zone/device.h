@@ -86,11 +86,11 @@ enum class Access : std::uint8_t {
   inspect,    // read-only, never refused as in use
 };
 
-// Opens a device by URI: `emu:PATH[?direct=0]`, `mem:SIZE[?zone_size=..&zone_capacity=..&lba=..&
-// mor=..&mar=..]`, or a zoned drive: `zbd:/dev/nvme0n1`, `nvme:/dev/ng0n1`. Errors:
-// invalid_argument (unknown scheme or parameter), not_found, in_use (with who holds it in the text
-// that the caller prints), foreign, unsupported (version; no zoned drive), permission, corrupt,
-// io_error.
+// Opens a device by URI: `emu:PATH[?direct=0&io_mode=MODE]`,
+// `mem:SIZE[?zone_size=..&zone_capacity=..&lba=..&mor=..&mar=..]`, or a zoned drive:
+// `zbd:/dev/nvme0n1`, `nvme:/dev/ng0n1`. Errors: invalid_argument (unknown scheme or parameter),
+// not_found, in_use (with who holds it in the text that the caller prints), foreign, unsupported
+// (version; no zoned drive), permission, corrupt, io_error.
 Result<std::unique_ptr<ZonedDevice>> open_device(std::string_view uri, Access access);
 
 // Who has the device open: "process 1234 (furrowd)", for the text printed with in_use. Empty when

@@ -37,6 +37,10 @@ enum class Reclaim : std::uint8_t {
 // How an io_uring submits and completes: see IoRing.
 enum class IoMode : std::uint8_t { regular, sqpoll, iopoll, sqpoll_iopoll };
 const char* to_string(IoMode mode);
+// No completion comes unless somebody looks for it.
+constexpr bool is_polled(IoMode mode) {
+  return mode == IoMode::iopoll || mode == IoMode::sqpoll_iopoll;
+}
 // Errors: invalid_argument.
 Result<IoMode> parse_io_mode(std::string_view text);
 

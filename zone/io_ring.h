@@ -28,8 +28,7 @@ class IoRing {
   Status init(unsigned entries, IoMode mode, unsigned flags);
   bool made() const { return made_; }
   io_uring& get() { return ring_; }
-  // No completion comes unless somebody looks: nothing to sleep on.
-  bool polled() const { return mode_ == IoMode::iopoll || mode_ == IoMode::sqpoll_iopoll; }
+  bool polled() const { return is_polled(mode_); }  // nothing to sleep on, then
   int wake_fd() const { return polled() ? -1 : ring_.ring_fd; }
 
   io_uring_sqe* next_entry();  // null: the ring is full

@@ -565,6 +565,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Target{"emu", Kind::emu, "", 4096, kMiB, 14, 14},
                     Target{"emuLimits", Kind::emu, "reclaim=now", 4096, kMiB * 3 / 4, 2, 3},
                     Target{"emu512", Kind::emu, "direct=1", 512, kMiB * 3 / 4, 4, 4},
+                    Target{"emuSqpoll", Kind::emu, "io_mode=sqpoll", 4096, kMiB * 3 / 4, 3, 5},
                     Target{"emuBuffered", Kind::emu, "direct=0", 4096, kMiB, 0, 0},
                     Target{"emuBuffered512", Kind::emu, "direct=0&reclaim=never", 512, kMiB - 512,
                            3, 6},

@@ -45,6 +45,23 @@ TEST(DeviceUri, SplitsSchemePlaceAndParameters) {
   EXPECT_EQ(options->reclaim, Reclaim::now);
 }
 
+TEST(DeviceUri, TheModeOfAnIoUring) {
+  for (const IoMode mode :
+       {IoMode::regular, IoMode::sqpoll, IoMode::iopoll, IoMode::sqpoll_iopoll}) {
+    const std::string plain = with_parameter("zbd:/dev/x", "io_mode", to_string(mode));
+    EXPECT_EQ(plain, std::string("zbd:/dev/x?io_mode=") + to_string(mode));
+    const Result<DriveOptions> drive = drive_options(*parse_device_uri(plain));
+    ASSERT_TRUE(drive.ok());
+    EXPECT_EQ(drive->io_mode, mode);
+    const std::string second = with_parameter("emu:/x?direct=0", "io_mode", to_string(mode));
+    const Result<EmuOptions> emu = emu_options(*parse_device_uri(second));
+    ASSERT_TRUE(emu.ok());
+    EXPECT_EQ(emu->io_mode, mode);
+    EXPECT_FALSE(emu->direct);
+  }
+  EXPECT_EQ(emu_options(*parse_device_uri("emu:/x"))->io_mode, IoMode::regular);
+}
+
 TEST(DeviceUri, RefusesMistakesWithAHint) {
   for (const char* uri : {"",
                           "/dev/nvme0n1",
@@ -72,11 +89,14 @@ TEST(DeviceUri, RefusesMistakesWithAHint) {
                           "emu:/x?lba=512",
                           "emu:/x?direct=2",
                           "emu:/x?reclaim=soon",
+                          "emu:/x?io_mode=poll",
+                          "mem:64MiB?io_mode=sqpoll",
                           "emu:/x?=1",
                           "zbd:",
                           "zbd:/dev/x?direct=0",
                           "nvme:",
-                          "nvme:/dev/x?direct=0"}) {
+                          "nvme:/dev/x?direct=0",
+                          "nvme:/dev/x?io_mode=SQPOLL"}) {
     const auto device = open_device(uri, Access::exclusive);
     ASSERT_FALSE(device.ok()) << uri;
     EXPECT_EQ(device.status().code(), Code::invalid_argument) << uri;

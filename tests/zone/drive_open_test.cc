@@ -43,6 +43,14 @@ TEST(DriveOpen, RefusesWhatIsNoZonedDrive) {
   EXPECT_EQ(text, "kept");
 }
 
+TEST(DriveOpen, ZbdIsNotPolledFor) {
+  for (const char* mode : {"iopoll", "sqpoll_iopoll"}) {
+    const Status status = opened(std::string("zbd:/dev/null?io_mode=") + mode);
+    EXPECT_EQ(status.code(), Code::unsupported);
+    EXPECT_NE(std::string(status.hint()).find("nvme: can"), std::string::npos) << status.describe();
+  }
+}
+
 TEST(DriveOpen, RefusesABlockDeviceWithoutZones) {
   std::string found;
   for (const auto& each : std::filesystem::directory_iterator("/sys/class/block")) {

@@ -224,6 +224,39 @@ TEST_F(RingQueueTest, ManySubmissionsAreOneSystemCallMadeInPoll) {
   EXPECT_EQ(queue_->system_calls(), after) << "none where there is nothing to do";
 }
 
+// As long as it is awake: what it takes costs no system call.
+TEST_F(RingQueueTest, AThreadOfTheKernelsTakesSubmissions) {
+  FileQueue::Medium with_thread = medium();
+  with_thread.mode = IoMode::sqpoll;
+  make(with_thread, 64);
+  constexpr unsigned kRounds = 200;
+  std::uint64_t calls = queue_->system_calls();
+  for (unsigned round = 0; round < kRounds; ++round) {
+    Op& op = read(0, round % 100, {1});
+    for (std::uint64_t spins = 0; op.done == 0 && spins < 1'000'000'000; ++spins) queue_->poll();
+    expect_content(op);
+  }
+  calls = queue_->system_calls() - calls;
+  EXPECT_LT(calls, kRounds / 2) << "each would be one without it";
+  EXPECT_TRUE((submit(Io::Op::flush, 0, 0, {}), run(), ops_.back()->status.ok()));
+  read(1, 5, {2});
+  queue_->poll();
+  EXPECT_TRUE(wakes(10'000)) << "nor need anybody look for completions";
+  run();
+  expect_content(*ops_.back());
+}
+
+// Of memory, as here, nobody can be asked whether a read is done.
+TEST_F(RingQueueTest, PollingIsRefusedWhereItCannotBe) {
+  for (const IoMode mode : {IoMode::iopoll, IoMode::sqpoll_iopoll}) {
+    FileQueue::Medium polled = medium();
+    polled.mode = mode;
+    const Status refused = FileQueue(table_, polled, 8).init_ring();
+    EXPECT_EQ(refused.code(), Code::unsupported);
+    EXPECT_NE(refused.describe().find("poll_queues"), std::string::npos) << refused.describe();
+  }
+}
+
 TEST_F(RingQueueTest, WhatTheDepthHasNoRoomForWaits) {
   auto& queue = make<ChangedQueue>(medium(), 4);
   std::size_t ended = 0, most = 0;
