@@ -135,6 +135,12 @@ void Collector::next_segment() {
     return drained();
   }
   step_ = Step::scan;
+  scanned_again_ = false;
+  begin_scan();
+}
+
+void Collector::begin_scan() {
+  const std::uint64_t begin = segment_ * pool_.segment_lbas;
   const std::uint64_t end = std::min(begin + pool_.segment_lbas, pool_.geometry.zone_capacity_lbas);
   scan_.emplace(SegmentScan::Bounds{pool_.stamp(victim_), begin, end, written_lba_,
                                     pool_.geometry.lba_bytes});
@@ -144,6 +150,10 @@ void Collector::next_segment() {
 void Collector::read_on() {
   const std::optional<SegmentScan::Read> read = scan_->next();
   if (!read) {
+    // A batch header that is not there may be a read that brought something else, and with it
+    // tombstones that are: what is damaged is so twice.
+    const bool gaps = !scan_->gaps().empty();
+    if (gaps && !std::exchange(scanned_again_, true)) return begin_scan();
     records_unread_ |= scan_->unreadable_before(pool_.tables[victim_.value].end_lba);
     step_ = Step::move;
     next_record_ = 0;
@@ -180,9 +190,7 @@ void Collector::scan_fed() {
 
 void Collector::drained() {
   if (busy_lanes_ != 0) return;
-  if (pool_.allocator.zone(victim_).use != ZoneUse::draining) {  // a copy failed
-    return failed(copy_error_);
-  }
+  if (pool_.allocator.zone(victim_).use != ZoneUse::draining) return copies_failed();
   const bool unread = records_unread_ && !log_.options_.cache;  // a tombstone may stand there
   if (pool_.allocator.zone(victim_).live_lbas != 0 || unread) {
     // Pages that the zone's own records do not name, because those are damaged (or all of it is
@@ -214,9 +222,17 @@ void Collector::purge() {
   flush_when_noted();
 }
 
+// Where the zone of the copies failed before it had any, that one makes room.
+void Collector::copies_failed() {
+  const bool no_room = copy_error_.code() == Code::no_space;
+  if (!no_room || !zone_with_nothing()) return failed(copy_error_);
+  pool_.allocator.set_use(victim_, ZoneUse::sealed);
+  step_ = Step::idle;
+  kick();
+}
+
 // The victim stays as it is, and another attempt is made when a zone is next wanted: at once where
-// room was lacking, which a delete may have made; else the device is left alone for a while. Where
-// the zone of the copies failed before it had any, that one makes room.
+// room was lacking, which a delete may have made; else the device is left alone for a while.
 void Collector::failed(const Status& status) {
   pool_.allocator.set_use(victim_, ZoneUse::sealed);
   step_ = Step::idle;
@@ -225,8 +241,6 @@ void Collector::failed(const Status& status) {
     failure_ = status;
     retry_ns_ = pool_.home.now_ns() + std::min(kRetryNsMin << failures_, kRetryNsMax);
     failures_ = std::min(failures_ + 1, kFailuresMax);
-  } else if (zone_with_nothing()) {
-    return kick();
   }
   ++attempts_failed_;
   log_.fail_waiting(status);

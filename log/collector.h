@@ -63,6 +63,9 @@ class Collector {
   bool found_nothing() const { return found_nothing_; }
   // .. and there are zones that could not be emptied, as something in them cannot be read.
   bool exhausted() const { return exhausted_; }
+  // Deletions leave enough of the zones that copies may go to for one zone's copies, be it one that
+  // cannot be read now.
+  bool room_beside_copies() const;
 
   // Copies are written in groups, each of them one batch or nearly so: a page that had a batch to
   // itself would take more room than in the zone that is to be emptied. While one group is
@@ -153,6 +156,7 @@ class Collector {
   void post_turn();
   void turn();
   void next_segment();
+  void begin_scan();
   void read_on();
   void scan_fed();
   void look_at_records();
@@ -184,6 +188,7 @@ class Collector {
   void release(Lane& lane);
   void drained();
   void purge();
+  void copies_failed();
   void failed(const Status& status);
   void flush_when_noted();
   std::optional<ZoneId> to_be_noted() const;
@@ -246,6 +251,7 @@ class Collector {
   Unreadable unreadable_;            // of the victim's
   std::optional<SegmentScan> scan_;
   bool scan_again_ = false;      // this read has failed before
+  bool scanned_again_ = false;   // this segment has been scanned before
   bool records_unread_ = false;  // some of the victim's records could not be read
   std::size_t next_record_ = 0;
   struct Tombstone {

@@ -60,6 +60,20 @@ std::optional<ZoneId> Collector::choose_within(VictimPolicy policy, std::uint64_
   return pool_.allocator.victim(log_.options_.volume, policy, pool_.next_sequence, copied);
 }
 
+bool Collector::room_beside_copies() const {
+  constexpr std::uint64_t kRecordsOfABatch = 256;
+  const std::uint64_t batch = 4 + pool_.geometry.lbas(kRecordsOfABatch * PageLog::kRecordBytes);
+  const std::uint64_t room = log_.relocation_room();
+  const std::uint64_t most =
+      std::min(log_.copied_lbas_max(log_.largest_bytes_), room - std::min(room, batch));
+  for (std::uint32_t i = 0; i < pool_.geometry.zone_count; ++i) {
+    const ZoneAllocator::Zone& zone = pool_.allocator.zones()[i];
+    const bool ours = zone.owner == log_.options_.volume && zone.use == ZoneUse::sealed;
+    if (ours && log_.copied_lbas(ZoneId{i}) <= most) return true;
+  }
+  return false;
+}
+
 // No page that is live, and no record that says that an older one is not, or leaves such a record
 // behind: a page that expires, or was deleted with its group. In a cache any record may do so; a
 // zone that a power cut left without any is common.

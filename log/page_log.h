@@ -189,8 +189,9 @@ class PageLog final : public StreamOwner {
   std::uint64_t unpublish_some(std::uint64_t from,
                                const std::function<bool(const IndexEntry&)>& goes);
   Status admit(std::uint32_t length, const IndexEntry* replaced, bool pinned) const;
-  // At most: what a store's zone takes of others when its records are copied there.
+  // At most: what a store's zone takes of others when its records are copied there, and how many.
   std::uint64_t copied_lbas(ZoneId zone) const;
+  std::uint64_t copied_records(ZoneId zone) const;
   // Of which a zone holds this much for certain, and a little more, so that copying gains room;
   // with pages of up to `largest_bytes`, as one may not fit into what is left of a segment.
   std::uint64_t copied_lbas_max(std::uint32_t largest_bytes) const;
@@ -231,6 +232,7 @@ class PageLog final : public StreamOwner {
   bool without_reserve() const;
   bool kept_for_copies() const;
   bool kept_from_deletions() const;
+  bool left_for_deletions() const;
   bool kept_from_users(const Stream& stream) const;
   bool stuck(const Stream& stream) const;
   void kick();

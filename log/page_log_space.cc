@@ -33,12 +33,21 @@ std::uint64_t PageLog::copied_lbas(ZoneId id) const {
   // Pages that have expired stay in the index until somebody comes by.
   const bool expired = table.last_expiry_s != 0 && table.last_expiry_s <= pool_.home.wall_s();
   const std::uint64_t live = expired ? 0 : pool_.allocator.zone(id).live_lbas;
-  const std::uint64_t records = table.records;
+  const std::uint64_t records = copied_records(id);
   // Two groups, one behind the other, have more than the bytes of one, or are full of records.
   const std::uint64_t groups = records / Collector::kGroupRecords +
                                2 * live * geometry.lba_bytes / Collector::kGroupBytes + 1;
   const std::uint64_t batches = std::min(groups + segments(pool_), records);
   return live + batches + geometry.lbas(records * kRecordBytes + batches * kBatchHeaderBytes);
+}
+
+// A live page takes an LBA at least; the others that may have to stay are counted. Which pages of
+// groups leave a tombstone is not.
+std::uint64_t PageLog::copied_records(ZoneId id) const {
+  const ZoneDirectory& table = pool_.tables[id.value];
+  if (!table.groups.empty()) return table.records;
+  const std::uint64_t live = pool_.allocator.zone(id).live_lbas;
+  return std::min(table.records, live + table.tombstones + table.group_tombstones + table.expiring);
 }
 
 std::uint64_t PageLog::copied_lbas_max(std::uint32_t largest_bytes) const {
@@ -295,7 +304,14 @@ bool PageLog::without_reserve() const {
 
 // What is left of the user's zone, for as long as copies into it can free another one. When they
 // cannot, deletes may use it: they are what helps then.
-bool PageLog::kept_for_copies() const { return without_reserve() && !collector_->found_nothing(); }
+bool PageLog::kept_for_copies() const {
+  const bool none = collector_->found_nothing() && !collector_->exhausted();  // to be made
+  return without_reserve() && !none && !left_for_deletions();
+}
+
+bool PageLog::left_for_deletions() const {
+  return collector_->exhausted() && collector_->room_beside_copies();
+}
 
 // Collection's zone takes deletions, which had no other, while it is not the last of the quota; and
 // then too when what keeps the next zone from being freed cannot be read, perhaps for good.
@@ -303,7 +319,7 @@ bool PageLog::kept_from_users(const Stream& stream) const {
   return &stream == collection_stream() ? kept_from_deletions() : kept_for_copies();
 }
 
-bool PageLog::kept_from_deletions() const { return at_quota() && !collector_->exhausted(); }
+bool PageLog::kept_from_deletions() const { return at_quota() && !left_for_deletions(); }
 
 bool PageLog::may_write_user(const Stream& stream) {
   if (without_reserve()) collector_->kick();  // deletes may have made copying possible
@@ -375,9 +391,10 @@ void PageLog::fail_waiting(Status status) {
   const ZoneAllocator& zones = pool_.allocator;
   const std::uint64_t good = zones.quota(options_.volume) - zones.bad(options_.volume);
   if (status.code() == Code::no_space && good < kZonesMin) status = too_few_zones();
+  const bool kept_out = collector_->exhausted() && !collector_->room_beside_copies();
   for (const auto& stream : streams_) {
     // Deletions must not wait in collection's zone for a collection that nobody may ask for.
-    const bool keep = stream.get() != collection_stream();
+    const bool keep = stream.get() != collection_stream() && !kept_out;
     if (stream && stuck(*stream)) stream->fail_waiting(status, keep);
   }
 }

@@ -1,0 +1,130 @@
+// Establishes what a store does beside zones that it cannot empty: deletes may use what is kept for
+// copies, and leave enough of it for the store to go on once those zones can be read; and a store
+// that meets a full device answers what waits, whatever the journal says.
+#include <gtest/gtest.h>
+
+#include "log/collector.h"
+#include "tests/log/page_log_rig.h"
+
+namespace furrow {
+namespace {
+
+class LeftAloneTest : public PageLogRig {
+ protected:
+  // Stores pages until no more fit; the numbers from 1 on.
+  std::uint64_t fill(std::uint32_t bytes) {
+    std::uint64_t next = 1;
+    while (next < 5000 && put(next, 0, bytes).ok()) ++next;
+    run();
+    return next - 1;
+  }
+  // Of each zone the first page.
+  std::vector<std::uint64_t> one_of_each_zone(std::uint64_t stored) {
+    std::vector<std::uint64_t> numbers;
+    std::vector<ZoneId> seen;
+    for (std::uint64_t number = 1; number <= stored; ++number) {
+      const ZoneId zone = zone_of(number);
+      if (std::ranges::find(seen, zone) != seen.end()) continue;
+      seen.push_back(zone);
+      numbers.push_back(number);
+    }
+    return numbers;
+  }
+};
+
+// (With two streams: a store without a zone for copies of its own may be in the same place.)
+TEST_F(LeftAloneTest, AStoreThatCouldNotReadForAWhileGoesOn) {
+  for (const unsigned quota : {3u, 4u, 5u}) {
+    for (const std::uint32_t bytes : {400u, 2000u}) {
+      SCOPED_TRACE(testing::Message() << "quota " << quota << ", pages of " << bytes);
+      drop_pool();
+      cuts_.clear();
+      Shape shape;
+      shape.faults = true;
+      shape.quota = quota;
+      shape.segment_lbas = 96;
+      make_log(shape, false);
+      const std::uint64_t stored = fill(bytes);
+      ASSERT_GT(stored, 10u);
+      std::vector<std::uint64_t> left = one_of_each_zone(stored);
+      for (const std::uint64_t number : left) faults_->fail_reads(Lba{entry(number).lba}, 1);
+      const std::vector<std::uint64_t> unreadable = left;
+      for (std::uint64_t number = stored; number >= 1; --number) {
+        if (std::ranges::find(unreadable, number) != unreadable.end()) continue;
+        clock_.now_ns += 5'000'000;
+        if (!remove(number).ok()) left.push_back(number);
+        if (put(100'000 + number, 0, bytes).ok()) left.push_back(100'000 + number);
+      }
+      faults_->heal();
+      clock_.now_ns += 100'000'000'000;
+      for (const std::uint64_t number : left) {
+        clock_.now_ns += 2'000'000'000;
+        const Status status = remove(number);
+        ASSERT_TRUE(status.ok()) << number << ": " << status.describe();
+      }
+      EXPECT_TRUE(put(900'000, 0, bytes).ok());
+    }
+  }
+}
+
+// A page that stays unreadable must not keep deletes out.
+TEST_F(LeftAloneTest, DeletesUseTheZoneOfCopiesBesideAPageThatCannotBeRead) {
+  Shape shape;
+  shape.faults = true;
+  shape.quota = 5;
+  shape.segment_lbas = 96;
+  make_log(shape, false);
+  const std::uint64_t stored = fill(2000);
+  faults_->fail_reads(Lba{entry(2).lba}, 1);
+  unsigned deleted = 0;
+  for (std::uint64_t number = 3; number <= stored; number += 2) deleted += remove(number).ok();
+  EXPECT_GT(deleted, 5u);
+  EXPECT_TRUE(put(900'000, 0, 2000).ok()) << "they made room";
+}
+
+// Two zones hold nothing, each the newest of its stream, and neither can be noted.
+TEST_F(LeftAloneTest, AJournalThatIsFullTooIsNotAskedForEver) {
+  struct Answer : Task {
+    DurableNote* note = nullptr;
+  } answer;
+  unsigned notes = 0;
+  Shape shape;
+  shape.streams = 3;
+  shape.quota = 5;
+  shape.segment_lbas = 96;
+  make_log(shape, false);
+  Put plain, brief;
+  brief.expires_s = static_cast<std::uint32_t>(executor_.wall_s() + 1'000'000);
+  std::uint64_t next = 1;
+  ASSERT_TRUE(put(next++, 0, 400, plain).ok());
+  ASSERT_TRUE(put(next++, 0, 400, brief).ok());
+  pool_->note_durable = [&](DurableNote& note) {
+    ++notes;
+    answer.note = &note;
+    answer.run = [](Task& task) {
+      DurableNote& asked = *static_cast<Answer&>(task).note;
+      asked.status = {Code::no_space, Origin::log};
+      asked.on_noted(asked);
+    };
+    executor_.post(answer);
+  };
+  for (const Put& how : {plain, brief}) {
+    // Until one begins a new zone, whose first batch then meets a full device.
+    for (bool failed = false; !failed;) {
+      ASSERT_LT(next, 5000u);
+      const std::size_t before = device_->count(Io::Op::write);
+      Op& op = start_put(next++, 0, 400, how);
+      ASSERT_TRUE(
+          run([&] { return op.answers != 0 || device_->count(Io::Op::write) == before + 2; }));
+      failed = op.answers == 0;
+      if (failed) device_->fail(Io::Op::write, {Code::no_space, Origin::zone}, 1);
+      ASSERT_TRUE(run([&] { return op.answers != 0; }));
+    }
+  }
+  Op& op = start_put(next++, 0, 400, plain);
+  EXPECT_TRUE(run([&] { return op.answers != 0; }));
+  EXPECT_LT(notes, 20u);
+}
+
+}  // namespace
+}  // namespace furrow
