@@ -283,7 +283,7 @@ bool SimVolume::may_be_rotten(std::uint64_t key) {
 }
 
 bool SimVolume::expected(const Client& client, Code code) {
-  if (code == Code::ok || world_.device_dead || world_.faults) return true;
+  if (code == Code::ok || world_.device_dead || (world_.faults && !world_.healed)) return true;
   switch (client.op.kind) {
     case PageOp::Kind::put:
       if (code == Code::no_space) return true;  // looked at by refused()
@@ -318,7 +318,7 @@ void SimVolume::put_answered(Client& client, Code code) {
   if (code == Code::ok) {
     ++puts_stored_;
     using enum PageOp::Condition;
-    if (client.op.condition == if_absent && !cache() && !history.may_be_absent(client.window) &&
+    if (client.op.condition == if_absent && !evicts_ && !history.may_be_absent(client.window) &&
         !unsure(client.key)) {
       fail(client, "stored although the key was there");
     }
@@ -340,7 +340,7 @@ void SimVolume::put_answered(Client& client, Code code) {
       !entries_[client.key].lossy) {
     fail(client, "says that the key exists");
   }
-  if (code == Code::not_found && !cache() && !history.may_be_absent(client.window) &&
+  if (code == Code::not_found && !evicts_ && !history.may_be_absent(client.window) &&
       !unsure(client.key)) {
     fail(client, "says that the key does not exist");
   }
@@ -361,7 +361,7 @@ void SimVolume::remove_answered(Client& client, Code code) {
   if (code != Code::not_found && code != Code::no_space) return;
   if (world_.device_dead || (code == Code::no_space && world_.faults)) return;
   history.drop(client.serial);
-  if (code == Code::not_found && !cache() && !history.may_be_absent(client.window) &&
+  if (code == Code::not_found && !evicts_ && !history.may_be_absent(client.window) &&
       !unsure(client.key)) {
     fail(client, "says that the key does not exist");
   }
@@ -370,7 +370,7 @@ void SimVolume::remove_answered(Client& client, Code code) {
 void SimVolume::presence_answered(Client& client, Code code) {
   History& history = entries_[client.key].history;
   if (world_.device_dead) return;
-  if (code == Code::not_found && !cache() && !history.may_be_absent(client.window) &&
+  if (code == Code::not_found && !evicts_ && !history.may_be_absent(client.window) &&
       !unsure(client.key)) {
     fail(client, "says that the key does not exist");
   }
@@ -406,7 +406,7 @@ bool SimVolume::is_some_version(std::uint64_t key, std::span<const std::byte> pa
 
 void SimVolume::get_missed(Client& client, bool alone) {
   History& history = entries_[client.key].history;
-  if (cache() || world_.device_dead) return;  // evicted, perhaps
+  if (evicts_ || world_.device_dead) return;
   if (!history.may_be_absent(client.window) && !unsure(client.key)) {
     return fail(client, "the page is lost");
   }
@@ -438,7 +438,7 @@ void SimVolume::list_answered(Client& client) {
     }
   }
   const bool all = client.op.key.length == 0 && client.op.keys_count < client.op.keys_max;
-  if (!all || cache()) return;
+  if (!all || evicts_) return;
   for (std::uint64_t number = 0; number < entries_.size(); ++number) {
     if (listed[number] || entries_[number].history.may_be_absent(client.window)) continue;
     if (unsure(number)) continue;
@@ -456,8 +456,13 @@ void SimVolume::group_answered(Client& client, Code code) {
   if (code == Code::no_space && !world_.device_dead) delete_refused(client);
   for (Entry& entry : entries_) {
     if (entry.history.find(client.serial) == nullptr) continue;
-    // It may have been written before its pages could not be found; nothing is certain.
-    if (code == Code::no_space) continue;
+    // It may have been written before its pages could not be found, or they may be out of the index
+    // until the next opening finds that nothing else says so.
+    if (code != Code::ok && !world_.device_dead) {
+      entry.lossy = true;
+      entry.lossy_serial = next_serial_;
+      continue;
+    }
     // With others on the key meanwhile, it may have come before them.
     const bool alone = entry.history.running == 0 && entry.started < client.started;
     // That which a lost zone left may be an older version, of another group.
@@ -478,8 +483,11 @@ bool SimVolume::has_least_quota() const {
 void SimVolume::delete_refused(const Client& client) {
   ++world_.removes_refused;
   const std::uint64_t quota = shape_.options.quota_bytes / geometry_.zone_capacity_bytes();
-  const bool left_alone = world_.pages_rotted || world_.reads_fail;  // one zone, that is
-  if (quota < 3 + world_.zones_lost || (left_alone && has_least_quota())) return;
+  // Power cuts and a device that fails may have sealed all zones of the smallest cache; its pinned
+  // pages have nowhere to go then.
+  if (cache() && has_least_quota() && world_.faults) return;
+  const std::uint64_t left_alone = world_.pages_rotted || world_.reads_fail ? 1 : 0;
+  if (quota < 3 + world_.zones_lost + left_alone) return;
   fail(client, fmt::format("is refused by a volume of {} zones, of which {} are lost", quota,
                            world_.zones_lost));
 }
@@ -518,6 +526,14 @@ std::uint64_t SimVolume::most_used_lbas() const {
     lbas += most;
   }
   return lbas;
+}
+
+// A page that was read wrong may have been let go of, too.
+void SimVolume::note_evictions() {
+  if (!attached() || !cache()) return;
+  const VolumeStats stats = store_->stats();
+  const bool dropped = stats.evicted_pages + stats.zones_reset != 0;
+  evicts_ |= dropped || world_.rotted || world_.reads_fail;
 }
 
 void SimVolume::check_quota() {

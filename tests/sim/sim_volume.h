@@ -32,6 +32,7 @@ struct World {
   std::uint64_t era = 0;    // power cuts and kills so far
   bool faults = false;      // the device may fail operations: more errors are allowed
   bool reads_fail = false;  // of these: a zone may be left alone for a while
+  bool healed = false;      // that has passed: no answer is excused any more
   bool device_dead = false;
   bool rotted = false;             // something was struck in a zone
   bool pages_rotted = false;       // a page was
@@ -75,6 +76,7 @@ class SimVolume {
   // Counts that the volume gives, against the model's. Nothing may run.
   void check_usage();
   void check_quota();  // at any time
+  void note_evictions();
   // One of its zones is offline, with whatever it held. Until the pool is opened again what it had
   // is known, and asking for it gives errors; from then on older versions of keys may be the newest
   // that are left, until they are stored anew.
@@ -150,6 +152,7 @@ class SimVolume {
   unsigned lists_running_ = 0;
   unsigned running_ = 0;
   bool zone_lost_ = false;
+  bool evicts_ = false;  // of a cache: pages have gone for room, or for damage
   std::uint64_t puts_stored_ = 0;
   Status last_refusal_;
   std::uint64_t next_verified_ = 0;

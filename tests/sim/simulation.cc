@@ -84,8 +84,34 @@ bool Simulation::run() {
   }
   if (!world_.failed()) write_after_losses();
   if (!world_.failed()) verify();
+  if (!world_.failed()) verify_healed();
   if (!world_.failed()) end_pool(true);
   return !world_.failed();
+}
+
+// What the device failed to do has passed: every page can be read, and no operation is answered
+// with an error of the device's any more.
+void Simulation::verify_healed() {
+  constexpr std::uint64_t kLongNs = 120'000'000'000;  // the engine tries again less and less often
+  constexpr unsigned kOperations = 200;
+  const bool passing = swarm_.faults.transient() && !swarm_.faults.loses_zones() &&
+                       swarm_.faults.capacity_losses == 0 && swarm_.spoil_percent == 0;
+  if (!passing || volumes_.empty()) return;
+  device_->set_faults({});
+  for (unsigned pauses = 0; pauses < 2; ++pauses) {
+    world_.clock.now_ns += kLongNs;
+    if (!pump("until the device works again")) return;
+  }
+  world_.healed = true;
+  verify();
+  if (swarm_.faults.may_exceed_limits()) return;  // and the device would say so now
+  for (unsigned i = 0; i < kOperations && !world_.failed(); ++i) {
+    SimVolume& volume = *volumes_[world_.random.below(volumes_.size())];
+    if (volume.may_start()) volume.start_any();
+    turn();
+    world_.clock.now_ns += kLongNs / 100;
+  }
+  if (pump("operations on a device that works again")) verify();
 }
 
 // Zones that are gone cost their room and no more: while whatever else there is goes round, puts
@@ -138,7 +164,8 @@ bool Simulation::make_pool() {
   std::erase_if(volumes_, [](const auto& each) { return each->exists == SimVolume::Exists::no; });
   if (volumes_.empty()) world_.fail("not even one volume fits");
   world_.faults = swarm_.faults.any() || swarm_.spoil_percent != 0;
-  world_.reads_fail = swarm_.faults.read_errors + swarm_.faults.misdirected_reads != 0;
+  world_.reads_fail =
+      swarm_.faults.read_errors + swarm_.faults.misdirected_reads + swarm_.spoil_percent != 0;
   device_->set_faults(swarm_.faults);
   return !world_.failed();
 }
@@ -195,7 +222,10 @@ void Simulation::turn() {
   const bool more = executor_->run_once();
   world_.device_dead = device_->dead();
   if (!device_->violation().empty()) world_.fail("the device says: " + device_->violation());
-  for (const auto& volume : volumes_) volume->check_quota();
+  for (const auto& volume : volumes_) {
+    volume->check_quota();
+    volume->note_evictions();
+  }
   note_lost_zones();
   if (++world_.turns % kTurnsPerCheck == 0) check_structure();
   quiet_turns_ = world_.answered == answered_seen_ && running() != 0 ? quiet_turns_ + 1 : 0;
@@ -356,6 +386,7 @@ void Simulation::end_pool(bool orderly) {
     return world_.fail("the pool does not come to rest");
   }
   note_lost_zones();
+  for (const auto& volume : volumes_) volume->note_evictions();
   pool_.reset();
   end_flushed_ = device_->flushes_failed() == flushes_failed;
   summary_.faults += device_->faults_injected();

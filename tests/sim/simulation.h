@@ -49,6 +49,7 @@ class Simulation {
  private:
   void power_on();
   void write_after_losses();
+  void verify_healed();
   bool make_pool();
   bool open_pool();
   void step();
