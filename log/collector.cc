@@ -114,6 +114,7 @@ void Collector::start() {
                        "`furrowctl zone report`"});
     found_nothing_ = true;
     note_failed_ = 0;
+    if (exhausted_) log_.kick();  // what was kept from them, users may have now
     return;
   }
   found_nothing_ = exhausted_ = false;

@@ -47,7 +47,7 @@ void PageLog::fail_stranded() {
   if (!collector_->idle()) return;
   const std::uint64_t held = pool_.allocator.held(options_.volume);
   if (held + 1 < pool_.allocator.quota(options_.volume) && !kept_for_copies()) return;
-  fail_waiting({Code::aborted, Origin::log, "the pool is being closed"});
+  fail_waiting({Code::aborted, Origin::log, "the pool is being closed"}, false);
 }
 
 bool PageLog::close() {

@@ -238,7 +238,7 @@ class PageLog final : public StreamOwner {
   void kick();
   void choose_granule(ZoneId zone);
   void zones_changed();
-  void fail_waiting(Status status);
+  void fail_waiting(Status status, bool keep_deletions = true);
 
   PoolContext& pool_;
   const PageLogOptions options_;

@@ -387,14 +387,14 @@ void PageLog::kick() {
   }
 }
 
-void PageLog::fail_waiting(Status status) {
+void PageLog::fail_waiting(Status status, bool keep_deletions) {
   const ZoneAllocator& zones = pool_.allocator;
   const std::uint64_t good = zones.quota(options_.volume) - zones.bad(options_.volume);
   if (status.code() == Code::no_space && good < kZonesMin) status = too_few_zones();
   const bool kept_out = collector_->exhausted() && !collector_->room_beside_copies();
   for (const auto& stream : streams_) {
     // Deletions must not wait in collection's zone for a collection that nobody may ask for.
-    const bool keep = stream.get() != collection_stream() && !kept_out;
+    const bool keep = keep_deletions && stream.get() != collection_stream() && !kept_out;
     if (stream && stuck(*stream)) stream->fail_waiting(status, keep);
   }
 }
