@@ -135,11 +135,21 @@ bool History::may_be_present(const Window& window) const {
 
 const State* History::present(std::uint64_t key, const Window& window,
                               std::span<const std::byte> page) const {
-  for (const State& state : states_) {
-    if (state.version == 0 || state.bytes != page.size() || !visible(state, window)) continue;
-    if (!expired(state, window.from_s) && has_content(key, state.version, page)) return &state;
-  }
-  return nullptr;
+  const auto found = std::ranges::find_if(
+      states_, [&](const State& state) { return is(state, key, window, page); });
+  return found == states_.end() ? nullptr : &*found;
+}
+
+std::size_t History::count(std::uint64_t key, const Window& window,
+                           std::span<const std::byte> page) const {
+  return static_cast<std::size_t>(std::ranges::count_if(
+      states_, [&](const State& state) { return is(state, key, window, page); }));
+}
+
+bool History::is(const State& state, std::uint64_t key, const Window& window,
+                 std::span<const std::byte> page) const {
+  if (state.version == 0 || state.bytes != page.size() || !visible(state, window)) return false;
+  return !expired(state, window.from_s) && has_content(key, state.version, page);
 }
 
 std::string describe(const History& history) {

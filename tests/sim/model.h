@@ -68,11 +68,15 @@ class History {
   bool may_be_present(const Window& window) const;
   const State* present(std::uint64_t key, const Window& window,
                        std::span<const std::byte> page) const;
+  // How many states it may be of.
+  std::size_t count(std::uint64_t key, const Window& window, std::span<const std::byte> page) const;
   const State& last() const { return states_.back(); }
   std::span<const State> states() const { return states_; }
   unsigned running = 0;  // operations on the key
 
  private:
+  bool is(const State& state, std::uint64_t key, const Window& window,
+          std::span<const std::byte> page) const;
   static bool visible(const State& state, const Window& window) { return state.dead > window.from; }
   std::vector<State> states_;  // the first is the durable one
   std::size_t durable_ = 0;

@@ -394,7 +394,11 @@ void SimVolume::get_answered(Client& client, Code code) {
     return fail(client, fmt::format("{} wrong bytes", client.op.length));
   }
   world_.trace.add(found->version);
-  if (alone) entry.history.seen(found->serial, world_.era, world_.tick);
+  // (Two versions of a few bytes may be alike.)
+  const std::span<const std::byte> page(client.op.data, client.op.length);
+  if (alone && entry.history.count(client.key, client.window, page) == 1) {
+    entry.history.seen(found->serial, world_.era, world_.tick);
+  }
 }
 
 bool SimVolume::is_some_version(std::uint64_t key, std::span<const std::byte> page) const {
@@ -486,7 +490,8 @@ void SimVolume::delete_refused(const Client& client) {
   // Power cuts and a device that fails may have sealed all zones of the smallest cache; its pinned
   // pages have nowhere to go then.
   if (cache() && has_least_quota() && world_.faults) return;
-  const std::uint64_t left_alone = world_.pages_rotted || world_.reads_fail ? 1 : 0;
+  const std::uint64_t left_alone =
+      world_.places_spoiled + (world_.pages_rotted || world_.reads_fail ? 1 : 0);
   if (quota < 3 + world_.zones_lost + left_alone) return;
   fail(client, fmt::format("is refused by a volume of {} zones, of which {} are lost", quota,
                            world_.zones_lost));

@@ -29,10 +29,11 @@ struct World {
   SimRandom random;
   Trace trace;
   std::uint64_t tick = 2;
-  std::uint64_t era = 0;    // power cuts and kills so far
-  bool faults = false;      // the device may fail operations: more errors are allowed
-  bool reads_fail = false;  // of these: a zone may be left alone for a while
-  bool healed = false;      // that has passed: no answer is excused any more
+  std::uint64_t era = 0;             // power cuts and kills so far
+  bool faults = false;               // the device may fail operations: more errors are allowed
+  bool reads_fail = false;           // of these: a zone may be left alone for a while
+  std::uint64_t places_spoiled = 0;  // unreadable until their zone is reset
+  bool healed = false;               // that has passed: no answer is excused any more
   bool device_dead = false;
   bool rotted = false;             // something was struck in a zone
   bool pages_rotted = false;       // a page was

@@ -372,6 +372,7 @@ void Simulation::rot() {
       : what == 1 ? spoil_batch_header(medium_, random)
                   : rot_page(medium_, Rot::unreadable, random)) {
     ++summary_.spoiled;
+    ++world_.places_spoiled;
   }
 }
 
