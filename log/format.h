@@ -191,8 +191,9 @@ void encode(const Superblock& superblock, std::span<std::byte> lba);
 Result<Superblock> decode_superblock(std::span<const std::byte> lba);
 
 // Bits of Features::incompatible.
-constexpr std::uint64_t kFeatureBlockVolumes = 1;  // there is, or was, a volume of kind block
-constexpr std::uint64_t kFeatureZonedVolumes = 2;  // likewise of kind zoned; zones may be lent
+constexpr std::uint64_t kFeatureBlockVolumes = 1;    // there is, or was, a volume of kind block
+constexpr std::uint64_t kFeatureZonedVolumes = 2;    // likewise of kind zoned; zones may be lent
+constexpr std::uint64_t kFeatureResizedVolumes = 4;  // a journal may say that a volume was resized
 
 // A volume of kind block keeps 4 KiB blocks, each a page, whatever its LBA size.
 constexpr std::uint8_t kKindBlock = 3;
@@ -254,18 +255,21 @@ struct JournalRecord {
     opened = 1,
     volume_created = 2,
     volume_deleted = 3,
-    zone_trimmed = 4,  // replaces an earlier trim of the zone, but of the same life what was
-                       // durable stays so; kNothing: there is none any more
-    formatted = 5,     // changes nothing: begins the journal of a new pool
-    zones_lent = 6,    // to the volume, which is created afterwards, or was deleted
+    zone_trimmed = 4,    // replaces an earlier trim of the zone, but of the same life what was
+                         // durable stays so; kNothing: there is none any more
+    formatted = 5,       // changes nothing: begins the journal of a new pool
+    zones_lent = 6,      // to the volume, which is created afterwards, or was deleted
+    volume_resized = 7,  // to another quota and, of kind block, a size that is not less
   };
   static constexpr std::size_t kRunsMax = 32;  // so that a record fits 512 bytes
   Kind kind = Kind::opened;
   std::uint64_t open_count = 0;  // opened
-  VolumeRecord volume;           // volume_created; volume_deleted, zones_lent: its id
-  ZoneTrimRecord trim;           // zone_trimmed
-  bool anew = false;             // zones_lent: what was lent to the volume before is so no more
-  std::vector<LentZones> lent;   // zones_lent: up to kRunsMax, of that volume, as in PoolState
+  // volume_created; volume_deleted, zones_lent: its id; volume_resized: its id, quota_zones and
+  // size_mib, as they are from then on.
+  VolumeRecord volume;
+  ZoneTrimRecord trim;          // zone_trimmed
+  bool anew = false;            // zones_lent: what was lent to the volume before is so no more
+  std::vector<LentZones> lent;  // zones_lent: up to kRunsMax, of that volume, as in PoolState
   friend bool operator==(const JournalRecord&, const JournalRecord&) = default;
 };
 // corrupt: the record does not fit the state (unknown volume, an id used twice, a zone lent twice).

@@ -21,8 +21,9 @@ bool valid_superblock(const Superblock& superblock);
 // Volumes ascend by id below next_volume_id; names and, unless 0, NSIDs are there once; as many
 // zones are lent to one of kind zoned as it has.
 bool valid_state(const PoolState& state);
-// Bits of Features::incompatible that what the state holds needs.
+// Bits of Features::incompatible that what the state holds needs, and that the record does.
 std::uint64_t features_needed(const PoolState& state);
+std::uint64_t features_needed(const JournalRecord& record);
 
 // A checkpoint takes whole LBAs.
 struct Checkpoint {

@@ -21,7 +21,8 @@ constexpr std::uint64_t kWriteBytesMax = 256 << 10;
 constexpr std::uint64_t kWaitUs = 100'000;
 
 // Features that this program knows.
-constexpr Features kKnown{0, 0, kFeatureBlockVolumes | kFeatureZonedVolumes};
+constexpr Features kKnown{0, 0,
+                          kFeatureBlockVolumes | kFeatureZonedVolumes | kFeatureResizedVolumes};
 
 Status invalid(const char* hint) { return Status(Code::invalid_argument, Origin::log, hint); }
 
@@ -85,11 +86,14 @@ Status check_features(const Features& features, bool read_only) {
   return {};
 }
 
-// Is it the last of those that lend zones, or one that gives some back?
-bool settles_lent_zones(const JournalRecord& record) {
+// Nothing in the zones tells whose lent ones are, nor how large a disk is: so that no end of a
+// journal that is lost ever gives one to somebody else, or cuts the other, a checkpoint and a
+// journal do, from the last of those records on that lend zones, or one that gives some back, and
+// from a resize on.
+bool stands_twice(const JournalRecord& record) {
   using enum JournalRecord::Kind;
   return (record.kind == volume_created && record.volume.kind == kKindZoned) ||
-         (record.kind == zones_lent && record.anew);
+         (record.kind == zones_lent && record.anew) || record.kind == volume_resized;
 }
 
 // May the state be built upon?
@@ -230,13 +234,12 @@ Status MetadataRing::append(const JournalRecord& record) {
   const Status status = check_record(record, changed);
   if (!status.ok()) return status;
   // An older program is to be told by the superblock, before it meets what it does not know.
-  if ((features_needed(changed) & ~superblock_.features.incompatible) != 0) {
-    superblock_.features.incompatible |= features_needed(changed);
+  const std::uint64_t needed = features_needed(changed) | features_needed(record);
+  if ((needed & ~superblock_.features.incompatible) != 0) {
+    superblock_.features.incompatible |= needed;
     must_roll_ = true;
   }
-  // Nothing in the zones tells whose they are: so that no end of a journal that is lost ever gives
-  // one to somebody else, a checkpoint and a journal do, from here on.
-  if (settles_lent_zones(record)) must_roll_ = true;
+  if (stands_twice(record)) must_roll_ = true;
   if (has_room(changed)) {
     if (write_record(record).ok()) {
       state_ = std::move(changed);

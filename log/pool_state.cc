@@ -149,6 +149,14 @@ bool valid_journal(const JournalRecord& record) {
            std::ranges::none_of(record.lent, others);
   }
   if (record.anew || !record.lent.empty()) return false;
+  if (record.kind == JournalRecord::Kind::volume_resized) {
+    VolumeRecord sizes_alone;
+    sizes_alone.id = record.volume.id;
+    sizes_alone.quota_zones = record.volume.quota_zones;
+    sizes_alone.size_mib = record.volume.size_mib;
+    return record.open_count == 0 && record.volume == sizes_alone && sizes_alone.id != 0 &&
+           sizes_alone.quota_zones != 0 && sizes_alone.size_mib <= kSizeMibMax;
+  }
   switch (record.kind) {
     case JournalRecord::Kind::opened:
       return record.open_count <= kOpenCountMax && record.volume == VolumeRecord{};
@@ -161,6 +169,7 @@ bool valid_journal(const JournalRecord& record) {
              (record.volume.name.empty() || valid_name(record.volume.name));
     case JournalRecord::Kind::zone_trimmed:
     case JournalRecord::Kind::zones_lent:
+    case JournalRecord::Kind::volume_resized:
       break;
   }
   return false;
@@ -191,6 +200,10 @@ std::uint64_t features_needed(const PoolState& state) {
     if (volume.kind == kKindZoned) features |= kFeatureZonedVolumes;
   }
   return features;
+}
+
+std::uint64_t features_needed(const JournalRecord& record) {
+  return record.kind == JournalRecord::Kind::volume_resized ? kFeatureResizedVolumes : 0;
 }
 
 bool valid_state(const PoolState& state) {
@@ -267,6 +280,20 @@ void put_journal_lent(ByteWriter& writer, const JournalRecord& record) {
     writer.put(run.first);
     writer.put(run.count);
   }
+}
+
+Status resize(PoolState& state, const VolumeRecord& sizes) {
+  const auto volume = std::ranges::find(state.volumes, sizes.id, &VolumeRecord::id);
+  if (volume == state.volumes.end()) return misfit("an unknown volume is resized");
+  if (volume->kind == kKindZoned)
+    return misfit("a zoned volume has the zones that were lent to it");
+  if ((volume->kind == kKindBlock) != (sizes.size_mib != 0)) {
+    return misfit("a size is of volumes of kind block");
+  }
+  if (sizes.size_mib < volume->size_mib) return misfit("a block volume gets smaller");
+  volume->quota_zones = sizes.quota_zones;
+  volume->size_mib = sizes.size_mib;
+  return {};
 }
 
 // False: more than a record holds.
@@ -428,6 +455,8 @@ Status apply(PoolState& state, const JournalRecord& record) {
       return {};
     case JournalRecord::Kind::zones_lent:
       return lend(state, record);
+    case JournalRecord::Kind::volume_resized:
+      return resize(state, record.volume);
     case JournalRecord::Kind::zone_trimmed: {
       if (is_lent(state, record.trim.zone)) return {};  // that life of the zone is over
       auto at = std::ranges::lower_bound(state.trims, record.trim.zone, {}, &ZoneTrimRecord::zone);

@@ -102,6 +102,39 @@ TEST_F(MetadataRingTest, TheSuperblockSpeaksOfBlockVolumesBeforeAnyRecordDoes) {
   EXPECT_TRUE(again.damage().empty());
 }
 
+// An older program must refuse a pool with a record that it would take for a torn one, and may have
+// one without; and no damage to one place may undo a resize.
+TEST_F(MetadataRingTest, TheSuperblockSpeaksOfResizesBeforeAnyRecordDoes) {
+  format();
+  MetadataRing ring = open();
+  JournalRecord record;
+  record.kind = JournalRecord::Kind::volume_created;
+  record.volume.id = 1;
+  record.volume.name = "pages";
+  record.volume.quota_zones = 4;
+  ASSERT_TRUE(ring.append(record).ok());
+  EXPECT_EQ(ring.superblock().features, Features());
+  JournalRecord resized;
+  resized.kind = JournalRecord::Kind::volume_resized;
+  resized.volume.id = 1;
+  std::uint64_t before = ring.superblock().checkpoint;
+  for (const std::uint64_t zones : {9, 3}) {
+    resized.volume.quota_zones = zones;
+    ASSERT_TRUE(ring.append(resized).ok());
+    EXPECT_EQ(ring.superblock().features, (Features{0, 0, kFeatureResizedVolumes}));
+    EXPECT_GT(ring.superblock().checkpoint, before) << "in a section of its own";
+    before = ring.superblock().checkpoint;
+    const MetadataRing again = open();
+    EXPECT_EQ(again.superblock().features, (Features{0, 0, kFeatureResizedVolumes}));
+    EXPECT_EQ(again.state().volumes[0].quota_zones, zones);
+    EXPECT_EQ(again.state().volumes[0].name, "pages");
+    EXPECT_TRUE(again.damage().empty());
+  }
+  resized.volume.id = 2;
+  EXPECT_EQ(ring.append(resized).code(), Code::invalid_argument) << "there is none";
+  EXPECT_EQ(ring.state().volumes.size(), 1u);
+}
+
 struct Begun : MetadataRing::Pending {
   explicit Begun(const JournalRecord& its_record) {
     record = its_record;

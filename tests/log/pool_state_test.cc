@@ -244,6 +244,57 @@ TEST_F(PoolStateTest, ZonesAreLentToOneVolumeOnce) {
   EXPECT_TRUE(state_.lent.empty());
 }
 
+TEST_F(PoolStateTest, AVolumeIsResizedAndNoDiskGetsSmaller) {
+  const auto resized = [](std::uint64_t id, std::uint64_t quota_zones, std::uint32_t size_mib) {
+    JournalRecord record;
+    record.kind = Kind::volume_resized;
+    record.volume.id = id;
+    record.volume.quota_zones = quota_zones;
+    record.volume.size_mib = size_mib;
+    return record;
+  };
+  VolumeRecord pages = volume(1, "pages", 1), disk = volume(2, "disk", 2);
+  pages.quota_zones = disk.quota_zones = 5;
+  disk.kind = kKindBlock;
+  disk.value_bytes_max = kBlockPageBytes;
+  disk.lba_shift = 9;
+  disk.size_mib = 100;
+  VolumeRecord zoned = volume(3, "zones", 3);
+  zoned.kind = kKindZoned;
+  zoned.value_bytes_max = 0;
+  zoned.quota_zones = 1;
+  expect_taken(created(pages));
+  expect_taken(created(disk));
+  JournalRecord lent;
+  lent.kind = Kind::zones_lent;
+  lent.volume.id = 3;
+  lent.lent = {{3, 10, 1}};
+  expect_taken(lent);
+  expect_taken(created(zoned));
+  expect_taken(resized(1, 9, 0));
+  expect_taken(resized(1, 3, 0));
+  expect_taken(resized(2, 7, 100));
+  expect_taken(resized(2, 4, kSizeMibMax));
+  pages.quota_zones = 3;
+  disk.quota_zones = 4;
+  disk.size_mib = kSizeMibMax;
+  EXPECT_EQ(state_.volumes, (std::vector{pages, disk, zoned})) << "nothing else of them changes";
+  expect_refused(resized(2, 4, 100));  // smaller
+  expect_refused(resized(2, 4, 0));
+  expect_refused(resized(2, 4, kSizeMibMax + 1));
+  expect_refused(resized(1, 3, 1));  // no disk
+  expect_refused(resized(1, 0, 0));
+  expect_refused(resized(3, 2, 0));  // its zones are lent
+  expect_refused(resized(4, 3, 0));  // not there
+  expect_refused(resized(0, 3, 0));
+  JournalRecord more = resized(1, 3, 0);
+  more.volume.nsid = 5;
+  expect_refused(more);
+  EXPECT_EQ(features_needed(state_), kFeatureBlockVolumes | kFeatureZonedVolumes);
+  EXPECT_EQ(features_needed(resized(1, 3, 0)), kFeatureResizedVolumes);
+  EXPECT_EQ(features_needed(created(pages)), 0u);
+}
+
 TEST_F(PoolStateTest, RunsOfLentZonesAreInOrderAndApart) {
   for (const std::vector<LentZones>& wrong :
        std::vector<std::vector<LentZones>>{{{1, 5, 0}},

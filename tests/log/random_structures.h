@@ -220,7 +220,7 @@ class RandomStructures {
       entry.previous_checkpoint = below(entry.checkpoint);
       entry.previous_index = number();
     }
-    entry.record.kind = static_cast<JournalRecord::Kind>(1 + below(6));
+    entry.record.kind = static_cast<JournalRecord::Kind>(1 + below(7));
     if (entry.record.kind == JournalRecord::Kind::zones_lent) {
       entry.record.volume.id = 1 + below(1000);
       entry.record.anew = below(2) == 0;
@@ -231,6 +231,10 @@ class RandomStructures {
         entry.record.lent.push_back({entry.record.volume.id, first, count});
         first += count;
       }
+    } else if (entry.record.kind == JournalRecord::Kind::volume_resized) {
+      entry.record.volume.id = 1 + below(1000);
+      entry.record.volume.quota_zones = number() | 1;
+      entry.record.volume.size_mib = static_cast<std::uint32_t>(below(kSizeMibMax + 1));
     } else if (entry.record.kind == JournalRecord::Kind::opened) {
       entry.record.open_count = below(kOpenCountMax + 1);
     } else if (entry.record.kind == JournalRecord::Kind::zone_trimmed) {
