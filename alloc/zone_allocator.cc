@@ -123,6 +123,13 @@ bool ZoneAllocator::try_add_stream(std::uint64_t owner, unsigned kept) {
   return true;
 }
 
+void ZoneAllocator::set_quota(std::uint64_t owner, std::uint64_t quota) {
+  Owner& its = owners_.at(owner);
+  FURROW_CHECK(its.streams != 0);
+  FURROW_CHECK(quota < its.quota ? quota >= its.held : quota - its.quota <= unpromised());
+  its.quota = quota;
+}
+
 void ZoneAllocator::dismiss(std::uint64_t owner) {
   const auto found = owners_.find(owner);
   FURROW_CHECK(found != owners_.end());

@@ -67,6 +67,8 @@ class ZoneAllocator {
   Status lend(std::uint64_t owner, std::span<const ZoneId> zones, const ZoneShare& share);
   // What a share may be at most. ~0: the device has no such limit.
   ZoneShare share_left() const;
+  // Of one that was admitted: no smaller than what it holds, and larger only by what is unpromised.
+  void set_quota(std::uint64_t owner, std::uint64_t quota);
   // Its zones are released, or retired, before.
   void dismiss(std::uint64_t owner);
   // One more open zone for a volume, if there is one to spare and `kept` more for volumes to come.
@@ -111,7 +113,7 @@ class ZoneAllocator {
   std::uint64_t held(std::uint64_t owner) const;
   std::uint64_t quota(std::uint64_t owner) const;
   std::uint64_t bad(std::uint64_t owner) const;  // of what it holds
-  std::uint64_t unpromised() const;  // zones in no volume's quota
+  std::uint64_t unpromised() const;              // zones in no volume's quota
   std::uint64_t count(ZoneUse use) const;
 
  private:

@@ -3,10 +3,15 @@
 // nothing has to be read to see whose an entry is. It is keyed, so that nobody can choose blocks
 // that come to lie together. In memory alone: checksums are those of the key's hash.
 //
-// Pure; any thread.
+// The numbers that it permutes are those that the volume may have while it is open, some times as
+// many as it has at first: so nothing moves in the index when it grows.
+//
+// Any thread; grow() on one.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <atomic>
 #include <bit>
 #include <cstdint>
 
@@ -31,7 +36,9 @@ inline std::uint64_t block_of(const Key& key) {
 class BlockOrder {
  public:
   BlockOrder(const std::array<std::uint8_t, 16>& secret, std::uint64_t volume, std::uint64_t blocks)
-      : blocks_(blocks), bits_(blocks < 2 ? 1 : static_cast<unsigned>(std::bit_width(blocks - 1))) {
+      : blocks_(blocks),
+        bits_(std::clamp(static_cast<unsigned>(std::bit_width(blocks - 1)) + kGrowthBits, kBitsMin,
+                         kBitsMax)) {
     for (std::uint64_t i = 0; i < kRounds; ++i) {
       const KeyHash hash = key_hash(secret, volume, block_key(~i));
       rounds_[i] = {hash.order | 1, hash.identity};
@@ -39,7 +46,12 @@ class BlockOrder {
   }
 
   unsigned bits() const { return bits_; }  // of an order; the rest is zero
-  bool is_block(const Key& key) const { return key.length == 8 && block_of(key) < blocks_; }
+  bool is_block(const Key& key) const {
+    return key.length == 8 && block_of(key) < blocks_.load(std::memory_order_acquire);
+  }
+  // The volume has so many from now on, which are no fewer; up to blocks_max().
+  void grow(std::uint64_t blocks) { blocks_.store(blocks, std::memory_order_release); }
+  std::uint64_t blocks_max() const { return std::uint64_t{1} << bits_; }
 
   // Each round can be undone, so all together are a permutation of the numbers of bits_ bits.
   std::uint64_t order(std::uint64_t block) const {
@@ -58,10 +70,18 @@ class BlockOrder {
 
  private:
   static constexpr std::uint64_t kRounds = 4;
+  // Of an index as small as any, so many bits tell all entries apart: those are for nothing.
+  static constexpr unsigned kBitsMin = 22;
+  static constexpr unsigned kBitsMax = 32;
+  static_assert(std::uint64_t{kSizeMibMax} * (1u << 20) / kBlockPageBytes <= std::uint64_t{1}
+                                                                                 << kBitsMax);
+  // More would make the index of a disk that is much larger than its quota begin with more buckets
+  // than it ever fills.
+  static constexpr unsigned kGrowthBits = 3;
   struct Round {
     std::uint64_t factor, term;  // factor: odd
   };
-  const std::uint64_t blocks_;
+  std::atomic<std::uint64_t> blocks_;
   const unsigned bits_;
   std::array<Round, kRounds> rounds_;
 };

@@ -15,6 +15,9 @@ constexpr std::uint64_t kGracePollNs = 20'000;
 constexpr std::uint64_t kRetryNsMin = 10'000'000, kRetryNsMax = 1'000'000'000;
 constexpr unsigned kFailuresMax = 10;  // that are counted
 constexpr unsigned kResetsFailedMax = 8;
+constexpr Status kNothingToFree{Code::no_space, Origin::log,
+                                "no zone of the volume can be freed; zones may have gone bad: see "
+                                "`furrowctl zone report`"};
 }  // namespace
 
 Collector::Collector(PageLog& log) : log_(log), pool_(log.pool_) {
@@ -61,6 +64,11 @@ Collector::~Collector() { FURROW_CHECK(idle()); }
 
 // One zone ahead of the writer, the one that is kept for relocation not counted.
 bool Collector::wanted() const {
+  return pool_.allocator.held(log_.options_.volume) + 1 >= log_.zones_max();
+}
+
+// And not only as the volume is to hold less from now on.
+bool Collector::wanted_for_quota() const {
   const std::uint64_t held = pool_.allocator.held(log_.options_.volume);
   return held + 1 >= pool_.allocator.quota(log_.options_.volume);
 }
@@ -99,19 +107,21 @@ void Collector::start() {
   const bool needed = wanted();
   if (stopping_ || (!needed && requested_.empty())) return;
   // Nobody waits for that: who needs a zone before then is told what went wrong.
-  if (pool_.home.now_ns() < retry_ns_) return needed ? log_.fail_waiting(failure_) : void();
+  if (pool_.home.now_ns() < retry_ns_) {
+    log_.end_shrinking(failure_);
+    return needed ? log_.fail_waiting(failure_) : void();
+  }
   if (probe()) return;
   std::optional<ZoneId> victim = choose_requested();
   if (!victim && !needed) return;
   if (!victim) victim = choose();
+  if (!victim && !wanted_for_quota()) return log_.end_shrinking(kNothingToFree);
   const bool handed = !victim && log_.hand_deletions_to_collection();
   if (!victim && !handed) victim = choose_for_deletions();
   if (!victim) {  // open zones are all there is (the next one sealed kicks), or zones have gone bad
     exhausted_ = leaves_some_alone();
     if (exhausted_ && !handed) log_.hand_deletions_to_collection();
-    log_.fail_waiting({Code::no_space, Origin::log,
-                       "no zone of the volume can be freed; zones may have gone bad: see "
-                       "`furrowctl zone report`"});
+    log_.fail_waiting(kNothingToFree);
     found_nothing_ = true;
     note_failed_ = 0;
     if (exhausted_) log_.kick();  // what was kept from them, users may have now
@@ -237,6 +247,7 @@ void Collector::copies_failed() {
 void Collector::failed(const Status& status) {
   pool_.allocator.set_use(victim_, ZoneUse::sealed);
   step_ = Step::idle;
+  log_.end_shrinking(status);
   copy_error_ = status;
   if (status.code() != Code::no_space) {
     failure_ = status;

@@ -139,6 +139,7 @@ class Collector {
   };
 
   bool wanted() const;
+  bool wanted_for_quota() const;
   std::optional<ZoneId> choose() const;
   std::optional<ZoneId> zone_with_nothing() const;
   std::optional<ZoneId> choose_from_store() const;

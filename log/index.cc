@@ -95,7 +95,8 @@ Index::Impl::Impl(std::uint64_t entries_max, const Shape& shape)
       merge_below_(shape.same_length == 0 ? kMergeBelow : kNarrowMergeBelow),
       directory_((std::uint64_t{8} << initial_bits_) << kSplitLevelsMax,
                  std::uint64_t{16} << initial_bits_),
-      chunks_(std::min(entries_max, std::uint64_t{1} << kLbaBits) * kBytesPerEntryMax * 2,
+      chunks_(std::min(std::max(entries_max, shape.entries_limit), std::uint64_t{1} << kLbaBits) *
+                  kBytesPerEntryMax * 2,
               shape.same_length == 0 ? 0 : pack({0, shape.same_length, 0, false, false})) {
   set_buckets(std::uint64_t{1} << initial_bits_);
 }

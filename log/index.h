@@ -14,7 +14,8 @@
 // Threads: one owner changes the index; any number of threads call find() at the same time without
 // locks (a version in each bucket; a reader retries when a change passed under it). Memory is taken
 // as entries come and given back as they go; std::bad_alloc when even the address space is gone, or
-// beyond twice entries_max.
+// beyond twice
+// entries_max (or entries_limit).
 #pragma once
 
 #include <cstddef>
@@ -43,9 +44,12 @@ class Index {
   // entries are equal in the first so many bits of their order: then there is one candidate of an
   // order at most, and it is no other key's. 0: they may be. 28 at most beyond those of
   // entries_max.
+  // `entries_limit`: what it may come to hold later, more than entries_max: address space for
+  // them. The more, the more often candidates are other keys, until an index is made for them.
   struct Shape {
     std::uint32_t same_length = 0;
     unsigned order_bits = 0;
+    std::uint64_t entries_limit = 0;
   };
   explicit Index(std::uint64_t entries_max) : Index(entries_max, Shape()) {}
   Index(std::uint64_t entries_max, const Shape& shape);

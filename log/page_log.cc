@@ -9,6 +9,9 @@ namespace furrow {
 
 namespace {
 
+// An index that was made for fewer pages tells them apart worse.
+constexpr std::uint64_t kGrowthMax = 64;
+
 KeyOp& op_of(Io& io) { return *static_cast<KeyOp*>(io.context); }
 
 }  // namespace
@@ -16,11 +19,13 @@ KeyOp& op_of(Io& io) { return *static_cast<KeyOp*>(io.context); }
 PageLog::PageLog(PoolContext& pool, const PageLogOptions& options)
     : pool_(pool),
       options_(options),
+      quota_max_(std::min<std::uint64_t>(pool.allocator.quota(options.volume) * kGrowthMax,
+                                         pool.geometry.zone_count)),
       blocks_(pool.blocks_of(options.volume)),
       index_(pool.allocator.quota(options.volume) * pool.geometry.zone_capacity_lbas,
-             blocks_ == nullptr ? Index::Shape()
-                                : Index::Shape{kBlockPageBytes, blocks_->order.bits()}),
-      expiries_(pool.allocator.quota(options.volume) * pool.geometry.zone_capacity_lbas),
+             index_shape()),
+      expiries_(pool.allocator.quota(options.volume) * pool.geometry.zone_capacity_lbas,
+                {.entries_limit = quota_max_ * pool.geometry.zone_capacity_lbas}),
       headers_(pool, [this](ZoneId zone) { return written_lba(zone); }),
       epoch_(pool.epoch.add()) {
   const auto make = [&](std::uint8_t number) {
@@ -34,6 +39,13 @@ PageLog::PageLog(PoolContext& pool, const PageLogOptions& options)
   sweep_ = std::make_unique<ExpirySweep>(*this);
 }
 
+Index::Shape PageLog::index_shape() const {
+  Index::Shape shape;
+  if (blocks_ != nullptr) shape = {kBlockPageBytes, blocks_->order.bits()};
+  shape.entries_limit = quota_max_ * pool_.geometry.zone_capacity_lbas;
+  return shape;
+}
+
 PageLog::~PageLog() { pool_.epoch.remove(epoch_); }
 
 bool PageLog::idle() const {
@@ -41,7 +53,10 @@ bool PageLog::idle() const {
          collector_->idle() && sweep_->idle();
 }
 
-void PageLog::stop_background() { collector_->stop(); }
+void PageLog::stop_background() {
+  collector_->stop();
+  end_shrinking();
+}
 void PageLog::start_background() { collector_->resume(); }
 void PageLog::fail_stranded() {
   if (!collector_->idle()) return;

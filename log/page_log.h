@@ -9,7 +9,9 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "log/collector.h"
@@ -120,6 +122,22 @@ class PageLog final : public StreamOwner {
   void resume(unsigned stream, Stream::Resume&& zone);
   void start();  // background work may begin
 
+  // Another quota. What it could be now: not less than what the live data need to be collected with
+  // gain (of a cache: what is pinned), nor more than what the index was made for.
+  std::uint64_t quota_min() const;
+  std::uint64_t quota_max() const { return quota_max_; }
+  // Zones are freed in the background until fewer than `zones` are held, which is not less than
+  // quota_min(); the user takes none meanwhile. Until resized(), or end_shrinking(), or the
+  // background work is stopped.
+  void shrink(std::uint64_t zones);
+  bool shrinking() const { return shrinks_to_.has_value(); }
+  // How many those are; the quota: none are freed for that.
+  std::uint64_t zones_max() const;
+  void end_shrinking(const Status& why = Status());
+  // Why it was ended, where zones could not be freed; asked once.
+  Status take_shrinking_failure() { return std::exchange(shrinking_failed_, Status()); }
+  void resized();  // the allocator has another quota
+
   const PageLogOptions& options() const { return options_; }
   const PageLogStats& stats() const { return stats_; }
   const Index& index() const { return index_; }
@@ -154,6 +172,7 @@ class PageLog final : public StreamOwner {
 
   // Of a record, in its batch header and in the summary (wide, with group and expiry).
   static constexpr std::uint64_t kRecordBytes = kBatchRecordBytes + 48;
+  static constexpr std::uint64_t kZonesMin = 3;  // that a volume can go on writing with
 
   // Steps of a KeyOp.
   void locked(KeyOp& op);
@@ -203,6 +222,8 @@ class PageLog final : public StreamOwner {
   std::uint64_t used_bytes() const;
   // What the pages of a store may cost altogether, so that a zone can always be emptied with gain.
   std::uint64_t usable_bytes(std::uint32_t largest_bytes) const;
+  std::uint64_t usable_bytes(std::uint32_t largest_bytes, std::uint64_t quota) const;
+  std::uint64_t pinned_lbas_max(std::uint32_t largest_bytes, std::uint64_t quota) const;
   Stream& user_stream() const { return *streams_[kUserStream]; }
   Stream* collection_stream() const { return streams_[kCollectionStream].get(); }
   Stream* short_stream() const { return streams_[kShortStream].get(); }
@@ -220,6 +241,7 @@ class PageLog final : public StreamOwner {
   bool hand_deletions_to_collection();
   // LBAs for the copies of a zone's pages; ~0: whatever one zone may hold.
   std::uint64_t relocation_room() const;
+  Index::Shape index_shape() const;
   static Status too_few_zones();
   // Is the group of this record being deleted right now?
   bool removing(const PageRecord& record) const;
@@ -242,6 +264,9 @@ class PageLog final : public StreamOwner {
 
   PoolContext& pool_;
   const PageLogOptions options_;
+  const std::uint64_t quota_max_;
+  std::optional<std::uint64_t> shrinks_to_;  // zones
+  Status shrinking_failed_;
   const PoolContext::Blocks* const blocks_;  // of a block volume, else null: its keys are all
                                              // blocks, and its pages of kBlockPageBytes
   Index index_;

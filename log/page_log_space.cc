@@ -8,7 +8,6 @@ namespace furrow {
 namespace {
 
 constexpr unsigned kBucketsPerTurn = 1024;
-constexpr std::uint64_t kZonesMin = 3;  // that a volume can go on writing with
 
 std::uint64_t segments(const PoolContext& pool) {  // of a zone
   return (pool.geometry.zone_capacity_lbas - 1) / pool.segment_lbas + 1;
@@ -72,9 +71,13 @@ std::uint64_t PageLog::copied_lbas_whole() const {
 // One zone is the collection's, one may be partly written, or two. Were the pages of the others
 // copied, each zone's copies would begin and end batches.
 std::uint64_t PageLog::usable_bytes(std::uint32_t largest_bytes) const {
+  return usable_bytes(largest_bytes, pool_.allocator.quota(options_.volume));
+}
+
+std::uint64_t PageLog::usable_bytes(std::uint32_t largest_bytes, std::uint64_t quota) const {
   const std::uint64_t most = copied_lbas_max(largest_bytes);
   const std::uint64_t lbas = most - std::min(most, segments(pool_) + 2);
-  const std::uint64_t zones = pool_.allocator.quota(options_.volume) - (short_stream() ? 3 : 2);
+  const std::uint64_t zones = quota - (short_stream() ? 3 : 2);
   const std::uint64_t bytes = zones * lbas * pool_.geometry.lba_bytes / 100 * 97;
   return std::max(bytes, cost_bytes(pool_, largest_bytes));  // of any size, one
 }
@@ -190,6 +193,12 @@ Status PageLog::too_few_zones() {
           "see `furrowctl zone report`"};
 }
 
+// Pinned pages are never evicted: half of the quota stays for the rest. Of a zone counts what it
+// holds for certain; pages that fit badly would fill all of them otherwise.
+std::uint64_t PageLog::pinned_lbas_max(std::uint32_t largest_bytes, std::uint64_t quota) const {
+  return quota * copied_lbas_max(largest_bytes) / 2;
+}
+
 Status PageLog::admit(std::uint32_t length, const IndexEntry* replaced, bool pinned) const {
   const std::uint64_t quota = pool_.allocator.quota(options_.volume);
   if (quota < kZonesMin) return too_few_zones();
@@ -198,9 +207,7 @@ Status PageLog::admit(std::uint32_t length, const IndexEntry* replaced, bool pin
             "no zone of the volume can be freed; delete pages, or make a new, larger volume"};
   }
   if (options_.cache) {
-    // Pinned pages are never evicted: half of the quota stays for the rest. Of a zone counts what
-    // it holds for certain; pages that fit badly would fill all of them otherwise.
-    const std::uint64_t limit = quota * copied_lbas_max(std::max(largest_bytes_, length)) / 2;
+    const std::uint64_t limit = pinned_lbas_max(std::max(largest_bytes_, length), quota);
     const std::uint64_t unpinned =
         replaced != nullptr && replaced->pinned ? pool_.page_lbas(replaced->length) : 0;
     if (pinned &&
@@ -261,7 +268,7 @@ bool PageLog::any_stream(bool (*test)(const Stream&)) const {
 bool PageLog::may_open_zone(bool relocation) {
   const std::uint64_t held = pool_.allocator.held(options_.volume);
   collector_->kick();
-  return held + (relocation ? 0 : 1) < pool_.allocator.quota(options_.volume);
+  return relocation ? held < pool_.allocator.quota(options_.volume) : held + 1 < zones_max();
 }
 
 bool PageLog::at_quota() const {

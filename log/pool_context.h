@@ -82,9 +82,13 @@ struct PoolContext {
   HitMap hits;     // any thread
   struct Blocks {  // of a block volume
     Blocks(const std::array<std::uint8_t, 16>& secret, std::uint64_t volume, std::uint64_t count)
-        : order(secret, volume, count), map(count) {}
-    const BlockOrder order;
+        : order(secret, volume, count), map(count, order.blocks_max()) {}
+    BlockOrder order;
     BlockMap map;
+    void grow(std::uint64_t count) {  // home executor; up to order.blocks_max()
+      map.grow(count);
+      order.grow(count);
+    }
   };
   std::map<std::uint64_t, std::unique_ptr<Blocks>> blocks;  // by the volume's id
   std::vector<ZoneDirectory> tables;

@@ -8,8 +8,8 @@ namespace furrow {
 
 namespace {
 
-constexpr std::uint32_t kHeaderGuessBytes = 16 << 10;
-constexpr std::uint32_t kSearchBytes = 256 << 10;
+constexpr std::uint32_t kSurveyGuessBytes = 16 << 10;
+constexpr std::uint32_t kSurveySearchBytes = 256 << 10;
 
 // What an intact summary says, copied out of the read buffer.
 struct KnownRecords {
@@ -114,7 +114,7 @@ class SegmentSurvey {
   void walk(std::uint64_t stop) {
     std::uint64_t lba = std::max<std::uint64_t>(segment_.begin_lba, 1);  // behind the zone header
     while (lba < stop) {
-      std::optional<SurveyedBatch> batch = batch_at(lba, kHeaderGuessBytes);
+      std::optional<SurveyedBatch> batch = batch_at(lba, kSurveyGuessBytes);
       if (!batch && known_) {
         const bool first = segment_.batches.empty();
         batch = known_batch(*known_, lba, first ? nullptr : &segment_.batches.back().header);
@@ -195,7 +195,7 @@ class SegmentSurvey {
 
   // The first LBA from `lba` on that is a batch header of ours; `stop`: there is none.
   std::uint64_t search(std::uint64_t lba, std::uint64_t stop) {
-    std::uint32_t lbas = kSearchBytes / zone_.lba_bytes;
+    std::uint32_t lbas = kSurveySearchBytes / zone_.lba_bytes;
     while (lba < stop) {
       const auto count = static_cast<std::uint32_t>(std::min<std::uint64_t>(lbas, stop - lba));
       const auto bytes = read_(lba, count);

@@ -30,6 +30,24 @@ TEST(ZoneAllocatorTest, AdmitsWithinZonesAndSlots) {
   EXPECT_EQ(allocator.unpromised(), 4u);
 }
 
+TEST(ZoneAllocatorTest, AQuotaGrowsIntoWhatIsUnpromisedAndGivesItBack) {
+  ZoneAllocator allocator(geometry(12, 4, 4), 2);
+  ASSERT_TRUE(allocator.admit(1, 3, 1).ok());
+  ASSERT_TRUE(allocator.admit(2, 3, 1).ok());
+  for (unsigned i = 0; i < 3; ++i) ASSERT_TRUE(allocator.take(1, 0, i, i).ok());
+  EXPECT_EQ(allocator.take(1, 0, 3, 3).status().code(), Code::no_space);
+  allocator.set_quota(1, 7);
+  EXPECT_EQ(allocator.quota(1), 7u);
+  EXPECT_EQ(allocator.unpromised(), 0u);
+  const ZoneId taken = *allocator.take(1, 0, 3, 3);
+  EXPECT_EQ(allocator.admit(3, 1, 1).code(), Code::no_space);
+  allocator.release(taken);
+  allocator.set_quota(1, 3);
+  EXPECT_EQ(allocator.unpromised(), 4u);
+  EXPECT_EQ(allocator.take(1, 0, 4, 4).status().code(), Code::no_space);
+  EXPECT_TRUE(allocator.admit(3, 4, 1).ok());
+}
+
 TEST(ZoneAllocatorTest, NoLimitMeansNoLimit) {
   ZoneAllocator allocator(geometry(200, 0, 0), 2);
   for (std::uint64_t id = 1; id <= 60; ++id) ASSERT_TRUE(allocator.admit(id, 3, 1).ok());

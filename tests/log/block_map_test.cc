@@ -1,6 +1,6 @@
 // Establishes that BlockMap has a bit for each MiB of a volume of any size, finds the next that is
-// set below an end, forgets those that are cleared and no others, and loses none that one thread
-// sets while another clears their neighbours. How: against a plain set; threads on one word.
+// set below an end, grows, forgets those that are cleared and no others, and loses none that one
+// thread sets while another clears their neighbours. How: against a plain set; threads on one word.
 #include "log/block_map.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ TEST(BlockMapTest, FindsWhatWasNoted) {
   std::mt19937_64 random(test_seed());
   for (const std::uint64_t blocks :
        {std::uint64_t{1}, kPart, kPart + 1, 64 * kPart, 64 * kPart + 1, 1000 * kPart - 1}) {
-    BlockMap map(blocks);
+    BlockMap map(blocks, blocks);
     const std::uint64_t parts = (blocks + kPart - 1) / kPart;
     std::set<std::uint64_t> wanted;
     for (unsigned i = 0; i < 400; ++i) {
@@ -43,14 +43,21 @@ TEST(BlockMapTest, FindsWhatWasNoted) {
 }
 
 TEST(BlockMapTest, IsAsLargeAsTheVolumeAndTakesNothingBehindIt) {
-  EXPECT_EQ(BlockMap(std::uint64_t{1} << 28).bytes(), (std::uint64_t{1} << 28) / kPart / 8);
-  BlockMap map(3 * kPart);
+  EXPECT_EQ(BlockMap(std::uint64_t{1} << 28, std::uint64_t{1} << 32).bytes(),
+            (std::uint64_t{1} << 28) / kPart / 8);
+  BlockMap map(3 * kPart, 200 * kPart);
   map.note(64 * kPart);  // of a damaged record, say
   EXPECT_EQ(map.next(0, 1000), 3u);
+  map.note(2 * kPart);
+  map.grow(100 * kPart);
+  EXPECT_EQ(map.next(0, 1000), 2u) << "what was noted stays";
+  EXPECT_EQ(map.next(3, 1000), 100u) << "nothing is there";
+  map.note(100 * kPart - 1);
+  EXPECT_EQ(map.next(3, 1000), 99u);
 }
 
 TEST(BlockMapTest, NeighboursAreApart) {
-  BlockMap map(64 * kPart);
+  BlockMap map(64 * kPart, 64 * kPart);
   std::jthread clears([&map](const std::stop_token& stop) {
     while (!stop.stop_requested()) {
       for (std::uint64_t part = 1; part < 64; part += 2) map.clear(part);

@@ -1,6 +1,6 @@
 // Establishes that BlockOrder is a permutation of the blocks of a volume, of any size, that depends
 // on the pool's secret and the volume, spreads neighbours, and leaves the checksum of a page as it
-// is.
+// is; and that it is one of more blocks than the volume has, so that none moves when it grows.
 #include "log/block_order.h"
 
 #include <gtest/gtest.h>
@@ -53,11 +53,25 @@ TEST(BlockOrderTest, ChecksumsAreThoseOfTheKeysHash) {
 }
 
 TEST(BlockOrderTest, WhatIsABlock) {
-  const BlockOrder order(kSecret, 7, 100);
+  BlockOrder order(kSecret, 7, 100);
   EXPECT_TRUE(order.is_block(block_key(99)));
   EXPECT_FALSE(order.is_block(block_key(100)));
   EXPECT_FALSE(order.is_block(Key::from("seven b")));
   EXPECT_FALSE(order.is_block(Key{}));
+  const std::uint64_t before = order.order(99);
+  order.grow(100'000);
+  EXPECT_TRUE(order.is_block(block_key(99'999)));
+  EXPECT_FALSE(order.is_block(block_key(100'000)));
+  EXPECT_EQ(order.order(99), before) << "nothing moves";
+}
+
+TEST(BlockOrderTest, LeavesRoomToGrow) {
+  for (const std::uint64_t blocks : {1u, 256u, 65536u, 65537u, 1u << 28, 1u << 31}) {
+    const BlockOrder order(kSecret, 7, blocks);
+    EXPECT_GE(order.blocks_max(), std::min(8 * blocks, std::uint64_t{1} << 32)) << blocks;
+    EXPECT_GE(order.blocks_max(), 1u << 22) << "which costs nothing";
+    EXPECT_EQ(order.blocks_max(), std::uint64_t{1} << order.bits());
+  }
 }
 
 }  // namespace

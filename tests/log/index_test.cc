@@ -407,6 +407,20 @@ TEST(IndexTest, OrdersOfFewBitsNeverMeet) {
   }
 }
 
+// An index that began small takes all that it was to have room for.
+TEST(IndexTest, GrowsToTheLimitThatItWasGiven) {
+  const std::uint64_t entries = kSlow ? 40'000 : 400'000;
+  Index index(1000, {.entries_limit = entries});
+  for (std::uint64_t i = 0; i < entries; ++i) index.insert(mix(i), {i, 4096, 7, false, false});
+  EXPECT_EQ(index.size(), entries);
+  for (std::uint64_t i = 0; i < entries; i += 7) {
+    std::array<IndexEntry, 64> found;
+    const unsigned count = index.find(mix(i), 0, found);
+    ASSERT_TRUE(std::ranges::any_of(std::span(found).first(std::min(count, 64u)),
+                                    [i](const IndexEntry& entry) { return entry.lba == i; }));
+  }
+}
+
 // What bytes() says is what the kernel says: nothing of note is left out.
 TEST_F(IndexBudgetTest, BytesAreTheKernelsToo) {
   if (kSlow) GTEST_SKIP() << "sanitizers take memory of their own";
