@@ -1,5 +1,6 @@
 #include "engine/embedded_pool.h"
 
+#include <chrono>
 #include <future>
 #include <optional>
 #include <thread>
@@ -13,7 +14,8 @@ namespace furrow {
 
 namespace {
 constexpr unsigned kReadDepth = 128;
-}
+constexpr std::chrono::milliseconds kResizeRetry{1};
+}  // namespace
 
 // The pool, its session and its home executor all live on this thread.
 struct EmbeddedPool::Thread {
@@ -151,6 +153,15 @@ Status EmbeddedPool::delete_volume(std::string_view name) {
   Status status;
   call([&](Pool& pool) { status = pool.delete_volume(name); });
   return status;
+}
+
+ResizeAnswer EmbeddedPool::resize_volume(std::string_view name, const ResizeOptions& options) {
+  for (;;) {
+    ResizeAnswer answer;
+    call([&](Pool& pool) { answer = pool.resize_volume(name, options); });
+    if (answer.status.code() != Code::busy) return answer;
+    std::this_thread::sleep_for(kResizeRetry);
+  }
 }
 
 std::vector<VolumeInfo> EmbeddedPool::volumes() {

@@ -61,6 +61,9 @@ class EmbeddedPool {
   Result<SyncPageStore> create_volume(const VolumeOptions& options);
   // `busy`: something still changes the volume; try again. What holds it is told `not_found` then.
   Status delete_volume(std::string_view name);
+  // As of Pool, but it waits for zones that are to be freed first: never `busy`. Of a cache of many
+  // zones that may take a while.
+  ResizeAnswer resize_volume(std::string_view name, const ResizeOptions& options);
   std::vector<VolumeInfo> volumes();
   PoolInfo info();
   // Runs `what` on the pool's thread, where all functions of a Pool may be used, and waits for it;

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <memory>
+#include <vector>
 
 #include "engine/pool.h"
 #include "engine/zoned/zoned_volume.h"
@@ -31,7 +32,7 @@ class PageStoreImpl final : public PageStore {
   PageStoreImpl(PoolImpl& pool, VolumeInfo info, PoolContext& context,
                 const PageLogOptions& options, std::size_t ordinal)
       : pool_(pool),
-        info_(std::move(info)),
+        infos_{std::make_shared<const VolumeInfo>(std::move(info))},
         context_(context),
         log_(std::make_unique<PageLog>(context, options)),
         blocks_(context.blocks_of(options.volume)),
@@ -39,12 +40,12 @@ class PageStoreImpl final : public PageStore {
   PageStoreImpl(PoolImpl& pool, VolumeInfo info, PoolContext& context,
                 std::unique_ptr<ZonedVolume> zones, std::size_t ordinal)
       : pool_(pool),
-        info_(std::move(info)),
+        infos_{std::make_shared<const VolumeInfo>(std::move(info))},
         context_(context),
         zones_(std::move(zones)),
         ordinal_(ordinal) {}
 
-  const VolumeInfo& info() const override { return info_; }
+  const VolumeInfo& info() const override { return *info_.load(std::memory_order_acquire); }
   VolumeUsage usage() const override;
   VolumeStats stats() const override;
 
@@ -57,6 +58,11 @@ class PageStoreImpl final : public PageStore {
   PoolImpl& pool() { return pool_; }
   PoolContext& context() { return context_; }
   std::size_t ordinal() const { return ordinal_; }  // its place in a session's counters
+  // Home executor: the volume was resized. What info() gave before stays.
+  void set_info(VolumeInfo info) {
+    infos_.push_back(std::make_shared<const VolumeInfo>(std::move(info)));
+    info_.store(infos_.back().get(), std::memory_order_release);
+  }
   // Any thread; set by the home executor. A deleted volume's store stays until the pool is closed
   // and refuses what comes, so nobody has to know when the last operation on it has been answered.
   bool deleted() const { return deleted_.load(); }
@@ -67,7 +73,8 @@ class PageStoreImpl final : public PageStore {
 
  private:
   PoolImpl& pool_;
-  const VolumeInfo info_;
+  std::vector<std::shared_ptr<const VolumeInfo>> infos_;  // the last one is the volume's
+  std::atomic<const VolumeInfo*> info_{infos_.front().get()};
   PoolContext& context_;
   const std::unique_ptr<PageLog> log_;
   const std::unique_ptr<ZonedVolume> zones_;

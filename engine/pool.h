@@ -62,6 +62,20 @@ struct VolumeInfo {
   Uuid uuid{};
 };
 
+// What Pool::resize_volume() is to change; 0: it stays.
+struct ResizeOptions {
+  std::uint64_t quota_bytes = 0;  // of zones; at least three
+  std::uint64_t block_bytes = 0;  // of kind block: its size, a multiple of 1 MiB, not less than now
+};
+
+struct ResizeAnswer {
+  Status status;
+  // What the quota could be, as of now: from what the volume's live data need with the reserve (a
+  // cache's: what is pinned) to what no other volume was promised.
+  std::uint64_t quota_bytes_min = 0, quota_bytes_max = 0;
+  std::uint64_t zones_to_free = 0;  // busy: so many first
+};
+
 struct VolumeUsage {
   std::uint64_t pages = 0;
   std::uint64_t live_bytes = 0;  // true lengths of the pages that are present
@@ -117,8 +131,8 @@ class PageSession {
 class PageStore {
  public:
   virtual ~PageStore() = default;
+  // Any thread. What it refers to stays as it is; after a resize the next call gives another.
   virtual const VolumeInfo& info() const = 0;
-  // Any thread.
   virtual VolumeUsage usage() const = 0;
   virtual VolumeStats stats() const = 0;
 };
@@ -190,6 +204,15 @@ class Pool {
   // or try again. Gets may run, on any thread: they find their page or nothing. What is submitted
   // to its PageStore afterwards (it stays until the pool is closed) is answered with not_found.
   virtual Status delete_volume(std::string_view name) = 0;
+  // Another quota, or a larger disk, durable when it returns; the volume may be in use. A smaller
+  // quota takes zones that are free: `busy` says that zones are being freed (a cache evicts, a
+  // store collects), while the user gets none. Then give the home executor turns, and call it again
+  // until the answer is another one, or call it off with the quota that the volume has. no_space:
+  // the quota is out of the bounds that the answer has; unsupported: of a kind zoned, a disk that
+  // is to get smaller, or a growth for which the pool is to be opened again (the quota beyond 64
+  // times what it was when it was opened, a disk beyond eight times); not_found, permission,
+  // invalid_argument. A file volume that is mounted goes by its quota from the next mount on.
+  virtual ResizeAnswer resize_volume(std::string_view name, const ResizeOptions& options) = 0;
   virtual std::vector<PageStore*> stores() const = 0;
   virtual PageStore* find(std::string_view name) const = 0;  // null: none
   virtual PageStore* find_nsid(std::uint32_t nsid) const = 0;

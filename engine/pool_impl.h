@@ -25,6 +25,7 @@ struct ZoneWork;
 
 constexpr std::uint32_t kMetadataZones = 2;
 constexpr std::uint64_t kVolumeZonesMin = 3;
+constexpr std::uint64_t kDiskUnitBytes = 1 << 20;  // of the size of a volume of kind block
 constexpr const char* kNameHint = "a name has 1 to 63 of the characters A-Z a-z 0-9 . _ -";
 
 // A segment must hold at least one page of the largest size, its headers and its summary.
@@ -56,6 +57,7 @@ class PoolImpl final : public Pool {
   std::vector<std::string> opening_damage() const override;
   Result<PageStore*> create_volume(const VolumeOptions& options) override;
   Status delete_volume(std::string_view name) override;
+  ResizeAnswer resize_volume(std::string_view name, const ResizeOptions& options) override;
   std::vector<PageStore*> stores() const override;
   PageStore* find(std::string_view name) const override;
   PageStore* find_nsid(std::uint32_t nsid) const override;
@@ -95,6 +97,12 @@ class PoolImpl final : public Pool {
   Status end_zone(const Stream::Resume& resume);
   void add_blocks(const VolumeRecord& record);  // before its recovery
   Status add_store(const VolumeRecord& record, const Streams& streams);
+  // Resizing (pool_resize.cc).
+  Status check_resize(const PageStoreImpl* store, const ResizeOptions& options) const;
+  ResizeAnswer bounds_of(PageStoreImpl& store) const;
+  Status check_quota(PageStoreImpl& store, std::uint64_t quota, const ResizeAnswer& bounds) const;
+  std::uint64_t free_zones(PageStoreImpl& store, std::uint64_t quota, ResizeAnswer& answer);
+  Status journal_sizes(PageStoreImpl& store, std::uint64_t quota_zones, std::uint64_t block_bytes);
   // Of kind zoned (pool_zoned.cc).
   Status take_lent_zones();
   std::vector<ZoneId> lent_to(std::uint64_t volume) const;

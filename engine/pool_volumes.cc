@@ -16,7 +16,6 @@ constexpr std::uint64_t kWaitUs = 100'000;
 // A zone that is partly written is room that a small quota has not got.
 constexpr std::uint64_t kShortStreamZonesMin = 16;
 constexpr unsigned kSlotsKept = 4;  // open zones, for volumes to come
-constexpr std::uint64_t kMiB = 1 << 20;
 
 }  // namespace
 
@@ -31,7 +30,7 @@ VolumeInfo info_of(const VolumeRecord& record, const Geometry& geometry) {
   info.options.nsid = record.nsid;
   info.options.quota_bytes = record.quota_zones * geometry.zone_capacity_bytes();
   info.options.value_bytes_max = record.value_bytes_max;
-  info.options.block_bytes = record.size_mib * kMiB;
+  info.options.block_bytes = record.size_mib * kDiskUnitBytes;
   if (record.lba_shift != 0) info.options.block_lba_bytes = 1u << record.lba_shift;
   if (info.options.kind == VolumeKind::zoned) {
     info.options.zones = static_cast<std::uint32_t>(record.quota_zones);
@@ -61,8 +60,8 @@ Status check_block_options(const VolumeOptions& options) {
   if (options.mode != VolumeMode::store) {
     return invalid("a volume of kind block drops nothing (mode store)");
   }
-  if (options.block_bytes == 0 || options.block_bytes % kMiB != 0 ||
-      options.block_bytes / kMiB > kSizeMibMax) {
+  if (options.block_bytes == 0 || options.block_bytes % kDiskUnitBytes != 0 ||
+      options.block_bytes / kDiskUnitBytes > kSizeMibMax) {
     return invalid("a block volume's size is a multiple of 1 MiB, less than 16 TiB");
   }
   if (options.block_lba_bytes != 512 && options.block_lba_bytes != 4096) {
@@ -169,7 +168,7 @@ bool PoolImpl::grant_stream(const VolumeRecord& record, std::uint8_t stream, boo
 
 void PoolImpl::add_blocks(const VolumeRecord& record) {
   if (record.kind != kKindBlock) return;
-  const std::uint64_t blocks = record.size_mib * (kMiB / kBlockPageBytes);
+  const std::uint64_t blocks = record.size_mib * (kDiskUnitBytes / kBlockPageBytes);
   context_.blocks.emplace(
       record.id, std::make_unique<PoolContext::Blocks>(context_.hash_key, record.id, blocks));
 }
@@ -229,7 +228,7 @@ Result<PageStore*> PoolImpl::create_volume(const VolumeOptions& options) {
   record.quota_zones =
       options.quota_bytes != 0 ? options.quota_bytes / zone_bytes : context_.allocator.unpromised();
   record.value_bytes_max = options.value_bytes_max;
-  record.size_mib = static_cast<std::uint32_t>(options.block_bytes / kMiB);
+  record.size_mib = static_cast<std::uint32_t>(options.block_bytes / kDiskUnitBytes);
   if (options.kind == VolumeKind::block) {
     record.lba_shift = static_cast<std::uint8_t>(std::countr_zero(options.block_lba_bytes));
   }
@@ -337,7 +336,7 @@ PageStore* PoolImpl::find_nsid(std::uint32_t nsid) const {
 
 VolumeUsage PageStoreImpl::usage() const {
   VolumeUsage usage;
-  usage.quota_zones = info_.options.quota_bytes / context_.geometry.zone_capacity_bytes();
+  usage.quota_zones = info().options.quota_bytes / context_.geometry.zone_capacity_bytes();
   if (zones_ != nullptr) {
     const Geometry& geometry = zones_->geometry();
     usage.zones = geometry.zone_count;

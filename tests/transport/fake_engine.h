@@ -70,6 +70,8 @@ class FakeExecutor final : public Executor {
   std::vector<Timer*> timers_;
 };
 
+inline constexpr std::uint64_t kFakeZoneBytes = 64ull << 20;
+
 class FakeStore final : public PageStore {
  public:
   using Bytes = std::vector<std::byte>;
@@ -81,13 +83,19 @@ class FakeStore final : public PageStore {
     VolumeUsage usage;
     for (const auto& [key, value] : pages_) usage.live_bytes += value.size();
     usage.pages = pages_.size();
-    usage.quota_zones = 5;
+    usage.quota_zones =
+        info_.options.quota_bytes == 0 ? 5 : info_.options.quota_bytes / kFakeZoneBytes;
     return usage;
   }
   VolumeStats stats() const override {
     VolumeStats stats;
     stats.corrupt_pages = corrupt_pages;
     return stats;
+  }
+
+  void resize(const ResizeOptions& options) {
+    if (options.quota_bytes != 0) info_.options.quota_bytes = options.quota_bytes;
+    if (options.block_bytes != 0) info_.options.block_bytes = options.block_bytes;
   }
 
   // Runs `op` against the map, or fails it as the test asked.
@@ -192,7 +200,7 @@ class FakeSession final : public PageSession {
 class FakePool final : public Pool {
  public:
   bool quiesce() override { return true; }
-  static constexpr std::uint64_t kZoneBytes = 64ull << 20;
+  static constexpr std::uint64_t kZoneBytes = kFakeZoneBytes;
 
   PoolInfo info() const override {
     PoolInfo info;
@@ -220,6 +228,16 @@ class FakePool final : public Pool {
     const auto erased = std::erase_if(
         stores_, [&](const auto& store) { return store->info().options.name == name; });
     return erased != 0 ? Status() : Status(Code::not_found, Origin::engine);
+  }
+  ResizeAnswer resize_volume(std::string_view name, const ResizeOptions& options) override {
+    ResizeAnswer answer;
+    auto* const store = static_cast<FakeStore*>(find(name));
+    if (store == nullptr) {
+      answer.status = Status(Code::not_found, Origin::engine);
+    } else {
+      store->resize(options);
+    }
+    return answer;
   }
   std::vector<PageStore*> stores() const override {
     std::vector<PageStore*> out;
