@@ -194,7 +194,7 @@ std::uint16_t Controller::set_command_set_profile(const nvme::Sqe& command, std:
 std::uint16_t Controller::get_kv_config(const nvme::Sqe& command, std::uint32_t& value) {
   const auto ns = subsystem_.namespaces()->find(command.nsid);
   if (ns == nullptr || ns->csi() != nvme::csi::kKv) return sc::kInvalidNamespaceOrFormat;
-  value = ns->delete_missing_is_error.load(std::memory_order_relaxed) ? 1 : 0;
+  value = ns->delete_missing_is_error->load(std::memory_order_relaxed) ? 1 : 0;
   return sc::kSuccess;
 }
 
@@ -204,7 +204,7 @@ std::uint16_t Controller::set_kv_config(const nvme::Sqe& command, std::uint32_t&
   for (const auto& ns : table->all()) {
     if (command.nsid != nvme::kNsidAll && command.nsid != ns->nsid) continue;
     if (ns->csi() != nvme::csi::kKv) continue;
-    ns->delete_missing_is_error.store((command.cdw11 & 1) != 0, std::memory_order_relaxed);
+    ns->delete_missing_is_error->store((command.cdw11 & 1) != 0, std::memory_order_relaxed);
     any = true;
   }
   return any || command.nsid == nvme::kNsidAll ? sc::kSuccess : sc::kInvalidNamespaceOrFormat;

@@ -224,7 +224,7 @@ void KvCommands::finish_operation(Request& request) {
   const LocalNamespace& ns = IoCommands::namespace_of(request);
   std::uint16_t status = status_of(op);
   if (op.kind == PageOp::Kind::remove && status == sc::kKeyNotFound &&
-      !ns.shared->delete_missing_is_error.load(std::memory_order_relaxed)) {
+      !ns.shared->delete_missing_is_error->load(std::memory_order_relaxed)) {
     status = sc::kSuccess;
   }
   if (op.kind == PageOp::Kind::put && status == sc::kSuccess) {

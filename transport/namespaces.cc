@@ -19,17 +19,22 @@ NamespaceTable::NamespaceTable(const Pool& pool, const NamespaceTable& before,
     const std::uint32_t nsid = info.options.nsid;
     if (nsid == 0 || nsid > kNamespacesMax || nsid == without) continue;
     const auto known = before.find(nsid);
-    if (known != nullptr && known->volume_id == info.id) {
+    const bool same = known != nullptr && known->volume_id == info.id;
+    if (same && known->quota_bytes == info.options.quota_bytes &&
+        known->block_bytes == info.options.block_bytes) {
       all_.push_back(known);
       continue;
     }
     auto made = std::make_shared<Namespace>();
+    made->delete_missing_is_error =
+        same ? known->delete_missing_is_error : std::make_shared<std::atomic<bool>>(false);
     made->nsid = nsid;
     made->volume_id = info.id;
     made->store = store;
     made->uuid = info.uuid;
     made->value_bytes_max = std::clamp(info.options.value_bytes_max, 1u, transfer_bytes_max);
     made->kind = info.options.kind;
+    made->quota_bytes = info.options.quota_bytes;
     made->block_bytes = info.options.block_bytes;
     made->block_lba_bytes = info.options.block_lba_bytes;
     if (made->kind == VolumeKind::zoned) made->zones = zoned_geometry(*store);

@@ -13,7 +13,7 @@ namespace furrow::transport {
 
 inline constexpr std::uint32_t kNamespacesMax = 1024;  // Identify Controller's NN
 
-// One active namespace. Immutable but for its feature; shared by all reactors.
+// One active namespace, as of one size. Immutable but for its feature; shared by all reactors.
 struct Namespace {
   std::uint32_t nsid = 0;
   std::uint64_t volume_id = 0;
@@ -23,8 +23,9 @@ struct Namespace {
   std::uint32_t lba_bytes = 4096;
   std::uint64_t zone_bytes = 0;  // capacity of a zone
   std::uint64_t pool_bytes = 0;  // capacity of the pool's zones
-  // Feature 20h: deleting a key that does not exist is an error.
-  mutable std::atomic<bool> delete_missing_is_error{false};
+  // Feature 20h: deleting a key that does not exist is an error. It stays when the volume is
+  // resized.
+  std::shared_ptr<std::atomic<bool>> delete_missing_is_error;
 
   VolumeKind kind = VolumeKind::kv;
   // Of kind block.
@@ -46,6 +47,7 @@ struct Namespace {
         return nvme::csi::kKv;
     }
   }
+  std::uint64_t quota_bytes = 0;     // as of then
   std::uint64_t size_bytes() const;  // the volume's quota, in zone capacities
 };
 
@@ -53,8 +55,9 @@ struct Namespace {
 class NamespaceTable {
  public:
   NamespaceTable() = default;
-  // Home thread. Namespaces whose volume is already in `before` are taken over from it, features
-  // included. Volumes of NSID `without` (0: none) and above kNamespacesMax are left out.
+  // Home thread. Namespaces whose volume is already in `before`, in the same size, are taken over
+  // from it; of one that was resized the feature is. Volumes of NSID `without` (0: none) and above
+  // kNamespacesMax are left out.
   NamespaceTable(const Pool& pool, const NamespaceTable& before, std::uint32_t without,
                  std::uint32_t transfer_bytes_max);
 

@@ -85,8 +85,8 @@ class Subsystem {
   virtual void add_port(const std::string& address, std::uint16_t port) = 0;
   virtual void remove_port(const std::string& address, std::uint16_t port) = 0;
 
-  // Home thread, after volumes were created or deleted: takes a new snapshot of the pool's stores
-  // for all reactors and sends the Namespace Attribute Changed event.
+  // Home thread, after volumes were created, resized or deleted: takes a new snapshot of the pool's
+  // stores for all reactors and sends the Namespace Attribute Changed event.
   virtual void namespaces_changed() = 0;
   // Home thread, before a volume is deleted: from now on its namespace is inactive; `idle` is
   // called on the home executor when no command uses the store any longer.

@@ -331,6 +331,43 @@ TEST(Namespaces, AWithdrawnOneIsIdleBeforeItIsDeleted) {
   EXPECT_TRUE(world.pool.delete_volume("pages").ok());
 }
 
+// A command that was begun before goes on, and what a host has set stays.
+TEST(Namespaces, AResizedOneIsTheSameToItsHosts) {
+  World world;
+  FakeConnection& admin = world.admin();
+  FakeConnection& io = world.io(world.last_cntlid);
+  EXPECT_EQ(world.set_feature(admin, nv::fid::kKvConfig, 1, 1)->status(), sc::kSuccess);
+  world.set_feature(admin, nv::fid::kAsyncEvent, 1u << 8);
+  const auto event = world.call(admin, sqe(nv::admin::kAsyncEvent));
+  nv::Sqe exist = sqe(nv::kv::kExist, 1);
+  exist.cdw11 = 1;
+  world.pool.store(1).hold = true;
+  const auto slow = world.call(io, exist);
+  world.subsystem->namespaces_changed();
+  world.run();
+  EXPECT_FALSE(event->done) << "nothing has changed";
+  ASSERT_TRUE(
+      world.pool.resize_volume("pages", {.quota_bytes = 9 * FakePool::kZoneBytes}).status.ok());
+  world.subsystem->namespaces_changed();
+  world.run();
+  ASSERT_TRUE(event->done);
+  EXPECT_EQ(event->cqe.dw0, kNamespaceNotice);
+  EXPECT_EQ(read<std::uint32_t>(world.log(admin, nv::lid::kChangedNamespaces, 4096)->in, 0), 1u);
+  EXPECT_EQ(read<std::uint64_t>(world.identify(admin, 0x05, 1, nv::csi::kKv)->in, 0),
+            9 * FakePool::kZoneBytes)
+      << "NSZE";
+  EXPECT_EQ(world.get_feature(admin, nv::fid::kKvConfig, 1)->cqe.dw0, 1u);
+  EXPECT_FALSE(slow->done);
+  bool idle = false;
+  world.subsystem->withdraw_namespace(1, [&] { idle = true; });
+  world.run();
+  EXPECT_FALSE(idle) << "a command of before the resize uses it";
+  world.pool.store(1).hold = false;
+  world.run();
+  EXPECT_EQ(slow->status(), sc::kKeyNotFound);
+  EXPECT_TRUE(idle);
+}
+
 nv::Sqe abort_of(std::uint16_t sqid, std::uint16_t cid) {
   nv::Sqe out = sqe(nv::admin::kAbort);
   out.cdw10 = std::uint32_t{cid} << 16 | sqid;

@@ -277,5 +277,49 @@ TEST(Nvm, ADamagedBlockIsNotServed) {
   EXPECT_EQ(disks.read(8, 8), random_bytes(4096, 2));
 }
 
+// While commands are under way: they end as they were begun, the next ones are of the new size.
+TEST(NvmCommands, AHostIsToldOfADiskThatGrew) {
+  Disks disks;
+  nv::Sqe enable = sqe(nv::admin::kSetFeatures);
+  enable.cdw10 = nv::fid::kAsyncEvent;
+  enable.cdw11 = 1u << 8;
+  ASSERT_EQ(disks.call(*disks.admin, enable)->status(), sc::kSuccess);
+  const auto event = disks.admin->send(sqe(nv::admin::kAsyncEvent), {}, 0, false);
+  constexpr std::uint64_t kLbas = kDiskBytes / 512, kMoreBytes = kDiskBytes + (3 << 20);
+  const Bytes data(4096, std::byte{7});
+  EXPECT_EQ(disks.write(kLbas, data), sc::kLbaOutOfRange);
+  nv::Sqe running = Disks::command(nv::nvm::kWrite, kLbas - 8, 8);
+  const auto under_way = disks.io->send(running, data, 4096, false);
+  const auto answer =
+      disks.rig().pool->resize_volume("disk", {.quota_bytes = 18 << 20, .block_bytes = kMoreBytes});
+  ASSERT_EQ(answer.status.code(), Code::no_space) << "`large` has all the rest";
+  const std::uint64_t quota = answer.quota_bytes_max;
+  ASSERT_TRUE(disks.rig().pool->resize_volume("disk", {.block_bytes = kMoreBytes}).status.ok());
+  disks.subsystem().namespaces_changed();
+  Bytes identified = disks.identify(0, kDiskNsid)->in;
+  EXPECT_EQ(read<std::uint64_t>(identified, 0), kMoreBytes / 512) << "NSZE";
+  EXPECT_EQ(read<std::uint64_t>(identified, 8), kMoreBytes / 512) << "NCAP";
+  ASSERT_TRUE(event->done);
+  EXPECT_EQ(event->cqe.dw0, 2u | 0x04u << 16) << "namespace attribute changed";
+  nv::Sqe log = sqe(nv::admin::kGetLogPage, nv::kNsidAll);
+  log.cdw10 = nv::lid::kChangedNamespaces | 1023u << 16;
+  const Bytes changed = disks.call(*disks.admin, log, {}, 4096)->in;
+  EXPECT_EQ(read<std::uint32_t>(changed, 0), kDiskNsid);
+  EXPECT_EQ(read<std::uint32_t>(changed, 4), 0u) << "no other";
+  EXPECT_EQ(disks.write(kLbas, data), sc::kSuccess);
+  EXPECT_EQ(disks.write(kMoreBytes / 512 - 8, data), sc::kSuccess);
+  EXPECT_EQ(disks.write(kMoreBytes / 512 - 7, data), sc::kLbaOutOfRange);
+  EXPECT_EQ(under_way->status(), sc::kSuccess);
+  EXPECT_EQ(disks.read(kLbas - 8, 8), data);
+  EXPECT_EQ(disks.read(kLbas, 8), data);
+  // Of another quota a thin disk's capacity speaks.
+  ASSERT_LT(quota, std::uint64_t{18} << 20);
+  ASSERT_TRUE(disks.rig().pool->resize_volume("disk", {.quota_bytes = 6 << 20}).status.ok());
+  disks.subsystem().namespaces_changed();
+  identified = disks.identify(0, kDiskNsid)->in;
+  EXPECT_EQ(read<std::uint64_t>(identified, 0), kMoreBytes / 512) << "NSZE";
+  EXPECT_EQ(read<std::uint64_t>(identified, 8), (6u << 20) / 512) << "NCAP";
+}
+
 }  // namespace
 }  // namespace furrow::test

@@ -243,6 +243,17 @@ TEST(Reactors, HostsComeAndGoUnderLoad) {
         ASSERT_TRUE(server.pool->create_volume(volume).ok());
         server.subsystem->namespaces_changed();
         server.turn(100);
+        // Under the workers' commands, on both reactors.
+        const std::uint64_t quota = server.pool->find("pages")->info().options.quota_bytes;
+        for (const std::uint64_t bytes : {quota + (4 << 20), quota}) {
+          while (server.pool->resize_volume("pages", {.quota_bytes = bytes}).status.code() ==
+                 Code::busy) {
+            server.turn(1);
+          }
+          ASSERT_EQ(server.pool->find("pages")->info().options.quota_bytes, bytes);
+          server.subsystem->namespaces_changed();
+          server.turn(20);
+        }
         bool idle = false;
         server.subsystem->withdraw_namespace(2, [&] { idle = true; });
         while (!idle) server.turn(1);

@@ -30,6 +30,7 @@ class ServedPool {
     return call(*admin, out, {}, 4096);
   }
   testing::Rig& rig() { return rig_; }
+  transport::Subsystem& subsystem() { return *subsystem_; }
 
   std::unique_ptr<FakeConnection> admin, io;
   FaultDevice* device = nullptr;
