@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::size_t kBodyBytesMax = 4096;
 constexpr const char* kText = "text/plain";
+constexpr const char* kVolume = "/volumes/([A-Za-z0-9._-]+)";
 
 // In a time that does not tell where they differ.
 bool same(std::string_view given, std::string_view token) {
@@ -106,7 +107,11 @@ void AdminServer::route() {
                 [this, give](const httplib::Request& request, httplib::Response& response) {
                   give(response, handlers_.create_volume(request.body));
                 });
-  server_->Delete("/volumes/([A-Za-z0-9._-]+)",
+  server_->Patch(kVolume,
+                 [this, give](const httplib::Request& request, httplib::Response& response) {
+                   give(response, handlers_.resize_volume(request.matches[1], request.body));
+                 });
+  server_->Delete(kVolume,
                   [this, give](const httplib::Request& request, httplib::Response& response) {
                     give(response, handlers_.delete_volume(request.matches[1]));
                   });

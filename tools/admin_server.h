@@ -1,6 +1,6 @@
 // AdminServer: the HTTP listener of furrowd. GET /ready, /metrics and /volumes; and, for who has
-// the token, POST /volumes and DELETE /volumes/NAME. Slow hosts delay neither the others nor the
-// end: see AdminHttp.
+// the token, POST /volumes, PATCH and DELETE /volumes/NAME. Slow hosts delay neither the others nor
+// the end: see AdminHttp.
 //
 // Threads: start(), set_ready() and request_stop() from any one thread; the handlers run on threads
 // of the server, `metrics` included.
@@ -32,6 +32,8 @@ class AdminServer {
     std::function<AdminAnswer()> volumes = nullptr;
     // What these get is the body, and the volume's name.
     std::function<AdminAnswer(const std::string&)> create_volume = nullptr, delete_volume = nullptr;
+    // The volume's name, and the body.
+    std::function<AdminAnswer(const std::string&, const std::string&)> resize_volume = nullptr;
     std::string token = {};  // of who may change something (Authorization: Bearer); empty: nobody
     std::function<void()> stopped;  // after request_stop(), when no handler runs any more
   };

@@ -66,7 +66,9 @@ int answered(const std::string& what, const httplib::Result& result) {
   const Json json = Json::parse(result->body, nullptr, false);
   if (result->status / 100 == 2 && !json.is_discarded()) return print(json);
   if (json.is_object() && json.contains("error") && json["error"].is_string()) {
-    return fail(what, json["error"].get<std::string>(), result->status == 400);
+    // As of report().
+    const bool usage = json.contains("code") && json["code"] == to_string(Code::invalid_argument);
+    return fail(what, json["error"].get<std::string>(), usage);
   }
   const std::string text = result->body.substr(0, result->body.find('\n'));
   return fail(what, fmt::format("{} ({})", text, result->status));
@@ -88,6 +90,21 @@ int list_on_server() {
   Client client(false);
   if (!client.http) return client.status;
   return answered("cannot list volumes", client.http->Get("/volumes"));
+}
+
+// Zones that are to be freed first take as long as they take; the server goes on when it is asked
+// again.
+int resize_on_server(const std::string& name, const ResizeOptions& options) {
+  Client client(true);
+  if (!client.http) return client.status;
+  const std::string body = resize_json(options).dump();
+  for (;;) {
+    const httplib::Result result =
+        client.http->Patch("/volumes/" + name, client.headers, body, "application/json");
+    const Json json = result ? Json::parse(result->body, nullptr, false) : Json();
+    const bool freeing = json.is_object() && json.contains("zones_to_free");
+    if (!freeing) return answered("cannot resize volume " + name, result);
+  }
 }
 
 int delete_on_server(const std::string& name) {

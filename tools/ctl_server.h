@@ -13,6 +13,7 @@ bool server_asked();  // --server is given
 // status.
 int create_on_server(const VolumeOptions& options);
 int list_on_server();
+int resize_on_server(const std::string& name, const ResizeOptions& options);
 int delete_on_server(const std::string& name);
 
 }  // namespace furrow::tools

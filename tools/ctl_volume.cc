@@ -1,4 +1,4 @@
-// furrowctl volume create|list|delete
+// furrowctl volume create|list|resize|delete
 
 #include <fmt/format.h>
 #include <gflags/gflags.h>
@@ -62,6 +62,34 @@ int list(const Arguments& arguments) {
   return print(volumes);
 }
 
+// Where zones are to be freed first, this is what frees them.
+int resize(const Arguments& arguments) {
+  const std::string& name = arguments.back();
+  const ResizeFlags flags = resize_options_from_flags();
+  if (!flags.status.ok()) {
+    return report_usage(fmt::format("--{}: {}", flags.wrong_flag, flags.status.describe()));
+  }
+  if (const Status named = check_new_name(name); !named.ok()) {
+    return report("cannot resize volume " + name, named);
+  }
+  if (server_asked()) return resize_on_server(name, flags.options);
+  EventLoop home;
+  const auto opened = open_pool(arguments[0], home, Opening::use);
+  if (!opened) return report_device("cannot open", arguments[0], opened.status());
+  const ResizeAnswer answer = [&] {
+    const Progress progress("resizing " + name);
+    for (;;) {
+      ResizeAnswer now = (*opened)->resize_volume(name, flags.options);
+      if (now.status.code() != Code::busy) return now;
+      home.run_once();
+    }
+  }();
+  if (answer.status.ok()) return print(volume_json(*(*opened)->find(name)));
+  fmt::print(stderr, "{}: cannot resize volume {}: {}\n", program_name(), name,
+             error_json(answer)["error"].get<std::string>());
+  return answer.status.code() == Code::invalid_argument ? kExitUsage : kExitFailed;
+}
+
 int remove(const Arguments& arguments) {
   if (server_asked()) {
     const Status named = check_new_name(arguments[0]);
@@ -93,6 +121,9 @@ constexpr const char* kCreateFlags[] = {"kind",
                                         "server",
                                         "token_file"};
 constexpr const char* kListFlags[] = {"server"};
+constexpr const char* kResizeFlags[] = {
+    "quota: what the volume may hold of the device from now on, as in 8GiB",
+    "size: of kind block: the size of the disk from now on, as in 2TiB", "server", "token_file"};
 constexpr const char* kDeleteFlags[] = {"server", "token_file"};
 
 }  // namespace
@@ -103,6 +134,8 @@ std::span<const Command> volume_commands() {
        create},
       {"volume list", "(DEVICE-URI | --server=HOST:PORT)", 1,
        "print a pool's volumes (in use or not)", kListFlags, list},
+      {"volume resize", "(DEVICE-URI | --server=HOST:PORT) NAME", 2,
+       "give a volume another quota, or a disk more", kResizeFlags, resize},
       {"volume delete", "(DEVICE-URI | --server=HOST:PORT) NAME", 2,
        "delete a volume and all that it holds", kDeleteFlags, remove},
   };

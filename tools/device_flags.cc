@@ -143,6 +143,23 @@ void take_block_flags(VolumeFlags& flags) {
   flags.options.value_bytes_max = kBlockPageBytes;
 }
 
+ResizeFlags resize_options_from_flags() {
+  ResizeFlags flags;
+  take_size(flags, "quota", FLAGS_quota, flags.options.quota_bytes);
+  take_size(flags, "size", FLAGS_size, flags.options.block_bytes);
+  const auto wrong = [&flags](const char* name_of_flag, const char* hint) {
+    if (!flags.status.ok()) return;
+    flags.wrong_flag = name_of_flag;
+    flags.status = Status(Code::invalid_argument, Origin::tool, hint);
+  };
+  if (flags.options.quota_bytes == 0) {
+    if (flag_given("quota")) wrong("quota", "a volume has at least three zones");
+    if (!flag_given("size")) wrong("quota", "say what is to change: this, or --size of a disk");
+  }
+  if (flag_given("size") && flags.options.block_bytes == 0) wrong("size", "a disk has some");
+  return flags;
+}
+
 void take_zoned_flags(VolumeFlags& flags) {
   const auto wrong = [&flags](const char* name_of_flag, const char* hint) {
     flags.wrong_flag = name_of_flag;

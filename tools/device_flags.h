@@ -36,6 +36,14 @@ void take_block_flags(VolumeFlags& flags);
 // From --zones, --max_open and --max_active: what makes `flags` those of a volume of kind zoned.
 void take_zoned_flags(VolumeFlags& flags);
 
+// From --quota and --size: what is to change of a volume. At least one of them is there.
+struct ResizeFlags {
+  Status status;
+  const char* wrong_flag = "";
+  ResizeOptions options;
+};
+ResizeFlags resize_options_from_flags();
+
 // Can a pool or a volume have this name? invalid_argument: no.
 Status check_new_name(std::string_view name);
 

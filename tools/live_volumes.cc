@@ -16,6 +16,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kRetry{5};
 constexpr std::chrono::seconds kBusyMax{3};
+constexpr std::chrono::seconds kFreeingMax{1};  // an answer has five
 
 int http_status(Code code) {
   switch (code) {
@@ -83,6 +84,29 @@ AdminAnswer LiveVolumes::create(std::string_view text) {
     answer = {201, volume_json(**made).dump() + '\n'};
   });
   return answer;
+}
+
+AdminAnswer LiveVolumes::resize(std::string_view name, std::string_view text) {
+  const Result<ResizeOptions> options = resize_from_json(text);
+  if (!options.ok()) return refusal(options.status());
+  const std::lock_guard lock(changing_);
+  const auto until = std::chrono::steady_clock::now() + kFreeingMax;
+  for (;;) {
+    ResizeAnswer answer;
+    AdminAnswer resized;
+    at_home([&] {
+      answer = pool_.resize_volume(name, *options);
+      if (!answer.status.ok()) return;
+      target_.namespaces_changed();
+      resized = {200, volume_json(*pool_.find(name)).dump() + '\n'};
+    });
+    const Code code = answer.status.code();
+    if (code == Code::ok) return resized;
+    if (code != Code::busy || std::chrono::steady_clock::now() >= until) {
+      return {http_status(code), error_json(answer).dump() + '\n'};
+    }
+    std::this_thread::sleep_for(kRetry);
+  }
 }
 
 AdminAnswer LiveVolumes::remove(std::string_view name) {

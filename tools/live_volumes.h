@@ -1,6 +1,6 @@
-// LiveVolumes: makes and deletes volumes of a pool that is being served. Hosts that are connected
-// are told by the Namespace Attribute Changed event; a deleted volume's namespace is gone before
-// the volume is, and its commands have all been answered.
+// LiveVolumes: makes, resizes and deletes volumes of a pool that is being served. Hosts that are
+// connected are told by the Namespace Attribute Changed event; a deleted volume's namespace is gone
+// before the volume is, and its commands have all been answered.
 //
 // Threads: made on the pool's home thread; its functions from any other one, which they block. One
 // change at a time: another waits for it.
@@ -25,6 +25,9 @@ class LiveVolumes {
 
   AdminAnswer list();
   AdminAnswer create(std::string_view options);  // JSON, see volume_json.h
+  // JSON, see volume_json.h. While zones are to be freed first it waits a while for that and then
+  // answers `busy`: it goes on when it is asked again.
+  AdminAnswer resize(std::string_view name, std::string_view options);
   AdminAnswer remove(std::string_view name);
 
  private:

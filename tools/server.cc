@@ -212,6 +212,10 @@ int Server::start_admin() {
            [this](const std::string& name) {
              return change([&](LiveVolumes& live) { return live.remove(name); });
            },
+       .resize_volume =
+           [this](const std::string& name, const std::string& options) {
+             return change([&](LiveVolumes& live) { return live.resize(name, options); });
+           },
        .token = options_.admin_token,
        .stopped = [this] { post(admin_stopped_task_, &Server::stop_home); }});
   if (!admin) {

@@ -1,7 +1,10 @@
 #include "tools/volume_json.h"
 
+#include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 
 #include "tools/device_flags.h"
 
@@ -30,6 +33,15 @@ bool take_number(const Json& value, Number& into) {
   const auto number = value.get<std::uint64_t>();
   into = static_cast<Number>(number);
   return into == number;
+}
+
+// As parse_size() takes it.
+std::string format_size(std::uint64_t bytes) {
+  for (const auto& [shift, unit] : {std::pair{30, "GiB"}, {20, "MiB"}, {10, "KiB"}}) {
+    const std::uint64_t one = std::uint64_t{1} << shift;
+    if (bytes % one == 0 && bytes != 0) return fmt::format("{}{}", bytes / one, unit);
+  }
+  return std::to_string(bytes);
 }
 
 bool take_member(const std::string& name, const Json& value, VolumeOptions& options) {
@@ -119,6 +131,42 @@ Result<VolumeOptions> options_from_json(std::string_view text) {
     }
   }
   return options;
+}
+
+Json resize_json(const ResizeOptions& options) {
+  Json json = Json::object();
+  if (options.quota_bytes != 0) json["quota_bytes"] = options.quota_bytes;
+  if (options.block_bytes != 0) json["size_bytes"] = options.block_bytes;
+  return json;
+}
+
+Result<ResizeOptions> resize_from_json(std::string_view text) {
+  const Json json = Json::parse(text, nullptr, false);
+  if (!json.is_object()) return invalid("what says how to resize a volume is no JSON object");
+  ResizeOptions options;
+  for (const auto& [name, value] : json.items()) {
+    const bool taken = name == "quota_bytes"  ? take_number(value, options.quota_bytes)
+                       : name == "size_bytes" ? take_number(value, options.block_bytes)
+                                              : false;
+    if (!taken) return invalid("a member of it is unknown, or is not of its type");
+  }
+  return options;
+}
+
+Json error_json(const ResizeAnswer& answer) {
+  Json json = error_json(answer.status);
+  std::string text = json["error"];
+  if (answer.status.code() == Code::no_space && answer.quota_bytes_max != 0) {
+    text += fmt::format(" (now it can be {} to {})", format_size(answer.quota_bytes_min),
+                        format_size(answer.quota_bytes_max));
+    json["quota_bytes_min"] = answer.quota_bytes_min;
+    json["quota_bytes_max"] = answer.quota_bytes_max;
+  } else if (answer.zones_to_free != 0) {
+    text += fmt::format(" ({} to go)", answer.zones_to_free);
+    json["zones_to_free"] = answer.zones_to_free;
+  }
+  json["error"] = text;
+  return json;
 }
 
 Json error_json(const Status& status) {

@@ -18,7 +18,14 @@ nlohmann::ordered_json volume_json(const PageStore& store);
 nlohmann::ordered_json options_json(const VolumeOptions& options);
 Result<VolumeOptions> options_from_json(std::string_view text);
 
+// The same of what is to change.
+nlohmann::ordered_json resize_json(const ResizeOptions& options);
+Result<ResizeOptions> resize_from_json(std::string_view text);
+
 // {"error": ..., "code": ...}
 nlohmann::ordered_json error_json(const Status& status);
+// .. and the figures that the answer has, in the text as well: the quota's bounds where it is out
+// of them, how many zones are still to be freed while they are.
+nlohmann::ordered_json error_json(const ResizeAnswer& answer);
 
 }  // namespace furrow::tools

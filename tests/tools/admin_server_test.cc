@@ -73,6 +73,10 @@ class AdminServerTest : public testing::Test {
                                            [](const std::string& name) {
                                              return AdminAnswer{200, "gone " + name};
                                            },
+                                       .resize_volume =
+                                           [](const std::string& name, const std::string& body) {
+                                             return AdminAnswer{200, name + " is " + body};
+                                           },
                                        .token = token,
                                        .stopped = [this] { stopped_ = true; }});
     ASSERT_TRUE(started.ok()) << started.status().describe();
@@ -126,6 +130,8 @@ TEST_F(AdminServerTest, ChangesNeedTheToken) {
   EXPECT_EQ(with("POST /volumes", token, "{}"), "201 made {}");
   EXPECT_EQ(with("DELETE /volumes/a-b.c_1", token, ""), "200 gone a-b.c_1");
   EXPECT_EQ(with("DELETE /volumes/a/b", token, "").substr(0, 3), "404");
+  EXPECT_EQ(with("PATCH /volumes/a-b.c_1", token, "{}"), "200 a-b.c_1 is {}");
+  EXPECT_EQ(with("PATCH /volumes", token, "{}").substr(0, 3), "404");
   EXPECT_EQ(with("POST /ready", token, "{}").substr(0, 3), "404");
   EXPECT_EQ(get(admin_->port(), "/volumes"), "200 []");
   for (const char* other :
@@ -134,12 +140,14 @@ TEST_F(AdminServerTest, ChangesNeedTheToken) {
         "Authorization: Bearer \r\n", "Authorization: 0123456789abcdef\r\n"}) {
     EXPECT_EQ(with("POST /volumes", other, "{}").substr(0, 3), "401") << other;
     EXPECT_EQ(with("DELETE /volumes/a", other, "").substr(0, 3), "401") << other;
+    EXPECT_EQ(with("PATCH /volumes/a", other, "{}").substr(0, 3), "401") << other;
   }
   EXPECT_EQ(ask(admin_->port(), "POST /volumes HTTP/1.1\r\nHost: furrow\r\n" + token + "\r\n")
                 .substr(0, 3),
             "411")
       << "its body's end would be waited for";
   EXPECT_EQ(with("POST /volumes", token, std::string(5000, ' ')).substr(0, 3), "413");
+  EXPECT_EQ(with("PATCH /volumes/a", token, std::string(5000, ' ')).substr(0, 3), "413");
 }
 
 TEST_F(AdminServerTest, SaysWhenItHasStopped) {

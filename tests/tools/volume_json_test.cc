@@ -55,6 +55,40 @@ TEST(VolumeJson, WhatIsNoneIsRefused) {
   EXPECT_TRUE(options_from_json("{}").ok()) << "all at their defaults";
 }
 
+TEST(VolumeJson, WhatIsToChangeComesThrough) {
+  for (const ResizeOptions& options :
+       {ResizeOptions{}, ResizeOptions{.quota_bytes = std::uint64_t{1} << 40},
+        ResizeOptions{.block_bytes = 3 << 20},
+        ResizeOptions{.quota_bytes = 5, .block_bytes = std::uint64_t{15} << 40}}) {
+    const auto read = resize_from_json(resize_json(options).dump());
+    ASSERT_TRUE(read.ok()) << read.status().describe();
+    EXPECT_EQ(read->quota_bytes, options.quota_bytes);
+    EXPECT_EQ(read->block_bytes, options.block_bytes);
+  }
+  for (const char* text : {"", "[]", "5", R"({"quota_bytes": -1})", R"({"quota_bytes": "1"})",
+                           R"({"size_bytes": 18446744073709551616})", R"({"name": "x"})"}) {
+    EXPECT_EQ(resize_from_json(text).status().code(), Code::invalid_argument) << text;
+  }
+}
+
+TEST(VolumeJson, ARefusedResizeHasFigures) {
+  ResizeAnswer answer;
+  answer.status = {Code::no_space, Origin::engine, "too little"};
+  answer.quota_bytes_min = 12 << 20;
+  answer.quota_bytes_max = (std::uint64_t{3} << 30) + (1 << 10);
+  auto json = error_json(answer);
+  EXPECT_EQ(json["error"], "no space (engine): too little (now it can be 12MiB to 3145729KiB)");
+  EXPECT_EQ(json["quota_bytes_min"], 12 << 20);
+  EXPECT_EQ(json["quota_bytes_max"], answer.quota_bytes_max);
+  answer.status = {Code::busy, Origin::engine, "wait"};
+  answer.zones_to_free = 7;
+  json = error_json(answer);
+  EXPECT_EQ(json["error"], "busy (engine): wait (7 to go)");
+  EXPECT_EQ(json["zones_to_free"], 7);
+  EXPECT_EQ(json["code"], "busy");
+  EXPECT_FALSE(error_json(ResizeAnswer{{Code::not_found, Origin::engine, "no"}}).contains("quota"));
+}
+
 TEST(VolumeJson, AnErrorSaysWhatAndWhichKind) {
   const auto json = error_json({Code::no_space, Origin::engine, "make room"});
   EXPECT_EQ(json["code"], "no space");
