@@ -127,7 +127,7 @@ class PageLog final : public StreamOwner {
   std::uint64_t quota_min() const;
   std::uint64_t quota_max() const { return quota_max_; }
   // Zones are freed in the background until fewer than `zones` are held, which is not less than
-  // quota_min(); the user takes none meanwhile. Until resized(), or end_shrinking(), or the
+  // quota_min(); users wait meanwhile. Until resized(), or end_shrinking(), or the
   // background work is stopped.
   void shrink(std::uint64_t zones);
   bool shrinking() const { return shrinks_to_.has_value(); }
@@ -256,6 +256,7 @@ class PageLog final : public StreamOwner {
   bool kept_from_deletions() const;
   bool left_for_deletions() const;
   bool kept_from_users(const Stream& stream) const;
+  bool frees_for_quota() const;
   bool stuck(const Stream& stream) const;
   void kick();
   void choose_granule(ZoneId zone);

@@ -25,6 +25,11 @@ std::uint64_t PageLog::zones_max() const {
   return std::min(shrinks_to_.value_or(quota), quota);
 }
 
+// They would fill the zones that copies open as fast as others are freed.
+bool PageLog::frees_for_quota() const {
+  return shrinks_to_ && pool_.allocator.held(options_.volume) + 1 >= zones_max();
+}
+
 void PageLog::shrink(std::uint64_t zones) {
   shrinks_to_ = zones;
   shrinking_failed_ = Status();

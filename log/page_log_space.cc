@@ -204,7 +204,7 @@ Status PageLog::admit(std::uint32_t length, const IndexEntry* replaced, bool pin
   if (quota < kZonesMin) return too_few_zones();
   if (without_reserve() && collector_->found_nothing() && !options_.cache) {
     return {Code::no_space, Origin::log,
-            "no zone of the volume can be freed; delete pages, or make a new, larger volume"};
+            "no zone of the volume can be freed; delete pages, or give it a larger quota"};
   }
   if (options_.cache) {
     const std::uint64_t limit = pinned_lbas_max(std::max(largest_bytes_, length), quota);
@@ -223,7 +223,7 @@ Status PageLog::admit(std::uint32_t length, const IndexEntry* replaced, bool pin
   const std::uint64_t cost = cost_bytes(pool_, length);
   if (cost > freed && used + cost > usable + freed) {  // an overwrite adds nothing
     return {Code::no_space, Origin::log,
-            "the volume is full; delete pages, or make a new, larger one"};
+            "the volume is full; delete pages, or give it a larger quota"};
   }
   return {};
 }
@@ -323,6 +323,7 @@ bool PageLog::left_for_deletions() const {
 // Collection's zone takes deletions, which had no other, while it is not the last of the quota; and
 // then too when what keeps the next zone from being freed cannot be read, perhaps for good.
 bool PageLog::kept_from_users(const Stream& stream) const {
+  if (frees_for_quota()) return true;
   return &stream == collection_stream() ? kept_from_deletions() : kept_for_copies();
 }
 

@@ -25,7 +25,7 @@ class ExpirySweepTest : public PageLogRig {
     while (put(n, 0, 1000, {.expires_s = expires_s}).ok()) ++n;
     EXPECT_EQ(ops_.back()->status.code(), Code::no_space);
     EXPECT_THAT(ops_.back()->status.describe(),
-                testing::HasSubstr("delete pages, or make a new, larger"))
+                testing::HasSubstr("delete pages, or give it a larger quota"))
         << "a quota stays";
     return n - first;
   }
