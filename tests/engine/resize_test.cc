@@ -8,6 +8,7 @@
 
 #include "engine/embedded_pool.h"
 #include "tests/engine/block/disk.h"
+#include "zone/fault_device.h"
 
 namespace furrow::testing {
 namespace {
@@ -265,6 +266,52 @@ TEST_F(ResizeTest, AShrinkIsCalledOff) {
   ASSERT_NO_FATAL_FAILURE(rig_.reopen());
   EXPECT_EQ(rig_.store->usage().quota_zones, 40u);
   EXPECT_GT(found(), 100u);
+}
+
+// Where the device does not let zones be freed the volume goes on with what it has, and when it
+// does the next attempt is as good as the first.
+TEST_F(ResizeTest, ADeviceInTroubleEndsAShrink) {
+  auto inner = open_device(kDevice, Access::exclusive);
+  ASSERT_TRUE(inner.ok());
+  auto fault = std::make_unique<FaultDevice>(std::move(*inner), FaultOptions());
+  FaultDevice& device = *fault;
+  rig_.device = std::move(fault);
+  ASSERT_NO_FATAL_FAILURE(make(VolumeMode::store, 30));
+  fill(1800);
+  for (std::uint64_t key = 0; key < puts_; ++key) {
+    if (key % 4 == 0) continue;
+    ASSERT_TRUE(rig_.simple(PageOp::Kind::remove, key).ok());
+  }
+  const auto refused = [&] {
+    const ResizeAnswer answer = quota(15);
+    EXPECT_FALSE(answer.status.ok());
+    EXPECT_EQ(rig_.store->usage().quota_zones, 30u);
+    EXPECT_EQ(unpromised(), 10u);
+    EXPECT_TRUE(rig_.put(puts_, 1, kBytes).ok());
+    ++puts_;
+    return answer.status.code();
+  };
+  device.fail_flushes(1);
+  EXPECT_EQ(refused(), Code::io_error);
+  // It is left alone for a moment then.
+  for (const std::uint64_t until_ns = rig_.loop.now_ns() + 30'000'000;
+       rig_.loop.now_ns() < until_ns;) {
+    rig_.loop.run_once();
+  }
+  const Geometry& geometry = device.geometry();
+  device.fail_reads(geometry.zone_start(ZoneId{2}), 40 * geometry.zone_size_lbas);
+  EXPECT_EQ(refused(), Code::no_space) << "of no zone all pages can be read";
+  device.heal();
+  ResizeAnswer answer;
+  const std::uint64_t until_ns = rig_.loop.now_ns() + 20'000'000'000;
+  do {
+    answer = quota(15);
+    rig_.turns(100);
+  } while (!answer.status.ok() && rig_.loop.now_ns() < until_ns);
+  ASSERT_TRUE(answer.status.ok()) << answer.status.describe();
+  EXPECT_LE(rig_.store->usage().zones, 15u);
+  EXPECT_EQ(unpromised(), 25u);
+  EXPECT_EQ(found(), 1800u / 4 + 2);
 }
 
 // What is refused changes nothing.
