@@ -1,7 +1,6 @@
 #include "zone/io_ring.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 
 #include "zone/new_ring.h"
@@ -65,7 +64,6 @@ io_uring_sqe* IoRing::next_entry() {
 void IoRing::wake_thread() {
   if (prepared_ == 0) return;
   prepared_ = 0;
-  std::atomic_thread_fence(std::memory_order_seq_cst);
   if ((flags() & IORING_SQ_NEED_WAKEUP) != 0) ++system_calls_;
   (void)io_uring_submit(&ring_);
 }
