@@ -14,8 +14,7 @@
 // Threads: one owner changes the index; any number of threads call find() at the same time without
 // locks (a version in each bucket; a reader retries when a change passed under it). Memory is taken
 // as entries come and given back as they go; std::bad_alloc when even the address space is gone, or
-// beyond twice
-// entries_max (or entries_limit).
+// beyond twice entries_max (or entries_limit).
 #pragma once
 
 #include <cstddef>

@@ -56,6 +56,7 @@ struct DriveOptions {  // of zbd: and nvme:
   std::string path;
   IoMode io_mode = IoMode::regular;
 };
+// Errors: invalid_argument, unsupported (a mode that polls for completions).
 Result<DriveOptions> drive_options(const DeviceUri& uri);
 
 struct MemOptions {

@@ -24,12 +24,6 @@ class ZbdQueue final : public DriveQueue {
 
 Result<std::unique_ptr<ZonedDevice>> ZbdDevice::open(const DriveOptions& options, Access access,
                                                      std::string uri) {
-  if (is_polled(options.io_mode)) {
-    return Status(
-        Code::unsupported, Origin::zone,
-        "io_mode: writes to a zoned block device cannot be polled for (Linux 6.12 ends in "
-        "a panic); nvme: can, with the same drive's generic device");
-  }
   Result<std::unique_ptr<ZbdDrive>> drive = ZbdDrive::open(options.path, access);
   if (!drive) return drive.status();
   std::unique_ptr<ZbdDevice> device(
