@@ -93,10 +93,12 @@ bool LoadJob::done(Slot& slot) {
     return false;
   }
   ++result_.gets;
-  result_.get.record(slot.latency_ns);
   if (status.code() == Code::not_found) {
     ++result_.misses;
-  } else if (!status.ok()) {
+    return false;
+  }
+  result_.get.record(slot.latency_ns);
+  if (!status.ok()) {
     note_failure(result_, status);
   } else if (slot.op.length != options_.page_bytes ||
              (options_.verify &&

@@ -244,5 +244,19 @@ TEST_F(ReplayTest, LoadFillsThenFindsEveryPage) {
   EXPECT_GT(damaged.result().wrong, 0u);
 }
 
+// A miss is answered by the index alone: among latencies it would make them look better.
+TEST_F(ReplayTest, MissesAreInNoLatency) {
+  LoadOptions load;
+  load.page_bytes = 4096;
+  load.pages = 100;
+  load.get_percent = 100;
+  load.duration_ns = 5'000'000;
+  LoadJob none(load, 0, 1);
+  play(none, 4096);
+  EXPECT_GT(none.result().gets, 0u);
+  EXPECT_EQ(none.result().misses, none.result().gets);
+  EXPECT_EQ(none.result().get.count(), 0u);
+}
+
 }  // namespace
 }  // namespace furrow::bench
