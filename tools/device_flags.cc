@@ -14,8 +14,8 @@ DEFINE_string(size, "", "size of the device to make, as in 10GiB");
 DEFINE_string(zone_size, "", "distance between zone starts, as in 64MiB; empty: suits the size");
 DEFINE_string(zone_capacity, "", "writable part of a zone; empty: all of it");
 DEFINE_string(lba, "4096", "bytes of a logical block: 512 or 4096");
-DEFINE_uint32(mor, 14, "open zones at most (MOR)");
-DEFINE_uint32(mar, 14, "active zones at most (MAR)");
+DEFINE_uint32(mor, 14, "open zones at most (MOR); not above --mar");
+DEFINE_uint32(mar, 14, "active zones at most (MAR); not below --mor");
 DEFINE_bool(force, false, "overwrite data that is not Furrow's");
 
 DEFINE_string(mode, "cache", "cache: evicts whole zones; store: drops nothing");
@@ -69,8 +69,8 @@ ShapeFlags device_shape_from_flags() {
   take_size(flags, "zone_size", FLAGS_zone_size, flags.shape.zone_size_bytes);
   take_size(flags, "zone_capacity", FLAGS_zone_capacity, flags.shape.zone_capacity_bytes);
   take_size(flags, "lba", FLAGS_lba, flags.shape.lba_bytes);
-  flags.shape.open_zones_max = FLAGS_mor;
-  flags.shape.active_zones_max = FLAGS_mar;
+  if (flag_given("mor")) flags.shape.open_zones_max = FLAGS_mor;
+  if (flag_given("mar")) flags.shape.active_zones_max = FLAGS_mar;
   flags.shape.force = FLAGS_force;
   flags.asked = {.size = flags.shape.size_bytes != 0,
                  .zone_size = flags.shape.zone_size_bytes != 0,
@@ -97,6 +97,9 @@ VolumeFlags volume_options_from_flags(std::string_view name) {
     flags.wrong_flag = name_of_flag;
     flags.status = Status(Code::invalid_argument, Origin::tool, hint);
   };
+  if (flags.asked.quota && flags.options.quota_bytes == 0) {
+    wrong("quota", "a volume has at least three zones; without the flag it has all that is left");
+  }
   if (FLAGS_nsid > kNsidMax) wrong("nsid", "a namespace is at most 1024");
   if (flags.options.value_bytes_max == 0 || flags.options.value_bytes_max > kValueBytesMax) {
     wrong("value_bytes_max", "1 byte to 4MiB");

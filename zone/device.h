@@ -6,6 +6,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -109,9 +110,9 @@ struct DeviceShape {
   std::uint64_t zone_size_bytes = 0;
   std::uint64_t zone_capacity_bytes = 0;
   std::uint32_t lba_bytes = 4096;
-  std::uint32_t open_zones_max = 14;    // MOR; 0: no limit
-  std::uint32_t active_zones_max = 14;  // MAR; 0: no limit
-  bool force = false;                   // overwrite data that is not ours
+  // MOR and MAR, 0: no limit. Not said: 14, but as few or many as the other one asks for.
+  std::optional<std::uint32_t> open_zones_max, active_zones_max;
+  bool force = false;  // overwrite data that is not ours
 };
 
 // Makes an emulated device at an `emu:` URI (file created, or an existing empty file or block

@@ -49,7 +49,7 @@ Result<Reclaim> parse_reclaim(std::string_view text) {
 }
 
 template <class T>
-Status assign(T& to, const Result<T>& from) {
+Status assign(auto& to, const Result<T>& from) {
   if (from) to = *from;
   return from.status();
 }
@@ -67,6 +67,17 @@ Status set_mem_parameter(MemOptions& options, std::string_view name, std::string
     return {};
   }
   return bad_uri("unknown parameter; mem: knows zone_size, zone_capacity, lba, mor, mar, reclaim");
+}
+
+struct Limits {
+  std::uint32_t open, active;
+};
+Limits limits_of(const DeviceShape& shape) {
+  constexpr std::uint32_t kDefault = 14;
+  const std::uint32_t open = shape.open_zones_max.value_or(
+      shape.active_zones_max.value_or(0) == 0 ? kDefault
+                                              : std::min(kDefault, *shape.active_zones_max));
+  return {open, shape.active_zones_max.value_or(open == 0 ? 0 : std::max(kDefault, open))};
 }
 
 }  // namespace
@@ -209,8 +220,8 @@ Result<Geometry> geometry_of(const DeviceShape& shape) {
         "the device is smaller than one zone (4MiB unless a zone size is given); make it larger or "
         "its zones smaller");
   if (shape.size_bytes / zone > kZoneCountMax) return bad_uri("too many zones: make them larger");
-  if (shape.active_zones_max != 0 &&
-      (shape.open_zones_max == 0 || shape.open_zones_max > shape.active_zones_max)) {
+  const Limits limits = limits_of(shape);
+  if (limits.active != 0 && (limits.open == 0 || limits.open > limits.active)) {
     return bad_uri("mor (open zones) must not exceed mar (active zones)");
   }
   Geometry geometry;
@@ -218,8 +229,8 @@ Result<Geometry> geometry_of(const DeviceShape& shape) {
   geometry.zone_count = static_cast<std::uint32_t>(shape.size_bytes / zone);
   geometry.zone_size_lbas = zone / lba;
   geometry.zone_capacity_lbas = capacity / lba;
-  geometry.open_zones_max = shape.open_zones_max;
-  geometry.active_zones_max = shape.active_zones_max;
+  geometry.open_zones_max = limits.open;
+  geometry.active_zones_max = limits.active;
   geometry.append_lbas_max =
       static_cast<std::uint32_t>(std::min(kAppendMaxBytes / lba, geometry.zone_capacity_lbas));
   geometry.zone_writes_max = kZoneWritesMax;

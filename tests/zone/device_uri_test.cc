@@ -66,6 +66,24 @@ TEST(DeviceUri, TheModeOfAnIoUring) {
   EXPECT_EQ(emu_options(*parse_device_uri("emu:/x"))->io_mode, IoMode::regular);
 }
 
+// Of MOR and MAR the one that is not said is 14, as far as the other one lets it.
+TEST(DeviceUri, OneLimitFollowsTheOther) {
+  const auto limits = [](const std::string& parameters) {
+    const Result<MemOptions> mem = mem_options(*parse_device_uri("mem:64MiB" + parameters));
+    const Result<Geometry> geometry = geometry_of(mem->shape);
+    EXPECT_TRUE(geometry.ok()) << parameters << ": " << geometry.status().describe();
+    return std::pair(geometry->open_zones_max, geometry->active_zones_max);
+  };
+  EXPECT_EQ(limits(""), std::pair(14u, 14u));
+  EXPECT_EQ(limits("?mar=8"), std::pair(8u, 8u));
+  EXPECT_EQ(limits("?mar=20"), std::pair(14u, 20u));
+  EXPECT_EQ(limits("?mar=0"), std::pair(14u, 0u)) << "no limit";
+  EXPECT_EQ(limits("?mor=20"), std::pair(20u, 20u));
+  EXPECT_EQ(limits("?mor=3"), std::pair(3u, 14u));
+  EXPECT_EQ(limits("?mor=0"), std::pair(0u, 0u));
+  EXPECT_EQ(limits("?mor=2&mar=5"), std::pair(2u, 5u));
+}
+
 TEST(DeviceUri, RefusesMistakesWithAHint) {
   for (const char* uri : {"",
                           "/dev/nvme0n1",
@@ -83,7 +101,7 @@ TEST(DeviceUri, RefusesMistakesWithAHint) {
                           "mem:64MiB?mor=-1",
                           "mem:64MiB?zone_size=1MiB&zone_capacity=2MiB",
                           "mem:64MiB?mor=4&mar=2",
-                          "mem:64MiB?mor=0",
+                          "mem:64MiB?mor=0&mar=14",
                           "mem:64MiB?mor=4294967296&mar=0",
                           "mem:64MiB?direct=0",
                           "mem:64MiB?lba",
