@@ -17,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/log/test_seed.h"
 #include "tests/transport/cut_proxy.h"
 #include "tests/transport/fake_engine.h"
 #include "tests/transport/fake_target.h"
@@ -362,9 +363,7 @@ class InitiatorLoad : public testing::TestWithParam<Load> {};
 // operation per key at a time, so that the map knows the answer.
 TEST_P(InitiatorLoad, MatchesAMap) {
   const Load& load = GetParam();
-  const unsigned seed = std::random_device()();
-  SCOPED_TRACE("seed " + std::to_string(seed));
-  std::mt19937 random(seed);
+  std::mt19937_64 random(test_seed());
   Server server(load.cores);
   server.start();
   Client client(server);

@@ -32,6 +32,7 @@
 #include <functional>
 #include <random>
 
+#include "tests/log/test_seed.h"
 #include "tests/transport/fake_target.h"
 #include "tests/transport/raw_host.h"
 
@@ -387,9 +388,7 @@ TEST_F(MalformedTest, EndsWhileItIsAccepted) {
 
 // Sessions with random damage: no particular answer is expected, only that the target survives.
 TEST_F(MalformedTest, RandomDamage) {
-  const unsigned seed = std::random_device()();
-  SCOPED_TRACE("seed " + std::to_string(seed));
-  std::mt19937 random(seed);
+  std::mt19937_64 random(test_seed());
   for (int round = 0; round < 150; ++round) {
     RawHost host(target_.port());
     const bool digests = random() % 2 == 0;

@@ -12,6 +12,7 @@
 #include <random>
 #include <string_view>
 
+#include "tests/log/test_seed.h"
 #include "tests/transport/pdu_trace.h"
 
 namespace furrow::transport {
@@ -20,7 +21,7 @@ namespace {
 using Event = PduDecoder::Event;
 using Role = PduDecoder::Role;
 
-std::vector<std::byte> bytes_of(std::mt19937& random, std::size_t count) {
+std::vector<std::byte> bytes_of(std::mt19937_64& random, std::size_t count) {
   std::vector<std::byte> bytes(count);
   for (auto& byte : bytes) byte = static_cast<std::byte>(random());
   return bytes;
@@ -50,7 +51,7 @@ nvme::Sqe command(std::uint32_t in_capsule) {
 
 // One random PDU for the role; returns its data.
 std::vector<std::byte> append_random_pdu(std::vector<std::byte>& stream, const PduEncoder& encoder,
-                                         Role role, std::mt19937& random) {
+                                         Role role, std::mt19937_64& random) {
   std::byte header[kFrontBytesMax];
   const std::size_t size = 1 + random() % (random() % 4 == 0 ? 8000 : 40);
   std::vector<std::byte> data;
@@ -97,9 +98,7 @@ PduDecoder decoder_for(const Format& format) {
 }
 
 TEST(Pdu, RoundTripUnderArbitrarySplits) {
-  const unsigned seed = std::random_device()();
-  SCOPED_TRACE("seed " + std::to_string(seed));
-  std::mt19937 random(seed);
+  std::mt19937_64 random(test_seed());
   for (int round = 0; round < 300; ++round) {
     const Format format{random() % 2 == 0 ? Role::target : Role::initiator,
                         {random() % 2 == 0, random() % 2 == 0,

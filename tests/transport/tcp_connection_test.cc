@@ -14,6 +14,7 @@
 #include <random>
 #include <thread>
 
+#include "tests/log/test_seed.h"
 #include "tests/transport/fake_target.h"
 #include "tests/transport/raw_host.h"
 
@@ -104,9 +105,7 @@ TEST_P(TcpConnectionFormat, R2tBringsLargeData) {
 }
 
 TEST_P(TcpConnectionFormat, ManyInFlightUnderRandomCuts) {
-  const unsigned seed = std::random_device()();
-  SCOPED_TRACE("seed " + std::to_string(seed));
-  std::mt19937 random(seed);
+  std::mt19937_64 random(test_seed());
   RawHost host(target_.port());
   bring_up(host);
   std::map<std::uint16_t, std::uint32_t> reads;  // cid -> size
