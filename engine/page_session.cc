@@ -247,12 +247,14 @@ void PageSessionImpl::diagnosed(PageOp& op) {
 }
 
 // Home says whether the key is there and where. A page that was read here and did not pass is
-// corrupt; one that was not read here was stored meanwhile.
+// corrupt; one that was not read here was stored meanwhile, or, where more were read than are
+// remembered, may be one of those: looked for again it would be found no better.
 void PageSessionImpl::answer_diagnosed(PageOp& op) {
   PageOp::Internal& in = op.internal;
   if (op.status.code() == Code::corrupt) {
     const auto tried = std::span(in.tried_lbas).first(in.tried_count);
-    if (std::ranges::find(tried, in.key_op.old.lba) == tried.end()) return look_up(op);
+    const bool all = in.tried_count < in.tried_lbas.size();
+    if (all && std::ranges::find(tried, in.key_op.old.lba) == tried.end()) return look_up(op);
     static_cast<PageStoreImpl*>(in.store)->log().count_corrupt();
   } else if (op.status.code() == Code::not_found) {
     GetCounters& count = counters(op);

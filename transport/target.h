@@ -1,4 +1,4 @@
-// Target: a page server. Reactor threads that accept NVMe/TCP connections for the kv volumes of a
+// Target: a page server. Reactor threads that accept NVMe/TCP connections for the volumes of a
 // pool, with a discovery controller on the same port.
 #pragma once
 
