@@ -118,6 +118,7 @@ void Collector::start() {
   if (!victim && !wanted_for_quota()) return log_.end_shrinking(kNothingToFree);
   const bool handed = !victim && log_.hand_deletions_to_collection();
   if (!victim && !handed) victim = choose_for_deletions();
+  if (!victim && !handed && begin_undo()) return;
   if (!victim) {  // open zones are all there is (the next one sealed kicks), or zones have gone bad
     exhausted_ = leaves_some_alone();
     if (exhausted_ && !handed) log_.hand_deletions_to_collection();
@@ -165,6 +166,7 @@ void Collector::read_on() {
     // tombstones that are: what is damaged is so twice.
     const bool gaps = !scan_->gaps().empty();
     if (gaps && !std::exchange(scanned_again_, true)) return begin_scan();
+    if (undoing_ != Undo::none) undo_failed_ |= hides_records();
     records_unread_ |= scan_->unreadable_before(pool_.tables[victim_.value].end_lba);
     step_ = Step::move;
     next_record_ = 0;
@@ -185,6 +187,7 @@ void Collector::read_on() {
 // reason to look at what follows.
 void Collector::scan_fed() {
   if (io_.status.code() == Code::zone_state) {  // offline: nothing of it will ever be read again
+    undo_failed_ = true;
     step_ = Step::drain;
     return drained();
   }
@@ -201,6 +204,7 @@ void Collector::scan_fed() {
 
 void Collector::drained() {
   if (busy_lanes_ != 0) return;
+  if (undoing_ != Undo::none) return undo_drained();
   if (pool_.allocator.zone(victim_).use != ZoneUse::draining) return copies_failed();
   const bool unread = records_unread_ && !log_.options_.cache;  // a tombstone may stand there
   if (pool_.allocator.zone(victim_).live_lbas != 0 || unread) {
@@ -233,10 +237,12 @@ void Collector::purge() {
   flush_when_noted();
 }
 
-// Where the zone of the copies failed before it had any, that one makes room.
+// Where the zone of the copies failed before it had any, that one makes room; or once what it has
+// counts no more.
 void Collector::copies_failed() {
   const bool no_room = copy_error_.code() == Code::no_space;
-  if (!no_room || !zone_with_nothing()) return failed(copy_error_);
+  const bool undo = note_undo();
+  if (!no_room || !(zone_with_nothing() || undo)) return failed(copy_error_);
   pool_.allocator.set_use(victim_, ZoneUse::sealed);
   step_ = Step::idle;
   kick();
@@ -245,6 +251,7 @@ void Collector::copies_failed() {
 // The victim stays as it is, and another attempt is made when a zone is next wanted: at once where
 // room was lacking, which a delete may have made; else the device is left alone for a while.
 void Collector::failed(const Status& status) {
+  if (undoing_ != Undo::none) end_undo();
   pool_.allocator.set_use(victim_, ZoneUse::sealed);
   step_ = Step::idle;
   log_.end_shrinking(status);
@@ -368,6 +375,8 @@ void Collector::settled() {
   if (!flush_.status.ok()) return failed(flush_.status);  // and is reset once more
   pool_.allocator.release(victim_);
   note_failed_ = 0;
+  if (victim_ != undo_copies_.zone) undone_ = 0;
+  undo_copies_ = undo_originals_ = ZoneLife();
   step_ = Step::idle;
   log_.kick();
   kick();

@@ -17,6 +17,10 @@
 // reset, flush (so that the zone's old life does not come back over what its next one has
 // overwritten).
 //
+// Where the last zone of a store's quota fails while copies are written to it, and nothing is left
+// to write to, it is freed instead of the zone that was to be emptied: what it holds is still there
+// as well (collector_undo.cc).
+//
 // Threads: the home executor.
 #pragma once
 
@@ -138,6 +142,12 @@ class Collector {
     Collector* collector = nullptr;
   };
 
+  struct ZoneLife {
+    ZoneId zone;
+    std::uint64_t generation = 0;
+    bool operator==(const ZoneLife&) const = default;
+  };
+
   bool wanted() const;
   bool wanted_for_quota() const;
   std::optional<ZoneId> choose() const;
@@ -148,7 +158,6 @@ class Collector {
   std::optional<ZoneId> choose_requested();
   bool choosable(ZoneId zone) const;
   struct Stuck;
-  struct ZoneLife;
   void leave_alone();
   void put_off(Stuck& stuck) const;
   bool probe();
@@ -190,6 +199,15 @@ class Collector {
   void drained();
   void purge();
   void copies_failed();
+  bool note_undo();
+  bool begin_undo();
+  bool hides_records() const;
+  bool undo_look_at(const PageRecord& record);
+  bool restore(const PageRecord& copy);
+  void restored(Lane& lane);
+  void undo_drained();
+  void undo_missed();
+  void end_undo();
   void failed(const Status& status);
   void flush_when_noted();
   std::optional<ZoneId> to_be_noted() const;
@@ -223,6 +241,14 @@ class Collector {
   std::uint64_t retry_ns_ = 0;  // no attempt before
   std::uint64_t attempts_failed_ = 0;
   unsigned resets_failed_ = 0;  // one after another
+  // A zone of copies that takes no more, and the zone that they were made from.
+  enum class Undo : std::uint8_t { none, gather, restore };  // its step
+  Undo undoing_ = Undo::none;
+  ZoneLife undo_copies_, undo_originals_;  // generation 0: there is nothing to undo
+  std::vector<PageRecord> originals_;      // by sequence
+  bool undo_failed_ = false;
+  unsigned undone_ = 0;        // one after another
+  std::uint64_t undo_ns_ = 0;  // not before
   struct Unreadable {
     std::uint64_t lba = 0;  // pool-wide
     std::uint32_t lbas = 0;
@@ -240,11 +266,6 @@ class Collector {
   bool left_alone(const Stuck& stuck) const;
   bool leaves_some_alone() const;
   std::vector<Stuck> stuck_;
-  struct ZoneLife {
-    ZoneId zone;
-    std::uint64_t generation = 0;
-    bool operator==(const ZoneLife&) const = default;
-  };
   std::vector<ZoneLife> requested_;
   std::vector<ZoneLife> copies_in_;  // of a store's victim, and not yet seen to be online still
   std::vector<ZoneLife> gone_;       // offline, with copies

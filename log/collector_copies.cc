@@ -77,6 +77,7 @@ void Collector::write_if_complete(Group& group) {
 // False: the record must move and every lane is taken.
 bool Collector::look_at(const PageRecord& record) {
   if (record.lba >= pool_.tables[victim_.value].end_lba) return true;
+  if (undoing_ != Undo::none) return undo_look_at(record);
   const KeyHash hash = log_.hash(record.key);
   IndexEntry entry;
   PageRecord moving = record;
@@ -264,7 +265,9 @@ void Collector::locked(Lane& lane) {
   lane.to_read = true;
   lane.again = false;
   ++lane.group->to_read;
-  lane.io.lba = Lba{pool_.device_lba(victim_, lane.record.lba)};  // the entry may be a lost copy's
+  // The entry may be a lost copy's; or it is one that is undone, for the original.
+  const ZoneId zone = undoing_ == Undo::none ? victim_ : undo_originals_.zone;
+  lane.io.lba = Lba{pool_.device_lba(zone, lane.record.lba)};
   lane.io.set_data(lane.page, static_cast<std::uint32_t>(pool_.page_lbas(lane.record.length)),
                    pool_.geometry.lba_bytes);
   pool_.queue.submit(lane.io);
@@ -283,6 +286,7 @@ void Collector::write_tombstone(Lane& lane) {
 void Collector::page_read(Lane& lane) {
   const PageRecord& record = lane.record;
   const Status& read = lane.io.status;
+  if (undoing_ != Undo::none) return restored(lane);
   if (!read.ok() && !log_.options_.cache) {
     if (read.code() != Code::io_error) give_up(read);  // nor is anything else
     unreadable_ = {lane.io.lba.value, lane.io.lba_count};

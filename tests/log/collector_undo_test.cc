@@ -1,0 +1,80 @@
+// Establishes that a store whose last zone fails while copies are written to it goes on without
+// being opened again: the copies count no more, their originals do, and the zone is free. At
+// whichever write it fails nothing is lost, now or at the next opening.
+#include <gtest/gtest.h>
+
+#include "tests/log/page_log_rig.h"
+
+namespace furrow {
+namespace {
+
+class CollectorUndoTest : public PageLogRig {
+ protected:
+  // Stores pages until no more fit, and deletes half of them.
+  void fill(const Shape& shape) {
+    drop_pool();
+    cuts_.clear();
+    make_log(shape, false);
+    versions_.assign(1, 0);
+    while (put(versions_.size(), 1, kBytes).ok()) versions_.push_back(1);
+    for (std::size_t number = 1; number < versions_.size(); number += 2) {
+      ASSERT_TRUE(remove(number).ok());
+      versions_[number] = 0;
+    }
+  }
+  // A put that waits for a zone, while nothing of the one that is to be freed has been copied yet.
+  Op& put_until_one_waits() {
+    device_->hold(Io::Op::read);
+    for (;;) {
+      Op& op = start_put(versions_.size(), 1, kBytes);
+      versions_.push_back(1);
+      run();
+      if (op.answers == 0 || !op.status.ok()) return op;
+    }
+  }
+  void expect_all() {
+    for (std::size_t number = 1; number < versions_.size(); ++number) {
+      if (versions_[number] == 0) {
+        expect_absent(number);
+      } else {
+        expect_page(number, versions_[number], kBytes);
+      }
+    }
+  }
+
+  static constexpr std::uint32_t kBytes = 400;
+  std::vector<std::uint64_t> versions_;  // by number; 0: deleted
+};
+
+TEST_F(CollectorUndoTest, TheLastZoneFailsAtAnyWrite) {
+  for (const unsigned streams : {1u, 2u}) {
+    for (unsigned writes = 0; writes < 6; ++writes) {
+      SCOPED_TRACE(testing::Message() << streams << " streams, fails after " << writes);
+      Shape shape;
+      shape.streams = streams;
+      shape.quota = 4;
+      shape.zone_size_lbas = 256;
+      shape.zone_capacity_lbas = 240;
+      shape.segment_lbas = 80;
+      ASSERT_NO_FATAL_FAILURE(fill(shape));
+      Op& waiting = put_until_one_waits();
+      ASSERT_EQ(waiting.answers, 0u) << waiting.status.describe();
+      const std::size_t before = device_->count(Io::Op::write);
+      device_->let_go(Io::Op::read);
+      ASSERT_TRUE(run([&] { return device_->count(Io::Op::write) >= before + writes; }));
+      device_->fail(Io::Op::write, {Code::io_error, Origin::zone});
+      EXPECT_TRUE(finish(waiting).ok()) << waiting.status.describe();
+      expect_all();
+      for (std::size_t number = 2; number < versions_.size(); number += 4) {
+        if (versions_[number] == 0) continue;
+        EXPECT_TRUE(remove(number).ok());
+        versions_[number] = 0;
+      }
+      reopen();
+      expect_all();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace furrow
