@@ -134,7 +134,7 @@ void Collector::start() {
   written_lba_ = pool_.geometry.zone_capacity_lbas;
   segment_ = 0;
   readmitted_lbas_ = 0;
-  unreadable_ = Unreadable();
+  unreadable_.clear();
   records_unread_ = copies_gone_ = false;
   copies_in_.clear();
   next_segment();
@@ -195,7 +195,7 @@ void Collector::scan_fed() {
     return pool_.queue.submit(io_);
   }
   if (!io_.status.ok() && io_.status.code() != Code::io_error) return failed(io_.status);
-  if (!io_.status.ok()) unreadable_ = {io_.lba.value, io_.lba_count};
+  if (!io_.status.ok()) unreadable_.push_back({io_.lba.value, io_.lba_count});
   const std::span<const std::byte> bytes(scan_buffer_.data(), io_.one.iov_len);
   scan_->feed(io_.status.ok() ? Result<std::span<const std::byte>>(bytes)
                               : Result<std::span<const std::byte>>(io_.status));

@@ -67,6 +67,8 @@ class Collector {
   bool found_nothing() const { return found_nothing_; }
   // .. and there are zones that could not be emptied, as something in them cannot be read.
   bool exhausted() const { return exhausted_; }
+  // There are, be it that others can.
+  bool leaves_some_alone() const;
   // Deletions leave enough of the zones that copies may go to for one zone's copies, be it one that
   // cannot be read now.
   bool room_beside_copies() const;
@@ -154,9 +156,11 @@ class Collector {
   std::optional<ZoneId> zone_with_nothing() const;
   std::optional<ZoneId> choose_from_store() const;
   std::optional<ZoneId> choose_for_deletions() const;
-  std::optional<ZoneId> choose_within(VictimPolicy policy, std::uint64_t most) const;
+  std::optional<ZoneId> choose_with_room(VictimPolicy policy, std::uint64_t most) const;
+  std::optional<ZoneId> choose_within(VictimPolicy policy, std::uint64_t most, bool twice) const;
   std::optional<ZoneId> choose_requested();
   bool choosable(ZoneId zone) const;
+  bool has_room_for(ZoneId zone, bool twice) const;
   struct Stuck;
   void leave_alone();
   void put_off(Stuck& stuck) const;
@@ -257,20 +261,19 @@ class Collector {
   struct Stuck {
     ZoneId zone;
     std::uint64_t generation = 0;
-    Unreadable what;        // is asked whether it can be read now
+    std::vector<Unreadable> what;  // one after another is asked whether it can be read now
     bool records = false;   // records among it: the zone must stay though no page in it is live
-    bool readable = false;  // it could since
+    bool readable = false;  // all of it could since
     unsigned probes = 0;
     std::uint64_t probe_ns = 0;  // none before
   };
   bool left_alone(const Stuck& stuck) const;
-  bool leaves_some_alone() const;
   std::vector<Stuck> stuck_;
   std::vector<ZoneLife> requested_;
-  std::vector<ZoneLife> copies_in_;  // of a store's victim, and not yet seen to be online still
-  std::vector<ZoneLife> gone_;       // offline, with copies
-  bool copies_gone_ = false;         // of the victim's, since it was scanned
-  Unreadable unreadable_;            // of the victim's
+  std::vector<ZoneLife> copies_in_;     // of a store's victim, and not yet seen to be online still
+  std::vector<ZoneLife> gone_;          // offline, with copies
+  bool copies_gone_ = false;            // of the victim's, since it was scanned
+  std::vector<Unreadable> unreadable_;  // of the victim's
   std::optional<SegmentScan> scan_;
   bool scan_again_ = false;      // this read has failed before
   bool scanned_again_ = false;   // this segment has been scanned before

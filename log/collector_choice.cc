@@ -33,29 +33,41 @@ std::optional<ZoneId> Collector::choose_from_store() const {
   const std::uint64_t gaining = log_.copied_lbas_max(log_.largest_bytes_);
   if (log_.many_tombstones()) {
     const auto first = pool_.allocator.victim(volume, VictimPolicy::fifo, pool_.next_sequence);
-    const std::uint64_t room = log_.at_quota()
-                                   ? log_.relocation_room()
-                                   : gaining + log_.relocation_stream().room_for_pages_lbas();
-    if (first && choosable(*first) && log_.copied_lbas(*first) <= room) return first;
+    const std::uint64_t room = gaining + log_.relocation_stream().room_for_pages_lbas();
+    const bool fits = first && (log_.at_quota() || log_.copied_lbas(*first) <= room);
+    if (fits && choosable(*first) && has_room_for(*first, false)) return first;
   }
-  const std::uint64_t most = std::min(gaining, log_.relocation_room());
-  return choose_within(log_.options_.victim_policy, most);
+  return choose_with_room(log_.options_.victim_policy, gaining);
 }
 
 // None gains room for certain, and a deletion waits, which does when it is written: any zone whose
 // copies leave room for it in the zone that they go to.
 std::optional<ZoneId> Collector::choose_for_deletions() const {
   if (log_.options_.cache || log_.waiting_deletion() == nullptr) return std::nullopt;
-  const std::uint64_t most = std::min(log_.copied_lbas_whole(), log_.relocation_room());
-  return choose_within(VictimPolicy::greedy, most);
+  return choose_with_room(VictimPolicy::greedy, log_.copied_lbas_whole());
 }
 
-// With copies of `most` LBAs.
-std::optional<ZoneId> Collector::choose_within(VictimPolicy policy, std::uint64_t most) const {
-  const auto copied = [this, most](ZoneId id) -> std::optional<std::uint64_t> {
+// One that cannot be emptied after all, as some of it cannot be read, takes more room when it is
+// tried again: where some could not, there must be so much.
+std::optional<ZoneId> Collector::choose_with_room(VictimPolicy policy, std::uint64_t most) const {
+  const std::optional<ZoneId> zone = choose_within(policy, most, true);
+  return zone || leaves_some_alone() ? zone : choose_within(policy, most, false);
+}
+
+bool Collector::has_room_for(ZoneId zone, bool twice) const {
+  const auto tried = std::ranges::find(stuck_, zone, &Stuck::zone);
+  const bool again =
+      tried != stuck_.end() && tried->generation == pool_.allocator.zone(zone).generation;
+  return log_.has_room_for(zone, twice && !again);
+}
+
+// With copies of `most` LBAs, for which there is room.
+std::optional<ZoneId> Collector::choose_within(VictimPolicy policy, std::uint64_t most,
+                                               bool twice) const {
+  const auto copied = [=, this](ZoneId id) -> std::optional<std::uint64_t> {
     if (!choosable(id)) return std::nullopt;
     const std::uint64_t lbas = log_.copied_lbas(id);
-    return lbas <= most ? std::optional(lbas) : std::nullopt;
+    return lbas <= most && has_room_for(id, twice) ? std::optional(lbas) : std::nullopt;
   };
   return pool_.allocator.victim(log_.options_.volume, policy, pool_.next_sequence, copied);
 }
@@ -107,8 +119,9 @@ std::optional<ZoneId> Collector::choose_requested() {
     // What one zone holds takes two others at most, beside the one that is kept.
     const bool room = pool_.allocator.held(volume) + 3 <= pool_.allocator.quota(volume);
     const std::uint64_t gaining = log_.copied_lbas_max(log_.largest_bytes_);
-    const std::uint64_t most = std::min(gaining, log_.relocation_room());
-    if (room || log_.copied_lbas(next.zone) <= most) return next.zone;
+    if (room || (log_.copied_lbas(next.zone) <= gaining && has_room_for(next.zone, true))) {
+      return next.zone;
+    }
   }
   return std::nullopt;
 }
@@ -142,7 +155,9 @@ void Collector::leave_alone() {
     stuck->generation = generation;
   }
   // Damage may be what a read that went astray brought: that zone is asked for its header.
-  stuck->what = unreadable_.lbas != 0 ? unreadable_ : Unreadable{pool_.device_lba(victim_, 0), 1};
+  if (unreadable_.empty()) unreadable_.push_back({pool_.device_lba(victim_, 0), 1});
+  stuck->what = std::move(unreadable_);
+  unreadable_.clear();
   stuck->records = records_unread_;
   stuck->readable = false;
   put_off(*stuck);
@@ -154,7 +169,8 @@ void Collector::put_off(Stuck& stuck) const {
 }
 
 // What could not be read may have been the device's trouble of a moment: where it can be read now,
-// the zone is tried again. True: that is being asked.
+// the zone is tried again: when all of it can, as what is copied at each attempt takes room. True:
+// that is being asked.
 bool Collector::probe() {
   const auto due = std::ranges::find_if(stuck_, [&](const Stuck& stuck) {
     return !stuck.readable && stuck.probe_ns <= pool_.home.now_ns() &&
@@ -163,11 +179,12 @@ bool Collector::probe() {
   if (due == stuck_.end()) return false;
   step_ = Step::probe;
   victim_ = due->zone;
-  const std::size_t bytes = std::size_t{due->what.lbas} * pool_.geometry.lba_bytes;
+  const Unreadable& what = due->what.back();
+  const std::size_t bytes = std::size_t{what.lbas} * pool_.geometry.lba_bytes;
   if (scan_buffer_.size() < bytes) scan_buffer_ = AlignedBuffer(bytes);
   io_.op = Io::Op::read;
-  io_.lba = Lba{due->what.lba};
-  io_.set_data(scan_buffer_.data(), due->what.lbas, pool_.geometry.lba_bytes);
+  io_.lba = Lba{what.lba};
+  io_.set_data(scan_buffer_.data(), what.lbas, pool_.geometry.lba_bytes);
   io_.on_complete = [](Io& io) { static_cast<Collector*>(io.context)->probed(); };
   pool_.queue.submit(io_);
   return true;
@@ -175,8 +192,12 @@ bool Collector::probe() {
 
 void Collector::probed() {
   const auto stuck = std::ranges::find(stuck_, victim_, &Stuck::zone);
-  stuck->readable = io_.status.ok();
-  if (!stuck->readable) put_off(*stuck);
+  if (io_.status.ok()) {
+    stuck->what.pop_back();
+    stuck->readable = stuck->what.empty();
+  } else {
+    put_off(*stuck);
+  }
   step_ = Step::idle;
   kick();
 }

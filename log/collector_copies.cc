@@ -289,7 +289,7 @@ void Collector::page_read(Lane& lane) {
   if (undoing_ != Undo::none) return restored(lane);
   if (!read.ok() && !log_.options_.cache) {
     if (read.code() != Code::io_error) give_up(read);  // nor is anything else
-    unreadable_ = {lane.io.lba.value, lane.io.lba_count};
+    unreadable_.push_back({lane.io.lba.value, lane.io.lba_count});
     return release(lane);
   }
   const bool whole =

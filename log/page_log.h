@@ -211,6 +211,8 @@ class PageLog final : public StreamOwner {
   // At most: what a store's zone takes of others when its records are copied there, and how many.
   std::uint64_t copied_lbas(ZoneId zone) const;
   std::uint64_t copied_records(ZoneId zone) const;
+  std::uint64_t copied_batches(ZoneId zone) const;  // but for those that a segment's end divides
+  std::uint64_t copied_page_lbas(ZoneId zone) const;
   // Of which a zone holds this much for certain, and a little more, so that copying gains room;
   // with pages of up to `largest_bytes`, as one may not fit into what is left of a segment.
   std::uint64_t copied_lbas_max(std::uint32_t largest_bytes) const;
@@ -241,6 +243,10 @@ class PageLog final : public StreamOwner {
   bool hand_deletions_to_collection();
   // LBAs for the copies of a zone's pages; ~0: whatever one zone may hold.
   std::uint64_t relocation_room() const;
+  // There is room for what is copied of a zone. `twice`: also where pages of it cannot be read at
+  // first, and all but those that were copied has to be written again.
+  bool has_room_for(ZoneId zone, bool twice) const;
+  bool fits(ZoneId zone, bool twice, const std::function<bool(const Stream&)>& counts) const;
   Index::Shape index_shape() const;
   static Status too_few_zones();
   // Is the group of this record being deleted right now?

@@ -8,6 +8,7 @@ namespace furrow {
 namespace {
 
 constexpr unsigned kBucketsPerTurn = 1024;
+constexpr std::uint64_t kBatchesAgain = 2;  // of a zone whose pages could not be read at first
 
 std::uint64_t segments(const PoolContext& pool) {  // of a zone
   return (pool.geometry.zone_capacity_lbas - 1) / pool.segment_lbas + 1;
@@ -27,17 +28,26 @@ std::uint64_t PageLog::record_cost_bytes(const PoolContext& pool) {
 }
 
 std::uint64_t PageLog::copied_lbas(ZoneId id) const {
-  const Geometry& geometry = pool_.geometry;
-  const ZoneDirectory& table = pool_.tables[id.value];
-  // Pages that have expired stay in the index until somebody comes by.
-  const bool expired = table.last_expiry_s != 0 && table.last_expiry_s <= pool_.home.wall_s();
-  const std::uint64_t live = expired ? 0 : pool_.allocator.zone(id).live_lbas;
   const std::uint64_t records = copied_records(id);
-  // Two groups, one behind the other, have more than the bytes of one, or are full of records.
-  const std::uint64_t groups = records / Collector::kGroupRecords +
-                               2 * live * geometry.lba_bytes / Collector::kGroupBytes + 1;
-  const std::uint64_t batches = std::min(groups + segments(pool_), records);
-  return live + batches + geometry.lbas(records * kRecordBytes + batches * kBatchHeaderBytes);
+  const std::uint64_t batches = std::min(copied_batches(id) + segments(pool_), records);
+  return copied_page_lbas(id) + batches +
+         pool_.geometry.lbas(records * kRecordBytes + batches * kBatchHeaderBytes);
+}
+
+// Pages that have expired stay in the index until somebody comes by.
+std::uint64_t PageLog::copied_page_lbas(ZoneId id) const {
+  const ZoneDirectory& table = pool_.tables[id.value];
+  const bool expired = table.last_expiry_s != 0 && table.last_expiry_s <= pool_.home.wall_s();
+  return expired ? 0 : pool_.allocator.zone(id).live_lbas;
+}
+
+// Two groups, one behind the other, have more than the bytes of one, or are full of records.
+std::uint64_t PageLog::copied_batches(ZoneId id) const {
+  const std::uint64_t records = copied_records(id);
+  const std::uint64_t bytes = copied_page_lbas(id) * pool_.geometry.lba_bytes;
+  const std::uint64_t groups =
+      records / Collector::kGroupRecords + 2 * bytes / Collector::kGroupBytes + 1;
+  return std::min(groups, records);
 }
 
 // A live page takes an LBA at least; the others that may have to stay are counted. Which pages of
@@ -305,8 +315,50 @@ std::uint64_t PageLog::relocation_room() const {
   return lbas;
 }
 
+bool PageLog::has_room_for(ZoneId id, bool twice) const {
+  if (!at_quota()) return true;
+  const auto any = [](const Stream&) { return true; };
+  if (!without_reserve() && collector_->leaves_some_alone()) {  // users fill the others
+    return fits(id, twice, [this](const Stream& stream) { return &stream == collection_stream(); });
+  }
+  return fits(id, twice, any);
+}
+
+// The sum is what is there for sure with pages of any size; a zone with a few pages left, or little
+// room, is looked at closely.
+bool PageLog::fits(ZoneId id, bool twice, const std::function<bool(const Stream&)>& counts) const {
+  const ZoneDirectory& table = pool_.tables[id.value];
+  const std::uint64_t records = copied_records(id);
+  const std::uint64_t others = table.tombstones + table.group_tombstones + table.expiring;
+  const std::uint64_t again = twice ? std::min(records, others) : 0;
+  const std::uint64_t batches = twice ? kBatchesAgain : 0;
+  const std::uint64_t more =
+      batches + pool_.geometry.lbas(again * kRecordBytes + batches * kBatchHeaderBytes);
+  const Stream::Copies copies{records + again, copied_batches(id) + batches, copied_page_lbas(id),
+                              pool_.page_lbas(largest_bytes_)};
+  std::uint64_t room = 0;
+  for (const auto& stream : streams_) {
+    if (!stream || !counts(*stream)) continue;
+    if (stream->surely_takes(copies)) return true;
+    room += stream->room_for_pages_lbas();
+  }
+  return copied_lbas(id) + more <= room;
+}
+
+// Nothing can be copied to collection's zone: it has none, or no room for any zone's copies while
+// some zones cannot be emptied for now.
 bool PageLog::without_reserve() const {
-  return at_quota() && !(collection_stream() && collection_stream()->room_lbas() != 0);
+  if (!at_quota()) return false;
+  const Stream* const reserve = collection_stream();
+  if (reserve == nullptr || reserve->room_lbas() == 0) return true;
+  if (!collector_->leaves_some_alone()) return false;
+  const auto is_reserve = [reserve](const Stream& stream) { return &stream == reserve; };
+  for (std::uint32_t i = 0; i < pool_.geometry.zone_count; ++i) {
+    const ZoneAllocator::Zone& zone = pool_.allocator.zones()[i];
+    const bool ours = zone.owner == options_.volume && zone.use == ZoneUse::sealed;
+    if (ours && fits(ZoneId{i}, false, is_reserve)) return false;
+  }
+  return true;
 }
 
 // What is left of the user's zone, for as long as copies into it can free another one. When they

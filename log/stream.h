@@ -182,6 +182,13 @@ class Stream {
   // Of that, what pages and their batch headers may take: not the summaries, nor what a page of the
   // largest size leaves at a segment's end.
   std::uint64_t room_for_pages_lbas() const;
+  // The records of a zone that are to be copied, at most, and in how many batches.
+  struct Copies {
+    std::uint64_t records = 0, batches = 0;
+    std::uint64_t page_lbas = 0, largest_lbas = 0;  // of all pages, and of one
+  };
+  // The zone that it writes to has room for all of these, in whichever order they come.
+  bool surely_takes(const Copies& copies) const;
   // Zone-relative, of a zone that this stream writes to; of any other: ~0.
   std::uint64_t written_lba(ZoneId zone) const {
     return zone_ && zone_->id == zone ? zone_->written_lba : ~std::uint64_t{0};

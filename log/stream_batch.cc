@@ -32,6 +32,32 @@ std::uint64_t Stream::room_for_pages_lbas() const {
   return room > lost ? room - lost : 0;
 }
 
+// Segment by segment: all that is left fits, or as much as a page of the largest size lets go to
+// waste at the end.
+bool Stream::surely_takes(const Copies& copies) const {
+  if (room_lbas() == 0) return false;
+  std::uint64_t pages = copies.page_lbas;
+  std::uint64_t next = zone_->next_lba;
+  std::uint64_t records = zone_->records.size(), batches = zone_->batches.size();
+  std::uint64_t added = copies.batches;  // a segment's end divides one more
+  for (std::uint64_t end = segment_end();; ++added) {
+    const std::uint64_t headers =
+        pool_.geometry.lbas(added * kBatchHeaderBytes + copies.records * kBatchRecordBytes) +
+        std::max<std::uint64_t>(added, 1) - 1;
+    const std::uint64_t summary = pool_.geometry.lbas(
+        summary_bytes(records + copies.records, batches + added, true, true, true));
+    const std::uint64_t taken = next + headers + summary;
+    if (taken + pages <= end) return true;
+    if (end == pool_.geometry.zone_capacity_lbas) return false;
+    const std::uint64_t lost =
+        copies.largest_lbas - std::min<std::uint64_t>(copies.largest_lbas, 1);
+    pages -= std::min(pages, end - std::min(end, taken + lost));
+    next = end;
+    records = batches = 0;
+    end = std::min(end + pool_.segment_lbas, pool_.geometry.zone_capacity_lbas);
+  }
+}
+
 // LBAs of the segment's summary if so many records and one more batch joined it.
 std::uint64_t Stream::summary_lbas(std::size_t more_records, const PageRecord* next) const {
   const bool groups = zone_->groups || (next != nullptr && next->group != 0);

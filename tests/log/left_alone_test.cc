@@ -30,39 +30,55 @@ class LeftAloneTest : public PageLogRig {
     }
     return numbers;
   }
+  void goes_on(const Shape& shape, std::uint32_t bytes, bool shuffled) {
+    drop_pool();
+    cuts_.clear();
+    make_log(shape, false);
+    const std::uint64_t stored = fill(bytes);
+    ASSERT_GE(stored, 2 * shape.quota);
+    const std::vector<std::uint64_t> unreadable = one_of_each_zone(stored);
+    for (const std::uint64_t number : unreadable) {
+      faults_->fail_reads(Lba{entry(number).lba}, 1);
+    }
+    std::vector<std::uint64_t> left = unreadable, order;
+    for (std::uint64_t number = stored; number >= 1; --number) {
+      if (std::ranges::find(unreadable, number) == unreadable.end()) order.push_back(number);
+    }
+    std::mt19937_64 random(1);
+    if (shuffled) std::ranges::shuffle(order, random);
+    for (const std::uint64_t number : order) {
+      clock_.now_ns += 5'000'000;
+      if (!remove(number).ok()) left.push_back(number);
+      if (put(100'000 + number, 0, bytes).ok()) left.push_back(100'000 + number);
+    }
+    faults_->heal();
+    clock_.now_ns += 100'000'000'000;
+    for (const std::uint64_t number : left) {
+      clock_.now_ns += 2'000'000'000;
+      const Status status = remove(number);
+      ASSERT_TRUE(status.ok()) << number << ": " << status.describe();
+    }
+    EXPECT_TRUE(put(900'000, 0, bytes).ok());
+  }
 };
 
-// (With two streams: a store without a zone for copies of its own may be in the same place.)
+// Of each zone the first page cannot be read for a while. Meanwhile the others are deleted, some
+// from the end and some in any order, and new ones stored.
 TEST_F(LeftAloneTest, AStoreThatCouldNotReadForAWhileGoesOn) {
-  for (const unsigned quota : {3u, 4u, 5u}) {
-    for (const std::uint32_t bytes : {400u, 2000u}) {
-      SCOPED_TRACE(testing::Message() << "quota " << quota << ", pages of " << bytes);
-      drop_pool();
-      cuts_.clear();
-      Shape shape;
-      shape.faults = true;
-      shape.quota = quota;
-      shape.segment_lbas = 96;
-      make_log(shape, false);
-      const std::uint64_t stored = fill(bytes);
-      ASSERT_GT(stored, 10u);
-      std::vector<std::uint64_t> left = one_of_each_zone(stored);
-      for (const std::uint64_t number : left) faults_->fail_reads(Lba{entry(number).lba}, 1);
-      const std::vector<std::uint64_t> unreadable = left;
-      for (std::uint64_t number = stored; number >= 1; --number) {
-        if (std::ranges::find(unreadable, number) != unreadable.end()) continue;
-        clock_.now_ns += 5'000'000;
-        if (!remove(number).ok()) left.push_back(number);
-        if (put(100'000 + number, 0, bytes).ok()) left.push_back(100'000 + number);
+  for (const unsigned segment_lbas : {96u, 48u, 32u}) {
+    for (const unsigned quota : {3u, 4u, 5u, 6u, 7u, 8u}) {
+      for (const std::uint32_t bytes : {400u, 1000u, 2000u, 4000u}) {
+        for (const bool shuffled : {false, true}) {
+          SCOPED_TRACE(testing::Message()
+                       << "segments of " << segment_lbas << ", quota " << quota << ", pages of "
+                       << bytes << (shuffled ? ", shuffled" : ""));
+          Shape shape;
+          shape.faults = true;
+          shape.quota = quota;
+          shape.segment_lbas = segment_lbas;
+          ASSERT_NO_FATAL_FAILURE(goes_on(shape, bytes, shuffled));
+        }
       }
-      faults_->heal();
-      clock_.now_ns += 100'000'000'000;
-      for (const std::uint64_t number : left) {
-        clock_.now_ns += 2'000'000'000;
-        const Status status = remove(number);
-        ASSERT_TRUE(status.ok()) << number << ": " << status.describe();
-      }
-      EXPECT_TRUE(put(900'000, 0, bytes).ok());
     }
   }
 }

@@ -9,6 +9,8 @@
 // what it is asked and holds answers back; what it wrote is read by ZoneSurvey.
 #include "log/stream.h"
 
+#include <numeric>
+
 #include "tests/log/log_rig.h"
 
 namespace furrow {
@@ -876,6 +878,31 @@ TEST_F(StreamTest, RoomForPagesIsRoomForPages) {
     ASSERT_EQ(zone_of(one), zone) << room;
     room -= lbas + 1;
     EXPECT_LE(stream_->room_for_pages_lbas(), stream_->room_lbas());
+  }
+}
+
+// What it says that it takes, it takes; and of one page it says so until little is left.
+TEST_F(StreamTest, SurelyTakesWhatItSays) {
+  EXPECT_FALSE(stream_->surely_takes({1, 1, 1, 1})) << "there is no zone";
+  std::mt19937_64 random(1);
+  for (unsigned zones = 0; zones < 3; ++zones) {
+    const ZoneId zone = zone_of(put_now(next_++, 1));
+    for (bool takes = true; takes;) {
+      const std::uint64_t count = 1 + random() % 6, largest = 1 + random() % 9;
+      std::vector<std::uint64_t> lbas(count);
+      for (std::uint64_t& each : lbas) each = 1 + random() % largest;
+      const auto sum = std::accumulate(lbas.begin(), lbas.end(), std::uint64_t{0});
+      takes = stream_->surely_takes({count, 1, sum, largest});
+      EXPECT_TRUE(takes || count != 1 || stream_->room_lbas() < sum + 8) << sum;
+      std::vector<Page*> pages;
+      for (const std::uint64_t each : lbas) {
+        if (takes) pages.push_back(&put(next_++, static_cast<std::uint32_t>(each * kLbaBytes)));
+      }
+      run();
+      for (const Page* page : pages) ASSERT_EQ(zone_of(*page), zone);
+    }
+    while (zone_of(put_now(next_++, 1)) == zone) {
+    }
   }
 }
 
