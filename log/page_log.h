@@ -222,6 +222,7 @@ class PageLog final : public StreamOwner {
   static std::uint64_t record_cost_bytes(const PoolContext& pool);
   // What the pages of a store, those on their way and its tombstones cost.
   std::uint64_t used_bytes() const;
+  void note_used();
   // What the pages of a store may cost altogether, so that a zone can always be emptied with gain.
   std::uint64_t usable_bytes(std::uint32_t largest_bytes) const;
   std::uint64_t usable_bytes(std::uint32_t largest_bytes, std::uint64_t quota) const;

@@ -1,4 +1,4 @@
-// The page log's index, and what is counted with it: room, tombstones, expiries, zones.
+// The page log's index, and what is counted with it: pages, tombstones, expiries, zones.
 #include <algorithm>
 
 #include "log/page_log.h"
@@ -8,89 +8,10 @@ namespace furrow {
 namespace {
 
 constexpr unsigned kBucketsPerTurn = 1024;
-constexpr std::uint64_t kBatchesAgain = 2;  // of a zone whose pages could not be read at first
-
-std::uint64_t segments(const PoolContext& pool) {  // of a zone
-  return (pool.geometry.zone_capacity_lbas - 1) / pool.segment_lbas + 1;
-}
 
 std::uint64_t mix(std::uint64_t lba) { return lba * 0x9E3779B97F4A7C15u; }
 
 }  // namespace
-
-std::uint64_t PageLog::cost_bytes(const PoolContext& pool, std::uint32_t length) {
-  return pool.page_lbas(length) * pool.geometry.lba_bytes + record_cost_bytes(pool);
-}
-
-// With its share of what a batch has beside its records: collection makes batches of so many.
-std::uint64_t PageLog::record_cost_bytes(const PoolContext& pool) {
-  return kRecordBytes + (kBatchHeaderBytes + pool.geometry.lba_bytes) / Collector::kGroupRecords;
-}
-
-std::uint64_t PageLog::copied_lbas(ZoneId id) const {
-  const std::uint64_t records = copied_records(id);
-  const std::uint64_t batches = std::min(copied_batches(id) + segments(pool_), records);
-  return copied_page_lbas(id) + batches +
-         pool_.geometry.lbas(records * kRecordBytes + batches * kBatchHeaderBytes);
-}
-
-// Pages that have expired stay in the index until somebody comes by.
-std::uint64_t PageLog::copied_page_lbas(ZoneId id) const {
-  const ZoneDirectory& table = pool_.tables[id.value];
-  const bool expired = table.last_expiry_s != 0 && table.last_expiry_s <= pool_.home.wall_s();
-  return expired ? 0 : pool_.allocator.zone(id).live_lbas;
-}
-
-// Two groups, one behind the other, have more than the bytes of one, or are full of records.
-std::uint64_t PageLog::copied_batches(ZoneId id) const {
-  const std::uint64_t records = copied_records(id);
-  const std::uint64_t bytes = copied_page_lbas(id) * pool_.geometry.lba_bytes;
-  const std::uint64_t groups =
-      records / Collector::kGroupRecords + 2 * bytes / Collector::kGroupBytes + 1;
-  return std::min(groups, records);
-}
-
-// A live page takes an LBA at least; the others that may have to stay are counted. Which pages of
-// groups leave a tombstone is not.
-std::uint64_t PageLog::copied_records(ZoneId id) const {
-  const ZoneDirectory& table = pool_.tables[id.value];
-  if (!table.groups.empty()) return table.records;
-  const std::uint64_t live = pool_.allocator.zone(id).live_lbas;
-  return std::min(table.records, live + table.tombstones + table.group_tombstones + table.expiring);
-}
-
-std::uint64_t PageLog::copied_lbas_max(std::uint32_t largest_bytes) const {
-  // Of a segment: a batch header, and what the summary is beside its records.
-  constexpr std::uint64_t kRestLbas = 3;
-  const std::uint64_t capacity = pool_.geometry.zone_capacity_lbas;
-  const std::uint64_t room = capacity - std::min(capacity, 1 + segments(pool_) * kRestLbas);
-  // Whatever the sizes, any two segments take more than one holds.
-  const std::uint64_t lost = std::min(segments(pool_) * pool_.page_lbas(largest_bytes), room / 2);
-  return (room - lost) * 63 / 64;
-}
-
-// Nothing is lost at the last segment's end, where all of it fits.
-std::uint64_t PageLog::copied_lbas_whole() const {
-  constexpr std::uint64_t kRestLbas = 3;      // as above
-  constexpr std::uint64_t kDeletionLbas = 4;  // its batch, and what it adds to the summary
-  const std::uint64_t lost = (segments(pool_) - 1) * pool_.page_lbas(largest_bytes_);
-  const std::uint64_t other = 1 + segments(pool_) * kRestLbas + lost + kDeletionLbas;
-  return pool_.geometry.zone_capacity_lbas - std::min(pool_.geometry.zone_capacity_lbas, other);
-}
-
-// One zone is the collection's, one may be partly written, or two. Were the pages of the others
-// copied, each zone's copies would begin and end batches.
-std::uint64_t PageLog::usable_bytes(std::uint32_t largest_bytes) const {
-  return usable_bytes(largest_bytes, pool_.allocator.quota(options_.volume));
-}
-
-std::uint64_t PageLog::usable_bytes(std::uint32_t largest_bytes, std::uint64_t quota) const {
-  const std::uint64_t most = copied_lbas_max(largest_bytes);
-  const std::uint64_t lbas = most - std::min(most, segments(pool_) + 2);
-  const std::uint64_t zones = quota - (short_stream() ? 3 : 2);
-  const std::uint64_t bytes = zones * lbas * pool_.geometry.lba_bytes / 100 * 97;
-  return std::max(bytes, cost_bytes(pool_, largest_bytes));  // of any size, one
-}
 
 std::uint64_t PageLog::used_bytes() const {
   return cost_bytes_ + pending_cost_bytes_ +
@@ -108,7 +29,10 @@ void PageLog::count_pending(const KeyOp& op, bool begins) {
   largest_bytes_ = std::max(largest_bytes_, record.length);
   pending_cost_bytes_ = begins ? pending_cost_bytes_ + added : pending_cost_bytes_ - added;
   pending_pinned_lbas_ = begins ? pending_pinned_lbas_ + pinned : pending_pinned_lbas_ - pinned;
+  note_used();
 }
+
+void PageLog::note_used() { stats_.cost_bytes.store(used_bytes(), std::memory_order_relaxed); }
 
 void PageLog::publish(const KeyHash& hash, const IndexEntry* old, const IndexEntry& entry,
                       std::uint32_t expires_s, std::uint64_t sequence) {
@@ -122,7 +46,7 @@ void PageLog::publish(const KeyHash& hash, const IndexEntry* old, const IndexEnt
   pool_.allocator.add_live(pool_.geometry.zone_of(Lba{entry.lba}), pool_.page_lbas(entry.length),
                            sequence);
   cost_bytes_ += cost_bytes(pool_, entry.length);
-  stats_.cost_bytes = used_bytes();
+  note_used();
   if (entry.pinned) pinned_lbas_ += pool_.page_lbas(entry.length);
   ++stats_.pages;
   stats_.live_bytes += entry.length;
@@ -148,7 +72,7 @@ void PageLog::forget(const IndexEntry& entry) {
   pool_.allocator.remove_live(pool_.geometry.zone_of(Lba{entry.lba}),
                               pool_.page_lbas(entry.length));
   cost_bytes_ -= cost_bytes(pool_, entry.length);
-  stats_.cost_bytes = used_bytes();
+  note_used();
   if (entry.pinned) pinned_lbas_ -= pool_.page_lbas(entry.length);
   --stats_.pages;
   stats_.live_bytes -= entry.length;
@@ -307,60 +231,6 @@ void PageLog::reroute_relocations() {
   other.fail_relocations({Code::no_space, Origin::log, "no zone is left to move pages to"});
 }
 
-std::uint64_t PageLog::relocation_room() const {
-  constexpr std::uint64_t kAZone = ~std::uint64_t{0};
-  if (!at_quota()) return kAZone;
-  std::uint64_t lbas = 0;
-  for (const auto& stream : streams_) lbas += stream ? stream->room_for_pages_lbas() : 0;
-  return lbas;
-}
-
-bool PageLog::has_room_for(ZoneId id, bool twice) const {
-  if (!at_quota()) return true;
-  const auto any = [](const Stream&) { return true; };
-  if (!without_reserve() && collector_->leaves_some_alone()) {  // users fill the others
-    return fits(id, twice, [this](const Stream& stream) { return &stream == collection_stream(); });
-  }
-  return fits(id, twice, any);
-}
-
-// The sum is what is there for sure with pages of any size; a zone with a few pages left, or little
-// room, is looked at closely.
-bool PageLog::fits(ZoneId id, bool twice, const std::function<bool(const Stream&)>& counts) const {
-  const ZoneDirectory& table = pool_.tables[id.value];
-  const std::uint64_t records = copied_records(id);
-  const std::uint64_t others = table.tombstones + table.group_tombstones + table.expiring;
-  const std::uint64_t again = twice ? std::min(records, others) : 0;
-  const std::uint64_t batches = twice ? kBatchesAgain : 0;
-  const std::uint64_t more =
-      batches + pool_.geometry.lbas(again * kRecordBytes + batches * kBatchHeaderBytes);
-  const Stream::Copies copies{records + again, copied_batches(id) + batches, copied_page_lbas(id),
-                              pool_.page_lbas(largest_bytes_)};
-  std::uint64_t room = 0;
-  for (const auto& stream : streams_) {
-    if (!stream || !counts(*stream)) continue;
-    if (stream->surely_takes(copies)) return true;
-    room += stream->room_for_pages_lbas();
-  }
-  return copied_lbas(id) + more <= room;
-}
-
-// Nothing can be copied to collection's zone: it has none, or no room for any zone's copies while
-// some zones cannot be emptied for now.
-bool PageLog::without_reserve() const {
-  if (!at_quota()) return false;
-  const Stream* const reserve = collection_stream();
-  if (reserve == nullptr || reserve->room_lbas() == 0) return true;
-  if (!collector_->leaves_some_alone()) return false;
-  const auto is_reserve = [reserve](const Stream& stream) { return &stream == reserve; };
-  for (std::uint32_t i = 0; i < pool_.geometry.zone_count; ++i) {
-    const ZoneAllocator::Zone& zone = pool_.allocator.zones()[i];
-    const bool ours = zone.owner == options_.volume && zone.use == ZoneUse::sealed;
-    if (ours && fits(ZoneId{i}, false, is_reserve)) return false;
-  }
-  return true;
-}
-
 // What is left of the user's zone, for as long as copies into it can free another one. When they
 // cannot, deletes may use it: they are what helps then.
 bool PageLog::kept_for_copies() const {
@@ -435,7 +305,7 @@ void PageLog::zones_changed() {
     group_tombstones_ += pool_.tables[i].group_tombstones;
   }
   stats_.table_bytes = bytes;
-  stats_.cost_bytes = used_bytes();
+  note_used();
   const bool usable = !options_.cache && pool_.allocator.quota(options_.volume) >= kZonesMin;
   if (usable) stats_.usable_bytes = usable_bytes(options_.value_bytes_max);
 }

@@ -35,7 +35,7 @@ TEST_P(SimTest, FixedSeeds) {
 INSTANTIATE_TEST_SUITE_P(Scenarios, SimTest,
                          ::testing::Values("mixed", "store", "cache", "full", "volumes", "metadata",
                                            "faults", "worn", "offline", "shrunk", "rot", "repair",
-                                           "large", "calm"),
+                                           "large", "calm", "tight"),
                          [](const auto& each) { return each.param; });
 
 // Each of these once found a bug of log/.
@@ -89,8 +89,8 @@ TEST(SimTest, SeedsThatFailed) {
   run_seed("faults", 610002043);
   // Deletes that might go to the zone of copies waited for ever.
   run_seed("faults", 710000308);
-  // The last zone of a store failed in the middle of copies, and deletes were refused until the pool
-  // was opened again.
+  // The last zone of a store failed in the middle of copies, and deletes were refused until the
+  // pool was opened again.
   run_seed("faults", 950000128, 16'000);
   // Collection of a dead device began again and again.
   for (const std::uint64_t seed : {4, 18, 109, 141}) run_seed("cache", seed);

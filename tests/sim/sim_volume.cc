@@ -6,6 +6,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "tests/sim/structure_check.h"
+
 namespace furrow::sim {
 
 namespace {
@@ -493,6 +495,9 @@ void SimVolume::delete_refused(const Client& client) {
   const std::uint64_t left_alone =
       world_.places_spoiled + (world_.pages_rotted || world_.reads_fail ? 1 : 0);
   if (quota < 3 + world_.zones_lost + left_alone) return;
+  // It was the last zone, the one that copies go to, that was lost, and power cuts had ended the
+  // others.
+  if (world_.zones_lost != 0 && world_.is_wedged(id())) return;
   fail(client, fmt::format("is refused by a volume of {} zones, of which {} are lost", quota,
                            world_.zones_lost));
 }
@@ -500,18 +505,22 @@ void SimVolume::delete_refused(const Client& client) {
 // A store may refuse what does not fit, and nothing that does.
 void SimVolume::refused(const Client& client) {
   ++world_.puts_refused;
-  if (world_.faults || world_.device_dead || client.op.pinned) return;
+  if (world_.faults || world_.device_dead) return;
   if (cache()) {
-    if (shape_.pinned_percent == 0 && shape_.mix.pin == 0) fail(client, "a cache says no_space");
+    const bool pins = shape_.pinned_percent != 0 || shape_.mix.pin != 0;
+    if (!pins) fail(client, "a cache says no_space");
     return;
   }
-  // Of pages that are large beside a zone, few fit where many would by their size.
-  if (geometry_.lbas(shape_.value_bytes_max) * 8 > geometry_.zone_capacity_lbas) return;
-  const std::uint64_t quota =
-      shape_.options.quota_bytes / geometry_.zone_capacity_bytes() * geometry_.zone_capacity_lbas;
-  if (most_used_lbas() * 2 < quota - 3 * geometry_.zone_capacity_lbas) {
-    fail(client, fmt::format("no_space with {} of {} LBAs used", most_used_lbas(), quota));
+  const std::uint64_t free_bytes = store_->usage().free_bytes;
+  const std::uint64_t cost = cost_of(client.op.length);
+  if (cost <= free_bytes) {
+    fail(client, fmt::format("no_space for {} B, with {} B free", cost, free_bytes));
   }
+}
+
+// Of a store's page, with all that is written for it.
+std::uint64_t SimVolume::cost_of(std::uint64_t bytes) const {
+  return geometry_.lbas(bytes) * geometry_.lba_bytes + room_of(*store_).record_bytes;
 }
 
 bool SimVolume::must_have_room(std::uint64_t zones_lost) const {
@@ -550,31 +559,51 @@ void SimVolume::check_quota() {
 }
 
 void SimVolume::check_usage() {
-  if (cache() || world_.faults) return;
-  std::uint64_t least_pages = 0, most_pages = 0, least_bytes = 0, most_bytes = 0;
+  if (cache() || world_.faults || world_.rotten_pages != 0) return;  // nobody knows whose they are
+  struct Sums {
+    std::uint64_t pages = 0, bytes = 0, cost = 0;
+  } least, most;
   const Window now{world_.tick, world_.wall_s(), world_.wall_s()};
   for (const Entry& entry : entries_) {
-    const bool may_be_absent = entry.history.may_be_absent(now);
-    std::uint64_t least = ~std::uint64_t{0}, most = 0;
+    const auto shorter = [](const State* a, const State* b) { return a->bytes < b->bytes; };
+    std::vector<const State*> pages;
     for (const State& state : entry.history.states()) {
-      if (state.dead <= now.from || state.version == 0) continue;
-      least = std::min<std::uint64_t>(least, state.bytes);
-      most = std::max<std::uint64_t>(most, state.bytes);
+      if (state.dead > now.from && state.version != 0) pages.push_back(&state);
     }
-    most_pages += most != 0 ? 1 : 0;
-    most_bytes += most;
-    if (most == 0 || may_be_absent) continue;
-    least_pages += 1;
-    least_bytes += least;
+    if (pages.empty()) continue;
+    const auto add = [this](Sums& sums, const State& page) {
+      ++sums.pages;
+      sums.bytes += page.bytes;
+      sums.cost += cost_of(page.bytes);
+    };
+    add(most, **std::ranges::max_element(pages, shorter));
+    if (!entry.history.may_be_absent(now)) add(least, **std::ranges::min_element(pages, shorter));
   }
-  if (world_.rotten_pages != 0) return;  // nobody knows yet whose they are
   const VolumeUsage usage = store_->usage();
-  if (usage.pages < least_pages || usage.pages > most_pages || usage.live_bytes < least_bytes ||
-      usage.live_bytes > most_bytes) {
+  if (usage.pages < least.pages || usage.pages > most.pages || usage.live_bytes < least.bytes ||
+      usage.live_bytes > most.bytes) {
     world_.fail(fmt::format("volume {}: usage says {} pages, {} bytes; they are {} to {}, {} to {}",
-                            name(), usage.pages, usage.live_bytes, least_pages, most_pages,
-                            least_bytes, most_bytes));
+                            name(), usage.pages, usage.live_bytes, least.pages, most.pages,
+                            least.bytes, most.bytes));
   }
+  check_free_bytes(usage.free_bytes, least.cost, most.cost);
+}
+
+// Exactly what pages and tombstones leave.
+void SimVolume::check_free_bytes(std::uint64_t free_bytes, std::uint64_t least,
+                                 std::uint64_t most) {
+  const StoreRoom room = room_of(*store_);
+  const auto left = [&room](std::uint64_t cost) {
+    return room.usable_bytes - std::min(room.usable_bytes, cost);
+  };
+  const std::uint64_t tombstones = room.tombstones_max * room.record_bytes;
+  const std::uint64_t taken = left(free_bytes) - least;
+  const bool whole = least != most || free_bytes == 0 || taken % room.record_bytes == 0;
+  if (whole && free_bytes <= left(least) && free_bytes >= left(most + tombstones)) return;
+  world_.fail(fmt::format(
+      "volume {}: {} bytes are free of {}; its pages take {} to {}, {} "
+      "tombstones at most {} each",
+      name(), free_bytes, room.usable_bytes, least, most, room.tombstones_max, room.record_bytes));
 }
 
 void SimVolume::cut(bool process_only) {

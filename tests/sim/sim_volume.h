@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -43,6 +44,7 @@ struct World {
   std::uint64_t longest_turns = 0;  // that an operation took, faults and power cuts aside
   std::uint64_t puts_refused = 0, removes_refused = 0;  // no_space
   std::uint64_t zones_lost = 0;                         // read-only or offline
+  std::function<bool(std::uint64_t volume)> is_wedged;  // see structure_check.h
   std::string failure;
 
   std::uint64_t watched_key = ~std::uint64_t{0};  // its answers are printed
@@ -135,6 +137,8 @@ class SimVolume {
   void refused(const Client& client);
   void delete_refused(const Client& client);
   std::uint64_t most_used_lbas() const;
+  std::uint64_t cost_of(std::uint64_t bytes) const;
+  void check_free_bytes(std::uint64_t free_bytes, std::uint64_t least, std::uint64_t most);
   void fail(const Client& client, const std::string& what);
   bool cache() const { return shape_.options.mode == VolumeMode::cache; }
 

@@ -52,6 +52,7 @@ Simulation::Simulation(const SimulationOptions& options)
       swarm_(draw(options, world_.random)),
       medium_(swarm_.geometry) {
   world_.watched_key = options.watched_key;
+  world_.is_wedged = [this](std::uint64_t volume) { return is_wedged(*pool_, volume); };
   use_simulated_sodium(world_.random.next());
   executor_ = std::make_unique<SimExecutor>(world_.clock, world_.random.fork(), [this] {
     return device_ == nullptr ? SimExecutor::kNever : device_->due();
@@ -255,6 +256,14 @@ void Simulation::check_structure() {
   if (pool_ == nullptr || device_->dead()) return;
   const std::string wrong = check_structure_of(*pool_, *device_, world_.faults);
   if (!wrong.empty()) world_.fail("structure: " + wrong);
+  if (running() == 0) check_usage();
+}
+
+// At rest the counts are what the model says.
+void Simulation::check_usage() {
+  for (const auto& volume : volumes_) {
+    if (volume->attached() && !device_->dead()) volume->check_usage();
+  }
 }
 
 void Simulation::step() {
@@ -378,6 +387,7 @@ void Simulation::rot() {
 
 void Simulation::end_pool(bool orderly) {
   if (!pump(orderly ? "before a close" : "after a power cut")) return;
+  check_usage();
   session_.reset();
   const std::uint64_t flushes_failed = device_->flushes_failed();
   std::uint64_t turns = 0;

@@ -69,6 +69,7 @@ class Simulation {
   bool pump(const char* why);
   void turn();
   void check_structure();
+  void check_usage();
   void note_lost_zones();
   unsigned running() const;
   void abandon();

@@ -41,7 +41,7 @@ class StructureCheck {
 
   void volume(PageStoreImpl& store) {
     const VolumeInfo& info = store.info();
-    std::uint64_t pages = 0, bytes = 0;
+    std::uint64_t pages = 0, bytes = 0, bytes_taken = 0;
     std::vector<IndexEntry> entries;
     std::uint64_t from = 0;
     do {
@@ -49,6 +49,7 @@ class StructureCheck {
       for (const IndexEntry& entry : entries) {
         page(info, entry);
         bytes += entry.length;
+        bytes_taken += PageLog::cost_bytes(context_, entry.length);
       }
       pages += entries.size();
     } while (from != 0);
@@ -57,7 +58,15 @@ class StructureCheck {
       fail("volume {} counts {} pages and {} bytes; its index has {} and {}", info.options.name,
            usage.pages, usage.live_bytes, pages, bytes);
     }
+    if (info.options.mode == VolumeMode::store) free_bytes(store, usage.free_bytes, bytes_taken);
     held_[info.id] = 0;
+  }
+
+  void free_bytes(PageStoreImpl& store, std::uint64_t free, std::uint64_t taken) {
+    const std::uint64_t usable = store.log().stats().usable_bytes;
+    if (free <= usable - std::min(usable, taken)) return;
+    fail("volume {} has {} bytes free of {}; its pages take {}", store.info().options.name, free,
+         usable, taken);
   }
 
   void page(const VolumeInfo& volume, const IndexEntry& entry) {
@@ -161,6 +170,41 @@ class StructureCheck {
 
 std::string check_structure_of(const Pool& pool, const SimDevice& device, bool faults) {
   return StructureCheck(pool, device, faults).run();
+}
+
+bool is_wedged(const Pool& pool, std::uint64_t volume) {
+  const PoolContext& context = static_cast<const PoolImpl&>(pool).context();
+  const ZoneAllocator& allocator = context.allocator;
+  if (allocator.held(volume) < allocator.quota(volume)) return false;
+  for (std::uint32_t i = 0; i < context.geometry.zone_count; ++i) {
+    const ZoneAllocator::Zone& zone = allocator.zones()[i];
+    if (zone.owner != volume || zone.use == ZoneUse::bad) continue;
+    if (zone.use != ZoneUse::sealed) return false;
+    const ZoneDirectory& table = context.tables[i];
+    const bool says_something =
+        table.tombstones + table.group_tombstones + table.expiring != 0 || !table.groups.empty();
+    const bool oldest = allocator.min_opened(volume, ZoneId{i}) > zone.opened_sequence;
+    if (zone.live_lbas == 0 && (oldest || !says_something)) return false;
+  }
+  return true;
+}
+
+StoreRoom room_of(PageStore& store) {
+  auto& its = static_cast<PageStoreImpl&>(store);
+  const PoolContext& context = its.context();
+  StoreRoom room;
+  room.usable_bytes = its.log().stats().usable_bytes;
+  room.record_bytes = PageLog::cost_bytes(context, 1) - context.geometry.lba_bytes;
+  for (std::uint32_t i = 0; i < context.geometry.zone_count; ++i) {
+    const ZoneAllocator::Zone& zone = context.allocator.zones()[i];
+    if (zone.owner != its.info().id) continue;
+    // One that is just being reset says nothing any more, and is counted until it is free.
+    const bool going = zone.use != ZoneUse::open && zone.use != ZoneUse::sealed;
+    const ZoneDirectory& table = context.tables[i];
+    room.tombstones_max += going ? context.geometry.zone_capacity_lbas * 100
+                                 : table.tombstones + table.group_tombstones;
+  }
+  return room;
 }
 
 std::uint64_t owner_of(const Pool& pool, ZoneId zone) {

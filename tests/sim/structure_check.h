@@ -6,7 +6,8 @@
 //   reset, has none;
 // - each zone is accounted for: a volume holds as many as say so and no more than its quota, a free
 //   one is empty, one that is not written to any more takes none of the device's active zones;
-// - a volume's counts of pages and bytes are the index's;
+// - a volume's counts of pages and bytes are the index's, and a store's free bytes are what these
+//   pages leave, or less;
 // - no more zones are open or active than MOR and MAR say.
 //
 // For any moment between two turns of the executor.
@@ -22,6 +23,19 @@ namespace furrow::sim {
 // What is wrong first; empty: nothing. `faults`: the device fails operations, so that zones may not
 // have the states that they should.
 std::string check_structure_of(const Pool& pool, const SimDevice& device, bool faults);
+
+// No store could write anything to this volume: it holds as many zones as it may, none of them is
+// open, and each has a page, or what says that an older one elsewhere does not count.
+bool is_wedged(const Pool& pool, std::uint64_t volume);
+
+// What a store's free bytes are made of: pages, and tombstones of a record's cost each, take from
+// what is usable. Nothing may run.
+struct StoreRoom {
+  std::uint64_t usable_bytes = 0;
+  std::uint64_t record_bytes = 0;    // of a page beside its LBAs, and of a tombstone
+  std::uint64_t tombstones_max = 0;  // that may be counted now
+};
+StoreRoom room_of(PageStore& store);
 
 // The volume that holds a zone, by its id; 0: none.
 std::uint64_t owner_of(const Pool& pool, ZoneId zone);

@@ -105,7 +105,11 @@ void specialise(std::string_view scenario, Swarm& swarm, SimRandom& random) {
   for (VolumeShape& shape : swarm.volumes) {
     if (scenario == "store" || scenario == "full") shape.options.mode = VolumeMode::store;
     if (scenario == "cache") shape.options.mode = VolumeMode::cache;
-    if (scenario == "full") {
+    if (scenario == "tight") {
+      shape.options.mode = VolumeMode::store;
+      shape.options.value_bytes_max = std::max(shape.value_bytes_max, 512u);
+    }
+    if (scenario == "full" || scenario == "tight") {
       shape.keys = std::min<std::uint64_t>(shape.keys * 4, 800);
       shape.mix.remove = std::max(shape.mix.remove, 1u);
     }
