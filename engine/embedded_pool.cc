@@ -90,13 +90,31 @@ Result<std::unique_ptr<EmbeddedPool>> EmbeddedPool::open(std::unique_ptr<ZonedDe
                                                          const CreateOptions& make) {
   // A mem: device is always new.
   const bool may_make = make.size_bytes != 0 || device->uri().starts_with("mem:");
+  return run(std::move(device), [may_make, make](ZonedDevice& its_device, EventLoop& loop) {
+    return open_pool(its_device, loop, may_make, make);
+  });
+}
+
+Result<std::unique_ptr<EmbeddedPool>> EmbeddedPool::open_to_read(std::string_view uri) {
+  Result<std::unique_ptr<ZonedDevice>> device = open_device(uri, Access::check);
+  if (!device.ok()) return device.status();
+  return run(std::move(*device), [](ZonedDevice& its_device, EventLoop& loop) {
+    Pool::OpenOptions options;
+    options.read_only = options.may_block = true;
+    return Pool::open(its_device, loop, options);
+  });
+}
+
+// Opened by `open` on the thread that is to be the pool's.
+Result<std::unique_ptr<EmbeddedPool>> EmbeddedPool::run(std::unique_ptr<ZonedDevice> device,
+                                                        const Opener& open) {
   std::unique_ptr<EmbeddedPool> embedded(new EmbeddedPool());
   embedded->device_ = std::move(device);
   embedded->thread_ = std::make_unique<Thread>();
   std::promise<Status> opened;
-  embedded->thread_->thread = std::jthread([&embedded = *embedded, &opened, may_make, make] {
+  embedded->thread_->thread = std::jthread([&embedded = *embedded, &opened, open] {
     Thread& thread = *embedded.thread_;
-    Result<std::unique_ptr<Pool>> pool = open_pool(*embedded.device_, thread.loop, may_make, make);
+    Result<std::unique_ptr<Pool>> pool = open(*embedded.device_, thread.loop);
     if (!pool.ok()) return opened.set_value(pool.status());
     Result<std::unique_ptr<PageSession>> session = (*pool)->create_session(thread.loop, kReadDepth);
     if (!session.ok()) return opened.set_value(session.status());

@@ -54,6 +54,9 @@ class EmbeddedPool {
   // The same on a device that is open.
   static Result<std::unique_ptr<EmbeddedPool>> open(std::unique_ptr<ZonedDevice> device,
                                                     const CreateOptions& make);
+  // For reading alone, by this process alone: nothing is written, also not by recovery. What would
+  // change a page is answered with permission.
+  static Result<std::unique_ptr<EmbeddedPool>> open_to_read(std::string_view uri);
   ~EmbeddedPool();
 
   Result<SyncPageStore> store(std::string_view volume);
@@ -84,7 +87,10 @@ class EmbeddedPool {
 
  private:
   friend class SyncPageStore;
+  using Opener = std::function<Result<std::unique_ptr<Pool>>(ZonedDevice&, EventLoop&)>;
   EmbeddedPool() = default;
+  static Result<std::unique_ptr<EmbeddedPool>> run(std::unique_ptr<ZonedDevice> device,
+                                                   const Opener& open);
   struct Thread;
   std::unique_ptr<ZonedDevice> device_;
   std::unique_ptr<Pool> pool_;

@@ -5,6 +5,7 @@
 #include <gflags/gflags.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -17,6 +18,7 @@
 #include "zone/aligned_buffer.h"
 
 DEFINE_string(volume, "", "the volume; empty: the pool's only one of kind fs");
+DEFINE_bool(rescue, false, "go around what cannot be read, and name it; nothing is written");
 
 namespace furrow::tools {
 
@@ -28,16 +30,48 @@ namespace host = std::filesystem;
 constexpr std::size_t kCopyBytes = 1 << 20;
 constexpr std::uint64_t kMiB = 1 << 20;
 
-// An exit status; what is wrong is reported.
+// To look at, or to copy out of. Both answer with an exit status; what is wrong is reported.
+using Volume = std::shared_ptr<const FileVolume>;
+
+int find(const std::string& uri, const Result<std::unique_ptr<EmbeddedPool>>& pool,
+         PageStore*& store) {
+  if (!pool.ok()) return report_device("cannot open", uri, pool.status());
+  const Result<PageStore*> found = FileVolume::find((*pool)->pool(), FLAGS_volume);
+  if (!found.ok()) return report("cannot find the files of " + uri, found.status());
+  store = *found;
+  return kExitDone;
+}
+
 int mount(const std::string& uri, std::shared_ptr<FileVolume>& volume) {
   Result<std::unique_ptr<EmbeddedPool>> pool = EmbeddedPool::open(uri);
-  if (!pool.ok()) return report_device("cannot open", uri, pool.status());
-  const Result<PageStore*> store = FileVolume::find((*pool)->pool(), FLAGS_volume);
-  if (!store.ok()) return report("cannot find the files of " + uri, store.status());
-  auto mounted = FileVolume::mount(std::move(*pool), **store);
+  PageStore* store = nullptr;
+  if (const int status = find(uri, pool, store); status != kExitDone) return status;
+  auto mounted = FileVolume::mount(std::move(*pool), *store);
   if (!mounted.ok()) return report("cannot mount " + uri, mounted.status());
   volume = std::move(*mounted);
   return kExitDone;
+}
+
+int open_volume(const std::string& uri, Volume& volume) {
+  if (!FLAGS_rescue) {
+    std::shared_ptr<FileVolume> mounted;
+    const int status = mount(uri, mounted);
+    volume = std::move(mounted);
+    return status;
+  }
+  Result<std::unique_ptr<EmbeddedPool>> pool = EmbeddedPool::open_to_read(uri);
+  PageStore* store = nullptr;
+  if (const int status = find(uri, pool, store); status != kExitDone) return status;
+  auto salvaged = FileVolume::salvage(std::move(*pool), *store);
+  if (!salvaged.ok()) return report("cannot read " + uri, salvaged.status());
+  volume = std::move(*salvaged);
+  for (const FileLoss& loss : volume->losses()) (void)report(loss.what, loss.why);
+  return kExitDone;
+}
+
+// Of a command that did what it was asked: what was lost makes it a failure all the same.
+int done(const FileVolume& volume, int status = kExitDone) {
+  return status == kExitDone && !volume.losses().empty() ? kExitFailed : status;
 }
 
 Json info_json(const FileInfo& info) {
@@ -51,47 +85,47 @@ Json info_json(const FileInfo& info) {
 }
 
 int list(const Arguments& arguments) {
-  std::shared_ptr<FileVolume> volume;
-  if (const int status = mount(arguments[0], volume); status != kExitDone) return status;
+  Volume volume;
+  if (const int status = open_volume(arguments[0], volume); status != kExitDone) return status;
   const Result<FileInfo> info = volume->stat(arguments[1]);
   if (!info.ok()) return report("cannot list " + arguments[1], info.status());
   auto rows = Json::array();
   if (!info->directory) {
     rows.push_back(info_json(*info));
-    return print(rows);
+    return done(*volume, print(rows));
   }
   const auto all = volume->list(arguments[1]);
   if (!all.ok()) return report("cannot list " + arguments[1], all.status());
   for (const FileInfo& each : *all) rows.push_back(info_json(each));
-  return print(rows);
+  return done(*volume, print(rows));
 }
 
 int stat(const Arguments& arguments) {
-  std::shared_ptr<FileVolume> volume;
-  if (const int status = mount(arguments[0], volume); status != kExitDone) return status;
+  Volume volume;
+  if (const int status = open_volume(arguments[0], volume); status != kExitDone) return status;
   const Result<FileInfo> info = volume->stat(arguments[1]);
   if (!info.ok()) return report("cannot look at " + arguments[1], info.status());
-  return print(info_json(*info));
+  return done(*volume, print(info_json(*info)));
 }
 
 int df(const Arguments& arguments) {
-  std::shared_ptr<FileVolume> volume;
-  if (const int status = mount(arguments[0], volume); status != kExitDone) return status;
+  Volume volume;
+  if (const int status = open_volume(arguments[0], volume); status != kExitDone) return status;
   const FilesUsage usage = volume->usage();
   const VolumeUsage store = volume->store().usage();
-  return print({{"volume", volume->info().options.name},
-                {"files", usage.files},
-                {"directories", usage.directories},
-                {"bytes", usage.bytes},
-                {"chunks", usage.chunks},
-                {"records", usage.files + usage.directories},
-                {"record_bytes", usage.record_bytes},
-                {"restored_bytes", usage.restored_bytes},
-                {"pages", store.pages},
-                {"used_bytes", store.live_bytes},
-                {"free_bytes", usage.free_bytes},
-                {"zones", store.zones},
-                {"quota_zones", store.quota_zones}});
+  return done(*volume, print({{"volume", volume->info().options.name},
+                              {"files", usage.files},
+                              {"directories", usage.directories},
+                              {"bytes", usage.bytes},
+                              {"chunks", usage.chunks},
+                              {"records", usage.files + usage.directories},
+                              {"record_bytes", usage.record_bytes},
+                              {"restored_bytes", usage.restored_bytes},
+                              {"pages", store.pages},
+                              {"used_bytes", store.live_bytes},
+                              {"free_bytes", usage.free_bytes},
+                              {"zones", store.zones},
+                              {"quota_zones", store.quota_zones}}));
 }
 
 // A descriptor of the host's, closed at the end; fd < 0: errno says why.
@@ -122,47 +156,64 @@ Status write_all(int fd, std::span<const std::byte> bytes) {
   return {};
 }
 
-// `copied`: bytes so far, of all files.
-Status copy_out(FileVolume& volume, const std::string& path, int fd, std::uint64_t& copied,
+// What has been copied, and what was being copied when it failed.
+struct Copy {
+  std::uint64_t files = 0, directories = 0, bytes = 0, lost_bytes = 0;
+  std::string at;
+};
+
+// The next bytes, at most as many as there is memory for; 0: the end. For a rescue a part of the
+// file, as one that is read whole is verified, or zeroes in its place.
+Result<std::size_t> read_on(const FileContent& file, const std::string& path, std::uint64_t offset,
+                            std::span<std::byte> memory, Copy& copy) {
+  if (!FLAGS_rescue) return file.read(offset, memory);
+  const std::uint64_t end = std::min(file.part_end(offset), offset + memory.size());
+  memory = memory.first(static_cast<std::size_t>(end - std::min(end, offset)));
+  if (memory.empty()) return std::size_t{0};
+  const Result<std::size_t> read = file.read(offset, memory);
+  if (read.ok()) return read;
+  (void)report(fmt::format("{}: zeroes stand for bytes {} to {}", path, offset, end - 1),
+               read.status());
+  std::ranges::fill(memory, std::byte{0});
+  copy.lost_bytes += memory.size();
+  return memory.size();
+}
+
+Status copy_out(const FileVolume& volume, const std::string& path, int fd, Copy& copy,
                 Progress* progress) {
-  const auto file = volume.open_file(path);
+  const auto file = volume.content(path);
   if (!file.ok()) return file.status();
   AlignedBuffer buffer(kCopyBytes);
   for (std::uint64_t offset = 0;;) {
-    const Result<std::size_t> read = (*file)->content().read(offset, buffer.span());
+    const Result<std::size_t> read = read_on(**file, path, offset, buffer.span(), copy);
     if (!read.ok()) return read.status();
     if (*read == 0) return {};
     const Status status = write_all(fd, buffer.span().first(*read));
     if (!status.ok()) return status;
     offset += *read;
-    copied += *read;
-    if (progress != nullptr) progress->count(copied / kMiB);
+    copy.bytes += *read;
+    if (progress != nullptr) progress->count(copy.bytes / kMiB);
   }
 }
 
 int cat(const Arguments& arguments) {
-  std::shared_ptr<FileVolume> volume;
-  if (const int status = mount(arguments[0], volume); status != kExitDone) return status;
-  std::uint64_t copied = 0;
-  const Status status = copy_out(*volume, arguments[1], STDOUT_FILENO, copied, nullptr);
-  return status.ok() ? kExitDone : report("cannot print " + arguments[1], status);
+  Volume volume;
+  if (const int status = open_volume(arguments[0], volume); status != kExitDone) return status;
+  Copy copy;
+  const Status status = copy_out(*volume, arguments[1], STDOUT_FILENO, copy, nullptr);
+  if (!status.ok()) return report("cannot print " + arguments[1], status);
+  return copy.lost_bytes != 0 ? kExitFailed : done(*volume);
 }
 
-// What has been copied, and what was being copied when it failed.
-struct Copy {
-  std::uint64_t files = 0, directories = 0, bytes = 0;
-  std::string at;
-};
-
-Status export_tree(FileVolume& volume, const std::string& from, const std::string& to, Copy& copy,
-                   Progress& progress) {
+Status export_tree(const FileVolume& volume, const std::string& from, const std::string& to,
+                   Copy& copy, Progress& progress) {
   copy.at = from;
   const Result<FileInfo> info = volume.stat(from);
   if (!info.ok()) return info.status();
   if (!info->directory) {
     const HostFile file(to, O_WRONLY | O_CREAT | O_EXCL);
     if (file.fd() < 0) return host_error("cannot make the file to export to");
-    const Status status = copy_out(volume, from, file.fd(), copy.bytes, &progress);
+    const Status status = copy_out(volume, from, file.fd(), copy, &progress);
     if (!status.ok()) return status;
     ++copy.files;
     return ::fsync(file.fd()) == 0 ? Status() : host_error("cannot sync");
@@ -233,16 +284,20 @@ Status import_tree(FileVolume& volume, const std::string& from, const std::strin
 
 int report_copy(const char* what, const Copy& copy, const Status& status) {
   if (!status.ok()) return report(fmt::format("cannot {} {}", what, copy.at), status);
-  return print({{"files", copy.files}, {"directories", copy.directories}, {"bytes", copy.bytes}});
+  Json said = {{"files", copy.files}, {"directories", copy.directories}, {"bytes", copy.bytes}};
+  if (FLAGS_rescue) said["lost_bytes"] = copy.lost_bytes;
+  const int printed = print(said);
+  return copy.lost_bytes != 0 ? kExitFailed : printed;
 }
 
 int export_all(const Arguments& arguments) {
-  std::shared_ptr<FileVolume> volume;
-  if (const int status = mount(arguments[0], volume); status != kExitDone) return status;
+  Volume volume;
+  if (const int status = open_volume(arguments[0], volume); status != kExitDone) return status;
   Copy copy;
   Progress progress("exporting", "MiB");
-  return report_copy("export", copy,
-                     export_tree(*volume, arguments[1], arguments[2], copy, progress));
+  return done(*volume,
+              report_copy("export", copy,
+                          export_tree(*volume, arguments[1], arguments[2], copy, progress)));
 }
 
 int import_all(const Arguments& arguments) {
@@ -256,17 +311,19 @@ int import_all(const Arguments& arguments) {
 }
 
 constexpr const char* kFlags[] = {"volume"};
+constexpr const char* kReadFlags[] = {"volume", "rescue"};
 
 }  // namespace
 
 std::span<const Command> fs_commands() {
   static constexpr Command kCommands[] = {
-      {"fs ls", "DEVICE-URI PATH", 2, "list a directory of a volume of kind fs", kFlags, list},
-      {"fs stat", "DEVICE-URI PATH", 2, "print what is known of a file", kFlags, stat},
-      {"fs cat", "DEVICE-URI PATH", 2, "print a file's bytes", kFlags, cat},
-      {"fs df", "DEVICE-URI", 1, "print how much is used and free", kFlags, df},
+      {"fs ls", "DEVICE-URI PATH", 2, "list a directory of a volume of kind fs", kReadFlags, list},
+      {"fs stat", "DEVICE-URI PATH", 2, "print what is known of a file", kReadFlags, stat},
+      {"fs cat", "DEVICE-URI PATH", 2, "print a file's bytes", kReadFlags, cat},
+      {"fs df", "DEVICE-URI", 1, "print how much is used and free", kReadFlags, df},
       {"fs import", "DEVICE-URI FROM PATH", 3, "copy a file or directory in", kFlags, import_all},
-      {"fs export", "DEVICE-URI PATH TO", 3, "copy a file or directory out", kFlags, export_all},
+      {"fs export", "DEVICE-URI PATH TO", 3, "copy a file or directory out", kReadFlags,
+       export_all},
   };
   return kCommands;
 }

@@ -306,6 +306,17 @@ void FileContent::load(const FileRecord& record) {
   }
 }
 
+void FileContent::load_found(std::span<const Found> chunks) {
+  constexpr std::uint64_t kHoleMax = 1 << 30;
+  for (const Found& found : chunks) {
+    while (chunks_end() < found.offset) {  // no page has such a key
+      const std::uint64_t hole = std::min(found.offset - chunks_end(), kHoleMax);
+      chunks_.push_back({chunks_end(), static_cast<std::uint32_t>(hole), 0, kVersionMax});
+    }
+    chunks_.push_back({found.offset, found.length, found.checksum, found.version});
+  }
+}
+
 std::vector<KnownPage> FileContent::unsure() const {
   std::vector<KnownPage> pages;
   if (!unsure_) return pages;
@@ -341,16 +352,20 @@ Status FileContent::find_more() {
 }
 
 // What the device has of a tail is put again with what was added to it, if that is under its key.
-Status FileContent::restore(const Staging::Left& left) {
+Status FileContent::restore(const Staging::Left& left, Staging::Use use) {
   const std::uint64_t end = sealed_end();
   if (!open_ || left.version > version_ ||
       left.offset > end ||  // what lay before was never written
       left.offset + left.bytes.size() <= end) {
     return {};
   }
+  const auto skipped = static_cast<std::uint32_t>(end - left.offset);
+  if (use == Staging::Use::look) {
+    writing_.push_back(&services_.staging.adopt(left, skipped, shared_from_this()));
+    return {};
+  }
   const bool grown = writing_.empty() && !chunks_.empty() && chunks_.back().offset == left.offset &&
                      chunks_.back().version == version_;
-  const auto skipped = static_cast<std::uint32_t>(end - left.offset);
   const std::uint64_t offset = grown ? left.offset : end;
   const auto bytes = left.bytes.subspan(grown ? 0 : skipped);
   PageOp op;

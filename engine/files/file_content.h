@@ -96,6 +96,9 @@ class FileContent : public std::enable_shared_from_this<FileContent> {
   // failed is to be tried again then.
   std::uint64_t replacements() const { return replacements_; }
 
+  // Of the part that `offset` is in, its end: a read of a whole part is verified by its checksum.
+  std::uint64_t part_end(std::uint64_t offset) const;
+
   // Any number of reads, in flight together.
   void read(std::span<FileRead> reads) const;
   Result<std::size_t> read(std::uint64_t offset, std::span<std::byte> memory) const;
@@ -114,7 +117,15 @@ class FileContent : public std::enable_shared_from_this<FileContent> {
   void drop_from(std::size_t chunk);
   bool may_have_more() const { return open_; }
   Status find_more();
-  Status restore(const Staging::Left& left);
+  // `look`: it is read from where it was left, and put nowhere.
+  Status restore(const Staging::Left& left, Staging::Use use);
+  // Of a file without a record: by offset, none over another. What is between them cannot be read.
+  struct Found {
+    std::uint64_t offset = 0;
+    std::uint32_t length = 0, checksum = 0;
+    std::uint16_t version = 0;
+  };
+  void load_found(std::span<const Found> chunks);
 
   // Until the device has answered all that was given to it: the staging memory may go then.
   void quiesce() const;

@@ -24,6 +24,14 @@ void store_be(std::array<std::byte, Key::kBytesMax>& to, std::size_t at, std::ui
   for (std::size_t i = 0; i < N; ++i) to[at + i] = static_cast<std::byte>(value >> 8 * (N - 1 - i));
 }
 
+template <std::size_t N>
+std::uint64_t load_be(const std::array<std::byte, Key::kBytesMax>& from, std::size_t at) {
+  std::uint64_t value = 0;
+  for (std::size_t i = 0; i < N; ++i)
+    value = value << 8 | std::to_integer<std::uint8_t>(from[at + i]);
+  return value;
+}
+
 Status check_head(ByteReader& reader, std::uint64_t magic) {
   if (reader.take<std::uint64_t>() != magic)
     return damaged("a page of the files is none of theirs");
@@ -50,6 +58,18 @@ Key chunk_key(std::uint64_t inode, std::uint16_t version, std::uint64_t offset) 
   store_be<2>(key.bytes, 8, version);
   store_be<6>(key.bytes, 10, offset);
   return key;
+}
+
+std::optional<std::uint32_t> slot_of(const Key& key) {
+  const auto slot = static_cast<std::uint32_t>(load_be<4>(key.bytes, 4));
+  if (key != slot_key(slot)) return std::nullopt;
+  return slot;
+}
+
+std::optional<ChunkName> chunk_of(const Key& key) {
+  if (key.length != 16) return std::nullopt;
+  return ChunkName{load_be<8>(key.bytes, 0), static_cast<std::uint16_t>(load_be<2>(key.bytes, 8)),
+                   load_be<6>(key.bytes, 10)};
 }
 
 std::vector<std::byte> encode(const FilesSuper& super) {

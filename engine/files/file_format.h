@@ -12,8 +12,10 @@
 // proportion to an unchecked count. All pure; any thread.
 #pragma once
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -66,6 +68,17 @@ struct FileRecord {
 Key super_key();
 Key slot_key(std::uint32_t slot);
 Key chunk_key(std::uint64_t inode, std::uint16_t version, std::uint64_t offset);
+
+// What a chunk's key says.
+struct ChunkName {
+  std::uint64_t inode = 0;
+  std::uint16_t version = 0;
+  std::uint64_t offset = 0;
+  friend auto operator<=>(const ChunkName&, const ChunkName&) = default;
+};
+// The reverse; nothing: it is another page's key.
+std::optional<std::uint32_t> slot_of(const Key& key);
+std::optional<ChunkName> chunk_of(const Key& key);
 
 std::vector<std::byte> encode(const FilesSuper& super);
 Result<FilesSuper> decode_files_super(std::span<const std::byte> page);

@@ -53,6 +53,13 @@ bool FileContent::gather_part(FileRead& read, std::size_t done, const ReadParts&
   return true;
 }
 
+std::uint64_t FileContent::part_end(std::uint64_t offset) const {
+  const Lock lock(mutex_);
+  if (offset >= chunks_end()) return end();
+  const auto chunk = std::prev(std::ranges::upper_bound(chunks_, offset, {}, &Chunk::offset));
+  return chunk->offset + chunk->length;
+}
+
 void FileContent::settle(const ReadParts& parts, unsigned count) {
   for (unsigned i = 0; i < count; ++i) {
     Status status = parts.ops[i].status;

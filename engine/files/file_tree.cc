@@ -86,6 +86,18 @@ bool FileTree::is_within(const FileNode& directory, const FileNode& node) const 
   return true;
 }
 
+std::string FileTree::path_of(const FileNode& node) const {
+  std::string path;
+  const FileNode* at = &node;
+  for (std::size_t steps = 0; !at->links.empty() && steps < nodes_.size(); ++steps) {
+    path.insert(0, "/" + at->links.front().name);
+    const NodePtr parent = by_inode(at->links.front().parent);
+    if (parent == nullptr) break;
+    at = parent.get();
+  }
+  return path.empty() ? "/" : path;
+}
+
 FileTree::NodePtr FileTree::by_inode(std::uint64_t inode) const {
   const auto found = nodes_.find(inode);
   return found == nodes_.end() ? nullptr : found->second;

@@ -64,6 +64,7 @@ class FileTree {
   void add(const NodePtr& node) { nodes_[node->inode] = node; }
   void erase(const FileNode& node) { nodes_.erase(node.inode); }
   NodePtr by_inode(std::uint64_t inode) const;
+  std::string path_of(const FileNode& node) const;  // by its first name
   const std::unordered_map<std::uint64_t, NodePtr>& nodes() const { return nodes_; }
 
  private:

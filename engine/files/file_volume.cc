@@ -336,6 +336,15 @@ Result<std::vector<FileInfo>> FileVolume::list(std::string_view path) const {
   return all;
 }
 
+Result<std::shared_ptr<const FileContent>> FileVolume::content(std::string_view path) const {
+  const Lock lock(mutex_);
+  const Result<FileTree::Place> place = tree_.find(path);
+  if (!place.ok()) return place.status();
+  if (place->node == nullptr) return not_found();
+  if (place->node->directory) return fail(Code::invalid_argument, "it is a directory");
+  return std::shared_ptr<const FileContent>(place->node->file);
+}
+
 FilesUsage FileVolume::usage() const {
   FilesUsage usage;
   usage.free_bytes = store_.usage().free_bytes;

@@ -47,6 +47,12 @@ struct FilesUsage {
   std::uint64_t restored_bytes = 0;  // that a killed process left staged, by this mount
 };
 
+// What cannot be read of a volume, or could not be found.
+struct FileLoss {
+  std::string what;  // a path, or in words
+  Status why;
+};
+
 class FileVolume;
 
 // An open file. What was appended may be lost by a kill if it is not closed and the system has no
@@ -99,6 +105,13 @@ class FileVolume : public std::enable_shared_from_this<FileVolume> {
   // `store`: of the pool. A volume is mounted once at a time.
   static Result<std::shared_ptr<FileVolume>> mount(std::shared_ptr<EmbeddedPool> pool,
                                                    PageStore& store);
+  // For a volume that cannot be mounted, as a record of it cannot be read: what is left of it, for
+  // reading alone. Nothing is written, so the pool may have been opened for reading. Files that
+  // have lost their record are in the root, as `lost+found.INODE`. Errors: unsupported (a newer
+  // version), io_error.
+  static Result<std::shared_ptr<const FileVolume>> salvage(std::shared_ptr<EmbeddedPool> pool,
+                                                           PageStore& store);
+  const std::vector<FileLoss>& losses() const { return losses_; }  // of salvage()
   // All files are closed: gives what is staged to the device and makes it durable.
   ~FileVolume();
 
@@ -115,9 +128,12 @@ class FileVolume : public std::enable_shared_from_this<FileVolume> {
 
   Result<FileInfo> stat(std::string_view path) const;
   Result<std::vector<FileInfo>> list(std::string_view path) const;  // by name
-  FilesUsage usage() const;                                         // looks at every file
+  // A file's bytes, for reading.
+  Result<std::shared_ptr<const FileContent>> content(std::string_view path) const;
+  FilesUsage usage() const;  // looks at every file
   const VolumeInfo& info() const { return store_.info(); }
   PageStore& store() { return store_; }
+  const PageStore& store() const { return store_; }
   const Geometry& geometry() const { return pool_->geometry(); }
   bool survives_kill() const { return staging_.survives_kill(); }
 
@@ -127,10 +143,14 @@ class FileVolume : public std::enable_shared_from_this<FileVolume> {
  private:
   friend class OpenFile;
   using Lock = std::unique_lock<std::mutex>;
-  FileVolume(std::shared_ptr<EmbeddedPool> pool, PageStore& store, const FilesSuper& before);
+  FileVolume(std::shared_ptr<EmbeddedPool> pool, PageStore& store, const FilesSuper& before,
+             Staging::Use use);
 
   // Mounting, before anybody else has it.
+  static Result<FilesSuper> read_super(EmbeddedPool& pool, PageStore& store, KnownPage& page);
+  std::uint32_t slots_max() const;
   Status load();
+  Status load_records();
   Status load_slots(std::uint32_t first, std::span<AlignedBuffer> memory);
   Status load_record(std::uint32_t slot, const PageOp& op);
   Status add_root();
@@ -139,6 +159,11 @@ class FileVolume : public std::enable_shared_from_this<FileVolume> {
   Status drop_lost();
   Status restore_staged();
   Status write_super(std::uint32_t slots);
+  Status salvage();
+  void find_slots();
+  void find_strays();
+  Status lost(std::string what, const Status& why);
+  static Status unreadable(const Status& why);
 
   Result<std::shared_ptr<FileNode>> make_node(Lock& lock, std::string_view path, bool directory);
   Result<std::uint32_t> take_slot(Lock& lock);
@@ -160,6 +185,8 @@ class FileVolume : public std::enable_shared_from_this<FileVolume> {
   std::shared_ptr<EmbeddedPool> pool_;
   PageStore& store_;
   const std::uint64_t mount_;
+  const Staging::Use use_;
+  std::vector<FileLoss> losses_;
   const std::uint32_t chunk_bytes_;
   Staging staging_;
   FileReaders readers_;

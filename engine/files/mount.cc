@@ -45,25 +45,30 @@ Result<PageStore*> FileVolume::find(Pool& pool, std::string_view name) {
                 "one");
 }
 
-Result<std::shared_ptr<FileVolume>> FileVolume::mount(std::shared_ptr<EmbeddedPool> pool,
-                                                      PageStore& store) {
+// Of a volume that was never mounted: an empty one.
+Result<FilesSuper> FileVolume::read_super(EmbeddedPool& pool, PageStore& store, KnownPage& page) {
   AlignedBuffer memory(kUsualRecordBytes);
   PageOp op = get_op(super_key(), memory);
-  pool->run(store, std::span(&op, 1));
-  FilesSuper before;
-  KnownPage page;
-  if (op.status.ok()) {
-    const Result<FilesSuper> super = decode_files_super(memory.span().first(op.length));
-    if (!super.ok()) return super.status();
-    before = *super;
-    page = {op.key, op.length, op.checksum};
-  } else if (op.status.code() != Code::not_found) {
-    return op.status;
+  pool.run(store, std::span(&op, 1));
+  if (op.status.code() == Code::not_found && store.usage().pages == 0) return FilesSuper();
+  if (op.status.code() == Code::not_found) {  // it is put before anything else, durably
+    return Status(Code::corrupt, Origin::engine, "it is lost");
   }
-  if (before.mount >= kMountMax) {
+  if (!op.status.ok()) return op.status;
+  page = {op.key, op.length, op.checksum};
+  return decode_files_super(memory.span().first(std::min<std::size_t>(op.length, memory.size())));
+}
+
+Result<std::shared_ptr<FileVolume>> FileVolume::mount(std::shared_ptr<EmbeddedPool> pool,
+                                                      PageStore& store) {
+  KnownPage page;
+  const Result<FilesSuper> before = read_super(*pool, store, page);
+  if (!before.ok()) return unreadable(before.status());
+  if (before->mount >= kMountMax) {
     return Status(Code::unsupported, Origin::engine, "the volume cannot be mounted once more");
   }
-  std::shared_ptr<FileVolume> volume(new FileVolume(std::move(pool), store, before));
+  std::shared_ptr<FileVolume> volume(
+      new FileVolume(std::move(pool), store, *before, Staging::Use::own));
   volume->super_page_ = page;
   const Status status = volume->load();
   if (!status.ok()) {
@@ -74,32 +79,23 @@ Result<std::shared_ptr<FileVolume>> FileVolume::mount(std::shared_ptr<EmbeddedPo
 }
 
 FileVolume::FileVolume(std::shared_ptr<EmbeddedPool> pool, PageStore& store,
-                       const FilesSuper& before)
+                       const FilesSuper& before, Staging::Use use)
     : pool_(std::move(pool)),
       store_(store),
       mount_(before.mount + 1),
+      use_(use),
       chunk_bytes_(chunk_bytes(store.info().options.value_bytes_max, pool_->geometry().lba_bytes)),
       staging_(Staging::name(store.info().uuid, device_identity(pool_->uri())), chunk_bytes_,
-               before.mount),
+               before.mount, use),
       readers_(pool_->pool()),
       services_{*pool_, store_, staging_, readers_, chunk_bytes_},
       slots_(before.slots) {}
 
 Status FileVolume::load() {
   if (!staging_.refusal().ok()) return staging_.refusal();
-  const std::uint64_t quota = store_.info().options.quota_bytes;
-  if (slots_ > quota / geometry().lba_bytes + kSlotsStep) {
-    return {Code::corrupt, Origin::engine, "the files' first page names more files than fit"};
-  }
-  std::vector<AlignedBuffer> memory;
-  for (std::uint32_t i = 0; i < kSlotsPerBatch; ++i) memory.emplace_back(kUsualRecordBytes);
-  for (std::uint32_t slot = 0; slot < slots_; slot += kSlotsPerBatch) {
-    const auto count = std::min(kSlotsPerBatch, slots_ - slot);
-    const Status status = load_slots(slot, std::span(memory).first(count));
-    if (!status.ok()) return status;
-  }
+  Status status = load_records();
   next_slot_ = slots_;
-  Status status = drop_lost();
+  if (status.ok()) status = drop_lost();
   for (const auto& [inode, node] : tree_.nodes()) {
     if (!status.ok()) return status;
     if (!node->directory && node->content().may_have_more()) status = node->content().find_more();
@@ -113,6 +109,30 @@ Status FileVolume::load() {
   staging_.begin(mount_);
   if (tree_.root() == nullptr) status = add_root();
   return status.ok() ? connect() : status;
+}
+
+// One takes an LBA at least.
+std::uint32_t FileVolume::slots_max() const {
+  const std::uint64_t quota = store_.info().options.quota_bytes;
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(
+      quota / geometry().lba_bytes + kSlotsStep, ~std::uint32_t{0} - kSlotsPerBatch));
+}
+
+Status FileVolume::load_records() {
+  if (slots_ > slots_max()) {
+    slots_ = slots_max();
+    const Status status = lost("the files' first page",
+                               {Code::corrupt, Origin::engine, "it names more files than fit"});
+    if (!status.ok()) return status;
+  }
+  std::vector<AlignedBuffer> memory;
+  for (std::uint32_t i = 0; i < kSlotsPerBatch; ++i) memory.emplace_back(kUsualRecordBytes);
+  for (std::uint32_t slot = 0; slot < slots_; slot += kSlotsPerBatch) {
+    const auto count = std::min(kSlotsPerBatch, slots_ - slot);
+    const Status status = load_slots(slot, std::span(memory).first(count));
+    if (!status.ok()) return status;
+  }
+  return {};
 }
 
 // The records from slot `first` on, as many as there are buffers.
@@ -131,7 +151,8 @@ Status FileVolume::load_slots(std::uint32_t first, std::span<AlignedBuffer> memo
       ops[i] = get_op(slot_key(first + i), memory[i]);
       pool_->run(store_, std::span(&ops[i], 1));
     }
-    const Status status = ops[i].status.ok() ? load_record(first + i, ops[i]) : ops[i].status;
+    Status status = ops[i].status.ok() ? load_record(first + i, ops[i]) : ops[i].status;
+    if (!status.ok()) status = lost("the record number " + std::to_string(first + i), status);
     if (!status.ok()) return status;
   }
   return {};
@@ -153,8 +174,7 @@ Status FileVolume::load_record(std::uint32_t slot, const PageOp& op) {
   }
   const bool root = node->inode == kRootInode;
   if (tree_.by_inode(node->inode) != nullptr || (root && !node->directory)) {
-    return {Code::corrupt, Origin::engine,
-            "two records of one file, or a root that is none; run `furrowctl pool check`"};
+    return {Code::corrupt, Origin::engine, "two records of one file, or a root that is none"};
   }
   root ? tree_.set_root(node) : tree_.add(node);
   return {};
@@ -198,7 +218,7 @@ Status FileVolume::connect() {
     if (node->links.empty() || node->directory) rescue(node);
   }
   for (const auto& node : all) {
-    if (!node->links.empty() || node == tree_.root()) continue;
+    if (!node->links.empty() || node == tree_.root() || use_ == Staging::Use::look) continue;
     const Status status = destroy(lock, node);
     if (!status.ok()) return status;
   }
@@ -261,7 +281,7 @@ Status FileVolume::restore_staged() {
     const auto node = tree_.by_inode(left.inode);
     if (node == nullptr || node->directory) continue;
     const std::uint64_t before = node->content().size();
-    const Status status = node->content().restore(left);
+    const Status status = node->content().restore(left, use_);
     if (!status.ok()) return status;
     restored_bytes_ += node->content().size() - before;
   }

@@ -34,10 +34,12 @@ constexpr std::size_t kHeadBytes = 16384;
 constexpr std::size_t kSlotHeadersAt = 512;
 }  // namespace
 
-Staging::Staging(std::string name, std::uint32_t slot_bytes, std::uint64_t mount)
+Staging::Staging(std::string name, std::uint32_t slot_bytes, std::uint64_t mount, Use use)
     : slot_bytes_(slot_bytes),
       mount_(mount),
       name_(std::move(name)),
+      use_(use),
+      left_behind_(use == Use::look),
       bytes_(kHeadBytes + std::size_t{kSlots} * slot_bytes) {
   static_assert(kSlotHeadersAt + kSlots * sizeof(SlotHeader) <= kHeadBytes);
   static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
@@ -69,10 +71,10 @@ std::string Staging::name(const Uuid& volume, std::string_view device) {
 }
 
 // What is there already is opened, or the reason is told; else none of what goes wrong matters.
-Status Staging::open_shared() {
-  fd_ = shm_open(name_.c_str(), O_RDWR, 0600);
+Status Staging::open_shared(int flags) {
+  fd_ = shm_open(name_.c_str(), flags, 0600);
   if (fd_ < 0 && errno == ENOENT) {
-    fd_ = shm_open(name_.c_str(), O_RDWR | O_CREAT | O_EXCL, 0600);
+    if (use_ == Use::own) fd_ = shm_open(name_.c_str(), O_RDWR | O_CREAT | O_EXCL, 0600);
     return {};
   }
   constexpr Status kAnotherUsers = {
@@ -92,15 +94,18 @@ Status Staging::open_shared() {
 
 // Only memory of our own counts: whoever else may write it could put bytes into files.
 bool Staging::map_shared() {
-  refusal_ = open_shared();
+  const bool look = use_ == Use::look;
+  refusal_ = open_shared(look ? O_RDONLY : O_RDWR);
   if (fd_ < 0) return false;
   struct stat status {};
   const bool ours = fstat(fd_, &status) == 0 && status.st_uid == geteuid() &&
                     (status.st_mode & 0077) == 0 && flock(fd_, LOCK_EX | LOCK_NB) == 0;
   // All of it is there before it is written to: where memory is short, that is when it shows.
-  const bool there = ours && posix_fallocate(fd_, 0, static_cast<off_t>(bytes_)) == 0;
+  const auto bytes = static_cast<off_t>(bytes_);
+  const bool there = ours && (look ? status.st_size >= bytes : posix_fallocate(fd_, 0, bytes) == 0);
+  const int kind = look ? MAP_PRIVATE : MAP_SHARED;  // who looks writes to pages of its own
   void* const mapped =
-      there ? mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0) : MAP_FAILED;
+      there ? mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, kind, fd_, 0) : MAP_FAILED;
   if (mapped == MAP_FAILED) {
     close(fd_);
     fd_ = -1;

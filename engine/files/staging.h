@@ -61,9 +61,13 @@ class Staging {
     unsigned slot = 0;
   };
 
+  enum class Use : std::uint8_t {
+    own,
+    look,  // what was left is to be seen, and stays as it is
+  };
   // `name`: see name(). `mount`: the number of the mount whose leftovers count. A second user of
   // the same memory gets private memory.
-  Staging(std::string name, std::uint32_t slot_bytes, std::uint64_t mount);
+  Staging(std::string name, std::uint32_t slot_bytes, std::uint64_t mount, Use use = Use::own);
   ~Staging();
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
@@ -106,13 +110,14 @@ class Staging {
   struct SlotHeader;
   static bool may_give_up(const Slot& slot) { return slot.tail || slot.refused; }
   bool map_shared();
-  Status open_shared();
+  Status open_shared(int flags);
   void map_private();
   SlotHeader& header_of(const Slot& slot) const;
 
   const std::uint32_t slot_bytes_;
   const std::uint64_t mount_;
   const std::string name_;
+  const Use use_;
   int fd_ = -1;
   bool shared_ = false;
   Status refusal_;

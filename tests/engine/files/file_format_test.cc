@@ -115,5 +115,21 @@ TEST(FileFormat, KeysOfDifferentThingsDiffer) {
   EXPECT_EQ(chunk_key(1, 0, 0).length, 16);
 }
 
+TEST(FileFormat, AKeySaysWhatItIsOf) {
+  std::mt19937_64 random(test_seed());
+  for (unsigned i = 0; i < 100; ++i) {
+    const auto slot = static_cast<std::uint32_t>(random());
+    EXPECT_EQ(slot_of(slot_key(slot)), slot);
+    EXPECT_FALSE(chunk_of(slot_key(slot)));
+    const ChunkName chunk{random(), static_cast<std::uint16_t>(random()), random() % kFileBytesMax};
+    const Key key = chunk_key(chunk.inode, chunk.version, chunk.offset);
+    EXPECT_EQ(chunk_of(key), chunk);
+    EXPECT_FALSE(slot_of(key));
+  }
+  EXPECT_FALSE(slot_of(super_key()));
+  EXPECT_FALSE(chunk_of(super_key()));
+  EXPECT_FALSE(slot_of(Key()));
+}
+
 }  // namespace
 }  // namespace furrow

@@ -1,0 +1,218 @@
+// Establishes what becomes of a volume of which records cannot be read: it is not mounted, the
+// error says what to do, and a rescue reads all that is left without writing a byte, names what is
+// lost, and finds files without a record by what they hold. How: bits of records, of the first page
+// and of chunks are flipped in the pool's file.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/engine/files/files_rig.h"
+
+namespace furrow::testing {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class FilesRescueTest : public ::testing::Test, public FilesRig {
+ protected:
+  using Rescued = std::shared_ptr<const FileVolume>;
+
+  void SetUp() override {
+    ASSERT_NO_FATAL_FAILURE(mount());
+    ASSERT_TRUE(files().make_directory("/db").ok());
+    write("/db/one-file", some(200'000, 1));
+    write("/db/two-file", some(300'000, 2));
+    write("/kept", "kept");
+    inode_ = files().stat("/db/two-file")->inode;
+  }
+  static std::string some(std::size_t bytes, unsigned seed) {
+    std::string made(bytes, '\0');
+    std::uint32_t random = seed;
+    for (char& byte : made) {
+      random = random * 1664525 + 1013904223;
+      byte = static_cast<char>(random >> 24);
+    }
+    return made;
+  }
+  std::string found() const { return "/lost+found." + std::to_string(inode_); }
+  // Wherever it stands in the file.
+  void damage_all(std::string_view text) {
+    const std::vector<std::size_t> all = places(read_file(), text);
+    ASSERT_FALSE(all.empty());
+    for (const std::size_t at : all) damage(at);
+  }
+  Status try_mount() {
+    std::shared_ptr<EmbeddedPool> pool = std::move(*EmbeddedPool::open(uri()));
+    return FileVolume::mount(pool, **FileVolume::find(pool->pool(), "")).status();
+  }
+  Rescued rescue() {
+    auto pool = EmbeddedPool::open_to_read(uri());
+    EXPECT_TRUE(pool.ok()) << pool.status().describe();
+    PageStore& store = **FileVolume::find((*pool)->pool(), "");
+    auto rescued = FileVolume::salvage(std::move(*pool), store);
+    EXPECT_TRUE(rescued.ok()) << rescued.status().describe();
+    return std::move(*rescued);
+  }
+  static std::vector<std::string> names(const FileVolume& volume, std::string_view path) {
+    std::vector<std::string> all;
+    const auto list = volume.list(path);
+    if (!list.ok()) return {"<" + std::string(to_string(list.status().code())) + ">"};
+    for (const FileInfo& info : *list) all.push_back(info.name);
+    return all;
+  }
+  static std::string text_in(const FileVolume& volume, std::string_view path) {
+    const auto content = volume.content(path);
+    if (!content.ok()) return "<" + std::string(to_string(content.status().code())) + ">";
+    std::string text((*content)->size(), '\0');
+    const auto bytes = (*content)->read(0, std::as_writable_bytes(std::span(text)));
+    return bytes.ok() ? text : "<read: " + std::string(to_string(bytes.status().code())) + ">";
+  }
+  static std::vector<std::string> lost(const FileVolume& volume) {
+    std::vector<std::string> all;
+    for (const FileLoss& loss : volume.losses()) all.push_back(loss.what);
+    return all;
+  }
+
+  std::uint64_t inode_ = 0;
+};
+
+TEST_F(FilesRescueTest, NothingIsLostOfAVolumeThatIsWhole) {
+  unmount();
+  const Rescued rescued = rescue();
+  EXPECT_THAT(lost(*rescued), ElementsAre());
+  EXPECT_THAT(names(*rescued, "/"), ElementsAre("db", "kept"));
+  EXPECT_TRUE(text_in(*rescued, "/db/one-file") == some(200'000, 1));
+}
+
+TEST_F(FilesRescueTest, AFileThatLostItsRecordIsFoundByItsParts) {
+  unmount();
+  ASSERT_NO_FATAL_FAILURE(damage_all("two-file"));
+  const Status refused = try_mount();
+  EXPECT_EQ(refused.code(), Code::corrupt);
+  EXPECT_THAT(refused.describe(), HasSubstr("furrowctl fs export --rescue"));
+  const std::string before = read_file();
+  {
+    const Rescued rescued = rescue();
+    EXPECT_THAT(names(*rescued, "/"), ElementsAre("db", "kept", found().substr(1)));
+    EXPECT_THAT(names(*rescued, "/db"), ElementsAre("one-file"));
+    EXPECT_TRUE(text_in(*rescued, "/db/one-file") == some(200'000, 1));
+    EXPECT_TRUE(text_in(*rescued, found()) == some(300'000, 2));
+    EXPECT_EQ(text_in(*rescued, "/kept"), "kept");
+    EXPECT_EQ(lost(*rescued).size(), 2u);
+    EXPECT_THAT(lost(*rescued), Contains(found()));
+    EXPECT_THAT(lost(*rescued), Contains(HasSubstr("record number")));
+  }
+  EXPECT_TRUE(read_file() == before) << "a rescue writes nothing";
+}
+
+TEST_F(FilesRescueTest, WhatIsLeftOfAFileWithoutARecordStaysWhereItWas) {
+  {
+    auto file = files().open_file("/db/two-file");
+    ASSERT_TRUE((*file)->write_at(70'000, bytes_of("replaced")).ok());
+  }
+  unmount();
+  {
+    auto pool = EmbeddedPool::open(uri());
+    auto store = (*pool)->store("files");
+    ASSERT_TRUE(store->remove(chunk_key(inode_, 0, 0)).ok());
+  }
+  ASSERT_NO_FATAL_FAILURE(damage_all("two-file"));
+  std::string text = some(300'000, 2);
+  text.replace(70'000, 8, "replaced");
+  const Rescued rescued = rescue();
+  const auto content = rescued->content(found());
+  ASSERT_TRUE(content.ok());
+  EXPECT_EQ((*content)->size(), text.size());
+  EXPECT_EQ((*content)->part_end(0), 64u << 10);
+  std::string rest(text.size() - (64 << 10), '\0');
+  const auto memory = std::as_writable_bytes(std::span(rest));
+  EXPECT_EQ((*content)->read(0, memory).status().code(), Code::corrupt);
+  ASSERT_TRUE((*content)->read(64 << 10, memory).ok());
+  EXPECT_TRUE(rest == text.substr(64 << 10));
+}
+
+TEST_F(FilesRescueTest, WithoutItsFirstPageAllIsThere) {
+  unmount();
+  ASSERT_NO_FATAL_FAILURE(damage_all("FRRWFSUS"));
+  EXPECT_EQ(try_mount().code(), Code::corrupt);
+  const Rescued rescued = rescue();
+  EXPECT_EQ(lost(*rescued).size(), 1u);
+  EXPECT_THAT(names(*rescued, "/"), ElementsAre("db", "kept"));
+  EXPECT_TRUE(text_in(*rescued, "/db/two-file") == some(300'000, 2));
+}
+
+// Nor is a volume that has lost it taken for a new one.
+TEST_F(FilesRescueTest, AFirstPageThatIsNotThereIsLost) {
+  unmount();
+  {
+    auto pool = EmbeddedPool::open(uri());
+    ASSERT_TRUE((*pool)->store("files")->remove(super_key()).ok());
+  }
+  EXPECT_EQ(try_mount().code(), Code::corrupt);
+  EXPECT_TRUE(text_in(*rescue(), "/db/two-file") == some(300'000, 2));
+}
+
+TEST_F(FilesRescueTest, WithoutADirectoryItsFilesAreInTheRoot) {
+  const std::string one = "lost+found." + std::to_string(files().stat("/db/one-file")->inode);
+  unmount();
+  // The name of the directory, in its record, behind the two bytes of the length.
+  ASSERT_NO_FATAL_FAILURE(damage_all(std::string_view("\2\0db", 4)));
+  EXPECT_EQ(try_mount().code(), Code::corrupt);
+  const Rescued rescued = rescue();
+  EXPECT_THAT(names(*rescued, "/"), ElementsAre("kept", one, found().substr(1)));
+  EXPECT_TRUE(text_in(*rescued, found()) == some(300'000, 2));
+}
+
+TEST_F(FilesRescueTest, WhatWasStagedIsSeenAndStays) {
+  auto file = make("/log-file");
+  ASSERT_TRUE(file->append(bytes_of("synced")).ok());
+  ASSERT_TRUE(file->sync().ok());
+  ASSERT_TRUE(file->append(bytes_of(", staged")).ok());
+  volume()->abandon();
+  file.reset();
+  kill();
+  const std::string whole = read_file();
+  ASSERT_NO_FATAL_FAILURE(damage_all("two-file"));
+  EXPECT_EQ(try_mount().code(), Code::corrupt);
+  for (unsigned i = 0; i < 2; ++i) EXPECT_EQ(text_in(*rescue(), "/log-file"), "synced, staged");
+  write_file(whole);
+  ASSERT_NO_FATAL_FAILURE(mount());
+  EXPECT_EQ(read("/log-file"), "synced, staged");
+}
+
+// Of a file that was durable: it is not taken for what a power cut took.
+TEST_F(FilesRescueTest, APartThatIsLostIsSaidToBeCorrupt) {
+  {
+    auto file = files().open_file("/db/two-file");
+    ASSERT_TRUE((*file)->append(bytes_of("and on")).ok() && (*file)->sync().ok());
+  }
+  unmount();
+  std::string text = some(300'000, 2);
+  ASSERT_NO_FATAL_FAILURE(damage_all(std::string_view(text).substr(100'000, 64)));
+  ASSERT_NO_FATAL_FAILURE(mount());
+  EXPECT_EQ(read("/db/two-file"), "<read: corrupt>");
+  EXPECT_TRUE(read("/db/one-file") == some(200'000, 1));
+  unmount();
+  {
+    auto pool = EmbeddedPool::open(uri());
+    auto store = (*pool)->store("files");
+    ASSERT_TRUE(store->remove(chunk_key(inode_, 0, 3 << 16)).ok());
+  }
+  ASSERT_NO_FATAL_FAILURE(mount());
+  auto file = files().open_file("/db/two-file");
+  ASSERT_TRUE(file.ok());
+  std::string part(64 << 10, '\0');
+  const auto memory = std::as_writable_bytes(std::span(part));
+  const std::array<Code, 4> said{Code::ok, Code::corrupt, Code::ok, Code::corrupt};
+  for (std::size_t i = 0; i < said.size(); ++i) {
+    const Result<std::size_t> got = (*file)->read(i << 16, memory);
+    EXPECT_EQ(got.status().code(), said[i]) << i << ": " << got.status().describe();
+    if (got.ok()) {
+      EXPECT_TRUE(part == text.substr(i << 16, part.size())) << i;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace furrow::testing
