@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include <algorithm>
+#include <array>
 
 namespace furrow {
 
@@ -63,21 +64,60 @@ Status FileVolume::put_record(const FileNode& node, const FileRecord& record, Du
   return op.status;
 }
 
+// --- claims ---
+
+FileVolume::Claim::Claim(FileVolume& volume, Lock& lock, std::span<const std::string_view> paths)
+    : volume_(volume) {
+  while (!find(paths)) volume.changed_.wait(lock);
+  for (const FileTree::Place& place : places_) {
+    if (place.parent != nullptr) volume.changing_.insert({place.parent->inode, place.name});
+  }
+}
+
+// False: somebody changes one of them.
+bool FileVolume::Claim::find(std::span<const std::string_view> paths) {
+  places_.clear();
+  bool free = true;
+  for (const std::string_view path : paths) {
+    Result<FileTree::Place> place = volume_.tree_.find(path);
+    if (!place.ok()) {
+      status_ = place.status();
+      places_.clear();
+      return true;
+    }
+    free = free && !volume_.is_changing(*place);
+    places_.push_back(std::move(*place));
+  }
+  return free;
+}
+
+FileVolume::Claim::~Claim() {
+  for (const FileTree::Place& place : places_) {
+    if (place.parent != nullptr) volume_.changing_.erase({place.parent->inode, place.name});
+  }
+  volume_.changed_.notify_all();
+}
+
+// Or what is in the directory that it names: it would be taken away under that.
+bool FileVolume::is_changing(const FileTree::Place& place) const {
+  if (place.parent == nullptr) return false;
+  if (changing_.contains({place.parent->inode, place.name})) return true;
+  if (place.node == nullptr || !place.node->directory) return false;
+  const auto within = changing_.lower_bound({place.node->inode, ""});
+  return within != changing_.end() && within->first == place.node->inode;
+}
+
 // --- making and removing ---
 
 // A node at a path where there is none, with a record.
 Result<std::shared_ptr<FileNode>> FileVolume::make_node(Lock& lock, std::string_view path,
                                                         bool directory) {
+  const Claim claim(*this, lock, std::span(&path, 1));
+  if (!claim.status().ok()) return claim.status();
+  const FileTree::Place& place = claim[0];
+  if (place.node != nullptr) return fail(Code::exists, "the name is taken");
   const Result<std::uint32_t> slot = take_slot(lock);
   if (!slot.ok()) return slot.status();
-  // The lock may have been released: only now is it known what is there.
-  const Result<FileTree::Place> place = tree_.find(path);
-  Status status = place.ok() ? Status() : place.status();
-  if (status.ok() && place->node != nullptr) status = fail(Code::exists, "the name is taken");
-  if (!status.ok()) {
-    free_slots_.push_back(*slot);
-    return status;
-  }
   auto node = std::make_shared<FileNode>();
   node->inode = next_number();
   node->slot = *slot;
@@ -88,16 +128,14 @@ Result<std::shared_ptr<FileNode>> FileVolume::make_node(Lock& lock, std::string_
     node->file->begin_new();
   }
   tree_.add(node);
-  (void)tree_.add_link(place->parent, node, {place->parent->inode, next_number(), place->name});
+  (void)tree_.add_link(place.parent, node, {place.parent->inode, next_number(), place.name});
   ++node->pins;
-  status = record(lock, node, Durability::none);
-  if (!status.ok()) tree_.remove_link(*place->parent, node, place->name);
-  if (status.ok() && !node->links.empty()) {
-    --node->pins;
-    return node;
-  }
-  const Status gone = unpin(lock, node);  // it failed, or somebody has removed it already
-  return !status.ok() ? status : gone.ok() ? not_found() : gone;
+  const Status status = record(lock, node, Durability::none);
+  if (!status.ok()) tree_.remove_link(*place.parent, node, place.name);
+  const Status gone = unpin(lock, node);
+  if (!status.ok()) return status;
+  if (!gone.ok()) return gone;
+  return node;
 }
 
 Result<std::unique_ptr<OpenFile>> FileVolume::open_file(std::string_view path) {
@@ -137,28 +175,29 @@ Status FileVolume::make_directory(std::string_view path) {
 
 Status FileVolume::remove(std::string_view path) {
   Lock lock(mutex_);
-  const Result<FileTree::Place> place = tree_.find(path);
-  if (!place.ok()) return place.status();
-  if (place->node == nullptr) return not_found();
-  if (place->node->directory) return fail(Code::invalid_argument, "it is a directory");
-  return unlink(lock, *place);
+  const Claim claim(*this, lock, std::span(&path, 1));
+  if (!claim.status().ok()) return claim.status();
+  if (claim[0].node == nullptr) return not_found();
+  if (claim[0].node->directory) return fail(Code::invalid_argument, "it is a directory");
+  return unlink(lock, claim[0]);
 }
 
 Status FileVolume::remove_directory(std::string_view path) {
   Lock lock(mutex_);
-  const Result<FileTree::Place> place = tree_.find(path);
-  if (!place.ok()) return place.status();
-  if (place->node == nullptr) return not_found();
-  if (!place->node->directory) return fail(Code::invalid_argument, "it is not a directory");
-  if (place->parent == nullptr) return fail(Code::invalid_argument, "the root stays");
-  if (!place->node->children.empty()) {
+  const Claim claim(*this, lock, std::span(&path, 1));
+  if (!claim.status().ok()) return claim.status();
+  const FileTree::Place& place = claim[0];
+  if (place.node == nullptr) return not_found();
+  if (!place.node->directory) return fail(Code::invalid_argument, "it is not a directory");
+  if (place.parent == nullptr) return fail(Code::invalid_argument, "the root stays");
+  if (!place.node->children.empty()) {
     return fail(Code::invalid_argument, "the directory is not empty");
   }
-  return unlink(lock, *place);
+  return unlink(lock, place);
 }
 
-// Takes a name from a node, and the node away with its last one. On failure it has its name still,
-// unless another has got that meanwhile.
+// Takes a name, which is claimed, from a node, and the node away with its last one. On failure it
+// has its name still.
 Status FileVolume::unlink(Lock& lock, const FileTree::Place& place) {
   const std::shared_ptr<FileNode> node = place.node, parent = place.parent;
   const auto its = std::ranges::find_if(node->links, [&](const FileLink& link) {
@@ -170,13 +209,12 @@ Status FileVolume::unlink(Lock& lock, const FileTree::Place& place) {
   const bool last = node->links.empty() && node->pins == 1;
   Status status = last ? Status() : record(lock, node, Durability::none);
   if (!status.ok()) {
-    if (!parent->children.contains(link.name)) (void)tree_.add_link(parent, node, link);
+    (void)tree_.add_link(parent, node, link);
     (void)unpin(lock, node);
     return status;
   }
   status = unpin(lock, node);
-  const bool stays = !status.ok() && !node->destroyed && !parent->children.contains(link.name);
-  if (stays) (void)tree_.add_link(parent, node, std::move(link));
+  if (!status.ok() && !node->destroyed) (void)tree_.add_link(parent, node, std::move(link));
   return status;
 }
 
@@ -214,24 +252,23 @@ Status FileVolume::destroy(Lock& lock, const std::shared_ptr<FileNode>& node) {
 
 Status FileVolume::rename(std::string_view from, std::string_view to) {
   Lock lock(mutex_);
-  const Result<FileTree::Place> source = tree_.find(from);
-  if (!source.ok()) return source.status();
-  const Result<FileTree::Place> target = tree_.find(to);
-  if (!target.ok()) return target.status();
-  const Status refused = rename_refusal(*source, *target);
-  if (!refused.ok() || source->node == target->node) return refused;
-  const std::shared_ptr<FileNode> node = source->node, replaced = target->node;
+  const Claim claim(*this, lock, std::array{from, to});
+  if (!claim.status().ok()) return claim.status();
+  const FileTree::Place &source = claim[0], &target = claim[1];
+  const Status refused = rename_refusal(source, target);
+  if (!refused.ok() || source.node == target.node) return refused;
+  const std::shared_ptr<FileNode> node = source.node, replaced = target.node;
   const std::vector<FileLink> links_before = node->links;
   const std::vector<FileLink> replaced_before = replaced ? replaced->links : links_before;
   ++node->pins;
   if (replaced) ++replaced->pins;
-  tree_.remove_link(*source->parent, node, source->name);
-  (void)tree_.add_link(target->parent, node, {target->parent->inode, next_number(), target->name});
+  tree_.remove_link(*source.parent, node, source.name);
+  (void)tree_.add_link(target.parent, node, {target.parent->inode, next_number(), target.name});
   Status status = record(lock, node, Durability::none);
-  if (!status.ok()) {  // as it was, but for names that others have got meanwhile
-    tree_.remove_link(*target->parent, node, target->name);
-    restore_link(source->parent, node, links_before, source->name);
-    if (replaced) restore_link(target->parent, replaced, replaced_before, target->name);
+  if (!status.ok()) {  // as it was
+    tree_.remove_link(*target.parent, node, target.name);
+    restore_link(source.parent, node, links_before, source.name);
+    if (replaced) restore_link(target.parent, replaced, replaced_before, target.name);
   } else if (replaced && (replaced->pins != 1 || !replaced->links.empty())) {
     // Its record still says that name, which counts for less than the new one.
     status = record(lock, replaced, Durability::none);
@@ -244,7 +281,6 @@ Status FileVolume::rename(std::string_view from, std::string_view to) {
 void FileVolume::restore_link(const std::shared_ptr<FileNode>& parent,
                               const std::shared_ptr<FileNode>& node,
                               const std::vector<FileLink>& before, const std::string& name) {
-  if (parent->children.contains(name)) return;
   for (const FileLink& link : before) {
     if (link.parent == parent->inode && link.name == name) {
       (void)tree_.add_link(parent, node, link);
@@ -273,18 +309,16 @@ Status FileVolume::rename_refusal(const FileTree::Place& source,
 
 Status FileVolume::link(std::string_view from, std::string_view to) {
   Lock lock(mutex_);
-  const Result<FileTree::Place> source = tree_.find(from);
-  if (!source.ok()) return source.status();
-  const Result<FileTree::Place> target = tree_.find(to);
-  if (!target.ok()) return target.status();
-  if (source->node == nullptr) return not_found();
-  if (source->node->directory) return fail(Code::invalid_argument, "it is a directory");
-  if (target->node != nullptr) return fail(Code::exists, "the name is taken");
-  const std::shared_ptr<FileNode> node = source->node, parent = target->parent;
-  (void)tree_.add_link(parent, node, {parent->inode, next_number(), target->name});
+  const Claim claim(*this, lock, std::array{from, to});
+  if (!claim.status().ok()) return claim.status();
+  if (claim[0].node == nullptr) return not_found();
+  if (claim[0].node->directory) return fail(Code::invalid_argument, "it is a directory");
+  if (claim[1].node != nullptr) return fail(Code::exists, "the name is taken");
+  const std::shared_ptr<FileNode> node = claim[0].node, parent = claim[1].parent;
+  (void)tree_.add_link(parent, node, {parent->inode, next_number(), claim[1].name});
   ++node->pins;
   const Status status = record(lock, node, Durability::none);
-  if (!status.ok()) tree_.remove_link(*parent, node, target->name);
+  if (!status.ok()) tree_.remove_link(*parent, node, claim[1].name);
   const Status unpinned = unpin(lock, node);
   return !status.ok() ? status : unpinned;
 }

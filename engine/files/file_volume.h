@@ -18,6 +18,8 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -165,6 +167,24 @@ class FileVolume : public std::enable_shared_from_this<FileVolume> {
   Status lost(std::string what, const Status& why);
   static Status unreadable(const Status& why);
 
+  // The names that a call changes, and what they name; others that change one of them wait until it
+  // ends, so that what fails can be undone. Made and ended with the lock held.
+  class Claim {
+   public:
+    Claim(FileVolume& volume, Lock& lock, std::span<const std::string_view> paths);
+    ~Claim();
+    Claim(const Claim&) = delete;
+    Claim& operator=(const Claim&) = delete;
+    const Status& status() const { return status_; }  // of finding the places
+    const FileTree::Place& operator[](std::size_t i) const { return places_[i]; }
+
+   private:
+    bool find(std::span<const std::string_view> paths);
+    FileVolume& volume_;
+    Status status_;
+    std::vector<FileTree::Place> places_;
+  };
+  bool is_changing(const FileTree::Place& place) const;
   Result<std::shared_ptr<FileNode>> make_node(Lock& lock, std::string_view path, bool directory);
   Result<std::uint32_t> take_slot(Lock& lock);
   // Grows over mounts: 2^24 of them, with 2^40 numbers each.
@@ -197,6 +217,7 @@ class FileVolume : public std::enable_shared_from_this<FileVolume> {
   mutable std::mutex mutex_;  // of all that follows; taken before a FileContent's
   std::condition_variable changed_;
   FileTree tree_;
+  std::set<std::pair<std::uint64_t, std::string>> changing_;  // directory and name, see Claim
   KnownPage super_page_;
   std::uint64_t numbers_ = 0;  // of inodes and links, drawn by this mount
   std::uint32_t slots_ = 0;    // that the super page allows

@@ -43,7 +43,7 @@ class FilesRescueTest : public ::testing::Test, public FilesRig {
     for (const std::size_t at : all) damage(at);
   }
   Status try_mount() {
-    std::shared_ptr<EmbeddedPool> pool = std::move(*EmbeddedPool::open(uri()));
+    std::shared_ptr<EmbeddedPool> pool = *EmbeddedPool::open(uri());
     return FileVolume::mount(pool, **FileVolume::find(pool->pool(), "")).status();
   }
   Rescued rescue() {

@@ -1,0 +1,108 @@
+// Establishes that a change of names that fails leaves all names as they were, whatever other
+// threads do with them meanwhile, and that a file has as many names as its record has room for, and
+// no more. How: records that would be too long; a device that holds writes back for as long as the
+// other threads need to come between.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <future>
+
+#include "tests/engine/files/files_rig.h"
+#include "tests/log/tap_device.h"
+
+namespace furrow::testing {
+namespace {
+
+class FilesNamesTest : public ::testing::Test, public FilesRig {
+ protected:
+  static constexpr std::size_t kUsual = 200;
+
+  void SetUp() override {
+    ASSERT_NO_FATAL_FAILURE(mount());
+    unmount();
+    auto inner = open_device(uri(), Access::exclusive);
+    ASSERT_TRUE(inner.ok()) << inner.status().describe();
+    auto tap = std::make_unique<TapDevice>(std::move(*inner));
+    tap_ = tap.get();
+    auto pool = EmbeddedPool::open(std::move(tap), {});
+    ASSERT_TRUE(pool.ok()) << pool.status().describe();
+    pool_ = std::move(*pool);
+    ASSERT_NO_FATAL_FAILURE(FilesRig::mount(pool_));
+  }
+  void TearDown() override {
+    unmount();
+    pool_.reset();
+  }
+  static std::string name(unsigned i, std::size_t bytes) {
+    std::string text = "/" + std::to_string(i) + "-";
+    return text + std::string(1 + bytes - text.size(), 'n');
+  }
+  // A file of as many names as it can have: "/f", and name(i, kUsual). Returns how many i.
+  unsigned make_full() {
+    write("/f", "full");
+    unsigned links = 0;
+    while (files().link("/f", name(links, kUsual)).ok()) ++links;
+    return links;
+  }
+  // On the pool's thread, whose device it is.
+  void hold_writes() {
+    pool_->call([this](Pool&) { tap_->hold(Io::Op::write); });
+  }
+  void let_writes_go() {
+    pool_->call([this](Pool&) { tap_->let_go(Io::Op::write); });
+  }
+  void wait_until_held() {
+    for (std::size_t held = 0; held == 0; std::this_thread::yield()) {
+      pool_->call([&](Pool&) { held = tap_->held(Io::Op::write); });
+    }
+  }
+  // Another thread's change of that name is under way.
+  void wait_until(std::string_view path, Code code) {
+    while (files().stat(path).status().code() != code) std::this_thread::yield();
+  }
+  // That nothing happens cannot be waited for.
+  static void give_others_time() { std::this_thread::sleep_for(std::chrono::milliseconds(30)); }
+
+  TapDevice* tap_ = nullptr;
+  std::shared_ptr<EmbeddedPool> pool_;
+};
+
+TEST_F(FilesNamesTest, AFileHasAsManyNamesAsItsRecordHasRoomFor) {
+  const unsigned links = make_full();
+  EXPECT_GT(links, 200u);
+  EXPECT_EQ(files().link("/f", name(links, kUsual)).code(), Code::too_large);
+  EXPECT_EQ(files().stat("/f")->links, links + 1);
+  EXPECT_EQ(names("/").size(), links + 1);
+  EXPECT_EQ(files().stat(name(links, kUsual)).status().code(), Code::not_found);
+  EXPECT_TRUE(files().remove(name(0, kUsual)).ok());
+  EXPECT_TRUE(files().link("/f", name(links, kUsual)).ok());
+  unmount();
+  ASSERT_NO_FATAL_FAILURE(FilesRig::mount(pool_));
+  EXPECT_EQ(files().stat("/f")->links, links + 1);
+  for (unsigned i = 1; i <= links; ++i) ASSERT_EQ(read(name(i, kUsual)), "full") << i;
+}
+
+// The name that it is to have again could belong to somebody else by then.
+TEST_F(FilesNamesTest, ARenameThatFailsWhileItsNameIsTakenKeepsTheName) {
+  (void)make_full();
+  hold_writes();
+  // Its record is being written: the rename waits for that.
+  auto first = std::async(std::launch::async,
+                          [&] { return files().rename(name(1, kUsual), name(9999, kUsual)); });
+  wait_until_held();
+  auto renamed =
+      std::async(std::launch::async, [&] { return files().rename("/f", name(1, kFileNameMax)); });
+  wait_until("/f", Code::not_found);
+  auto made = std::async(std::launch::async, [&] {
+    return files().create("/f", FileVolume::Existing::refuse).status();
+  });
+  give_others_time();
+  let_writes_go();
+  EXPECT_TRUE(first.get().ok());
+  EXPECT_EQ(renamed.get().code(), Code::too_large);
+  EXPECT_EQ(made.get().code(), Code::exists);
+  EXPECT_EQ(read("/f"), "full");
+}
+
+}  // namespace
+}  // namespace furrow::testing
