@@ -160,6 +160,12 @@ void EmbeddedPool::call(const std::function<void(Pool&)>& what) {
   done.get();
 }
 
+std::uint64_t EmbeddedPool::random() {
+  std::uint64_t drawn = 0;
+  call([&](Pool&) { drawn = thread_->loop.random(); });
+  return drawn;
+}
+
 Result<SyncPageStore> EmbeddedPool::create_volume(const VolumeOptions& options) {
   std::optional<Result<PageStore*>> made;
   call([&](Pool& pool) { made = pool.create_volume(options); });

@@ -75,6 +75,7 @@ class EmbeddedPool {
   // For create_session(), which any thread may use; for all else see call().
   Pool& pool() { return *pool_; }
   const Geometry& geometry() const { return device_->geometry(); }
+  std::uint64_t random();  // 64 random bits, of the pool's executor
   const std::string& uri() const { return device_->uri(); }  // of the device
   // Any thread; does not block. The op's events come on the pool's thread, which is its own or one
   // that took the turns. All are released

@@ -13,6 +13,7 @@ constexpr std::uint64_t kSuperMagic = 0x5355'5346'5752'5246;   // "FRRWFSUS"
 constexpr std::uint64_t kRecordMagic = 0x4345'5246'5752'5246;  // "FRRWFREC"
 constexpr std::uint32_t kVersion = 1;
 constexpr std::uint32_t kDirectoryFlag = 1, kOpenFlag = 2, kDurableFlag = 4;
+constexpr std::size_t kSuperBytesBefore = 8 + 4 + 4 + 8;  // there was a token
 constexpr std::size_t kRecordHeadBytes = 8 + 4 + 4 + 8 + 8 + 2 + 2 + 4;
 constexpr std::size_t kLinkHeadBytes = 8 + 8 + 2;
 constexpr std::size_t kChunkBytes = 4 + 4 + 2;
@@ -73,12 +74,13 @@ std::optional<ChunkName> chunk_of(const Key& key) {
 }
 
 std::vector<std::byte> encode(const FilesSuper& super) {
-  std::vector<std::byte> page(8 + 4 + 4 + 8);
+  std::vector<std::byte> page(kSuperBytesBefore + 8);
   ByteWriter writer(page);
   writer.put(kSuperMagic);
   writer.put(kVersion);
   writer.put(super.slots);
   writer.put(super.mount);
+  writer.put(super.token);
   return page;
 }
 
@@ -89,6 +91,7 @@ Result<FilesSuper> decode_files_super(std::span<const std::byte> page) {
   FilesSuper super;
   super.slots = reader.take<std::uint32_t>();
   super.mount = reader.take<std::uint64_t>();
+  if (page.size() > kSuperBytesBefore) super.token = reader.take<std::uint64_t>();
   if (!reader.ok()) return damaged("the files' first page is cut off");
   return super;
 }

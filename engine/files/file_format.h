@@ -32,6 +32,9 @@ constexpr std::uint64_t kFileBytesMax = (std::uint64_t{1} << 48) - 1;
 struct FilesSuper {
   std::uint64_t mount = 0;  // number of the latest mount; inodes begin with it
   std::uint32_t slots = 0;  // records have slots below it
+  // Drawn by the latest mount: what it left staged, and nobody else. Two machines, or containers,
+  // may have tried a mount of one number each. 0: of an older version, which had none.
+  std::uint64_t token = 0;
   friend bool operator==(const FilesSuper&, const FilesSuper&) = default;
 };
 

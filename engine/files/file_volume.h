@@ -205,6 +205,7 @@ class FileVolume : public std::enable_shared_from_this<FileVolume> {
   std::shared_ptr<EmbeddedPool> pool_;
   PageStore& store_;
   const std::uint64_t mount_;
+  const std::uint64_t token_;
   const Staging::Use use_;
   std::vector<FileLoss> losses_;
   const std::uint32_t chunk_bytes_;

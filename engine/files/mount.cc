@@ -83,10 +83,11 @@ FileVolume::FileVolume(std::shared_ptr<EmbeddedPool> pool, PageStore& store,
     : pool_(std::move(pool)),
       store_(store),
       mount_(before.mount + 1),
+      token_(pool_->random() | 1),
       use_(use),
       chunk_bytes_(chunk_bytes(store.info().options.value_bytes_max, pool_->geometry().lba_bytes)),
       staging_(Staging::name(store.info().uuid, device_identity(pool_->uri())), chunk_bytes_,
-               before.mount, use),
+               before.token != 0 ? before.token : before.mount, use),
       readers_(pool_->pool()),
       services_{*pool_, store_, staging_, readers_, chunk_bytes_},
       slots_(before.slots) {}
@@ -102,11 +103,11 @@ Status FileVolume::load() {
   }
   if (status.ok()) status = restore_staged();
   if (!status.ok()) return status;
-  staging_.announce(mount_);
+  staging_.announce(token_);
   status = write_super(std::max(slots_, kSlotsStep));
   if (!status.ok()) return status;
   slots_ = std::max(slots_, kSlotsStep);
-  staging_.begin(mount_);
+  staging_.begin(token_);
   if (tree_.root() == nullptr) status = add_root();
   return status.ok() ? connect() : status;
 }
@@ -289,7 +290,7 @@ Status FileVolume::restore_staged() {
 }
 
 Status FileVolume::write_super(std::uint32_t slots) {
-  const std::vector<std::byte> page = encode(FilesSuper{mount_, slots});
+  const std::vector<std::byte> page = encode(FilesSuper{mount_, slots, token_});
   PageOp op;
   op.kind = PageOp::Kind::put;
   op.key = super_key();

@@ -5,7 +5,8 @@
 // what the device was not given. It is found by the volume's UUID and the device's identity, so
 // that a copy of a pool neither gets what was staged for the original nor takes it from that. Where
 // there is none (or too little), the memory is private, and who writes must hand everything to the
-// device at once (survives_kill()).
+// device at once (survives_kill()). Whose it is, is a number that the volume's first page has too:
+// another machine or container, whose memory this is not, may have mounted the volume since.
 //
 // Threads: any. A slot belongs to who took it.
 #pragma once
@@ -65,8 +66,8 @@ class Staging {
     own,
     look,  // what was left is to be seen, and stays as it is
   };
-  // `name`: see name(). `mount`: the number of the mount whose leftovers count. A second user of
-  // the same memory gets private memory.
+  // `name`: see name(). `mount`: the mount whose leftovers count, by a number that no other has. A
+  // second user of the same memory gets private memory.
   Staging(std::string name, std::uint32_t slot_bytes, std::uint64_t mount, Use use = Use::own);
   ~Staging();
   Staging(const Staging&) = delete;

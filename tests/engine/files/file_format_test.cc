@@ -97,9 +97,11 @@ TEST(FileFormat, DamageAndNewerVersionsAreRefused) {
 }
 
 TEST(FileFormat, TheFirstPageComesBack) {
-  const FilesSuper super{.mount = 77, .slots = 2048};
+  FilesSuper super{.mount = 77, .slots = 2048, .token = 0x1234'5678'9abc'def0};
   const std::vector<std::byte> page = encode(super);
   EXPECT_EQ(*decode_files_super(page), super);
+  super.token = 0;
+  EXPECT_EQ(*decode_files_super(std::span(page).first(24)), super) << "of an older version";
   EXPECT_FALSE(decode_files_super(std::span(page).first(page.size() - 1)).ok());
   FileRecord record;
   record.inode = 1;

@@ -1,6 +1,7 @@
 // Establishes that nothing that was appended, or synced, is forgotten by those who use a file
 // together, and that staging memory which is there but cannot be had is not passed over. How: two
-// handles of one file, of which one is closed; a process that may open no more files.
+// handles of one file, of which one is closed; a process that may open no more files. Nor is it
+// given to a file that was written to elsewhere.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
@@ -76,6 +77,42 @@ TEST_F(FilesLeftTest, StagingMemoryThatCannotBeOpenedIsNotPassedOver) {
   EXPECT_EQ(refused.status().code(), Code::io_error) << refused.status().describe();
   ASSERT_NO_FATAL_FAILURE(mount(std::move(shared)));
   EXPECT_EQ(read("/log"), "staged");
+}
+
+// As of another machine or container, which has a /dev/shm of its own, and the disk now: what a
+// mount left in ours before that, or tried to, is not for what the file has become.
+TEST_F(FilesLeftTest, WhatIsStagedHereIsNotForWhatAnotherMachineWroteMeanwhile) {
+  const std::string shm = "/dev/shm" + staging_name();
+  const auto leave = [&](std::string_view text, bool synced) {
+    auto file = files().create("/log", FileVolume::Existing::keep);
+    ASSERT_TRUE(file.ok() && (*file)->append(bytes_of(text)).ok());
+    if (synced) {
+      ASSERT_TRUE((*file)->sync().ok());
+    }
+    volume()->abandon();
+    file->reset();
+    kill();
+  };
+  ASSERT_NO_FATAL_FAILURE(leave("our lines, which are staged", false));
+  {  // the next mount loses the disk before it is one; what was not flushed is lost
+    auto inner = open_device(uri(), Access::exclusive);
+    ASSERT_TRUE(inner.ok());
+    auto fault = std::make_unique<FaultDevice>(std::move(*inner), FaultOptions());
+    FaultDevice& device = *fault;
+    auto opened = EmbeddedPool::open(std::move(fault), {});
+    ASSERT_TRUE(opened.ok());
+    std::shared_ptr<EmbeddedPool> pool = std::move(*opened);
+    const auto store = FileVolume::find(pool->pool(), "");
+    ASSERT_TRUE(store.ok());
+    device.fail_flushes(1000);
+    EXPECT_FALSE(FileVolume::mount(pool, **store).ok());
+  }
+  std::filesystem::rename(shm, shm + ".ours");
+  ASSERT_NO_FATAL_FAILURE(mount());
+  ASSERT_NO_FATAL_FAILURE(leave("theirs", true));
+  std::filesystem::rename(shm + ".ours", shm);
+  ASSERT_NO_FATAL_FAILURE(mount());
+  EXPECT_EQ(read("/log"), "theirs");
 }
 
 }  // namespace
