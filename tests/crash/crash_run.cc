@@ -54,34 +54,44 @@ CrashRun::Plan CrashRun::draw() {
   plan.after_us = below(2) == 0 ? below(5'000) : below(120'000);
   if (plan.early) plan.after_us = below(30'000);
   if (below(3) == 0 && !plan.term) plan.early_kills = 1 + static_cast<unsigned>(below(3));
-  if (below(5) == 0) plan.file_bytes_max = pool_bytes_ / 4 + below(pool_bytes_ * 3 / 4);
+  if (below(5) == 0 && options_.device.empty()) {
+    plan.file_bytes_max = pool_bytes_ / 4 + below(pool_bytes_ * 3 / 4);
+  }
+  plan.after_us *= options_.pace;
   return plan;
 }
 
-// Two volumes, one of each mode, that share a small device: collection and eviction go on all the
-// time, and sometimes the store is full.
-bool CrashRun::make_pool() {
+// A file, of a shape that is drawn.
+bool CrashRun::make_device() {
+  DeviceShape shape;
   const std::uint64_t zone_bytes = std::uint64_t{1} << (20 + below(3));
   const std::uint64_t zones = 10 + below(24);
   const std::uint64_t zones_max = 4 + below(11);
   pool_bytes_ = zones * zone_bytes;
-  DeviceShape shape;
   shape.size_bytes = pool_bytes_;
   shape.zone_size_bytes = zone_bytes;
   if (below(3) == 0) shape.zone_capacity_bytes = zone_bytes - (64 << 10);
   shape.lba_bytes = below(4) == 0 ? 512 : 4096;
   shape.open_zones_max = shape.active_zones_max = static_cast<std::uint32_t>(zones_max);
-  // A store holds some 6 KiB for each key that is there.
-  const std::uint64_t store_bytes = (zones - 2) / 2 * zone_bytes;
-  keys_ = std::min(Ledger::kKeysMax, store_bytes / (below(4) == 0 ? 6'000 : 24'000));
-  shape_ = fmt::format("{} zones of {} bytes, LBAs of {}, MOR and MAR {}, {} keys", zones,
-                       zone_bytes, shape.lba_bytes, zones_max, keys_);
-  Status status = create_device(uri(), shape);
-  if (!status.ok()) return fail("cannot make the device: " + status.describe());
+  const Status status = create_device(uri(), shape);
+  return status.ok() || fail("cannot make the device: " + status.describe());
+}
+
+// Two volumes, one of each mode, that share a small device: collection and eviction go on all the
+// time, and sometimes the store is full.
+bool CrashRun::make_pool() {
+  if (options_.device.empty() && !make_device()) return false;  // (a drive has its shape)
   EventLoop loop;
   auto device = open_device(uri(), Access::exclusive);
   if (!device.ok()) return fail("cannot open the device: " + device.status().describe());
-  status = Pool::format(**device, "crash", loop);
+  const Geometry& shape = (*device)->geometry();
+  // A store holds some 6 KiB for each key that is there.
+  const std::uint64_t store_bytes = (shape.zone_count - 2) / 2 * shape.zone_capacity_bytes();
+  keys_ = std::min(Ledger::kKeysMax, store_bytes / (below(4) == 0 ? 6'000 : 24'000));
+  shape_ =
+      fmt::format("{} zones of {} bytes, LBAs of {}, MOR and MAR {}, {} keys", shape.zone_count,
+                  shape.zone_capacity_bytes(), shape.lba_bytes, shape.active_zones_max, keys_);
+  const Status status = Pool::format(**device, "crash", loop);
   if (!status.ok()) return fail("cannot make the pool: " + status.describe());
   auto pool = Pool::open(**device, loop, {});
   if (!pool.ok()) return fail("cannot open the new pool: " + pool.status().describe());
@@ -89,9 +99,7 @@ bool CrashRun::make_pool() {
     VolumeOptions make;
     make.name = kVolumeNames[volume];
     make.mode = volume == kStore ? VolumeMode::store : VolumeMode::cache;
-    make.quota_bytes = volume == kStore
-                           ? store_bytes / zone_bytes * (*device)->geometry().zone_capacity_bytes()
-                           : 0;
+    make.quota_bytes = volume == kStore ? store_bytes : 0;
     make.nsid = volume + 1;
     make.value_bytes_max = kPageBytesMax;
     const auto made = (*pool)->create_volume(make);
@@ -200,7 +208,7 @@ bool CrashRun::server_round(const Plan& plan) {
 bool CrashRun::early_kill() {
   Plan plan;
   Process server = start_server(plan);
-  sleep_us(below(25'000));
+  sleep_us(below(25'000) * options_.pace);
   ++totals_.early_kills;
   return was_killed(server.end(), "furrowd");
 }

@@ -30,6 +30,8 @@ class CrashRun {
   struct Options {
     std::string programs;   // folder of furrowd and furrowctl
     std::string directory;  // where the pool and the ledger are made
+    std::string device;     // a drive for the pool, overwritten; empty: a file of a drawn shape
+    unsigned pace = 1;      // how much later to kill than on a fast machine
     std::uint64_t seed = 1;
     unsigned rounds = 25;
     bool verbose = false;
@@ -56,6 +58,7 @@ class CrashRun {
   };
   Plan draw();
   bool make_pool();
+  bool make_device();
   bool round(const Plan& plan);
   bool embedded_round(const Plan& plan);
   bool server_round(const Plan& plan);
@@ -73,7 +76,9 @@ class CrashRun {
   bool fail(std::string what);
   std::uint64_t below(std::uint64_t limit) { return random_() % limit; }
   std::string path(const char* name) const { return options_.directory + "/" + name; }
-  std::string uri() const { return "emu:" + path("pool.img"); }
+  std::string uri() const {
+    return options_.device.empty() ? "emu:" + path("pool.img") : options_.device;
+  }
 
   const Options options_;
   std::mt19937_64 random_;

@@ -26,6 +26,8 @@ DEFINE_uint64(seed, 1, "of the first pool, 0: from the clock; a writer's own");
 DEFINE_uint64(rounds, 50, "kills and checks, at least one kill each");
 DEFINE_string(programs, "", "folder of furrowd and furrowctl");
 DEFINE_string(directory, "", "where the pools are made; empty: a temporary folder");
+DEFINE_string(device, "", "URI of a zoned drive for the pools, which is overwritten; empty: files");
+DEFINE_uint32(pace, 1, "how many times as long as on a fast machine to wait before each kill");
 DEFINE_bool(verbose, false, "print each round");
 DEFINE_string(role, "", "writer: what the rounds start; not for use by hand");
 DEFINE_string(ledger, "", "of a writer");
@@ -73,6 +75,8 @@ int rounds(const std::filesystem::path& directory) {
     CrashRun::Options options;
     options.programs = FLAGS_programs;
     options.directory = own.string();
+    options.device = FLAGS_device;
+    options.pace = FLAGS_pace;
     options.seed = seed;
     options.rounds = static_cast<unsigned>(std::min<std::uint64_t>(left, kRoundsOfAPool));
     options.verbose = FLAGS_verbose;
