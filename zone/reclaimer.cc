@@ -38,7 +38,7 @@ void Reclaimer::add(ZoneId zone) {
   const std::lock_guard lock(mutex_);
   if (unsupported_ || stop_) return;
   std::erase_if(pending_, [zone](const Pending& pending) { return pending.zone == zone; });
-  pending_.push_back({zone, Clock::now() + (when_ == Reclaim::lazy ? kDelay : Clock::duration())});
+  pending_.push_back({zone, now() + (when_ == Reclaim::lazy ? kDelay : Clock::duration())});
   if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
   changed_.notify_all();
 }
@@ -57,8 +57,8 @@ void Reclaimer::run() {
       continue;
     }
     const Clock::time_point due = pending_.front().due;
-    if (due > Clock::now()) {
-      changed_.wait_until(lock, due);
+    if (due > now()) {
+      sleep_until(due, lock);
       continue;
     }
     const ZoneId zone = pending_.front().zone;
@@ -81,25 +81,29 @@ void Reclaimer::punch_zone(ZoneId zone, std::unique_lock<std::mutex>& lock) {
     lock.unlock();
     more = punch_piece(zone, end, bytes);
     lock.lock();
-    if (more && end != 0) changed_.wait_for(lock, kPause, [this] { return stop_; });
+    const Clock::time_point next = now() + kPause;
+    while (more && end != 0 && !stop_ && now() < next) sleep_until(next, lock);
   }
 }
 
 bool Reclaimer::punch_piece(ZoneId zone, std::uint64_t offset, std::uint64_t bytes) {
   if (!table_.hold_if_empty(zone)) return false;
   zero_ahead_.punched(zone);
-  const int rc = fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                           static_cast<off_t>(superblock_.offset_of(zone, 0) + offset),
-                           static_cast<off_t>(bytes));
-  const int error = errno;
+  const int error = punch(superblock_.offset_of(zone, 0) + offset, bytes);
   table_.release(zone);
-  if (rc == 0) return true;
+  if (error == 0) return true;
   if (error == EOPNOTSUPP || error == ENOSYS) {
     const std::lock_guard lock(mutex_);
     unsupported_ = true;
     pending_.clear();
   }
   return false;  // the space stays with the zone: no harm, its next data overwrites it
+}
+
+int Reclaimer::punch(std::uint64_t offset, std::uint64_t bytes) {
+  const int rc = fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                           static_cast<off_t>(offset), static_cast<off_t>(bytes));
+  return rc == 0 ? 0 : errno;
 }
 
 }  // namespace furrow::emu

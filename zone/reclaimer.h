@@ -7,6 +7,7 @@
 // opened again stops it; a write that meets the very piece waits for it (ZoneTable::hold_if_empty).
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -24,7 +25,7 @@ class Reclaimer {
   // All outlive it. `sync` makes the zone table durable.
   Reclaimer(int fd, const Superblock& superblock, ZoneTable& table, ZeroAhead& zero_ahead,
             Status (*sync)(void*), void* sync_context, Reclaim when);
-  ~Reclaimer() { stop(); }
+  virtual ~Reclaimer() { stop(); }
 
   void stop();  // after the piece in progress, for good; from then on nothing is done to the file
   void add(ZoneId zone);  // was reset; any thread
@@ -32,8 +33,21 @@ class Reclaimer {
   // For tests: waits until nothing is left to give back.
   void drain();
 
- private:
+ protected:
   using Clock = std::chrono::steady_clock;
+  // What it does to the file and the time that it takes for it, for a test to count and to make
+  // pass. Called by its thread; now() by add()'s as well, under mutex_. Whoever overrides them
+  // calls stop() in its destructor.
+  //
+  // Gives a range of the file back to the file system. 0, or an errno.
+  virtual int punch(std::uint64_t offset, std::uint64_t bytes);
+  virtual Clock::time_point now() { return Clock::now(); }
+  // Returns then, or when something has changed. `lock`, of mutex_, is given up meanwhile.
+  virtual void sleep_until(Clock::time_point due, std::unique_lock<std::mutex>& lock) {
+    changed_.wait_until(lock, due);
+  }
+
+ private:
   struct Pending {
     ZoneId zone;
     Clock::time_point due;

@@ -1,9 +1,9 @@
 // Establishes that an emulated device on a full file system loses nothing, and that the space of
-// reset zones is given back without harm to reads and later writes.
+// reset zones is given back without harm to reads and later writes. (That no read waits for it long
+// is in the size of the pieces, and the pauses between them: ReclaimerTest.)
 #include <sys/mount.h>
 
 #include <chrono>
-#include <random>
 #include <thread>
 
 #include "tests/zone/emu_fixture.h"
@@ -91,37 +91,6 @@ TEST_F(EmuDeviceTest, ReclaimNeverTouchesAZoneInUse) {
     ASSERT_TRUE(client.manage(Io::Op::reset, 1).ok());
     std::this_thread::sleep_for(std::chrono::microseconds(round % 5 * 700));
   }
-}
-
-TEST_F(EmuDeviceTest, ReclaimDoesNotStallReads) {
-  DeviceShape large;
-  large.size_bytes = 256 * kMiB;
-  large.zone_size_bytes = 64 * kMiB;
-  ASSERT_TRUE(create_device(uri_, large).ok());
-  auto device = open("?reclaim=now");
-  Client client(*device);
-  for (std::uint32_t offset = 0; offset < 16384; offset += 256) {
-    ASSERT_TRUE(client.write(0, offset, 256, offset).ok());
-  }
-  ASSERT_TRUE(client.write(1, 0, 256, 7).ok());
-  ASSERT_TRUE(client.flush().ok());
-  ASSERT_TRUE(client.manage(Io::Op::reset, 0).ok());
-  const std::uint64_t before = used_bytes(path_);
-  std::vector<double> latencies_ms;
-  for (int i = 0; i < 2000; ++i) {
-    const auto start = std::chrono::steady_clock::now();
-    AlignedBuffer got;
-    ASSERT_TRUE(client.read(client.at(1, static_cast<std::uint64_t>(i) % 256), 1, got).ok());
-    latencies_ms.push_back(
-        std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
-            .count());
-  }
-  dynamic_cast<emu::EmuDevice&>(*device).drain_reclaim();
-  EXPECT_GE(before - used_bytes(path_), 60 * kMiB);
-  std::sort(latencies_ms.begin(), latencies_ms.end());
-  std::printf("read latency beside a punch of 64 MiB: p50 %.3f ms, p99 %.3f ms, max %.3f ms\n",
-              latencies_ms[1000], latencies_ms[1980], latencies_ms.back());
-  EXPECT_LT(latencies_ms[1980], 50);  // generous: other work shares this machine
 }
 
 }  // namespace

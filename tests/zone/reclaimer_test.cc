@@ -1,7 +1,9 @@
 // Establishes that the reclaimer gives back the space of a reset zone, and of no other, only after
-// the reset is durable, and never of a zone that is in use again; that it stops when it is told to;
-// and that `lazy` waits while `never` does nothing. How: a file of its own, whose zones are full of
-// data, and a sync that the test watches.
+// the reset is durable, and never of a zone that is in use again; that it does so in small pieces
+// with pauses, in which the zone may be written; that it stops when it is told to; and that `lazy`
+// gives back what stays empty for a while, and `never` nothing. How: a file of its own, whose zones
+// are full of data, a sync that the test watches, and for what takes time a reclaimer whose clock
+// moves when it sleeps, and which notes each of its punches and pauses.
 #include "zone/reclaimer.h"
 
 #include <fcntl.h>
@@ -9,6 +11,8 @@
 #include <sys/stat.h>
 
 #include <atomic>
+#include <functional>
+#include <vector>
 
 #include "tests/zone/device_test_util.h"
 #include "zone/emu_file.h"
@@ -51,9 +55,10 @@ class ReclaimerTest : public ::testing::Test {
     ASSERT_EQ(end_write(*table_, io.zone, admitted.lba, 1), End::done);
   }
   void reset(std::uint32_t zone) { ASSERT_TRUE(table_->manage(Io::Op::reset, ZoneId{zone}).ok()); }
-  std::unique_ptr<Reclaimer> start(Reclaim when) {
-    return std::make_unique<Reclaimer>(fd_.get(), superblock_, *table_, *zero_ahead_,
-                                       &ReclaimerTest::sync, this, when);
+  template <class Kind = Reclaimer>
+  std::unique_ptr<Kind> start(Reclaim when) {
+    return std::make_unique<Kind>(fd_.get(), superblock_, *table_, *zero_ahead_,
+                                  &ReclaimerTest::sync, this, when);
   }
   static Status sync(void* context) {
     auto& self = *static_cast<ReclaimerTest*>(context);
@@ -132,6 +137,119 @@ TEST_F(ReclaimerTest, LazyWaitsAndNeverDoesNothing) {
     EXPECT_EQ(given_back(), 0u);
     EXPECT_EQ(syncs_, 0);
   }
+}
+
+// Its time passes only while it sleeps. To be looked at when it is drained.
+class WatchedReclaimer final : public Reclaimer {
+ public:
+  using Reclaimer::Reclaimer;
+  ~WatchedReclaimer() override { stop(); }
+
+  struct Step {
+    std::uint64_t offset = 0, bytes = 0;  // a punch; 0 bytes: a sleep
+    Clock::duration slept{};
+  };
+  std::vector<Step> steps;
+  std::function<void()> before_sleep = [] {};  // without the reclaimer's lock
+
+ private:
+  int punch(std::uint64_t offset, std::uint64_t bytes) override {
+    steps.push_back({offset, bytes, {}});
+    return Reclaimer::punch(offset, bytes);
+  }
+  Clock::time_point now() override { return now_; }
+  void sleep_until(Clock::time_point due, std::unique_lock<std::mutex>& lock) override {
+    steps.push_back({0, 0, due - now_});
+    now_ = due;
+    lock.unlock();
+    before_sleep();
+    lock.lock();
+  }
+
+  Clock::time_point now_{};
+};
+
+// A punch holds the file's lock, for which reads and writes wait: hence its size, and the pauses.
+TEST_F(ReclaimerTest, GivesBackInSmallPiecesWithPauses) {
+  reset(1);
+  auto reclaimer = start<WatchedReclaimer>(Reclaim::now);
+  reclaimer->before_sleep = [this] { EXPECT_FALSE(table_->held(ZoneId{1})); };
+  reclaimer->add(ZoneId{1});
+  reclaimer->drain();
+  std::uint64_t end = superblock_.offset_of(ZoneId{1}, 0) + superblock_.stride_bytes;
+  const std::vector<WatchedReclaimer::Step>& steps = reclaimer->steps;
+  ASSERT_GE(steps.size(), 5u);
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    if (i % 2 != 0) {
+      EXPECT_EQ(steps[i].bytes, 0u) << "two punches in a row";
+      EXPECT_GE(steps[i].slept, std::chrono::milliseconds(1));
+      EXPECT_LE(steps[i].slept, std::chrono::milliseconds(10)) << "16384 pieces are 16 GiB";
+    } else {
+      EXPECT_GT(steps[i].bytes, 0u);
+      EXPECT_LE(steps[i].bytes, test::kMiB);
+      end -= steps[i].bytes;
+      EXPECT_EQ(steps[i].offset, end) << "from the zone's end on, without a gap";
+    }
+  }
+  EXPECT_EQ(end, superblock_.offset_of(ZoneId{1}, 0));
+  EXPECT_TRUE(is_hole(1));
+}
+
+// The zone is written, and reset again, in the first pause.
+TEST_F(ReclaimerTest, AZoneThatIsWrittenInAPauseKeepsTheRest) {
+  reset(1);
+  auto reclaimer = start<WatchedReclaimer>(Reclaim::now);
+  reclaimer->before_sleep = [this] { use(1); };
+  reclaimer->add(ZoneId{1});
+  reclaimer->drain();
+  EXPECT_EQ(given_back(), test::kMiB);
+  ASSERT_EQ(reclaimer->steps.size(), 2u) << "a punch and a pause";
+}
+
+TEST_F(ReclaimerTest, LazyGivesBackWhatStaysEmptyForAWhile) {
+  reset(1);
+  auto reclaimer = start<WatchedReclaimer>(Reclaim::lazy);
+  reclaimer->add(ZoneId{1});
+  reclaimer->drain();
+  ASSERT_GE(reclaimer->steps.size(), 2u);
+  EXPECT_EQ(reclaimer->steps[0].bytes, 0u) << "at once";
+  EXPECT_GE(reclaimer->steps[0].slept, std::chrono::seconds(1));
+  EXPECT_LE(reclaimer->steps[0].slept, std::chrono::seconds(10));
+  EXPECT_EQ(given_back(), superblock_.stride_bytes);
+  EXPECT_TRUE(is_hole(1));
+}
+
+TEST_F(ReclaimerTest, LazyKeepsWhatIsWrittenAgainMeanwhile) {
+  reset(1);
+  auto reclaimer = start<WatchedReclaimer>(Reclaim::lazy);
+  reclaimer->before_sleep = [this] { use(1); };
+  reclaimer->add(ZoneId{1});
+  reclaimer->drain();
+  EXPECT_EQ(reclaimer->steps.size(), 1u) << "it slept, and that is all";
+  EXPECT_FALSE(is_hole(1));
+  EXPECT_EQ(syncs_, 0);
+}
+
+// Written and reset again while its time runs: it runs anew.
+TEST_F(ReclaimerTest, LazyCountsFromTheLastReset) {
+  reset(1);
+  reset(2);
+  auto reclaimer = start<WatchedReclaimer>(Reclaim::lazy);
+  int sleeps = 0;
+  reclaimer->before_sleep = [&] {
+    if (++sleeps != 1) return;
+    use(1);
+    reset(1);
+    reclaimer->add(ZoneId{1});
+    reclaimer->add(ZoneId{2});
+  };
+  reclaimer->add(ZoneId{1});
+  reclaimer->drain();
+  ASSERT_GE(reclaimer->steps.size(), 3u);
+  EXPECT_EQ(reclaimer->steps[1].bytes, 0u) << "before its time";
+  EXPECT_EQ(reclaimer->steps[1].slept, reclaimer->steps[0].slept);
+  EXPECT_TRUE(is_hole(1));
+  EXPECT_TRUE(is_hole(2));
 }
 
 TEST_F(ReclaimerTest, StopsInTheMiddle) {
