@@ -63,6 +63,20 @@ class EmuDeviceTest : public testing::Test {
     stat(path.c_str(), &info);
     return static_cast<std::uint64_t>(info.st_blocks) * 512;
   }
+  // Of the zone table's mapping, as the kernel says: what a flush has yet to write.
+  long dirty_table_kib() const {
+    std::ifstream maps("/proc/self/smaps");
+    std::string line;
+    bool ours = false;
+    long kib = 0;
+    while (std::getline(maps, line)) {
+      if (line.find('-') < line.find(' ')) ours = line.find(path_) != std::string::npos;
+      if (ours && (line.starts_with("Shared_Dirty:") || line.starts_with("Private_Dirty:"))) {
+        kib += std::stol(line.substr(line.find(':') + 1));
+      }
+    }
+    return kib;
+  }
 
   TempDir dir_;
   std::string path_ = dir_.file("device.img");
