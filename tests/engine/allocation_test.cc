@@ -8,7 +8,7 @@
 #include <cerrno>
 
 #include "tests/engine/block/disk.h"
-#include "tests/engine/rig.h"
+#include "tests/engine/pool_file.h"
 
 namespace {
 std::atomic<std::uint64_t> allocations{0};
@@ -39,8 +39,19 @@ namespace {
 constexpr std::uint64_t kKeys = 2000;
 constexpr std::uint32_t kBytes = 4096;
 
-class AllocationTest : public ::testing::TestWithParam<std::string> {
+// In memory, or on a file as by default: with direct I/O, and a thread that gives space back.
+enum class Place { memory, file };
+
+class AllocationTest : public ::testing::TestWithParam<Place> {
  protected:
+  // A device of that size, in memory or on that file.
+  static std::string device(const PoolFile& file, std::uint64_t mib, std::uint64_t zone_mib) {
+    if (GetParam() == Place::memory) {
+      return "mem:" + std::to_string(mib) + "MiB?zone_size=" + std::to_string(zone_mib) + "MiB";
+    }
+    file.make_device(mib << 20, zone_mib << 20);
+    return file.uri();
+  }
   struct Slot {
     PageOp op;
     AlignedBuffer page{kBytes};
@@ -60,7 +71,8 @@ class AllocationTest : public ::testing::TestWithParam<std::string> {
     }
   }
 
-  Rig rig_{GetParam()};
+  PoolFile file_;
+  Rig rig_{device(file_, 24, 2)};
   std::array<Slot, 50> slots_;
 };
 
@@ -76,7 +88,7 @@ TEST_P(AllocationTest, NothingOnAPagesPath) {
   options.name = "pages";
   options.value_bytes_max = 64 << 10;
   ASSERT_NO_FATAL_FAILURE(rig_.make(options));
-  run(PageOp::Kind::put, 0, 20 * kKeys);  // the cache has turned over
+  run(PageOp::Kind::put, 0, 6 * kKeys);  // the cache has turned over
   run(PageOp::Kind::get, 0, kKeys);
   std::uint64_t before = allocations;
   run(PageOp::Kind::get, 0, 5 * kKeys);
@@ -84,17 +96,18 @@ TEST_P(AllocationTest, NothingOnAPagesPath) {
 
   const std::uint64_t zones = rig_.store->stats().zones_reset;
   before = allocations;
-  run(PageOp::Kind::put, 0, 10 * kKeys);
+  run(PageOp::Kind::put, 0, 6 * kKeys);
   const std::uint64_t turned = rig_.store->stats().zones_reset - zones;
   EXPECT_GT(turned, 10u);
   // A zone's batch table, and its eviction's list of records, grow by doubling.
-  EXPECT_LE(allocations - before, turned * 60) << "in " << 10 * kKeys << " puts";
+  EXPECT_LE(allocations - before, turned * 60) << "in " << 6 * kKeys << " puts";
 }
 
 TEST_P(AllocationTest, NorOnABlocks) {
-  Disk disk("mem:32MiB?zone_size=1MiB");
-  ASSERT_NO_FATAL_FAILURE(disk.make(block_options(16 << 20, 512)));
-  constexpr std::uint64_t kLbas = (16 << 20) / 512;
+  const PoolFile file;
+  Disk disk(device(file, 16, 1));
+  ASSERT_NO_FATAL_FAILURE(disk.make(block_options(8 << 20, 512)));
+  constexpr std::uint64_t kLbas = (8 << 20) / 512;
   AlignedBuffer data(64 << 10);
   const auto pass = [&](BlockOp::Kind kind, std::uint64_t lbas) {
     for (std::uint64_t lba = 0; lba < kLbas; lba += lbas) {
@@ -120,8 +133,10 @@ TEST_P(AllocationTest, NorOnABlocks) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Devices, AllocationTest, ::testing::Values("mem:24MiB?zone_size=2MiB"),
-                         [](const auto&) { return std::string("mem"); });
+INSTANTIATE_TEST_SUITE_P(Devices, AllocationTest, ::testing::Values(Place::memory, Place::file),
+                         [](const auto& test) {
+                           return std::string(test.param == Place::memory ? "mem" : "emu");
+                         });
 
 }  // namespace
 }  // namespace furrow::testing

@@ -1,8 +1,9 @@
 // Establishes that nothing is allocated on a page's whole path over the network, from the
 // initiator's submit() through a target and its pool to the device and back: not for a get, not for
 // exist, and for puts only what a zone costs, however many pages it takes. How: a real target over
-// a real pool in memory on a thread of its own; operator new of the whole process counts. (Of the
-// wire alone, steady_state_test; of the engine alone, tests/engine/allocation_test.)
+// a real pool, in memory or on a file, on a thread of its own; operator new of the whole process
+// counts. (Of the wire alone, steady_state_test; of the engine alone,
+// tests/engine/allocation_test.)
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "engine/pool.h"
+#include "tests/engine/pool_file.h"
 #include "tests/transport/count_allocations.h"
 #include "transport/initiator.h"
 #include "transport/target.h"
@@ -28,7 +30,7 @@ constexpr std::uint32_t kDepth = 32;
 // A pool with a small cache and its target, opened, run and closed on one thread.
 class Server {
  public:
-  Server() {
+  explicit Server(std::string device) : device_(std::move(device)) {
     std::promise<std::uint16_t> port;
     std::future<std::uint16_t> ready = port.get_future();
     thread_ = std::thread([this, &port] { serve(port); });
@@ -51,8 +53,8 @@ class Server {
     Server* self = nullptr;
   };
   void serve(std::promise<std::uint16_t>& port) {
-    auto device = open_device("mem:24MiB?zone_size=2MiB", Access::exclusive);
-    ASSERT_TRUE(device.ok());
+    auto device = open_device(device_, Access::exclusive);
+    ASSERT_TRUE(device.ok()) << device.status().describe();
     ASSERT_TRUE(Pool::format(**device, "path", loop_).ok());
     auto pool = Pool::open(**device, loop_, {});
     ASSERT_TRUE(pool.ok());
@@ -73,6 +75,7 @@ class Server {
     while (!(*pool)->quiesce()) loop_.run_once();
   }
 
+  const std::string device_;
   EventLoop loop_{{.spin_us = kAlways}};
   PageStore* store_ = nullptr;
   std::unique_ptr<Target> target_;
@@ -81,7 +84,12 @@ class Server {
   std::uint16_t port_ = 0;
 };
 
-class PagePath : public testing::TestWithParam<std::uint32_t> {
+struct PathShape {
+  std::uint32_t page_bytes;
+  bool in_memory;
+};
+
+class PagePath : public ::testing::TestWithParam<PathShape> {
  protected:
   PagePath() {
     InitiatorOptions options;
@@ -99,8 +107,8 @@ class PagePath : public testing::TestWithParam<std::uint32_t> {
         const std::uint64_t number = (done + i) % kKeys;
         op.kind = kind;
         op.key = Key::from(std::as_bytes(std::span(&number, 1)));
-        op.data = memory_.data() + std::size_t{i} * GetParam();
-        op.length = op.capacity = GetParam();
+        op.data = memory_.data() + std::size_t{i} * page_bytes_;
+        op.length = op.capacity = page_bytes_;
         op.context = this;
         op.on_result = [](PageOp&) {};
         op.on_released = [](PageOp& own) { ++static_cast<PagePath*>(own.context)->released_; };
@@ -113,18 +121,26 @@ class PagePath : public testing::TestWithParam<std::uint32_t> {
     }
   }
 
+  static std::string device(const testing::PoolFile& file) {
+    if (GetParam().in_memory) return "mem:24MiB?zone_size=2MiB";
+    file.make_device(24 << 20, 2 << 20);
+    return file.uri();
+  }
+
   static constexpr std::uint64_t kKeys = 128;  // the cache holds all of them
-  Server server_;
+  const std::uint32_t page_bytes_ = GetParam().page_bytes;
+  testing::PoolFile file_;
+  Server server_{device(file_)};
   EventLoop loop_{{.spin_us = kAlways}};
   std::unique_ptr<Initiator> initiator_;
-  AlignedBuffer memory_{std::size_t{kDepth} * GetParam()};
+  AlignedBuffer memory_{std::size_t{kDepth} * page_bytes_};
   std::vector<PageOp> ops_ = std::vector<PageOp>(kDepth);
   std::uint32_t released_ = 0;
 };
 
 TEST_P(PagePath, NothingIsAllocated) {
   ASSERT_NE(initiator_, nullptr);
-  run(PageOp::Kind::put, (28u << 20) / GetParam());  // the cache has turned over
+  run(PageOp::Kind::put, (28u << 20) / page_bytes_);  // the cache has turned over
   run(PageOp::Kind::get, 10 * kKeys);
   run(PageOp::Kind::exist, kKeys);
   std::uint64_t before = allocations;
@@ -136,14 +152,21 @@ TEST_P(PagePath, NothingIsAllocated) {
 
   const std::uint64_t zones = server_.zones_reset();
   before = allocations;
-  const std::uint64_t puts = (30u << 20) / GetParam();
+  const std::uint64_t puts = (30u << 20) / page_bytes_;
   run(PageOp::Kind::put, puts);
   const std::uint64_t turned = server_.zones_reset() - zones;
   EXPECT_GT(turned, 10u);
   EXPECT_LE(allocations - before, turned * 60) << "in " << puts << " puts";
 }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, PagePath, testing::Values(4096u, 16384u, 65536u));
+INSTANTIATE_TEST_SUITE_P(Shapes, PagePath,
+                         ::testing::Values(PathShape{4096, true}, PathShape{16384, true},
+                                           PathShape{65536, true}, PathShape{4096, false},
+                                           PathShape{65536, false}),
+                         [](const auto& test) {
+                           return std::to_string(test.param.page_bytes) +
+                                  (test.param.in_memory ? "InMemory" : "OnAFile");
+                         });
 
 }  // namespace
 }  // namespace furrow::transport
