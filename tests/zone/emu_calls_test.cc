@@ -103,8 +103,14 @@ TEST_F(EmuCallsTest, AnOpeningWritesTheZoneTableAgain) {
     auto device = open("", Access::check);
     EXPECT_EQ(dirty_table_kib(), 0) << "a check writes nothing";
   }
-  auto device = open();
-  EXPECT_EQ(dirty_table_kib(), 2 * 4) << "two copies of a page each";
+  std::unique_ptr<ZonedDevice> device;
+  long dirty_kib = 0;
+  for (int i = 0; i < 5 && dirty_kib == 0; ++i) {  // another process may have called sync()
+    device.reset();
+    device = open();
+    dirty_kib = dirty_table_kib();
+  }
+  EXPECT_EQ(dirty_kib, 2 * 4) << "two copies of a page each";
   ASSERT_TRUE(Client(*device).flush().ok());
   EXPECT_EQ(dirty_table_kib(), 0);
 }
