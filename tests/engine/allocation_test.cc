@@ -88,19 +88,19 @@ TEST_P(AllocationTest, NothingOnAPagesPath) {
   options.name = "pages";
   options.value_bytes_max = 64 << 10;
   ASSERT_NO_FATAL_FAILURE(rig_.make(options));
-  run(PageOp::Kind::put, 0, 6 * kKeys);  // the cache has turned over
+  run(PageOp::Kind::put, 0, 4 * kKeys);  // the cache has turned over
   run(PageOp::Kind::get, 0, kKeys);
   std::uint64_t before = allocations;
-  run(PageOp::Kind::get, 0, 5 * kKeys);
-  EXPECT_EQ(allocations - before, 0u) << "in " << 5 * kKeys << " gets";
+  run(PageOp::Kind::get, 0, 2 * kKeys);
+  EXPECT_EQ(allocations - before, 0u) << "in " << 2 * kKeys << " gets";
 
   const std::uint64_t zones = rig_.store->stats().zones_reset;
   before = allocations;
-  run(PageOp::Kind::put, 0, 6 * kKeys);
+  run(PageOp::Kind::put, 0, 4 * kKeys);
   const std::uint64_t turned = rig_.store->stats().zones_reset - zones;
   EXPECT_GT(turned, 10u);
   // A zone's batch table, and its eviction's list of records, grow by doubling.
-  EXPECT_LE(allocations - before, turned * 60) << "in " << 6 * kKeys << " puts";
+  EXPECT_LE(allocations - before, turned * 60) << "in " << 4 * kKeys << " puts";
 }
 
 TEST_P(AllocationTest, NorOnABlocks) {
