@@ -96,8 +96,8 @@ TEST(SimTest, SeedsThatFailed) {
   for (const std::uint64_t seed : {4, 18, 109, 141}) run_seed("cache", seed);
 }
 
-Simulation::Summary summary_of(std::uint64_t seed) {
-  Simulation simulation({seed, kSteps, "mixed"});
+Simulation::Summary summary_of(std::uint64_t seed, const char* scenario = "mixed") {
+  Simulation simulation({seed, kSteps, scenario});
   simulation.run();
   return simulation.summary();
 }
@@ -125,6 +125,24 @@ TEST(SimTest, ReachesWhatItIsFor) {
   EXPECT_GT(sum.stops, 50u);
   EXPECT_GT(sum.recoveries, sum.stops) << "no recovery was cut";
   EXPECT_GT(sum.answered, 5000u);
+}
+
+// What a scenario is made for happens in it.
+TEST(SimTest, ReachesItsFaults) {
+  const auto sum_of = [](const char* scenario, std::uint64_t Simulation::Summary::*what) {
+    std::uint64_t sum = 0;
+    for (std::uint64_t seed = 1; seed <= 12; ++seed) sum += summary_of(seed, scenario).*what;
+    return sum;
+  };
+  using Summary = Simulation::Summary;
+  EXPECT_GT(sum_of("faults", &Summary::faults), 20u);
+  EXPECT_GT(sum_of("worn", &Summary::zones_lost), 3u);
+  EXPECT_GT(sum_of("worn", &Summary::spoiled), 0u);
+  EXPECT_GT(sum_of("offline", &Summary::zones_lost), 3u);
+  EXPECT_GT(sum_of("shrunk", &Summary::zones_lost), 0u);
+  EXPECT_GT(sum_of("rot", &Summary::summaries_rotted), 1u);
+  EXPECT_GT(sum_of("repair", &Summary::repairs), 2u);
+  EXPECT_GT(sum_of("tight", &Summary::puts_refused), 20u);
 }
 
 }  // namespace
