@@ -42,6 +42,12 @@ Status check_head(ByteReader& reader, std::uint64_t magic) {
   return {};
 }
 
+// No path can lead to another one, and one with a / in it could lead a copy out of its directory.
+bool is_name(std::string_view name) {
+  return !name.empty() && name.size() <= kFileNameMax && name != "." && name != ".." &&
+         name.find('/') == std::string_view::npos;
+}
+
 }  // namespace
 
 Key super_key() { return Key::from(std::string_view("furrow-fs")); }
@@ -152,6 +158,7 @@ Result<FileRecord> decode_file_record(std::span<const std::byte> page) {
     link.sequence = reader.take<std::uint64_t>();
     const auto name = reader.take_bytes(reader.take<std::uint16_t>());
     link.name.assign(reinterpret_cast<const char*>(name.data()), name.size());
+    if (reader.ok() && !is_name(link.name)) return damaged("a file's record names no name");
     record.links.push_back(std::move(link));
   }
   std::uint64_t file_bytes = 0;

@@ -96,6 +96,24 @@ TEST(FileFormat, DamageAndNewerVersionsAreRefused) {
   EXPECT_EQ(decode_file_record(*encode(record, 4096)).status().code(), Code::corrupt);
 }
 
+// As of a pool that somebody made to have `fs export` write where it should not.
+TEST(FileFormat, NamesThatNoPathLeadsToAreRefused) {
+  const auto decoded = [](const std::string& name) {
+    FileRecord record;
+    record.inode = 7;
+    record.links.push_back({1, 2, name});
+    return decode_file_record(*encode(record, 4096)).status().code();
+  };
+  for (const char* name : {"", ".", "..", "/etc/passwd", "../x", "a/b", "a/"}) {
+    EXPECT_EQ(decoded(name), Code::corrupt) << name;
+  }
+  EXPECT_EQ(decoded(std::string(kFileNameMax + 1, 'x')), Code::corrupt);
+  for (const char* name : {"a", "...", ".a", "000001.sst"}) {
+    EXPECT_EQ(decoded(name), Code::ok) << name;
+  }
+  EXPECT_EQ(decoded(std::string(kFileNameMax, 'x')), Code::ok);
+}
+
 TEST(FileFormat, TheFirstPageComesBack) {
   FilesSuper super{.mount = 77, .slots = 2048, .token = 0x1234'5678'9abc'def0};
   const std::vector<std::byte> page = encode(super);
