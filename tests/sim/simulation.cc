@@ -136,8 +136,10 @@ void Simulation::write_after_losses() {
     }
     if (!pump("puts after zones were lost")) return;
   }
-  // (These puts may have filled it themselves.)
-  if (volume.puts_stored() == before && volume.must_have_room(world_.zones_lost)) {
+  // (These puts may have filled it themselves; or the zone that is gone is the one that copies go
+  // to, and cuts had ended all others.)
+  if (volume.puts_stored() == before && volume.must_have_room(world_.zones_lost) &&
+      !is_wedged(*pool_, volume.id())) {
     world_.fail(fmt::format("volume {} takes no put, with {} zones lost: {}", volume.name(),
                             world_.zones_lost, volume.last_refusal().describe()));
   }
