@@ -502,7 +502,8 @@ void SimVolume::delete_refused(const Client& client) {
                            world_.zones_lost));
 }
 
-// A store may refuse what does not fit, and nothing that does.
+// A store may refuse what does not fit, and nothing that does. (What was free when it decided, with
+// other puts on their way, is not known here: check_usage() compares what is free at rest.)
 void SimVolume::refused(const Client& client) {
   ++world_.puts_refused;
   if (world_.faults || world_.device_dead) return;
@@ -511,10 +512,12 @@ void SimVolume::refused(const Client& client) {
     if (!pins) fail(client, "a cache says no_space");
     return;
   }
-  const std::uint64_t free_bytes = store_->usage().free_bytes;
-  const std::uint64_t cost = cost_of(client.op.length);
-  if (cost <= free_bytes) {
-    fail(client, fmt::format("no_space for {} B, with {} B free", cost, free_bytes));
+  // Of pages that are large beside a zone, few fit where many would by their size.
+  if (geometry_.lbas(shape_.value_bytes_max) * 8 > geometry_.zone_capacity_lbas) return;
+  const std::uint64_t quota =
+      shape_.options.quota_bytes / geometry_.zone_capacity_bytes() * geometry_.zone_capacity_lbas;
+  if (most_used_lbas() * 2 < quota - 3 * geometry_.zone_capacity_lbas) {
+    fail(client, fmt::format("no_space with {} of {} LBAs used", most_used_lbas(), quota));
   }
 }
 
