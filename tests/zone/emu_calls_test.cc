@@ -66,7 +66,8 @@ TEST_F(EmuCallsTest, AWriteCostsNoneBesideItsBatchs) {
     if (!marks) GTEST_SKIP() << "ptrace() is not permitted";
     ASSERT_EQ(marks->size(), 2u);
     const std::uint64_t made = (*marks)[1].calls_before - (*marks)[0].calls_before;
-    EXPECT_EQ(made, (*marks)[1].value - (*marks)[0].value)
+    // A wait that finds a completion is counted, and makes no call.
+    EXPECT_LE(made, (*marks)[1].value - (*marks)[0].value)
         << "the queue counts all, " << parameters;
     EXPECT_GE(made, kBatches);
     std::filesystem::remove(path_);
