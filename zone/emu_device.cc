@@ -67,9 +67,7 @@ bool any_data(const EmuFile& file, std::uint64_t begin, std::uint64_t end) {
     const std::uint64_t wanted = std::min(kPieceBytes, end - begin);
     const ssize_t got = pread(file.fd.get(), piece.data(), wanted, static_cast<off_t>(begin));
     if (got <= 0) return true;
-    const auto bytes = piece.span().first(static_cast<std::size_t>(got));
-    if (std::ranges::any_of(bytes, [](std::byte byte) { return byte != std::byte{0}; }))
-      return true;
+    if (!all_zeroes(piece.span().first(static_cast<std::size_t>(got)))) return true;
     begin += static_cast<std::uint64_t>(got);
   }
   return false;
@@ -152,7 +150,7 @@ EmuDevice::EmuDevice(EmuFile file, const Superblock& superblock, Access access,
       table_(superblock.geometry, access == Access::exclusive ? this : nullptr),
       zero_ahead_(superblock_.geometry, table_),
       reclaimer_(
-          file_.fd.get(), superblock_, table_, zero_ahead_,
+          file_.fd.get(), superblock_, table_,
           [](void* self) { return static_cast<EmuDevice*>(self)->sync_table(); }, this, reclaim_) {}
 
 EmuDevice::~EmuDevice() {
@@ -173,8 +171,9 @@ void EmuDevice::load_table() {
       continue;
     }
     const bool use_a = a && (!b || !SlotCodec::newer(*b, *a));
-    const ZoneRecord& record = use_a ? *a : *b;
+    ZoneRecord record = use_a ? *a : *b;
     next_copy_[i] = use_a ? 1 : 0;
+    if (record.data_tells) record.written_lbas = told_lbas(zone, record.written_lbas);
     if (a && b) {
       table_.load(zone, record);
     } else {
@@ -196,6 +195,22 @@ void EmuDevice::load_half(ZoneId zone, const ZoneRecord& record) {
   table_.load(zone, {Class::full, record.generation, capacity},
               "one of the zone's slots in the zone table is damaged, and the other does not vouch "
               "for all that the zone holds");
+}
+
+// How far the zone is written by what its data tells. An LBA that cannot be read was written.
+std::uint64_t EmuDevice::told_lbas(ZoneId zone, std::uint64_t from_lbas) const {
+  const std::uint64_t begin = superblock_.offset_of(zone, from_lbas);
+  std::uint64_t end = ahead_end_lbas(geometry_, from_lbas);
+  AlignedBuffer data(superblock_.offset_of(zone, end) - begin);
+  const ssize_t got = pread(file_.fd.get(), data.data(), data.size(), static_cast<off_t>(begin));
+  const bool whole = got == static_cast<ssize_t>(data.size());
+  const auto is_zero = [&](std::uint64_t lba) {
+    const std::uint64_t at = superblock_.offset_of(zone, lba);
+    if (!whole) return !any_data(file_, at, at + geometry_.lba_bytes);
+    return all_zeroes(data.span().subspan(at - begin, geometry_.lba_bytes));
+  };
+  while (end > from_lbas && is_zero(end - 1)) --end;
+  return end;
 }
 
 // A power cut may keep what was written behind the write pointer that it left. The next one could
@@ -225,10 +240,16 @@ Status EmuDevice::void_tails() {
 }
 
 Status EmuDevice::save(ZoneId zone, const ZoneRecord& record) {
+  if (record.written_lbas == 0) zero_ahead_.forget(zone);
+  ZoneRecord slot = record;
+  slot.data_tells = may_tell() && record.kind == ZoneRecord::Class::writable &&
+                    zero_ahead_.slot_may_tell(zone, record.written_lbas);
   std::uint8_t& copy = next_copy_[zone.value];
-  const Status status = slots_.store(copy, zone, codec_.encode(zone, record));
-  if (status.ok()) copy ^= 1;
-  return status;
+  const Status status = slots_.store(copy, zone, codec_.encode(zone, slot));
+  if (!status.ok()) return status;
+  copy ^= 1;
+  if (slot.data_tells) zero_ahead_.slot_stored(zone);
+  return {};
 }
 
 Status EmuDevice::sync_table() {

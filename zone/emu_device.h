@@ -2,9 +2,11 @@
 //
 // What survives. Killed process: everything acknowledged, with exact write pointers, and without a
 // system call for it where the file system allows that (EmuTable): the zone table in the file is
-// updated before each completion. Power loss: what was acknowledged before an acknowledged flush;
-// of the rest any sectors, the table's included, so that unflushed parts of a zone may hold its
-// older bytes then. Open zones are closed, or empty, when the device is opened again.
+// updated before each completion. (Where the data tells how far a zone is written, see ZeroAhead,
+// what was in flight may count as written, whole or not.) Power loss: what was acknowledged before
+// an acknowledged flush; of the rest any sectors, the table's included, so that unflushed parts of
+// a zone may hold its older bytes then. Open zones are closed, or empty, when the device is opened
+// again.
 //
 // Failed writes seal their zone (see ZoneTable), and so does one that the table has no room for. A
 // small one that the file system has no room for is given some (see Ballast). After a failed flush
@@ -50,6 +52,8 @@ class EmuDevice final : public ZonedDevice, private ZoneStore {
             std::string uri);
   void load_table();
   void load_half(ZoneId zone, const ZoneRecord& record);
+  std::uint64_t told_lbas(ZoneId zone, std::uint64_t from_lbas) const;
+  bool may_tell() const { return (superblock_.incompatible & kDataTells) != 0; }
   Status save(ZoneId zone, const ZoneRecord& record) override;
   Status sync_table();
   Status void_tails();

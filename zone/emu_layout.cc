@@ -18,6 +18,7 @@ constexpr unsigned kClassShift = kWrittenBits + kGenerationBits;
 constexpr unsigned kCheckShift = kClassShift + 2;
 static_assert(kCheckShift == 48);
 constexpr std::uint64_t kWrittenMask = (1u << kWrittenBits) - 1;
+constexpr std::uint64_t kTells = 1u << (kWrittenBits - 1);  // with anything below it
 constexpr std::uint32_t kGenerationMask = (1u << kGenerationBits) - 1;
 
 // Reads or writes integers one after the other, least significant byte first.
@@ -70,6 +71,7 @@ bool plausible(const Superblock& superblock) {
 
 Superblock make_superblock(const Geometry& geometry, const std::array<std::byte, 16>& uuid) {
   Superblock made;
+  made.incompatible = kDataTells;
   made.uuid = uuid;
   made.geometry = geometry;
   made.table_bytes = round_up(std::uint64_t{geometry.zone_count} * 8, kPageBytes);
@@ -152,7 +154,8 @@ Result<Superblock> decode(std::span<const std::byte, kSuperblockBytes> from) {
 
 SlotCodec::SlotCodec(const Superblock& superblock)
     : seed_(XXH3_64bits(superblock.uuid.data(), superblock.uuid.size())),
-      capacity_lbas_(superblock.geometry.zone_capacity_lbas) {}
+      capacity_lbas_(superblock.geometry.zone_capacity_lbas),
+      may_tell_((superblock.incompatible & kDataTells) != 0) {}
 
 std::uint64_t SlotCodec::check(ZoneId zone, std::uint64_t payload) const {
   std::byte bytes[12];
@@ -163,7 +166,7 @@ std::uint64_t SlotCodec::check(ZoneId zone, std::uint64_t payload) const {
 }
 
 std::uint64_t SlotCodec::encode(ZoneId zone, const ZoneRecord& record) const {
-  const std::uint64_t payload = record.written_lbas |
+  const std::uint64_t payload = record.written_lbas | (record.data_tells ? kTells : 0) |
                                 std::uint64_t{record.generation & kGenerationMask} << kWrittenBits |
                                 static_cast<std::uint64_t>(record.kind) << kClassShift;
   return payload | check(zone, payload) << kCheckShift;
@@ -175,6 +178,11 @@ std::optional<ZoneRecord> SlotCodec::decode(ZoneId zone, std::uint64_t slot) con
   record.written_lbas = payload & kWrittenMask;
   record.generation = static_cast<std::uint32_t>(payload >> kWrittenBits) & kGenerationMask;
   record.kind = static_cast<ZoneRecord::Class>(payload >> kClassShift);
+  record.data_tells = record.written_lbas > kTells;
+  if (record.data_tells) record.written_lbas -= kTells;
+  if (record.data_tells && (!may_tell_ || record.kind != ZoneRecord::Class::writable)) {
+    return std::nullopt;
+  }
   if (slot >> kCheckShift != check(zone, payload) || record.written_lbas > capacity_lbas_) {
     return std::nullopt;
   }

@@ -14,18 +14,26 @@
 //               open_zones_max u32 active_zones_max u32 append_lbas_max u32 zone_writes_max u32
 //               table_a_offset u64 table_b_offset u64 table_bytes u64 data_offset u64 stride u64
 //               zero[...] checksum u64 (XXH3-64 of the 504 bytes before it)
-// slot       := written_lbas (25 bits) generation (21) class (2) check (16), from bit 0
+// slot       := written (25 bits) generation (21) class (2) check (16), from bit 0
+// written    := LBAs from the zone's start, up to 2^24; or 2^24 + w, w > 0: the data tells, from w
+//               on (feature kDataTells)
+//
+// Where the data tells, the zone is writable, and written up to the end of the last LBA that is not
+// all zeroes among those from w to the next multiple of kAheadBytes above w, or to the capacity:
+// none is, where all are. A slot says so only after zeroes up to there have become durable; then
+// the zone's writes below it may go without slots of their own (see ZeroAhead).
 //
 // A slot is one 8-byte store, so that a process that dies, or a sector that is written while the
 // slot changes, leaves the old or the new one and never a mixture. Updates alternate between the
 // copies, which lie in different sectors. The newer of two good slots is the one with the higher
-// (generation, class, written_lbas): within a generation both only grow. `check` is 16 bits of
+// (generation, class, LBAs written): within a generation both only grow. `check` is 16 bits of
 // XXH3-64 of the rest with the zone and the device's UUID; together with the range of the other
 // fields a damaged slot passes about once in 2^30. A zone with one damaged slot is full, and
 // readable to its capacity, if anything but zeroes lies behind the write pointer of the other one,
 // which may be the older.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -47,7 +55,15 @@ inline constexpr std::uint32_t kVersion = 1;
 // Features of this build. Unknown incompatible ones: cannot be opened; unknown read-only ones: can
 // be inspected; unknown compatible ones: ignored.
 inline constexpr std::uint64_t kKnownReadOnly = 0;
-inline constexpr std::uint64_t kKnownIncompatible = 0;
+inline constexpr std::uint64_t kDataTells = 1;  // slots may say that the data tells
+inline constexpr std::uint64_t kKnownIncompatible = kDataTells;
+
+inline constexpr std::uint64_t kAheadBytes = 256 << 10;
+// Where zeroes ahead of a zone that is written up to `written_lbas` end.
+inline std::uint64_t ahead_end_lbas(const Geometry& geometry, std::uint64_t written_lbas) {
+  const std::uint64_t lbas = kAheadBytes / geometry.lba_bytes;
+  return std::min((written_lbas / lbas + 1) * lbas, geometry.zone_capacity_lbas);
+}
 
 struct Superblock {
   std::uint64_t compatible = 0;
@@ -73,6 +89,10 @@ void encode(const Superblock& superblock, std::span<std::byte, kSuperblockBytes>
 // feature).
 Result<Superblock> decode(std::span<const std::byte, kSuperblockBytes> from);
 
+inline bool all_zeroes(std::span<const std::byte> bytes) {
+  return std::ranges::all_of(bytes, [](std::byte byte) { return byte == std::byte{0}; });
+}
+
 class SlotCodec {
  public:
   explicit SlotCodec(const Superblock& superblock);
@@ -86,6 +106,7 @@ class SlotCodec {
   std::uint64_t check(ZoneId zone, std::uint64_t payload) const;
   std::uint64_t seed_;
   std::uint64_t capacity_lbas_;
+  bool may_tell_;
 };
 
 }  // namespace furrow::emu

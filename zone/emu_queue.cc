@@ -49,17 +49,17 @@ RingQueue::Part EmuQueue::next_request(Io& io) {
   }
   const std::uint32_t lbas = device_.zero_ahead_.begin(io.zone, first_lba(io), io.lba_count);
   if (lbas == 0) return part;
-  if (zeroes_.size() == 0) zeroes_ = AlignedBuffer(ZeroAhead::kBytes);
+  if (zeroes_.size() == 0) zeroes_ = AlignedBuffer(kAheadBytes);
   with_zeroes_ = &io;
   if (part.count == 0) {
     pieces_[part.count++] = {part.data, part.bytes};
   } else {
     std::copy_n(part.pieces, part.count, pieces_.begin());
   }
-  const std::size_t bytes = std::size_t{lbas} * geometry().lba_bytes;
-  pieces_[part.count++] = {zeroes_.data(), bytes};
+  zeroes_bytes_ = std::uint64_t{lbas} * geometry().lba_bytes;
+  pieces_[part.count++] = {zeroes_.data(), zeroes_bytes_};
   part.pieces = pieces_.data();
-  part.bytes += bytes;
+  part.bytes += zeroes_bytes_;
   return part;
 }
 
@@ -70,17 +70,31 @@ bool EmuQueue::make_room(Io& io) {
   return device_.ballast_.move(offset, transfer_bytes(io) - bytes_done(io), end);
 }
 
+void EmuQueue::start_flush(Io& io) {
+  bytes_done(io) = device_.zero_ahead_.flush_begins();  // it has none
+  to_ring(io);
+}
+
+bool EmuQueue::data_tells(const Io& io) const {
+  const std::uint64_t end =
+      first_lba(io).value - geometry().zone_start(io.zone).value + io.lba_count;
+  if (!device_.may_tell() || !device_.zero_ahead_.data_tells(io.zone, end)) return false;
+  const iovec& last = io.iov[io.iov_count - 1];
+  const std::span bytes(static_cast<const std::byte*>(last.iov_base), last.iov_len);
+  return !all_zeroes(bytes.last(geometry().lba_bytes));
+}
+
 // A flush writes back the dirty pages of the whole file, the zone table's among them, and then
 // the device's cache, whichever way the data was written.
 void EmuQueue::transferred(Io& io, int error) {
   if (&io == with_zeroes_) {
-    device_.zero_ahead_.ended(io.zone);
+    device_.zero_ahead_.ended(io.zone, bytes_done(io) == transfer_bytes(io) + zeroes_bytes_);
     with_zeroes_ = nullptr;
   }
   if (io.op == Io::Op::flush) {
     if (error != 0) device_.flush_failed_.store(true);
-    device_.zero_ahead_.flushed();
     const bool failed = device_.flush_failed_.load();
+    if (!failed) device_.zero_ahead_.flush_ended(bytes_done(io));
     end_transfer(io, failed ? zone_failure(Code::io_error,
                                            "a flush failed: unflushed data may be lost", error)
                             : Status());

@@ -22,12 +22,15 @@ class EmuQueue : public RingQueue {
  private:
   Part next_request(Io& io) override;
   void zone_was_reset(ZoneId zone) override { device_.reclaimer_.add(zone); }
+  void start_flush(Io& io) override;
+  bool data_tells(const Io& io) const override;
   bool make_room(Io& io);
 
   EmuDevice& device_;
   // A write that has taken zeroes along, until it ends, and its pieces; one at a time.
   static constexpr std::uint32_t kPiecesMax = 16;
   Io* with_zeroes_ = nullptr;
+  std::uint64_t zeroes_bytes_ = 0;
   std::array<iovec, kPiecesMax + 1> pieces_{};
   AlignedBuffer zeroes_;  // made when first needed
 };

@@ -14,12 +14,11 @@ constexpr auto kDelay = std::chrono::seconds(2);       // lazy: a zone stays emp
 constexpr auto kPause = std::chrono::milliseconds(1);  // between pieces
 }  // namespace
 
-Reclaimer::Reclaimer(int fd, const Superblock& superblock, ZoneTable& table, ZeroAhead& zero_ahead,
-                     Status (*sync)(void*), void* sync_context, Reclaim when)
+Reclaimer::Reclaimer(int fd, const Superblock& superblock, ZoneTable& table, Status (*sync)(void*),
+                     void* sync_context, Reclaim when)
     : fd_(fd),
       superblock_(superblock),
       table_(table),
-      zero_ahead_(zero_ahead),
       sync_(sync),
       sync_context_(sync_context),
       when_(when) {}
@@ -88,7 +87,6 @@ void Reclaimer::punch_zone(ZoneId zone, std::unique_lock<std::mutex>& lock) {
 
 bool Reclaimer::punch_piece(ZoneId zone, std::uint64_t offset, std::uint64_t bytes) {
   if (!table_.hold_if_empty(zone)) return false;
-  zero_ahead_.punched(zone);
   const int error = punch(superblock_.offset_of(zone, 0) + offset, bytes);
   table_.release(zone);
   if (error == 0) return true;

@@ -16,15 +16,14 @@
 
 #include "zone/device_uri.h"
 #include "zone/emu_layout.h"
-#include "zone/zero_ahead.h"
 
 namespace furrow::emu {
 
 class Reclaimer {
  public:
   // All outlive it. `sync` makes the zone table durable.
-  Reclaimer(int fd, const Superblock& superblock, ZoneTable& table, ZeroAhead& zero_ahead,
-            Status (*sync)(void*), void* sync_context, Reclaim when);
+  Reclaimer(int fd, const Superblock& superblock, ZoneTable& table, Status (*sync)(void*),
+            void* sync_context, Reclaim when);
   virtual ~Reclaimer() { stop(); }
 
   void stop();  // after the piece in progress, for good; from then on nothing is done to the file
@@ -59,7 +58,6 @@ class Reclaimer {
   const int fd_;
   const Superblock& superblock_;
   ZoneTable& table_;
-  ZeroAhead& zero_ahead_;
   Status (*const sync_)(void*);
   void* const sync_context_;
   const Reclaim when_;

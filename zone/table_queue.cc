@@ -86,7 +86,8 @@ void TableQueue::decide(Io& io, Status status) {
 }
 
 bool TableQueue::try_end(Io& io) {
-  const std::optional<Status> end = table_.end_write(io.zone, first_lba(io), io.lba_count);
+  const std::optional<Status> end =
+      table_.end_write(io.zone, first_lba(io), io.lba_count, data_tells(io));
   if (end) complete(io, *end);
   return end.has_value();
 }

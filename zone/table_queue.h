@@ -67,6 +67,8 @@ class TableQueue : public IoQueue {
   virtual void start_transfer(Io& io) = 0;  // read, write, append
   virtual void start_flush(Io& io) = 0;
   virtual void zone_was_reset(ZoneId zone) = 0;
+  // Does the data of a write that is on the medium tell how far its zone is written?
+  virtual bool data_tells(const Io&) const { return false; }
   // Reset, finish, open, close: at once, unless the back end's take time.
   virtual void manage(Io& io);
 

@@ -123,7 +123,8 @@ void ZoneTable::close_one_locked(ZoneId except) {
   --open_;
 }
 
-std::optional<Status> ZoneTable::end_write(ZoneId zone, Lba lba, std::uint64_t lba_count) {
+std::optional<Status> ZoneTable::end_write(ZoneId zone, Lba lba, std::uint64_t lba_count,
+                                           bool told) {
   Entry& to = entry(zone);
   const std::uint64_t offset = lba.value - geometry_.zone_start(zone).value;
   if (offset >= to.sealed_at.load(std::memory_order_acquire)) {
@@ -132,7 +133,8 @@ std::optional<Status> ZoneTable::end_write(ZoneId zone, Lba lba, std::uint64_t l
                   "an earlier write to the zone failed; the zone is sealed");
   }
   if (to.written.load(std::memory_order_acquire) != offset) return std::nullopt;
-  const Status saved = save(zone, to, offset + lba_count);
+  const bool needless = told && to.sealed_at.load(std::memory_order_acquire) == kNotSealed;
+  const Status saved = needless ? Status() : save(zone, to, offset + lba_count);
   if (!saved.ok()) {
     fail_write(zone, lba, saved.hint());
     return saved;

@@ -33,6 +33,7 @@ struct ZoneRecord {
   Class kind = Class::writable;
   std::uint32_t generation = 0;  // grows with each reset
   std::uint64_t written_lbas = 0;
+  bool data_tells = false;  // more may be written, as the store can see from the data
 };
 
 // Where a table keeps its records over a restart. Called with at most one thread in a zone. What
@@ -62,8 +63,9 @@ class ZoneTable {
   Admission admit(const Io& io);
   // The data of an admitted write at `lba` is on the medium. ok: it is readable, and recorded:
   // acknowledge it. An error: fail it so; an earlier write failed, or it cannot be recorded, which
-  // seals the zone. Nothing: an earlier write is in flight, try again later.
-  std::optional<Status> end_write(ZoneId zone, Lba lba, std::uint64_t lba_count);
+  // seals the zone. Nothing: an earlier write is in flight, try again later. `told`: the data says
+  // all that a record would (ZoneRecord::data_tells), so that none is made.
+  std::optional<Status> end_write(ZoneId zone, Lba lba, std::uint64_t lba_count, bool told = false);
   // Would end_write() fail it? It need not be written then.
   bool fails(ZoneId zone, Lba lba) const {
     return lba.value - geometry_.zone_start(zone).value >= entry(zone).sealed_at.load();

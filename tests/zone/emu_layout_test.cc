@@ -45,6 +45,8 @@ TEST(EmuLayout, SlotsDetectEveryFlippedBitAndOrderTheirStates) {
   using Class = ZoneRecord::Class;
   for (const ZoneRecord record :
        {ZoneRecord{}, ZoneRecord{Class::full, 5, 77}, ZoneRecord{Class::writable, 1, 1u << 24},
+        ZoneRecord{Class::writable, 9, 77, true},
+        ZoneRecord{Class::writable, 9, (1u << 24) - 1, true},
         ZoneRecord{Class::offline, (1u << 21) - 1, 0}}) {
     for (std::uint32_t zone = 0; zone < 8; ++zone) {
       const std::uint64_t slot = codec.encode(ZoneId{zone}, record);
@@ -53,6 +55,7 @@ TEST(EmuLayout, SlotsDetectEveryFlippedBitAndOrderTheirStates) {
       EXPECT_EQ(got->kind, record.kind);
       EXPECT_EQ(got->generation, record.generation);
       EXPECT_EQ(got->written_lbas, record.written_lbas);
+      EXPECT_EQ(got->data_tells, record.data_tells);
       EXPECT_FALSE(codec.decode(ZoneId{zone + 1}, slot).has_value());
       for (int bit = 0; bit < 64; ++bit) {
         EXPECT_FALSE(codec.decode(ZoneId{zone}, slot ^ std::uint64_t{1} << bit).has_value());
@@ -60,6 +63,12 @@ TEST(EmuLayout, SlotsDetectEveryFlippedBitAndOrderTheirStates) {
     }
   }
   EXPECT_FALSE(codec.decode(ZoneId{0}, 0).has_value());
+  const std::uint64_t finished = codec.encode(ZoneId{0}, {Class::full, 9, 77, true});
+  EXPECT_FALSE(codec.decode(ZoneId{0}, finished).has_value()) << "its record tells";
+  emu::Superblock older = emu::make_superblock(geometry, {});
+  older.incompatible = 0;
+  const std::uint64_t told = codec.encode(ZoneId{0}, {Class::writable, 9, 77, true});
+  EXPECT_FALSE(emu::SlotCodec(older).decode(ZoneId{0}, told).has_value());
   const auto newer = [](ZoneRecord a, ZoneRecord b) {
     return emu::SlotCodec::newer(a, b) && !emu::SlotCodec::newer(b, a);
   };

@@ -32,7 +32,6 @@ class ReclaimerTest : public ::testing::Test {
     geometry_.append_lbas_max = 8;
     superblock_ = make_superblock(geometry_, {});
     table_ = std::make_unique<ZoneTable>(geometry_, nullptr);
-    zero_ahead_ = std::make_unique<ZeroAhead>(geometry_, *table_);
     fd_ = Fd(open(dir_.file("device.img").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
     ASSERT_GE(fd_.get(), 0);
     const std::string zone(superblock_.stride_bytes, 'x');
@@ -57,8 +56,8 @@ class ReclaimerTest : public ::testing::Test {
   void reset(std::uint32_t zone) { ASSERT_TRUE(table_->manage(Io::Op::reset, ZoneId{zone}).ok()); }
   template <class Kind = Reclaimer>
   std::unique_ptr<Kind> start(Reclaim when) {
-    return std::make_unique<Kind>(fd_.get(), superblock_, *table_, *zero_ahead_,
-                                  &ReclaimerTest::sync, this, when);
+    return std::make_unique<Kind>(fd_.get(), superblock_, *table_, &ReclaimerTest::sync, this,
+                                  when);
   }
   static Status sync(void* context) {
     auto& self = *static_cast<ReclaimerTest*>(context);
@@ -85,7 +84,6 @@ class ReclaimerTest : public ::testing::Test {
   Geometry geometry_;
   Superblock superblock_;
   std::unique_ptr<ZoneTable> table_;
-  std::unique_ptr<ZeroAhead> zero_ahead_;
   Fd fd_;
   std::uint64_t before_ = 0;
   std::atomic<int> syncs_{0};

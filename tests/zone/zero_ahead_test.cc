@@ -36,11 +36,11 @@ TEST_F(ZeroAheadTest, GoesWithOneSyncedWriteInMany) {
   synced_writes(client, 0, 0, ZeroAhead::kStreak);
   EXPECT_EQ(used_bytes(path_) - before, ZeroAhead::kStreak * 4096u) << "too early";
   synced_writes(client, 0, ZeroAhead::kStreak, ZeroAhead::kStreak + 1);
-  EXPECT_EQ(used_bytes(path_) - before, ZeroAhead::kBytes);
+  EXPECT_EQ(used_bytes(path_) - before, emu::kAheadBytes);
   synced_writes(client, 0, ZeroAhead::kStreak + 1, 64);
-  EXPECT_EQ(used_bytes(path_) - before, ZeroAhead::kBytes);
+  EXPECT_EQ(used_bytes(path_) - before, emu::kAheadBytes);
   synced_writes(client, 0, 64, 80);
-  EXPECT_EQ(used_bytes(path_) - before, 2 * ZeroAhead::kBytes);
+  EXPECT_EQ(used_bytes(path_) - before, 2 * emu::kAheadBytes);
   expect_synced(client, 0, 0, 80);
   client.expect_zeroes(0, 80, 200);
   EXPECT_EQ((*device->report())[0].written_lbas, 80u);
@@ -85,45 +85,130 @@ TEST(ZeroAheadRules, HoldsTheZoneAndWantsItAlone) {
   geometry.append_lbas_max = 8;
   ZoneTable table(geometry, nullptr);
   ZeroAhead ahead(geometry, table);
-  constexpr std::uint32_t kAheadLbas = ZeroAhead::kBytes / 4096;
+  constexpr std::uint32_t kAheadLbas = emu::kAheadBytes / 4096;
   const ZoneId zone{1};
   Io append;
   append.op = Io::Op::append;
   append.zone = zone;
   append.lba_count = 1;
   for (std::uint32_t i = 0; i < ZeroAhead::kStreak; ++i) {
-    ahead.flushed();
+    ahead.flush_ended(ahead.flush_begins());
     const Lba at = table.admit(append).lba;
     EXPECT_EQ(ahead.begin(zone, at, 1), i + 1 == ZeroAhead::kStreak ? kAheadLbas - i - 1 : 0) << i;
     EXPECT_EQ(table.held(zone), i + 1 == ZeroAhead::kStreak);
     ASSERT_EQ(end_write(table, zone, at, 1), End::done);
   }
-  ahead.ended(zone);
+  ahead.ended(zone, true);
   EXPECT_FALSE(table.held(zone));
   for (std::uint32_t i = ZeroAhead::kStreak; i < kAheadLbas; ++i) {  // they lie there
-    ahead.flushed();
+    ahead.flush_ended(ahead.flush_begins());
     const Lba at = table.admit(append).lba;
     EXPECT_EQ(ahead.begin(zone, at, 1), 0u);
     ASSERT_EQ(end_write(table, zone, at, 1), End::done);
   }
-  ahead.flushed();
+  ahead.flush_ended(ahead.flush_begins());
   const Lba a = table.admit(append).lba, b = table.admit(append).lba;
   EXPECT_EQ(ahead.begin(zone, a, 1), 0u) << "another is on its way to where they would go";
   EXPECT_FALSE(table.held(zone));
   ASSERT_EQ(end_write(table, zone, a, 1), End::done);
   ASSERT_EQ(end_write(table, zone, b, 1), End::done);
-  // Given back to the file system, the zone has blocks to make anew.
+  // Empty again, it begins anew.
   ASSERT_TRUE(table.manage(Io::Op::reset, zone).ok());
-  for (const bool punched : {false, true}) {
-    if (punched) ahead.punched(zone);
-    for (std::uint32_t i = 0; i < 2 * ZeroAhead::kStreak && !table.held(zone); ++i) {
-      ahead.flushed();
-      const Lba at = table.admit(append).lba;
-      ahead.begin(zone, at, 1);
-      ASSERT_EQ(end_write(table, zone, at, 1), End::done);
-    }
-    EXPECT_EQ(table.held(zone), punched);
+  ahead.forget(zone);
+  std::uint32_t lbas = 0;
+  for (std::uint32_t i = 0; i < 2 * ZeroAhead::kStreak && lbas == 0; ++i) {
+    ahead.flush_ended(ahead.flush_begins());
+    const Lba at = table.admit(append).lba;
+    lbas = ahead.begin(zone, at, 1);
+    ASSERT_EQ(end_write(table, zone, at, 1), End::done);
   }
+  EXPECT_NE(lbas, 0u);
+}
+
+class ZeroAheadTells : public testing::Test {
+ protected:
+  static constexpr std::uint32_t kAheadLbas = emu::kAheadBytes / 4096;
+
+  ZeroAheadTells() {
+    geometry_.lba_bytes = 4096;
+    geometry_.zone_count = 1;
+    geometry_.zone_size_lbas = geometry_.zone_capacity_lbas = 512;
+    geometry_.append_lbas_max = 8;
+    table_.emplace(geometry_, nullptr);
+    ahead_.emplace(geometry_, *table_);
+  }
+  void flush() { ahead_->flush_ended(ahead_->flush_begins()); }
+  std::uint32_t write() {
+    Io io;
+    io.op = Io::Op::append;
+    io.lba_count = 1;
+    const Lba at = table_->admit(io).lba;
+    const std::uint32_t zeroes = ahead_->begin(kZone, at, 1);
+    EXPECT_EQ(end_write(*table_, kZone, at, 1), End::done);
+    ++written_;
+    return zeroes;
+  }
+  void write_until_zeroes() {
+    while (write() == 0) {
+      ASSERT_LT(written_, 2 * kAheadLbas);
+      flush();
+    }
+  }
+  bool may_tell() const { return ahead_->slot_may_tell(kZone, written_); }
+  bool tells() const { return ahead_->data_tells(kZone, written_); }
+
+  static constexpr ZoneId kZone{0};
+  Geometry geometry_;
+  std::optional<ZoneTable> table_;
+  std::optional<ZeroAhead> ahead_;
+  std::uint64_t written_ = 0;
+};
+
+TEST_F(ZeroAheadTells, OnlyWhenTheZeroesAndThenASlotAreDurable) {
+  write_until_zeroes();
+  EXPECT_FALSE(may_tell()) << "they are on their way";
+  const std::uint64_t early = ahead_->flush_begins();
+  ahead_->ended(kZone, true);
+  EXPECT_FALSE(may_tell());
+  ahead_->flush_ended(early);
+  EXPECT_FALSE(may_tell()) << "the flush may have been done with them before they came";
+  flush();
+  EXPECT_TRUE(may_tell());
+  EXPECT_FALSE(tells()) << "no slot says so";
+  ahead_->slot_stored(kZone);
+  const std::uint64_t first = ahead_->flush_begins(), second = ahead_->flush_begins();
+  EXPECT_FALSE(tells());
+  ahead_->flush_ended(second);
+  EXPECT_TRUE(tells());
+  ahead_->flush_ended(first);
+  write();
+  ahead_->slot_stored(kZone);
+  EXPECT_TRUE(tells()) << "the first one counts";
+  while (written_ < kAheadLbas) {
+    EXPECT_TRUE(may_tell() && tells()) << written_;
+    EXPECT_EQ(write(), 0u);
+  }
+  EXPECT_TRUE(tells());
+  EXPECT_FALSE(may_tell()) << "zeroes behind this one were not written";
+  flush();
+  write();
+  EXPECT_FALSE(may_tell() || tells());
+}
+
+TEST_F(ZeroAheadTells, NotWhereTheMediumHasSomeOfThemOnlyNorInAResetZone) {
+  write_until_zeroes();
+  ahead_->ended(kZone, false);
+  flush();
+  EXPECT_FALSE(may_tell());
+  EXPECT_NE(write(), 0u) << "once more";
+  ahead_->ended(kZone, true);
+  flush();
+  EXPECT_TRUE(may_tell());
+  ahead_->slot_stored(kZone);
+  flush();
+  EXPECT_TRUE(tells());
+  ahead_->forget(kZone);
+  EXPECT_FALSE(may_tell() || tells());
 }
 
 // Writes that come while the zeroes are on their way lie where these go.
@@ -160,14 +245,16 @@ TEST_F(ZeroAheadTest, WritesBehindItComeAfterIt) {
   expect_synced(again, 0, 0, ZeroAhead::kStreak + kMany);
 }
 
-TEST_F(ZeroAheadTest, NotOnceMoreWhereTheZonesOldBlocksAre) {
+TEST_F(ZeroAheadTest, OverwriteWhatTheZoneHeldBefore) {
   auto device = open("?reclaim=never");
   Client client(*device);
   ASSERT_TRUE(client.write(0, 0, 200, 1).ok());
   ASSERT_TRUE(client.manage(Io::Op::reset, 0).ok());
   synced_writes(client, 0, 0, 20);
-  // Seen in the file itself: what lay there before is there still.
-  EXPECT_NE(peek(superblock().offset_of(ZoneId{0}, 0) + 100 * 4096), 0u);
+  // Seen in the file itself.
+  const std::uint64_t end = emu::kAheadBytes / 4096;
+  EXPECT_EQ(peek(superblock().offset_of(ZoneId{0}, end - 1)), 0u);
+  EXPECT_NE(peek(superblock().offset_of(ZoneId{0}, end)), 0u);
   client.expect_zeroes(0, 20, 180);
   expect_synced(client, 0, 0, 20);
 }
@@ -198,6 +285,15 @@ TEST_F(ZeroAheadTest, CostsNoWriteTheLastRoom) {
   EXPECT_EQ(status.code(), Code::no_space) << status.describe();
   EXPECT_GT(used_bytes(path_), 2 * kMiB - 8192);
   EXPECT_GT(written, 130u);
+  // Not all of the last zeroes found room: each write behind them had a slot of its own.
+  const emu::Superblock super = superblock();
+  const emu::SlotCodec codec(super);
+  for (const std::uint64_t table : super.table_offset) {
+    const auto record = codec.decode(ZoneId{1}, peek(table + 8));
+    ASSERT_TRUE(record.has_value());
+    EXPECT_EQ(record->written_lbas, written);
+    EXPECT_FALSE(record->data_tells);
+  }
   expect_synced(client, 1, 0, written);
 }
 

@@ -87,6 +87,23 @@ TEST(ZoneTable, AFailureSealsBehindWhatCameBefore) {
   EXPECT_EQ(saved.last[0].kind, ZoneRecord::Class::writable);
 }
 
+TEST(ZoneTable, WhatTheDataTellsIsNotRecordedUnlessTheZoneIsSealed) {
+  Saved saved;
+  ZoneTable table(small_table(), &saved);
+  const ZoneId zone{0};
+  Lba at[4];
+  for (Lba& each : at) each = table.admit(append(0, 4)).lba;
+  EXPECT_EQ(end_write(table, zone, at[0], 4), End::done);
+  EXPECT_EQ(saved.last[0].written_lbas, 4u);
+  EXPECT_TRUE(table.end_write(zone, at[1], 4, true)->ok());
+  EXPECT_EQ(saved.last[0].written_lbas, 4u);
+  EXPECT_EQ(table.written_lbas(zone), 8u);
+  table.fail_write(zone, at[3], "broken");
+  EXPECT_TRUE(table.end_write(zone, at[2], 4, true)->ok());
+  EXPECT_EQ(saved.last[0].kind, ZoneRecord::Class::full);
+  EXPECT_EQ(saved.last[0].written_lbas, 12u);
+}
+
 TEST(ZoneTable, WhatCannotBeRecordedIsNotDone) {
   Saved saved;
   ZoneTable table(small_table(), &saved);
