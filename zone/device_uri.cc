@@ -181,12 +181,6 @@ Result<DriveOptions> drive_options(const DeviceUri& uri) {
     const Status status = assign(options.io_mode, parse_io_mode(value));
     if (!status.ok()) return status;
   }
-  if (is_polled(options.io_mode)) {
-    return Status(
-        Code::unsupported, Origin::zone,
-        "io_mode: polling for a zoned drive's completions has panicked Linux 6.12; regular "
-        "and sqpoll are there");
-  }
   return options;
 }
 

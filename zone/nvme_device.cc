@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstring>
 
+#include "zone/drive_facts.h"
 #include "zone/drive_queue.h"
 
 namespace furrow::nvme {
@@ -107,6 +108,12 @@ int NvmeQueue::result_of(Io& io, const io_uring_cqe& cqe) {
 
 Result<std::unique_ptr<ZonedDevice>> NvmeDevice::open(const DriveOptions& options, Access access,
                                                       std::string uri) {
+  // Linux 6.1 panics: it polls for a passthrough command by a bio that may be gone.
+  if (is_polled(options.io_mode) && !drive::kernel_at_least(6, 12)) {
+    return zone_failure(Code::unsupported,
+                        "io_mode: nvme: is polled from Linux 6.12 on (6.1 panics); regular and "
+                        "sqpoll are there, and all modes for zbd:");
+  }
   Result<std::unique_ptr<NvmeDrive>> drive = NvmeDrive::open(options.path, access);
   if (!drive) return drive.status();
   std::unique_ptr<NvmeDevice> device(

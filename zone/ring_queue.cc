@@ -37,7 +37,7 @@ RingQueue::~RingQueue() {
   // The kernel takes a ring apart at leisure; the file is to be free when the device is closed.
   if (!file_registered_) return;
   (void)io_uring_unregister_files(&ring_.get());
-  if (flush_ring_.made()) (void)io_uring_unregister_files(&flush_ring_.get());
+  if (plain_ring_.made()) (void)io_uring_unregister_files(&plain_ring_.get());
 }
 
 Status RingQueue::init_ring() {
@@ -47,12 +47,12 @@ Status RingQueue::init_ring() {
   const unsigned entries = std::bit_ceil(depth_ + 1);  // one for the timer
   Status status = ring_.init(entries, medium_.mode, medium_.ring_flags);
   if (status.ok() && ring_.polled()) {
-    status = flush_ring_.init(entries, IoMode::regular, medium_.ring_flags);
+    status = plain_ring_.init(entries, IoMode::regular, medium_.ring_flags);
   }
   if (!status.ok()) return status;
   file_registered_ = io_uring_register_files(&ring_.get(), &medium_.fd, 1) == 0;
   if (file_registered_ && ring_.polled()) {
-    const int rc = io_uring_register_files(&flush_ring_.get(), &medium_.fd, 1);
+    const int rc = io_uring_register_files(&plain_ring_.get(), &medium_.fd, 1);
     if (rc < 0) return ring_refused(-rc, Origin::zone);
   }
   return ring_.polled() ? try_polling() : Status();
@@ -84,12 +84,17 @@ Status RingQueue::register_buffers(std::span<const iovec> buffers) {
   }
   if (buffers_registered_) {
     io_uring_unregister_buffers(&ring_.get());
+    if (ring_.polled()) io_uring_unregister_buffers(&plain_ring_.get());
     buffers_registered_ = false;
     set_registered(0);
   }
   if (buffers.empty()) return {};
   const auto count = static_cast<unsigned>(buffers.size());
-  const int rc = io_uring_register_buffers(&ring_.get(), buffers.data(), count);
+  int rc = io_uring_register_buffers(&ring_.get(), buffers.data(), count);
+  if (rc >= 0 && ring_.polled()) {
+    rc = io_uring_register_buffers(&plain_ring_.get(), buffers.data(), count);
+    if (rc < 0) io_uring_unregister_buffers(&ring_.get());
+  }
   if (rc < 0) {
     return zone_failure(Code::unsupported,
                         "the kernel cannot pin the buffers; raise RLIMIT_MEMLOCK", -rc);
@@ -226,8 +231,8 @@ unsigned RingQueue::do_poll() {
   count += fill_ring();
   if (!ring_.turn(in_ring_ != 0)) ++count;
   if (!ring_.polled()) return count + reap(ring_);
-  if (!flush_ring_.turn(in_ring_ != 0)) ++count;
-  count += reap(flush_ring_);
+  if (!plain_ring_.turn(in_ring_ != 0)) ++count;
+  count += reap(plain_ring_);
   return count + reap(ring_);
 }
 

@@ -16,7 +16,7 @@ class RingQueue : public TableQueue {
 
   Status register_buffers(std::span<const iovec> buffers) override;
   std::uint64_t system_calls() const override {
-    return calls_ + ring_.system_calls() + flush_ring_.system_calls();
+    return calls_ + ring_.system_calls() + plain_ring_.system_calls();
   }
   void may_block() override { may_block_ = medium_.calls; }
   int wake_fd() const override { return ring_.wake_fd(); }
@@ -40,6 +40,7 @@ class RingQueue : public TableQueue {
     unsigned ring_flags = 0;  // of io_uring_setup()
     bool calls = false;       // preadv(), pwritev() and fdatasync() do the same
     IoMode mode = IoMode::regular;
+    bool polls_writes = true;  // in a polled mode
   };
   RingQueue(const Geometry& geometry, ZoneTable& table, bool read_only, const Medium& medium,
             unsigned depth);
@@ -83,9 +84,11 @@ class RingQueue : public TableQueue {
   virtual bool must_look_again() const { return waits(); }
 
   Status try_polling();
-  // What cannot be polled for goes by a ring of its own.
+  // What is not polled for goes by a ring of its own.
   IoRing& ring_for(const Io& io) {
-    return ring_.polled() && io.op == Io::Op::flush ? flush_ring_ : ring_;
+    const bool polled_for =
+        io.op == Io::Op::read || (io.op != Io::Op::flush && medium_.polls_writes);
+    return ring_.polled() && !polled_for ? plain_ring_ : ring_;
   }
   unsigned poll_until(std::uint64_t timeout_us);
   unsigned fill_ring();
@@ -99,7 +102,7 @@ class RingQueue : public TableQueue {
   const Medium medium_;
   const unsigned depth_;
   IoRing ring_;
-  IoRing flush_ring_;  // made only if ring_ is polled
+  IoRing plain_ring_;  // made only if ring_ is polled
   bool file_registered_ = false;
   bool buffers_registered_ = false;
   unsigned in_ring_ = 0;  // Ios that the kernel has, or that are prepared for it

@@ -15,7 +15,9 @@ class ZbdQueue final : public DriveQueue {
                     .stride_bytes = drive.geometry().zone_size_lbas * drive.geometry().lba_bytes,
                     .read = {},
                     .write = {drive.write_max().bytes, drive.write_max().pieces},
-                    .mode = mode},
+                    .mode = mode,
+                    // From 6.10 on Linux plugs writes by zone, and panics when one is polled for.
+                    .polls_writes = false},
                    depth) {}
   using DriveQueue::init_ring;
 };

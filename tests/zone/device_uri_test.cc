@@ -52,12 +52,8 @@ TEST(DeviceUri, TheModeOfAnIoUring) {
     const std::string plain = with_parameter("zbd:/dev/x", "io_mode", to_string(mode));
     EXPECT_EQ(plain, std::string("zbd:/dev/x?io_mode=") + to_string(mode));
     const Result<DriveOptions> drive = drive_options(*parse_device_uri(plain));
-    if (is_polled(mode)) {
-      EXPECT_EQ(drive.status().code(), Code::unsupported);
-    } else {
-      ASSERT_TRUE(drive.ok());
-      EXPECT_EQ(drive->io_mode, mode);
-    }
+    ASSERT_TRUE(drive.ok());
+    EXPECT_EQ(drive->io_mode, mode);
     const std::string second = with_parameter("emu:/x?direct=0", "io_mode", to_string(mode));
     const Result<EmuOptions> emu = emu_options(*parse_device_uri(second));
     ASSERT_TRUE(emu.ok());

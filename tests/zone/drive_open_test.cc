@@ -43,16 +43,6 @@ TEST(DriveOpen, RefusesWhatIsNoZonedDrive) {
   EXPECT_EQ(text, "kept");
 }
 
-TEST(DriveOpen, ADriveIsNotPolledFor) {
-  for (const std::string drive : {"zbd:/dev/null", "nvme:/dev/null"}) {
-    for (const char* mode : {"iopoll", "sqpoll_iopoll"}) {
-      const Status status = opened(drive + "?io_mode=" + mode);
-      EXPECT_EQ(status.code(), Code::unsupported);
-      EXPECT_NE(status.describe().find("panicked"), std::string::npos) << status.describe();
-    }
-  }
-}
-
 TEST(DriveOpen, RefusesABlockDeviceWithoutZones) {
   std::string found;
   for (const auto& each : std::filesystem::directory_iterator("/sys/class/block")) {
