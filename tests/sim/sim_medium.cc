@@ -157,8 +157,9 @@ SimMedium::Life SimMedium::survive_drive(const Zone& zone, bool torn, SimRandom&
 
 SimMedium::Life SimMedium::survive_emu(const Zone& zone, SimRandom& random) const {
   const Life& from = zone.lives[pick_life(zone, random)];
-  const std::uint64_t choice = random.below(3);
+  const std::uint64_t choice = random.below(4);
   std::uint64_t written = from.durable;
+  if (choice == 3) written = random.between(from.durable, lbas(from));
   if (choice == 0) written = from.written;
   if (choice == 1 && !from.pointers.empty()) {
     written = std::max(written, from.pointers[random.below(from.pointers.size())]);
@@ -218,7 +219,7 @@ bool SimMedium::dirty(const Zone& zone) const {
 }
 
 void SimMedium::crash(Crash how, SimRandom& random) {
-  if (how == Crash::kill) commit(mark());
+  if (how == Crash::kill || how == Crash::emu_kill) commit(mark());
   std::vector<Life> before(zones_.size());  // without their data
   std::uint32_t active_zones = 0;
   for (std::uint32_t i = 0; i < zones_.size(); ++i) {
@@ -226,8 +227,9 @@ void SimMedium::crash(Crash how, SimRandom& random) {
     before[i].generation = zone.lives.back().generation;
     before[i].full = zone.lives.back().full;
     if (dirty(zone)) {
-      Life left = how == Crash::emu ? survive_emu(zone, random)
-                                    : survive_drive(zone, how == Crash::drive, random);
+      const bool emu = how == Crash::emu || how == Crash::emu_kill;
+      Life left =
+          emu ? survive_emu(zone, random) : survive_drive(zone, how == Crash::drive, random);
       for (Life& life : zone.lives) {
         if (life.generation == left.generation && !stale_tails_) life.data = left.data;
         leave_residue(zone, std::move(life.data));

@@ -7,11 +7,13 @@
 // drive: a zone keeps one of its lives (a reset may not have happened yet) and of that a prefix, at
 //   any LBA between what is durable and what was handed over; the last LBA may be torn; a finish
 //   that was not flushed did or did not happen.
-// emu: a zone's record (life, write pointer, full) is any that it had since the last flush, and of
-//   the data any 512-byte sectors survived, independently of the record; the others hold what was
-//   there before.
+// emu: a zone's record (life, write pointer, full) is any that it had since the last flush, or, as
+//   where its data tells how far it is written, lies anywhere up to the end of what was handed
+//   over; and of the data any 512-byte sectors survived, independently of the record; the others
+//   hold what was there before.
 //
-// A killed process loses nothing that the device has acknowledged, whatever the model.
+// A killed process loses nothing that the device has acknowledged, whatever the model; of what it
+// had not, a prefix is there, or (emu_kill) any sectors are.
 // Not thread-safe. Positions are LBAs from the zone's start.
 #pragma once
 
@@ -26,7 +28,7 @@
 
 namespace furrow::sim {
 
-enum class Crash : std::uint8_t { drive, emu, kill };
+enum class Crash : std::uint8_t { drive, emu, kill, emu_kill };
 
 class SimMedium {
  public:

@@ -350,7 +350,10 @@ void Simulation::stop() {
   if (world_.failed()) return;
   rot();
   const bool kill = random.percent(swarm_.kill_percent);
-  medium_.crash(kill ? Crash::kill : swarm_.emu ? Crash::emu : Crash::drive, random);
+  medium_.crash(swarm_.emu ? kill ? Crash::emu_kill : Crash::emu
+                : kill     ? Crash::kill
+                           : Crash::drive,
+                random);
   ++world_.era;
   // An orderly close has made everything durable, if the device could.
   const bool all_kept = kill || (orderly && end_flushed_);
