@@ -7,6 +7,7 @@
 #include <linux/magic.h>
 #include <sys/vfs.h>
 
+#include "tests/rounds.h"
 #include "tests/zone/emu_fixture.h"
 #include "tests/zone/traced_calls.h"
 
@@ -66,8 +67,8 @@ TEST_F(EmuCallsTest, AWriteCostsNoneBesideItsBatchs) {
     if (!marks) GTEST_SKIP() << "ptrace() is not permitted";
     ASSERT_EQ(marks->size(), 2u);
     const std::uint64_t made = (*marks)[1].calls_before - (*marks)[0].calls_before;
-    // A wait that finds a completion is counted, and makes no call.
-    EXPECT_LE(made, (*marks)[1].value - (*marks)[0].value)
+    // A wait that finds a completion is counted, and makes no call. A sanitizer makes some itself.
+    EXPECT_LE(made, (*marks)[1].value - (*marks)[0].value + rounds(0, kBatch))
         << "the queue counts all, " << parameters;
     EXPECT_GE(made, kBatches);
     std::filesystem::remove(path_);
