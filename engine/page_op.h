@@ -97,8 +97,7 @@ struct PageOp {
     unsigned epoch_side = 0;
     unsigned candidate = 0, candidate_count = 0;
     bool mismatch = false;
-    unsigned tried_count = 0;
-    std::array<std::uint64_t, 4> tried_lbas{};  // read, and not this key's whole page
+    std::uint64_t diagnosed_lba = 0;  // where home last said that the page of a get is
     std::uint64_t state[8]{};
     void* scratch[2]{};
     KeyOp key_op;

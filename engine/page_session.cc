@@ -106,6 +106,7 @@ void PageSessionImpl::start_get(PageOp& op) {
   gets.store(gets.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   op.internal.scratch[0] = this;
   op.internal.bounce = nullptr;
+  op.internal.diagnosed_lba = ~std::uint64_t{0};
   op.internal.hash = static_cast<PageStoreImpl*>(op.internal.store)->log().hash(op.key);
   op.internal.io.op = Io::Op::read;
   op.internal.io.context = &op;
@@ -122,7 +123,6 @@ void PageSessionImpl::look_up(PageOp& op) {
   in.candidate = 0;
   in.mismatch = false;
   op.status = Status();
-  in.tried_count = 0;
   in.candidate_count =
       std::min(static_cast<PageStoreImpl*>(in.store)->log().lookup(in.hash, in.key_op.candidates),
                KeyOp::kCandidatesMax);
@@ -201,7 +201,6 @@ void PageSessionImpl::page_read(PageOp& op) {
     return got(op, entry);
   } else {
     in.mismatch = true;
-    if (in.tried_count < in.tried_lbas.size()) in.tried_lbas[in.tried_count++] = entry.lba;
   }
   ++in.candidate;
   try_candidates(op);
@@ -246,15 +245,16 @@ void PageSessionImpl::diagnosed(PageOp& op) {
   session.answer_diagnosed(op);
 }
 
-// Home says whether the key is there and where. A page that was read here and did not pass is
-// corrupt; one that was not read here was stored meanwhile, or, where more were read than are
-// remembered, may be one of those: looked for again it would be found no better.
+// Home says whether the key is there and where. The page may have been stored since it was looked
+// up, or been read wrong: it is corrupt only if, looked up and read again, it still does not match,
+// and still is where home said.
 void PageSessionImpl::answer_diagnosed(PageOp& op) {
   PageOp::Internal& in = op.internal;
   if (op.status.code() == Code::corrupt) {
-    const auto tried = std::span(in.tried_lbas).first(in.tried_count);
-    const bool all = in.tried_count < in.tried_lbas.size();
-    if (all && std::ranges::find(tried, in.key_op.old.lba) == tried.end()) return look_up(op);
+    if (in.diagnosed_lba != in.key_op.old.lba) {
+      in.diagnosed_lba = in.key_op.old.lba;
+      return look_up(op);
+    }
     static_cast<PageStoreImpl*>(in.store)->log().count_corrupt();
   } else if (op.status.code() == Code::not_found) {
     GetCounters& count = counters(op);

@@ -198,7 +198,7 @@ void PageLog::page_read_for_confirm(KeyOp& op) {
   op.old = entry;  // diagnose: which one it was that is damaged
   const bool ours = page_checksum({op.page.data(), entry.length}, op.lock.hash) == entry.checksum;
   if (!ours && op.kind != KeyOp::Kind::put && op.kind != KeyOp::Kind::remove) {
-    ++stats_.corrupt_pages;
+    if (op.kind != KeyOp::Kind::diagnose) ++stats_.corrupt_pages;  // else its reader counts
     return finish(op, {Code::corrupt, Origin::log,
                        "a page and its batch header are damaged; run `furrowctl pool check`"});
   }

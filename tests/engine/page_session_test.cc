@@ -1,11 +1,17 @@
 // Establishes what a session on a thread of its own does beside the pool's home (PageSession,
 // HomeOps): events come on the session's thread and never from within submit(), first the result,
 // then the release; what is refused is refused without travelling; operations that travel keep
-// their order; more gets than there are bounce buffers are all answered; counts outlive sessions.
-// How: a pool whose home the test turns, and a session on a second loop that the test turns, too.
+// their order; more gets than there are bounce buffers are all answered; counts outlive sessions;
+// an intact page is never called corrupt, however many other keys' pages were read first, and also
+// where one read went wrong.
+// How: a pool whose home the test turns, and a session on a second loop that the test turns, too;
+// keys that the index cannot tell apart; a device that holds answers back, so that the test can
+// change what was read.
 #include <gtest/gtest.h>
 
+#include "engine/pool_impl.h"
 #include "tests/engine/rig.h"
+#include "tests/log/tap_device.h"
 
 namespace furrow::testing {
 namespace {
@@ -13,6 +19,10 @@ namespace {
 class PageSessionTest : public ::testing::Test {
  protected:
   void SetUp() override {
+    ASSERT_NO_FATAL_FAILURE(rig_.open_device());
+    auto tap = std::make_unique<TapDevice>(std::move(rig_.device));
+    tap_ = tap.get();
+    rig_.device = std::move(tap);
     VolumeOptions options;
     options.name = "pages";
     options.value_bytes_max = 64 << 10;
@@ -61,6 +71,28 @@ class PageSessionTest : public ::testing::Test {
     }
   }
 
+  // So many keys that the index takes for one: their hashes begin with the same bits.
+  std::vector<std::uint64_t> keys_like_one(std::size_t count) const {
+    constexpr unsigned kBitsTold = 6 + 16;  // of the first buckets of the smallest index, and a tag
+    constexpr std::uint64_t kNumbers = 4'000'000;
+    const PageLog& log = static_cast<PageStoreImpl*>(rig_.store)->log();
+    std::vector<std::uint8_t> seen(std::size_t{1} << kBitsTold);
+    const auto bits_of = [&](std::uint64_t number) {
+      return log.hash(key_of(number)).order >> (64 - kBitsTold);
+    };
+    std::uint64_t bits = 0, number = 0;
+    for (; number < kNumbers; ++number) {
+      bits = bits_of(number);
+      if (++seen[bits] == count) break;
+    }
+    std::vector<std::uint64_t> alike;
+    for (std::uint64_t i = 0; i <= number; ++i) {
+      if (bits_of(i) == bits) alike.push_back(i);
+    }
+    return alike;
+  }
+
+  TapDevice* tap_ = nullptr;
   Rig rig_{"mem:16MiB?zone_size=1MiB"};
   EventLoop loop_{EventLoop::Options{50, 1}};
   std::unique_ptr<PageSession> session_;
@@ -130,6 +162,58 @@ TEST_F(PageSessionTest, CountsOutliveTheirSession) {
   EXPECT_EQ(stats.get_hits - before.get_hits, 2u);
   EXPECT_EQ(stats.get_misses - before.get_misses, 1u);
   EXPECT_EQ(stats.get_bytes - before.get_bytes, 10000u);
+}
+
+// A get reads the pages of other keys that look like its own; its own is stored meanwhile.
+TEST_F(PageSessionTest, APageStoredWhileOthersWereReadIsNotCorrupt) {
+  const std::vector<std::uint64_t> alike = keys_like_one(6);
+  ASSERT_EQ(alike.size(), 6u);
+  const std::uint64_t own = alike.back();
+  for (const std::uint64_t key : alike) {
+    if (key == own) continue;
+    ASSERT_TRUE(rig_.put(key, 1, 5000).ok());
+  }
+  tap_->forget_events();
+  Op& get = submit(PageOp::Kind::get, own);
+  Op& put = submit(PageOp::Kind::put, own);  // home has it before the get's question
+  turn_both();
+  expect_done(put, Code::ok);
+  expect_done(get, Code::ok);
+  EXPECT_EQ(std::memcmp(get.data, content(own, 1, 5000).data(), 5000), 0);
+  const auto events = tap_->events(true);
+  const auto pages_read = std::ranges::count_if(events, [](const TapDevice::Event& event) {
+    return event.op == Io::Op::read && event.answered && event.lbas == 2;  // headers have one
+  });
+  EXPECT_GT(pages_read, 5) << "of the others, and its own in the end";
+  EXPECT_EQ(rig_.store->stats().corrupt_pages, 0u);
+}
+
+TEST_F(PageSessionTest, APageThatWasReadWrongOnceIsNotCorrupt) {
+  for (const int wrong : {1, 2}) {  // times
+    SCOPED_TRACE(wrong);
+    ASSERT_TRUE(rig_.put(1, 1, 4096).ok());
+    AlignedBuffer page(4096);
+    Op get;
+    get.kind = PageOp::Kind::get;
+    get.key = key_of(1);
+    get.data = page.data();
+    get.capacity = 4096;
+    get.on_result = [](PageOp& done) { ++static_cast<Op&>(done).results; };
+    get.on_released = [](PageOp& done) { ++static_cast<Op&>(done).releases; };
+    tap_->hold(Io::Op::read);
+    session_->submit(*rig_.store, get);
+    for (int number = 0; get.results == 0; ++number) {  // the page, its batch header, ...
+      turn_both(20);
+      ASSERT_EQ(tap_->held(Io::Op::read), 1u);
+      if (number % 2 == 0 && number / 2 < wrong) page.data()[0] ^= std::byte{1};
+      tap_->let_one_go(Io::Op::read, 0);
+      turn_both(20);
+    }
+    tap_->let_go(Io::Op::read);
+    expect_done(get, wrong == 1 ? Code::ok : Code::corrupt);
+    EXPECT_EQ(rig_.store->stats().corrupt_pages, wrong == 1 ? 0u : 1u);
+    EXPECT_EQ(equal(page.span(), content(1, 1, 4096)), wrong == 1);
+  }
 }
 
 }  // namespace
