@@ -26,7 +26,7 @@ DEFINE_string(poll, "adaptive", "adaptive: poll 50 us, then sleep; always; sleep
 DEFINE_uint32(connections_max, 1024, "connections, all hosts together");
 DEFINE_uint32(connections_per_address_max, 256,
               "connections of an IPv4 address or IPv6 /64 network");
-DEFINE_uint32(controllers_per_host_max, 64, "associations of one host NQN");
+DEFINE_uint32(controllers_per_host_max, 64, "associations of one host NQN, of 256 in all");
 DEFINE_uint32(queue_entries_total_max, 64 << 10, "entries of all queues together, 4 KiB each");
 DEFINE_uint32(setup_timeout_ms, 10000, "from accept to ICReq, and from there to Connect");
 DEFINE_uint32(data_timeout_ms, 15000, "for a host to send a command's data, or to read its answer");
@@ -104,20 +104,15 @@ bool take_poll(std::uint64_t& spin_us) {
 }
 
 // What hosts can cost.
-int take_bounds(transport::TargetOptions& target) {
-  constexpr std::uint32_t kControllersMax = 4096;
-  if (FLAGS_controllers_per_host_max == 0 || FLAGS_controllers_per_host_max > kControllersMax) {
-    return report_usage(fmt::format("--controllers_per_host_max: 1 to {}", kControllersMax));
-  }
+void take_bounds(transport::TargetOptions& target) {
   target.connections_max = FLAGS_connections_max;
   target.connections_per_address_max = FLAGS_connections_per_address_max;
-  target.controllers_per_host_max = static_cast<std::uint16_t>(FLAGS_controllers_per_host_max);
+  target.controllers_per_host_max = FLAGS_controllers_per_host_max;
   target.queue_entries_total_max = FLAGS_queue_entries_total_max;
   target.setup_timeout_ms = FLAGS_setup_timeout_ms;
   target.data_timeout_ms = FLAGS_data_timeout_ms;
   target.idle_ms = FLAGS_idle_ms;
   target.log = [](const std::string& line) { fmt::print(stderr, "furrowd: {}\n", line); };
-  return kExitDone;
 }
 
 int take_target(transport::TargetOptions& target) {
@@ -132,7 +127,7 @@ int take_target(transport::TargetOptions& target) {
   }
   target.cores = FLAGS_cores;
   if (!take_poll(target.spin_us)) return report_usage("--poll: adaptive, always or sleep");
-  if (const int status = take_bounds(target); status != kExitDone) return status;
+  take_bounds(target);
   const transport::OptionsCheck checked = transport::check(target);
   if (checked.status.ok()) return kExitDone;
   return wrong_flag(checked.option, checked.status);  // these flags are named after the options

@@ -50,8 +50,10 @@ OptionsCheck check(const SubsystemOptions& options) {
   if (options.controllers_max == 0 || options.controllers_max > kControllersLimit) {
     return invalid("controllers_max", "must be from 1 to 4096");
   }
-  if (options.controllers_per_host_max == 0) {
-    return invalid("controllers_per_host_max", "must not be 0");
+  if (options.controllers_per_host_max == 0 ||
+      options.controllers_per_host_max > options.controllers_max) {
+    return invalid("controllers_per_host_max",
+                   "must be from 1 to what all hosts together have (256)");
   }
   if (options.queue_entries_total_max < options.io_queue_entries_max) {
     return invalid("queue_entries_total_max",

@@ -31,7 +31,7 @@ struct SubsystemOptions {
   std::uint32_t io_queue_entries_max = 1024;   // CAP.MQES + 1
   std::uint16_t io_queues_max = 64;            // of a controller
   std::uint16_t controllers_max = 256;
-  std::uint16_t controllers_per_host_max = 64;  // of one host NQN
+  std::uint32_t controllers_per_host_max = 64;  // of one host NQN; at most controllers_max
   // Of all queues together: commands in flight cost memory from Connect on (the bounds: target.h).
   std::uint32_t queue_entries_total_max = 64u << 10;
   // A controller without I/O queues and without a keep-alive time ends after so much silence; one

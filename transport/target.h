@@ -30,7 +30,7 @@ struct TargetOptions {
   // The bounds of what hosts can cost: see memory_bytes_max() and ARCHITECTURE.md.
   std::uint32_t connections_max = 1024;
   std::uint32_t connections_per_address_max = 256;  // of an IPv4 address or IPv6 /64 network
-  std::uint16_t controllers_per_host_max = 64;      // of a host NQN
+  std::uint32_t controllers_per_host_max = 64;      // of a host NQN; at most 256, all hosts'
   std::uint32_t queue_entries_total_max = 64u << 10;
   std::uint32_t setup_timeout_ms = 10000;  // from accept to ICReq, and from there to Connect
   // A host that takes longer to send a command's data, or to read what it is sent, is cut: it would

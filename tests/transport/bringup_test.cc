@@ -210,7 +210,7 @@ TEST(Connect, IoQueueBeforeTheControllerIsReady) {
 
 TEST(Connect, ControllersAreBoundedAndComeBack) {
   transport::SubsystemOptions subsystem = World::small_buffers();
-  subsystem.controllers_max = 2;
+  subsystem.controllers_max = subsystem.controllers_per_host_max = 2;
   World world(subsystem);
   FakeConnection& first = world.admin();
   world.admin();
@@ -562,9 +562,13 @@ TEST(Bounds, ImpossibleOnesAreRefused) {
   std::uint64_t clock_ns = 0;
   FakeExecutor executor(clock_ns);
   transport::SubsystemOptions options = World::small_buffers();
-  options.controllers_per_host_max = 0;
-  EXPECT_EQ(transport::Subsystem::create(pool, executor, options).status().code(),
-            Code::invalid_argument);
+  for (const std::uint32_t beyond : {0u, 257u, 65536u + 64u}) {  // there are 256 controllers
+    options.controllers_per_host_max = beyond;
+    EXPECT_EQ(transport::Subsystem::create(pool, executor, options).status().code(),
+              Code::invalid_argument);
+  }
+  options.controllers_per_host_max = 256;
+  EXPECT_TRUE(transport::Subsystem::create(pool, executor, options).ok());
   options = World::small_buffers();
   options.queue_entries_total_max = options.io_queue_entries_max - 1;
   EXPECT_EQ(transport::Subsystem::create(pool, executor, options).status().code(),
