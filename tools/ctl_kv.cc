@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -15,6 +14,7 @@
 #include "tools/command_line.h"
 #include "tools/ctl_command.h"
 #include "tools/device_flags.h"
+#include "tools/host_file.h"
 #include "tools/progress.h"
 #include "transport/sync_initiator.h"
 
@@ -77,21 +77,17 @@ int take_key(Key& key) {
 
 struct CloseFile {
   void operator()(std::FILE* file) const {
-    if (file != stdin && file != stdout) std::fclose(file);
+    if (file != stdin) std::fclose(file);
   }
 };
 using File = std::unique_ptr<std::FILE, CloseFile>;
 
-File open_file(const char* mode, std::FILE* standard) {
-  return File(FLAGS_file == "-" ? standard : std::fopen(FLAGS_file.c_str(), mode));
-}
+File open_input() { return File(FLAGS_file == "-" ? stdin : std::fopen(FLAGS_file.c_str(), "rb")); }
 
-Status file_error() {
-  const Code code = errno == ENOENT                     ? Code::not_found
-                    : errno == EACCES || errno == EROFS ? Code::permission
-                    : errno == ENOSPC                   ? Code::no_space
-                                                        : Code::io_error;
-  return {code, Origin::tool, "", errno};
+Status write_output(std::span<const std::byte> value) {
+  if (FLAGS_file != "-") return replace_file(FLAGS_file, value);
+  const bool written = std::fwrite(value.data(), 1, value.size(), stdout) == value.size();
+  return written && std::fflush(stdout) == 0 ? Status() : file_error();
 }
 
 int put(const Arguments&) {
@@ -103,7 +99,7 @@ int put(const Arguments&) {
   if (FLAGS_if_exists) options.condition = PageOp::Condition::if_exists;
   Key key;
   if (const int status = take_key(key); status != kExitDone) return status;
-  const File file = open_file("rb", stdin);
+  const File file = open_input();
   if (!file) return report("cannot open " + FLAGS_file, file_error());
   Remote remote;
   if (const int status = connect(remote); status != kExitDone) return status;
@@ -134,12 +130,8 @@ int get(const Arguments&) {
   if (const int status = connect(remote); status != kExitDone) return status;
   const auto value = remote->get(key);
   if (!value) return report("cannot get " + FLAGS_key, value.status());
-  // Opened only now: a get that fails leaves the file as it was.
-  File file = open_file("wb", stdout);
-  if (!file) return report("cannot open " + FLAGS_file, file_error());
-  const bool written = std::fwrite(value->data(), 1, value->size(), file.get()) == value->size();
-  if (!written || std::fflush(file.get()) != 0) {
-    return report("cannot write " + FLAGS_file, file_error());
+  if (const Status written = write_output(*value); !written.ok()) {
+    return report("cannot write " + FLAGS_file, written);
   }
   return json_asked() ? print({{"key", format_key(key)}, {"bytes", value->size()}}) : kExitDone;
 }
