@@ -1,36 +1,10 @@
-// The media layout of an emulated zoned device (emu:), and its codec. Little-endian throughout.
-//
-//   offset 0          superblock (512 bytes used), the rest of 4 KiB zero
-//   offset 4096       the same superblock again
-//   offset 8192       zone table, copy A: one 8-byte slot a zone, rounded up to 4 KiB
-//   behind it         zone table, copy B, likewise
-//   data_offset       the zones' data, a multiple of 1 MiB; zone i at data_offset + i * stride,
-//                     stride = zone capacity rounded up to 4 KiB (the gap between the capacity and
-//                     the size of a zone takes no room)
-//   behind the zones  in a file, nothing that is ever read: see Ballast
-//
-// superblock := magic[8] version u32 bytes u32 compatible u64 read_only u64 incompatible u64
-//               uuid[16] lba_bytes u32 zone_count u32 zone_size_lbas u64 zone_capacity_lbas u64
-//               open_zones_max u32 active_zones_max u32 append_lbas_max u32 zone_writes_max u32
-//               table_a_offset u64 table_b_offset u64 table_bytes u64 data_offset u64 stride u64
-//               zero[...] checksum u64 (XXH3-64 of the 504 bytes before it)
-// slot       := written (25 bits) generation (21) class (2) check (16), from bit 0
-// written    := LBAs from the zone's start, up to 2^24; or 2^24 + w, w > 0: the data tells, from w
-//               on (feature kDataTells)
-//
-// Where the data tells, the zone is writable, and written up to the end of the last LBA that is not
-// all zeroes among those from w to the next multiple of kAheadBytes above w, or to the capacity:
-// none is, where all are. A slot says so only after zeroes up to there have become durable; then
-// the zone's writes below it may go without slots of their own (see ZeroAhead).
+// The media layout of an emulated zoned device (emu:), and its codec. zone/FORMAT.md is the
+// grammar; this is the code.
 //
 // A slot is one 8-byte store, so that a process that dies, or a sector that is written while the
 // slot changes, leaves the old or the new one and never a mixture. Updates alternate between the
-// copies, which lie in different sectors. The newer of two good slots is the one with the higher
-// (generation, class, LBAs written): within a generation both only grow. `check` is 16 bits of
-// XXH3-64 of the rest with the zone and the device's UUID; together with the range of the other
-// fields a damaged slot passes about once in 2^30. A zone with one damaged slot is full, and
-// readable to its capacity, if anything but zeroes lies behind the write pointer of the other one,
-// which may be the older.
+// copies. The check, together with the range of the other fields, lets a damaged slot pass about
+// once in 2^30.
 #pragma once
 
 #include <algorithm>
