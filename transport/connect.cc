@@ -2,6 +2,7 @@
 // then makes a controller (admin queue) or finds it (I/O queue). Base specification 2.0, 6.3.
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "transport/command_checks.h"
@@ -58,8 +59,27 @@ void ReactorImpl::connect(Request& request) {
     return refuse_connect(request, sc::kIncompatibleFormat, true);
   }
   queue->state = Queue::State::connecting;
-  pull(request, sizeof(nvme::ConnectData),
-       [this](Request& pulled, const std::vector<std::byte>& data) { connect_data(pulled, data); });
+  or_refuse_connect(request, [&] {
+    pull(request, sizeof(nvme::ConnectData),
+         [this](Request& pulled, const std::vector<std::byte>& data) {
+           or_refuse_connect(pulled, [&] { connect_data(pulled, data); });
+         });
+  });
+}
+
+// What a queue and its controller need is allocated here, before Connect is answered. Without
+// memory for it this connection ends, and the host may try again; what was registered of it goes
+// with it.
+template <class Step>
+void ReactorImpl::or_refuse_connect(Request& request, Step&& step) {
+  try {
+    step();
+  } catch (const std::bad_alloc&) {
+    Queue& queue = Queue::of(request);
+    const std::shared_ptr<Queue> keep = queues_.at(&queue);
+    refuse_connect(request, sc::kControllerBusy, false);
+    if (keep->open) close(*keep);
+  }
 }
 
 void ReactorImpl::connect_data(Request& request, const std::vector<std::byte>& data) {

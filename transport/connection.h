@@ -68,6 +68,7 @@ class Connection {
   virtual std::uint64_t address() const { return 0; }
   // SQ flow control was disabled by Connect: completions carry SQHD = FFFFh and reads may use the
   // SUCCESS flag. `entries`: the queue's depth; a host that has more in flight is closed.
+  // std::bad_alloc: there is no memory for them, and nothing has changed.
   virtual void set_queue(std::uint32_t entries, bool flow_control_disabled) = 0;
 
   void* controller_context = nullptr;  // the handler's own
@@ -77,6 +78,7 @@ class Connection {
 class ConnectionHandler {
  public:
   virtual ~ConnectionHandler() = default;
+  // std::bad_alloc: there is no memory for it; it ends, and the handler hears of it no more.
   virtual void on_open(Connection& connection) = 0;
   // A command capsule arrived. The request is the handler's until it completes it.
   virtual void on_request(Request& request) = 0;

@@ -50,11 +50,11 @@ ConnectionBudget::Verdict ConnectionBudget::take(AddressKey key) {
   const std::lock_guard lock(mutex_);
   const auto known = addresses_.find(key);
   const Verdict verdict = decide(known == addresses_.end() ? Address() : known->second);
+  Address* const address = verdict == Verdict::taken ? &addresses_[key] : nullptr;
   counts_[static_cast<unsigned>(verdict)].fetch_add(1, std::memory_order_relaxed);
-  if (verdict != Verdict::taken) return verdict;
-  Address& address = addresses_[key];
-  ++address.connections;
-  ++address.setting_up;
+  if (address == nullptr) return verdict;
+  ++address->connections;
+  ++address->setting_up;
   ++connections_;
   ++setting_up_;
   return verdict;

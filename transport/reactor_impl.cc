@@ -213,10 +213,12 @@ void ReactorImpl::pull(Request& request, std::uint32_t bytes,
   if (request.data_bytes < bytes) return complete(request, nvme::sc::kDataSglLengthInvalid);
   // More than the command needs is taken as long as it is no attempt to make us hold much.
   if (request.data_bytes > 8192) return complete(request, nvme::sc::kInvalidField);
+  auto made = std::make_unique<Payload>(
+      Payload{std::vector<std::byte>(request.data_bytes), std::move(next)});
   if (!take_payload(Queue::of(request), request.data_bytes)) {
     return complete(request, nvme::sc::kCommandInterrupted);
   }
-  auto* payload = new Payload{std::vector<std::byte>(request.data_bytes), std::move(next)};
+  Payload* const payload = made.release();
   request.context = payload;
   request.on_pulled = &ReactorImpl::payload_pulled;
   request.connection->pull(request, payload->data.data());

@@ -79,6 +79,8 @@ class ReactorImpl final : public SubsystemReactor {
   void give_payload(Queue& queue, std::uint64_t bytes);
 
   void connect(Request& request);
+  template <class Step>
+  void or_refuse_connect(Request& request, Step&& step);
   void connect_data(Request& request, const std::vector<std::byte>& data);
   void complete_connect(Request& request, const Admission& admission);
   void refuse_connect(Request& request, std::uint16_t status, bool dnr, std::uint32_t dw0 = 0);

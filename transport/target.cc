@@ -6,6 +6,7 @@
 #include <atomic>
 #include <bit>
 #include <future>
+#include <new>
 #include <thread>
 #include <utility>
 
@@ -114,6 +115,7 @@ class TargetImpl final : public Target {
   Status make_parts(Reactor& reactor);
   Status start_thread(Reactor& reactor);
   void accepted(int fd, std::string peer);
+  void hand_over(int fd, std::string peer, AddressKey address);
   Reactor& least_loaded();
   void end_connections(std::size_t step);
   void part_stopped();
@@ -243,20 +245,35 @@ Reactor& TargetImpl::least_loaded() {
 }
 
 void TargetImpl::accepted(int fd, std::string peer) {
+  using Verdict = ConnectionBudget::Verdict;
   const AddressKey address = address_key(fd);
-  const ConnectionBudget::Verdict verdict = budget_.take(address);
-  if (verdict != ConnectionBudget::Verdict::taken) {
+  bool taken = false;
+  try {
+    const Verdict verdict = budget_.take(address);
+    taken = verdict == Verdict::taken;
+    if (taken) return hand_over(fd, std::move(peer), address);
     refusals_.refused(verdict, peer);
-    close(fd);
-    return;
+  } catch (const std::bad_alloc&) {
+    if (taken) budget_.give(address, false);
+    ++accept_errors_;
   }
+  close(fd);
+}
+
+// std::bad_alloc: the socket is still the caller's.
+void TargetImpl::hand_over(int fd, std::string peer, AddressKey address) {
   Reactor& reactor = least_loaded();
   if (reactor.loop == &home_) return reactor.tcp->adopt(fd, std::move(peer), address);
   ++reactor.arriving;
-  post(*reactor.loop, [&reactor, fd, peer, address] {
-    reactor.tcp->adopt(fd, peer, address);
+  try {
+    post(*reactor.loop, [&reactor, fd, peer = std::move(peer), address]() mutable {
+      reactor.tcp->adopt(fd, std::move(peer), address);
+      --reactor.arriving;
+    });
+  } catch (const std::bad_alloc&) {
     --reactor.arriving;
-  });
+    throw;
+  }
 }
 
 void TargetImpl::stop(std::uint32_t drain_ms, std::function<void()> stopped) {

@@ -9,8 +9,6 @@
 
 namespace furrow::transport {
 
-namespace {}  // namespace
-
 TcpConnection::TcpConnection(const Environment& environment, int fd, std::string peer,
                              std::uint64_t address)
     : environment_(environment),
@@ -20,10 +18,13 @@ TcpConnection::TcpConnection(const Environment& environment, int fd, std::string
   timer_.self = work_.self = this;
   timer_.fire = [](Timer& timer) { static_cast<SetupTimer&>(timer).self->on_timer(); };
   work_.run = [](SocketRing::Deferred& work) { static_cast<Work&>(work).self->run_work(); };
+  stream_.decoder().set_limits({kAdminInCapsuleBytes, environment_.limits.h2c_data_bytes});
+}
+
+void TcpConnection::start() {
   connect_slot_ = std::make_unique<CommandSlot>();
   slots_.push_back(connect_slot_.get());
   free_.push(*connect_slot_);
-  stream_.decoder().set_limits({kAdminInCapsuleBytes, environment_.limits.h2c_data_bytes});
   environment_.executor.start(timer_, environment_.limits.setup_ms * kNsPerMs);
   stream_.start();
 }
@@ -32,15 +33,18 @@ TcpConnection::~TcpConnection() { FURROW_CHECK(held_ == 0 && !work_.queued); }
 
 std::string TcpConnection::local_address() const { return local_name(stream_.fd()); }
 
-// Called by the handler when it accepts Connect, before it completes it.
+// Called by the handler when it accepts Connect, before it completes it. std::bad_alloc: nothing
+// has changed.
 void TcpConnection::set_queue(std::uint32_t entries, bool flow_control_disabled) {
   FURROW_CHECK(!queue_set_ && entries >= 1 && entries <= 32768);
+  const std::uint32_t more = 2 * entries - 1;
+  auto more_slots = std::make_unique<CommandSlot[]>(more);
+  slots_.reserve(1 + std::size_t{more});
+  more_slots_ = std::move(more_slots);
   queue_set_ = true;
   flow_control_ = !flow_control_disabled;
   entries_ = entries;
   sq_head_ = static_cast<std::uint16_t>(1 % entries);  // Connect itself was taken
-  const std::uint32_t more = 2 * entries - 1;
-  more_slots_ = std::make_unique<CommandSlot[]>(more);
   for (std::uint32_t i = 0; i < more; ++i) {
     more_slots_[i].index = static_cast<std::uint16_t>(i + 1);
     slots_.push_back(&more_slots_[i]);

@@ -75,10 +75,12 @@ class TcpConnection final : public Connection, private TcpStream::Owner {
     void* context = nullptr;
   };
 
+  // Takes `fd` over; std::bad_alloc: it does not.
   TcpConnection(const Environment& environment, int fd, std::string peer,
                 std::uint64_t address = 0);
   ~TcpConnection() override;
 
+  void start();           // std::bad_alloc: cut() it then
   void stop_accepting();  // of commands; what was accepted is answered
   void drain();           // the same, and ends then
   void cut();             // ends now

@@ -3,8 +3,10 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "zone/check.h"
@@ -55,6 +57,20 @@ TcpReactor::~TcpReactor() {
 
 void TcpReactor::adopt(int fd, std::string peer, AddressKey address) {
   set_up_socket(fd);
+  TcpConnection* const connection = make_connection(fd, std::move(peer), address);
+  if (connection == nullptr) return;
+  ++load_.connections;
+  ++load_.setting_up;
+  try {
+    connection->start();
+    if (draining_) connection->cut();
+  } catch (const std::bad_alloc&) {
+    connection->cut();
+  }
+}
+
+// Null: there is no memory for it, and the socket is closed.
+TcpConnection* TcpReactor::make_connection(int fd, std::string peer, AddressKey address) {
   TcpConnection::Environment environment{*ring_, executor_, handler_, limits_, stats_};
   environment.context = this;
   environment.on_live = [](TcpConnection& connection) {
@@ -69,11 +85,18 @@ void TcpReactor::adopt(int fd, std::string peer, AddressKey address) {
   environment.on_answered = [](TcpConnection& connection) {
     static_cast<TcpReactor*>(connection.context())->look_at_step();
   };
-  ++load_.connections;
-  ++load_.setting_up;
-  connections_.push_back(
-      {std::make_unique<TcpConnection>(environment, fd, std::move(peer), address), address});
-  if (draining_) connections_.back().connection->cut();
+  const std::size_t before = connections_.size();
+  try {
+    connections_.push_back({nullptr, address});
+    connections_.back().connection =
+        std::make_unique<TcpConnection>(environment, fd, std::move(peer), address);
+  } catch (const std::bad_alloc&) {
+    connections_.resize(before);
+    close(fd);
+    budget_.give(address, false);
+    return nullptr;
+  }
+  return connections_.back().connection.get();
 }
 
 TcpReactor::Held& TcpReactor::find(const TcpConnection& connection) {

@@ -27,7 +27,8 @@ class TcpReactor {
                                                     ConnectionBudget& budget);
   ~TcpReactor();  // no connection is left
 
-  // Takes over a connected socket, for which the budget has been taken at `address`.
+  // Takes over a connected socket, for which the budget has been taken at `address`. Where there is
+  // no memory for it, it is closed.
   void adopt(int fd, std::string peer, AddressKey address);
   // An end in order takes three steps, each once all reactors have done the one before, so that a
   // host gets every answer before it sees that one of its connections has ended: no more commands
@@ -56,6 +57,7 @@ class TcpReactor {
     std::unique_ptr<TcpConnection> connection;
     AddressKey address = 0;
   };
+  TcpConnection* make_connection(int fd, std::string peer, AddressKey address);
   Held& find(const TcpConnection& connection);
   void gone(TcpConnection& connection);
   void step(std::function<void()> done, bool (*is_done)(const TcpConnection&));

@@ -1,6 +1,7 @@
 // What a host sends: ICReq, command capsules, H2CData.
 #include <cstddef>
 #include <cstring>
+#include <new>
 
 #include "transport/fair_share.h"
 #include "transport/tcp_connection.h"
@@ -33,6 +34,13 @@ void TcpConnection::on_icreq() {
   if (request.hpda > kPdaMax) {
     return terminate({Fes::invalid_header_field, offsetof(IcReq, hpda)});
   }
+  try {
+    cids_ = std::make_unique<std::bitset<65536>>();
+    environment_.handler.on_open(*this);
+  } catch (const std::bad_alloc&) {
+    return teardown();
+  }
+  opened_ = true;
   // MAXR2T needs no memory: a command's data is asked for with one R2T, and one is always allowed.
   const bool header_digest = (request.digests & 1) != 0, data_digest = (request.digests & 2) != 0;
   encoder_.set_format({header_digest, data_digest, request.hpda});
@@ -43,8 +51,6 @@ void TcpConnection::on_icreq() {
   icresp_due_ = true;
   state_ = State::await_connect;
   environment_.executor.start(timer_, std::uint64_t{environment_.limits.setup_ms} * 1'000'000);
-  opened_ = true;
-  environment_.handler.on_open(*this);
   stream_.want_send();
 }
 
@@ -94,7 +100,6 @@ bool TcpConnection::describe(CommandSlot& slot) {
       command.opc == nvme::opcode::kFabrics && command.fctype() == nvme::fabrics::kConnect;
   slot.data_in_capsule = command.sgl_type == nvme::kSglInCapsule;
   slot.data_bytes = command.sgl_length;
-  if (cids_ == nullptr) cids_ = std::make_unique<std::bitset<65536>>();
   if (cids_->test(command.cid)) {
     refuse(slot, nvme::sc::kCidConflict);
     return false;

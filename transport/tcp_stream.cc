@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <new>
+#include <utility>
 
 #include "zone/check.h"
 
@@ -95,11 +97,17 @@ void TcpStream::end(int error) {
   owner_.on_end(error);
 }
 
+// Where there is no memory for a larger one, the one that there is does, until the next read.
+void TcpStream::make_buffer() {
+  std::unique_ptr<std::byte[]> made(new (std::nothrow) std::byte[buffer_bytes_wanted_]);
+  if (made == nullptr && buffer_ == nullptr) throw std::bad_alloc();
+  if (made == nullptr) return;
+  buffer_ = std::move(made);
+  buffer_bytes_ = buffer_bytes_wanted_;
+}
+
 void TcpStream::receive() {
-  if (buffer_bytes_ != buffer_bytes_wanted_) {
-    buffer_bytes_ = buffer_bytes_wanted_;
-    buffer_ = std::make_unique_for_overwrite<std::byte[]>(buffer_bytes_);
-  }
+  if (buffer_bytes_ != buffer_bytes_wanted_) make_buffer();
   landing_ = discarding_ ? std::span<std::byte>() : decoder_.landing();
   if (landing_.size() < kDirectBytesMin) landing_ = {};
   const std::uint32_t ahead =

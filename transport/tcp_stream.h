@@ -68,13 +68,13 @@ class TcpStream {
     virtual void on_quiet() = 0;  // after abort(): nothing touches memory any longer
   };
 
-  // Takes `fd` over, a blocking-mode stream socket.
+  // Takes `fd` over, a blocking-mode stream socket; std::bad_alloc: it does not.
   TcpStream(SocketRing& ring, Owner& owner, int fd, PduDecoder::Role role);
   ~TcpStream();
   TcpStream(const TcpStream&) = delete;
   TcpStream& operator=(const TcpStream&) = delete;
 
-  void start();      // receives from now on
+  void start();      // receives from now on; std::bad_alloc: it does not
   void want_send();  // fill() is called before the next system call
   bool sending() const { return sending_; }
   // From now on what arrives is thrown away, but for its end. A read that has begun may still land
@@ -97,6 +97,7 @@ class TcpStream {
     TcpStream* self;
   };
 
+  void make_buffer();
   void receive();
   void on_received(int result, bool more);
   void process(std::span<const std::byte> input);

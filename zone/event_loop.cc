@@ -217,8 +217,8 @@ void EventLoop::start(Timer& timer, std::uint64_t delay_ns) {
   stop(timer);
   const std::uint64_t now = now_ns();
   timer.at_ns = delay_ns > kForever - now ? kForever : now + delay_ns;
-  timer.heap_slot = static_cast<std::int32_t>(timers_.size());
   timers_.push_back(&timer);
+  timer.heap_slot = static_cast<std::int32_t>(timers_.size() - 1);
   sift(timers_.size() - 1);
 }
 
@@ -267,7 +267,10 @@ unsigned EventLoop::fire_timers() {
   return fired;
 }
 
-void EventLoop::add(Poller& poller) { pollers_.push_back(&poller); }
+void EventLoop::add(Poller& poller) {
+  pollers_.push_back(&poller);
+  poll_fds_.reserve(pollers_.size() + 1);  // so that sleep() allocates nothing
+}
 
 void EventLoop::remove(Poller& poller) { std::ranges::replace(pollers_, &poller, nullptr); }
 

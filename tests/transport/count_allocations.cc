@@ -8,10 +8,16 @@
 
 namespace furrow::transport {
 std::atomic<std::uint64_t> allocations{0}, allocated_bytes{0};
-}
+std::atomic<std::int64_t> allocations_until_failure{-1};
+thread_local bool allocations_spared = false;
+}  // namespace furrow::transport
 
 void* operator new(std::size_t bytes) {
-  furrow::transport::allocations.fetch_add(1, std::memory_order_relaxed);
+  using namespace furrow::transport;
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  if (!allocations_spared && allocations_until_failure >= 0 && allocations_until_failure-- == 0) {
+    throw std::bad_alloc();
+  }
   void* memory = std::malloc(bytes == 0 ? 1 : bytes);
   if (memory == nullptr) throw std::bad_alloc();
   furrow::transport::allocated_bytes.fetch_add(malloc_usable_size(memory),

@@ -1,4 +1,5 @@
-// How often operator new was called in this program, by any thread, and the bytes that it has out.
+// How often operator new was called in this program, by any thread, and the bytes that it has out;
+// and one of its calls made to fail.
 #pragma once
 
 #include <atomic>
@@ -7,4 +8,8 @@
 namespace furrow::transport {
 extern std::atomic<std::uint64_t> allocations;
 extern std::atomic<std::uint64_t> allocated_bytes;
+// The call after so many more, by threads that are not spared, throws std::bad_alloc; -1: none
+// does.
+extern std::atomic<std::int64_t> allocations_until_failure;
+extern thread_local bool allocations_spared;
 }  // namespace furrow::transport

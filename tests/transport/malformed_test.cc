@@ -21,7 +21,8 @@
 //   one teardown, idempotent: M EndsAtAnyMomentOfSetUp, IcreqAgainstTeardown
 //   time, memory and connection budgets: tcp_connection_test TcpConnectionBudget; slow_host_test
 //   CVE-2023-6356, -6535, -6536: M H2cDataTags, H2cDataOffsetsAndLengths
-//   CVE-2023-5178, CVE-2024-46737: M EndsAtAnyMomentOfSetUp
+//   CVE-2023-5178: M EndsAtAnyMomentOfSetUp
+//   CVE-2024-46737: setup_memory_test
 //   CVE-2025-38035: M EndsWhileItIsAccepted
 //   CVE-2026-22998: M H2cDataBeforeConnect, H2cDataForARead
 //   CVE-2026-46135: M IcreqAgainstTeardown
@@ -353,7 +354,7 @@ TEST_F(MalformedTest, H2cTermReqEndsTheConnection) {
   host.expect_closed();
 }
 
-// CVE-2023-5178, CVE-2024-46737: ends at any moment of set-up, many at a time.
+// CVE-2023-5178: ends at any moment of set-up, many at a time.
 TEST_F(MalformedTest, EndsAtAnyMomentOfSetUp) {
   std::vector<std::unique_ptr<RawHost>> hosts;
   for (int i = 0; i < 24; ++i) {

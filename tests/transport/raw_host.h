@@ -126,10 +126,15 @@ class RawHost {
     send({out, PduEncoder::icreq(out, hpda, header_digest, data_digest, 0)});
     const auto answer = receive();
     ASSERT_TRUE(answer && answer->type == PduType::icresp);
-    max_h2c_data_ = answer->as<IcResp>().maxh2cdata;
+    initialized(*answer, header_digest, data_digest, hpda);
+  }
+  // What init() does with the ICResp.
+  void initialized(const ReceivedPdu& icresp, bool header_digest = false, bool data_digest = false,
+                   std::uint8_t hpda = 0) {
+    max_h2c_data_ = icresp.as<IcResp>().maxh2cdata;
     decoder_.set_initialized();
     decoder_.set_format({header_digest, data_digest, hpda});
-    encoder_.set_format({header_digest, data_digest, answer->as<IcResp>().cpda});
+    encoder_.set_format({header_digest, data_digest, icresp.as<IcResp>().cpda});
   }
 
   // Connect with 1024 zero bytes of data, for handlers that do not read it.

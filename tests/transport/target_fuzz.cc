@@ -73,6 +73,7 @@ class FuzzTarget {
                     [&](const auto& held) { return held.get() == &gone; });
     };
     connections_.push_back(std::make_unique<TcpConnection>(environment, ends[0], "fuzz"));
+    connections_.back()->start();
     return std::make_unique<FuzzHost>(ends[1]);
   }
   // Until nothing moves any more, or for long enough while operations are held.

@@ -1,0 +1,126 @@
+// Establishes that memory which cannot be had while a queue is set up ends that connection and
+// nothing else (CVE-2024-46737, where the failing allocation of a queue's commands took the target
+// along). How: each single allocation that the target makes from accept to Connect's answer fails
+// once, in turn, for an admin and for an I/O queue; a bystander goes on, all that the host was
+// given comes back, and the host gets in when it tries again.
+#include <gtest/gtest.h>
+
+#include <future>
+#include <memory>
+#include <thread>
+
+#include "tests/transport/count_allocations.h"
+#include "tests/transport/fake_engine.h"
+#include "tests/transport/raw_host.h"
+#include "tests/transport/served.h"
+#include "transport/target.h"
+#include "zone/event_loop.h"
+
+namespace furrow::transport {
+namespace {
+
+class SetupMemory : public testing::TestWithParam<unsigned> {
+ protected:
+  SetupMemory() {
+    allocations_spared = true;  // this thread's
+    VolumeOptions volume;
+    volume.name = "pages";
+    volume.nsid = 1;
+    EXPECT_TRUE(pool_.create_volume(volume).ok());
+    TargetOptions options;
+    options.listen_port = 0;
+    options.cores = GetParam();
+    options.buffer_bytes_max = 4 << 20;
+    auto started = Target::start(pool_, loop_, options);
+    EXPECT_TRUE(started.ok());
+    target_ = std::move(*started);
+    thread_ = std::thread([this] { loop_.run(); });
+    admin_ = std::make_unique<RawHost>(port());
+    cntlid_ = enable_controller(*admin_, nqn());
+    bystander_ = std::make_unique<RawHost>(port());
+    EXPECT_TRUE(set_up(*bystander_, 1));
+  }
+  ~SetupMemory() override {
+    struct Stop : Task {
+      SetupMemory* self;
+    } stop;
+    stop.self = this;
+    stop.run = [](Task& task) {
+      SetupMemory& self = *static_cast<Stop&>(task).self;
+      self.target_->stop(0, [&self] { self.loop_.stop_running(); });
+    };
+    loop_.post(stop);
+    thread_.join();
+  }
+
+  std::uint16_t port() const { return target_->port(); }
+  const std::string& nqn() const { return target_->subsystem_nqn(); }
+  // Whether Connect of the queue was accepted. The target may end the connection at any moment.
+  bool set_up(RawHost& host, std::uint16_t qid) {
+    std::byte icreq[kFrontBytesMax];
+    host.send({icreq, PduEncoder::icreq(icreq, 0, false, false, 0)});
+    const auto icresp = host.receive();
+    if (!icresp || icresp->type != PduType::icresp) return false;
+    host.initialized(*icresp);
+    host.send(connect_capsule(host, nqn(), qid, cntlid_, 64));
+    const auto answer = host.receive();
+    if (!answer) return false;
+    EXPECT_EQ(answer->type, PduType::capsule_resp);
+    const nvme::Cqe cqe = answer->as<CapsuleResp>().cqe;
+    if (cqe.sct_sc() == nvme::sc::kSuccess) return true;
+    EXPECT_EQ(cqe.sct_sc(), nvme::sc::kControllerBusy);
+    EXPECT_FALSE(cqe.dnr()) << "it may try again";
+    host.expect_closed();
+    return false;
+  }
+  void expect_bystander_served() {
+    nvme::Sqe exist;
+    exist.opc = nvme::kv::kExist;
+    exist.nsid = 1;
+    exist.cdw2 = 7;
+    exist.cdw11 = 4;
+    bystander_->send(bystander_->capsule(exist));
+    EXPECT_EQ(bystander_->expect_response(0).sct_sc(), nvme::sc::kKeyNotFound);
+  }
+  void expect_connections(std::uint64_t count) {
+    for (int i = 0; i < 30'000 && target_->stats().connections != count; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    EXPECT_EQ(target_->stats().connections, count);
+  }
+  // Returns how many allocations failed, one in each attempt, until there was none left to fail.
+  unsigned fail_each(std::uint16_t qid) {
+    for (unsigned failed = 0;; ++failed) {
+      SCOPED_TRACE(failed);
+      allocations_until_failure = failed;
+      auto host = std::make_unique<RawHost>(port());
+      const bool got_in = set_up(*host, qid);
+      const bool none_failed = allocations_until_failure.exchange(-1) >= 0;
+      EXPECT_TRUE(got_in || !none_failed);
+      host.reset();
+      expect_connections(2);
+      expect_bystander_served();
+      RawHost again(port());
+      EXPECT_TRUE(set_up(again, qid));
+      again.disconnect();
+      expect_connections(2);
+      if (none_failed || HasFailure()) return failed;
+    }
+  }
+
+  test::FakePool pool_;
+  EventLoop loop_;
+  std::unique_ptr<Target> target_;
+  std::thread thread_;
+  std::unique_ptr<RawHost> admin_, bystander_;
+  std::uint16_t cntlid_ = 0;
+};
+
+TEST_P(SetupMemory, OfAnAdminQueue) { EXPECT_GE(fail_each(0), 8u); }
+
+TEST_P(SetupMemory, OfAnIoQueue) { EXPECT_GE(fail_each(2), 6u); }
+
+INSTANTIATE_TEST_SUITE_P(Cores, SetupMemory, testing::Values(1, 2));
+
+}  // namespace
+}  // namespace furrow::transport
