@@ -1,0 +1,200 @@
+// Establishes what LiveVolumes answers: volumes made, listed, resized and deleted while their pool
+// is served, each refusal with its HTTP status and what is wrong in JSON, and that hosts are told
+// and commands of a volume that goes have all been answered. How: a pool in memory, a target, and
+// hosts.
+#include "tools/live_volumes.h"
+
+#include <gtest/gtest.h>
+
+#include <future>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "tests/transport/fake_engine.h"
+#include "tests/transport/raw_host.h"
+#include "tests/transport/served.h"
+#include "tools/make_pool.h"
+
+namespace furrow::tools {
+namespace {
+
+using nlohmann::json;
+using transport::RawHost;
+
+class LiveVolumesTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    PoolRecipe recipe;
+    recipe.uri = "mem:64MiB?zone_size=1MiB";
+    recipe.name = "live";
+    auto made = create_pool(recipe, home_);
+    ASSERT_TRUE(made.ok()) << made.status().describe();
+    pool_ = std::move(*made);
+    transport::TargetOptions options;
+    options.listen_port = 0;
+    auto started = transport::Target::start(*pool_, home_, options);
+    ASSERT_TRUE(started.ok()) << started.status().describe();
+    target_ = std::move(*started);
+    live_.emplace(*pool_, *target_, home_);
+    thread_ = std::thread([this] { home_.run(); });
+  }
+  void TearDown() override {
+    struct Stop : Task {
+      LiveVolumesTest* self;
+    } stop;
+    stop.self = this;
+    stop.run = [](Task& task) {
+      LiveVolumesTest& self = *static_cast<Stop&>(task).self;
+      self.target_->stop(1000, [&self] { self.home_.stop_running(); });
+    };
+    home_.post(stop);
+    thread_.join();
+    target_.reset();
+    pool_.close();
+  }
+
+  AdminAnswer create(const std::string& name, const std::string& more = "") {
+    return live_->create(R"({"name": ")" + name +
+                         R"(", "mode": "store", "quota_bytes": 8388608, "value_bytes_max": 65536)" +
+                         more + "}");
+  }
+  void expect_refused(const AdminAnswer& answer, int status, const std::string& code) {
+    EXPECT_EQ(answer.status, status) << answer.json;
+    EXPECT_EQ(json::parse(answer.json).value("code", ""), code) << answer.json;
+    EXPECT_FALSE(json::parse(answer.json).value("error", "").empty());
+  }
+  std::vector<std::string> names() {
+    const AdminAnswer answer = live_->list();
+    EXPECT_EQ(answer.status, 200);
+    std::vector<std::string> found;
+    for (const auto& volume : json::parse(answer.json)) found.push_back(volume.at("name"));
+    return found;
+  }
+  // A host with one I/O queue.
+  struct LiveHost {
+    explicit LiveHost(const transport::Target& target) : admin(target.port()), io(target.port()) {
+      const std::uint16_t cntlid = transport::enable_controller(admin, target.subsystem_nqn());
+      io.init();
+      io.send(transport::connect_capsule(io, target.subsystem_nqn(), 1, cntlid, 32));
+      EXPECT_EQ(io.expect_response(0).sct_sc(), 0);
+    }
+    std::uint16_t store(std::uint32_t nsid) {
+      nvme::Sqe sqe;
+      sqe.opc = nvme::kv::kStore;
+      sqe.nsid = nsid;
+      sqe.cdw2 = 7;
+      sqe.cdw10 = 4096;
+      sqe.cdw11 = 4;
+      io.send(io.capsule(sqe, std::vector<std::byte>(4096, std::byte{1})));
+      return io.expect_response(0).sct_sc();
+    }
+    RawHost admin, io;
+  };
+
+  EventLoop home_;
+  OpenPool pool_;
+  std::unique_ptr<transport::Target> target_;
+  std::optional<LiveVolumes> live_;
+  std::thread thread_;
+};
+
+TEST_F(LiveVolumesTest, WhatIsMadeIsListedAndServedAtOnce) {
+  EXPECT_TRUE(names().empty());
+  LiveHost host(*target_);
+  EXPECT_NE(host.store(1), nvme::sc::kSuccess) << "there is no such namespace yet";
+  const AdminAnswer made = create("one");
+  EXPECT_EQ(made.status, 201) << made.json;
+  const json volume = json::parse(made.json);
+  EXPECT_EQ(volume.at("name"), "one");
+  EXPECT_EQ(volume.at("nsid"), 1);
+  EXPECT_EQ(create("two", R"(, "nsid": 9)").status, 201);
+  EXPECT_EQ(names(), (std::vector<std::string>{"one", "two"}));
+  EXPECT_EQ(host.store(1), nvme::sc::kSuccess);
+  EXPECT_EQ(host.store(9), nvme::sc::kSuccess);
+}
+
+TEST_F(LiveVolumesTest, ARefusalSaysWhy) {
+  ASSERT_EQ(create("one").status, 201);
+  expect_refused(live_->create("no json"), 400, "invalid argument");
+  expect_refused(create("a/b"), 400, "invalid argument");
+  expect_refused(create("one"), 409, "exists");
+  expect_refused(create("two", R"(, "nsid": 1)"), 409, "exists");
+  expect_refused(create("large", R"(, "quota_bytes": 1099511627776)"), 507, "no space");
+  expect_refused(live_->remove("none"), 404, "not found");
+  expect_refused(live_->resize("none", R"({"quota_bytes": 4194304})"), 404, "not found");
+  expect_refused(live_->resize("one", "[]"), 400, "invalid argument");
+  expect_refused(live_->resize("one", R"({"quota_bytes": 1048576})"), 400, "invalid argument");
+  EXPECT_EQ(names(), (std::vector<std::string>{"one"}));
+}
+
+TEST_F(LiveVolumesTest, AResizedVolumeIsServedOn) {
+  ASSERT_EQ(create("one").status, 201);
+  LiveHost host(*target_);
+  EXPECT_EQ(host.store(1), nvme::sc::kSuccess);
+  for (const std::uint64_t quota : {16u << 20, 4u << 20}) {
+    const AdminAnswer answer =
+        live_->resize("one", R"({"quota_bytes": )" + std::to_string(quota) + "}");
+    EXPECT_EQ(answer.status, 200) << answer.json;
+    EXPECT_EQ(json::parse(answer.json).at("quota_zones"), quota >> 20) << answer.json;
+    EXPECT_EQ(host.store(1), nvme::sc::kSuccess);
+  }
+  const json refused = json::parse(live_->resize("one", R"({"quota_bytes": 1073741824})").json);
+  EXPECT_EQ(refused.at("code"), "no space");
+  EXPECT_NE(refused.at("error").get<std::string>().find("now it can be"), std::string::npos);
+}
+
+TEST_F(LiveVolumesTest, ADeletedOneIsGoneForHostsAndItsRoomIsFree) {
+  ASSERT_EQ(create("one").status, 201);
+  ASSERT_EQ(create("two").status, 201);
+  LiveHost host(*target_);
+  EXPECT_EQ(host.store(1), nvme::sc::kSuccess);
+  const AdminAnswer answer = live_->remove("one");
+  EXPECT_EQ(answer.status, 200) << answer.json;
+  EXPECT_EQ(json::parse(answer.json), (json{{"deleted", "one"}}));
+  EXPECT_EQ(names(), (std::vector<std::string>{"two"}));
+  EXPECT_NE(host.store(1), nvme::sc::kSuccess);
+  EXPECT_EQ(host.store(2), nvme::sc::kSuccess);
+  EXPECT_EQ(create("again").status, 201);
+  EXPECT_EQ(host.store(1), nvme::sc::kSuccess) << "the lowest free one";
+}
+
+// A Store that was accepted and waits for its data keeps its volume until it has been answered.
+TEST_F(LiveVolumesTest, WhatWasAcceptedIsAnsweredBeforeItsVolumeGoes) {
+  ASSERT_EQ(create("one").status, 201);
+  LiveHost host(*target_);
+  nvme::Sqe sqe;
+  sqe.opc = nvme::kv::kStore;
+  sqe.cid = 5;
+  sqe.nsid = 1;
+  sqe.cdw2 = 7;
+  sqe.cdw10 = 65536;
+  sqe.cdw11 = 4;
+  host.io.send(host.io.capsule(sqe, {}, 65536));
+  const auto r2t = host.io.receive();
+  ASSERT_TRUE(r2t && r2t->type == transport::PduType::r2t);
+  auto removed = std::async(std::launch::async, [&] { return live_->remove("one"); });
+  EXPECT_EQ(removed.wait_for(std::chrono::milliseconds(100)), std::future_status::timeout);
+  host.io.send(host.io.h2c_data(5, r2t->as<transport::R2t>().ttag, 0,
+                                std::vector<std::byte>(65536, std::byte{2}), true));
+  EXPECT_EQ(host.io.expect_response(5).sct_sc(), nvme::sc::kSuccess);
+  EXPECT_EQ(removed.get().status, 200);
+}
+
+TEST_F(LiveVolumesTest, ChangesComeOneAfterTheOther) {
+  std::vector<std::thread> threads;
+  std::atomic<int> made{0}, exist{0};
+  for (int i = 0; i < 8; ++i) {
+    threads.emplace_back([&, i] {
+      const int status = create("volume-" + std::to_string(i % 4)).status;
+      if (status == 201) ++made;
+      if (status == 409) ++exist;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(made, 4);
+  EXPECT_EQ(exist, 4);
+  EXPECT_EQ(names().size(), 4u);
+}
+
+}  // namespace
+}  // namespace furrow::tools
