@@ -44,6 +44,7 @@ struct Request {
   std::byte* buffer = nullptr;
   std::int32_t buffer_index = -1;
   void* context = nullptr;
+  std::int8_t turn = -1;    // of its namespace, while the pool works on it
   Request* next = nullptr;  // while it waits in one of the controller's lists
 };
 

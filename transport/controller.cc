@@ -140,6 +140,7 @@ void Controller::stopped() {
     if (!was_shut_down) csts_ &= ~(3u << nvme::kCstsShstShift);
     command_sets_.store(CommandSets(), std::memory_order_relaxed);
     reset_features();
+    reservation_log_.reset();
     abort_async_events();
   }
 }
@@ -224,20 +225,23 @@ void Controller::async_event(Request& request) {
 }
 
 void Controller::raise(Event event) {
-  static constexpr std::uint32_t kEnabledBy[kEvents] = {1u << 8, 1u << 31,
-                                                        1u << 27};  // feature 0Bh
+  // Feature 0Bh; reservations are always told of, unless they are masked.
+  static constexpr std::uint32_t kAlways = 0;
+  static constexpr std::uint32_t kEnabledBy[kEvents] = {1u << 8, 1u << 31, 1u << 27, kAlways};
   const auto index = static_cast<unsigned>(event);
-  if ((async_event_config_ & kEnabledBy[index]) == 0) return;
+  const std::uint32_t by = kEnabledBy[index];
+  if (by != kAlways && (async_event_config_ & by) == 0) return;
   event_pending_[index] = true;
   send_events();
 }
 
 void Controller::send_events() {
-  // DW0: type 7:0 (2: notice), information 15:8, log page 23:16.
+  // DW0: type 7:0 (2: notice, 6: of I/O commands), information 15:8, log page 23:16.
   static constexpr std::uint32_t kDw0[kEvents] = {
       2u | 0x00u << 8 | std::uint32_t{nvme::lid::kChangedNamespaces} << 16,
       2u | 0xF0u << 8 | std::uint32_t{nvme::lid::kDiscovery} << 16,
-      2u | 0xEFu << 8 | std::uint32_t{nvme::lid::kChangedZones} << 16};
+      2u | 0xEFu << 8 | std::uint32_t{nvme::lid::kChangedZones} << 16,
+      6u | 0x00u << 8 | std::uint32_t{nvme::lid::kReservations} << 16};
   for (unsigned i = 0; i < kEvents; ++i) {
     if (!event_pending_[i] || event_masked_[i] || async_event_count_ == 0) continue;
     event_pending_[i] = false;
@@ -263,7 +267,10 @@ void Controller::abort_async_events() {
 void Controller::namespaces_changed(const std::vector<std::uint32_t>& nsids) {
   if (kind_ == Kind::discovery || state_ == State::ended) return;
   changed_namespaces_.insert(nsids.begin(), nsids.end());
-  for (const std::uint32_t nsid : nsids) changed_zones_.erase(nsid);  // of one that is gone
+  for (const std::uint32_t nsid : nsids) {
+    changed_zones_.erase(nsid);  // of one that is gone
+    if (!sees(nsid)) reservation_log_.forget_mask(nsid);
+  }
   raise(Event::namespaces);
 }
 

@@ -21,6 +21,7 @@
 #include "transport/namespaces.h"
 #include "transport/nvme.h"
 #include "transport/queue.h"
+#include "transport/reservation_log.h"
 #include "zone/executor.h"
 
 namespace furrow::transport {
@@ -87,6 +88,8 @@ class Controller : public std::enable_shared_from_this<Controller> {
   void discovery_changed();
   // The device took zones of the namespace to another state.
   void zones_changed(const Namespace& ns, const std::vector<std::uint32_t>& zones);
+  // Of its host: another one changed what it has of a namespace's reservations.
+  void reservation_changed(std::uint32_t nsid, Reservations::Notice notice);
   void abort_done(Request& request, bool aborted);
 
  private:
@@ -164,14 +167,21 @@ class Controller : public std::enable_shared_from_this<Controller> {
   std::uint16_t set_command_set_profile(const nvme::Sqe&, std::uint32_t&);
   std::uint16_t get_kv_config(const nvme::Sqe&, std::uint32_t&);
   std::uint16_t set_kv_config(const nvme::Sqe&, std::uint32_t&);
+  std::uint16_t get_reservation_mask(const nvme::Sqe&, std::uint32_t&);
+  std::uint16_t set_reservation_mask(const nvme::Sqe&, std::uint32_t&);
+  std::uint16_t get_reservation_persistence(const nvme::Sqe&, std::uint32_t&);
+  std::uint16_t set_reservation_persistence(const nvme::Sqe&, std::uint32_t&);
+  void get_host_id(Request& request);
   void get_host_behavior(Request& request);
   void set_host_behavior(Request& request);
   void reset_features();
+  bool sees(std::uint32_t nsid) const;  // an active namespace of an enabled command set
+  std::uint16_t check_one_namespace(std::uint32_t nsid) const;
 
   // Asynchronous events: each is held back until a request is there and the last one of its type
   // has been acknowledged by reading its log page.
-  enum class Event : std::uint8_t { namespaces, discovery, zones };
-  static constexpr unsigned kEvents = 3;
+  enum class Event : std::uint8_t { namespaces, discovery, zones, reservations };
+  static constexpr unsigned kEvents = 4;
   void raise(Event event);
   void send_events();
   void abort_async_events();
@@ -228,6 +238,7 @@ class Controller : public std::enable_shared_from_this<Controller> {
   std::set<std::uint32_t> changed_namespaces_;
   // First LBAs of zones by namespace, until the host has read of them; one more than a log names.
   std::map<std::uint32_t, std::set<std::uint64_t>> changed_zones_;
+  ReservationLog reservation_log_;
   unsigned aborts_ = 0;
 };
 

@@ -25,6 +25,10 @@ const Controller::FeatureHandler Controller::kFeatureHandlers[] = {
     {nvme::fid::kKeepAlive, &Controller::get_keep_alive, &Controller::set_keep_alive, true},
     {nvme::fid::kCommandSetProfile, &Controller::get_command_set_profile,
      &Controller::set_command_set_profile, false},
+    {nvme::fid::kReservationMask, &Controller::get_reservation_mask,
+     &Controller::set_reservation_mask, false},
+    {nvme::fid::kReservationPersistence, &Controller::get_reservation_persistence,
+     &Controller::set_reservation_persistence, false},
     {nvme::fid::kKvConfig, &Controller::get_kv_config, &Controller::set_kv_config, false},
 };
 
@@ -41,6 +45,7 @@ void Controller::get_features(Request& request) {
   const auto feature = static_cast<std::uint8_t>(command.cdw10);
   if ((command.cdw10 >> 8 & 7) != 0) return fail(request, sc::kInvalidField);  // SEL: current only
   if (feature == nvme::fid::kHostBehavior && kind_ == Kind::nvm) return get_host_behavior(request);
+  if (feature == nvme::fid::kHostId && kind_ == Kind::nvm) return get_host_id(request);
   const FeatureHandler* handler = feature_handler(feature, kind_);
   if (handler == nullptr) return fail(request, sc::kInvalidField);
   std::uint32_t value = 0;
@@ -54,6 +59,10 @@ void Controller::set_features(Request& request) {
   const auto feature = static_cast<std::uint8_t>(command.cdw10);
   if ((command.cdw10 & 1u << 31) != 0) return fail(request, sc::kFeatureNotSaveable);
   if (feature == nvme::fid::kHostBehavior && kind_ == Kind::nvm) return set_host_behavior(request);
+  // Connect has said it.
+  if (feature == nvme::fid::kHostId && kind_ == Kind::nvm) {
+    return fail(request, sc::kCommandSequenceError);
+  }
   const FeatureHandler* handler = feature_handler(feature, kind_);
   if (handler == nullptr) return fail(request, sc::kInvalidField);
   std::uint32_t result = 0;

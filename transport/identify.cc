@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "transport/nvme_reservation.h"
 #include "transport/reactor_impl.h"
 
 namespace furrow::transport {
@@ -50,6 +51,7 @@ void kv_namespace(const Namespace& ns, std::vector<std::byte>& page) {
   out.nsze = ns.size_bytes();
   out.nuse = ns.store->usage().live_bytes;
   out.nmic = kShared;
+  out.rescap = nvme::reservation::kCapabilities;
   out.novg = ns.lba_bytes;
   std::copy(ns.uuid.begin(), ns.uuid.end(), out.nguid);
   out.kvf[0].kml = Key::kBytesMax;
@@ -72,6 +74,7 @@ void nvm_namespace(const Namespace& ns, std::vector<std::byte>& page) {
   put(page, 16, std::min(used, capacity));                                           // NUSE
   put(page, 24, static_cast<std::uint8_t>(kThin | kAtomicity | kPreferences));       // NSFEAT
   put(page, 30, kShared);                                                            // NMIC
+  put(page, 31, nvme::reservation::kCapabilities);                                   // RESCAP
   put(page, 33, static_cast<std::uint8_t>(kReadsZeroes | kWriteZeroesDeallocates));  // DLFEAT
   for (const std::size_t field : {34, 36, 38, 40, 44}) {
     put(page, field, block);  // NAWUN, NAWUPF, NACWU, NABSN, NABSPF
@@ -98,6 +101,7 @@ void zoned_namespace(const Namespace& ns, std::vector<std::byte>& page) {
   put(page, 8, capacity);                                                            // NCAP
   put(page, 16, ns.store->usage().live_bytes / ns.lba_bytes);                        // NUSE
   put(page, 30, kShared);                                                            // NMIC
+  put(page, 31, nvme::reservation::kCapabilities);                                   // RESCAP
   put(page, 33, kReadsZeroes);                                                       // DLFEAT
   put(page, 104, ns.uuid);                                                           // NGUID
   put(page, 128, static_cast<std::uint32_t>(std::countr_zero(ns.lba_bytes)) << 16);  // LBAF0: LBADS
@@ -119,17 +123,19 @@ void zone_properties(const Namespace& ns, std::vector<std::byte>& page) {
 void generic_namespace(const Namespace& ns, std::vector<std::byte>& page) {
   const std::uint64_t size = ns.size_bytes() >> kLbaShift;
   const std::uint64_t used = (ns.store->usage().live_bytes + 4095) >> kLbaShift;
-  put(page, 0, size);                              // NSZE
-  put(page, 8, size);                              // NCAP
-  put(page, 16, std::min(used, size));             // NUSE
-  put(page, 30, kShared);                          // NMIC
-  put(page, 104, ns.uuid);                         // NGUID
-  put(page, 128, std::uint32_t{kLbaShift} << 16);  // LBAF0: LBADS
+  put(page, 0, size);                               // NSZE
+  put(page, 8, size);                               // NCAP
+  put(page, 16, std::min(used, size));              // NUSE
+  put(page, 30, kShared);                           // NMIC
+  put(page, 31, nvme::reservation::kCapabilities);  // RESCAP
+  put(page, 104, ns.uuid);                          // NGUID
+  put(page, 128, std::uint32_t{kLbaShift} << 16);   // LBAF0: LBADS
 }
 
 void independent_namespace(std::vector<std::byte>& page) {
-  put(page, 1, kShared);           // NMIC
-  put(page, 14, std::uint8_t{1});  // NSTAT.NRDY
+  put(page, 1, kShared);                           // NMIC
+  put(page, 2, nvme::reservation::kCapabilities);  // RESCAP
+  put(page, 14, std::uint8_t{1});                  // NSTAT.NRDY
 }
 
 void namespace_descriptors(const Namespace& ns, std::vector<std::byte>& page) {
@@ -181,7 +187,8 @@ nvme::IdentifyController Controller::identify_controller() const {
   out.sqes = 0x66;
   out.cqes = 0x44;
   out.nn = kNamespacesMax;
-  out.oncs = 1u << 0 | 1u << 2 | 1u << 3;  // Compare, Dataset Management, Write Zeroes
+  // Compare, Dataset Management, Write Zeroes, reservations.
+  out.oncs = 1u << 0 | 1u << 2 | 1u << 3 | 1u << 5;
   out.mnan = kNamespacesMax;
   out.vwc = 1u << 0 | 2u << 1;  // a volatile write cache; Flush takes one namespace
   out.ioccsz = (64 + options.in_capsule_bytes) / 16;

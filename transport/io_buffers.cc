@@ -14,6 +14,7 @@ void IoCommands::with_buffer(Request& request, std::uint32_t bytes) {
   Queue& queue = Queue::of(request);
   if (queue.waiting[wanted].first != nullptr || !try_buffer(request, wanted)) {
     reactor_.counters().buffer_waits.add();
+    pause(request);
     return add_waiting(queue, request, wanted);
   }
   start(request);
@@ -59,7 +60,8 @@ bool IoCommands::serve(Queue& queue) {
     if (list.first == nullptr || !try_buffer(*list.first, i)) continue;
     Request& request = *list.first;
     list.first = request.next;
-    start(request);
+    const std::uint16_t status = begin(request);
+    status == nvme::sc::kSuccess ? start(request) : complete(request, status);
     return true;
   }
   return false;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "transport/command_checks.h"
+#include "transport/nvme_reservation.h"
 #include "transport/reactor_impl.h"
 
 namespace furrow::transport {
@@ -18,6 +19,7 @@ IoCommands::IoCommands(ReactorImpl& reactor, std::unique_ptr<PageSession> sessio
       kv_(*this),
       nvm_(*this),
       zns_(*this),
+      reservations_(reactor),
       buffers_(buffer_bytes_max, transfer_bytes_max),
       transfer_bytes_max_(transfer_bytes_max) {
   // A kernel that will not pin this much (RLIMIT_MEMLOCK) serves unregistered buffers as well.
@@ -36,8 +38,14 @@ void IoCommands::execute(Request& request) {
   if (ns == nullptr || !Queue::of(request).command_sets.has(ns->shared->csi())) {
     return complete(request, sc::kInvalidNamespaceOrFormat);
   }
+  if (nvme::reservation::is_reservation(command.opc)) {
+    return reservations_.execute(ns->shared, request);
+  }
   ++ns->in_flight;
   request.context = ns;
+  if (const auto status = begin(request); status != sc::kSuccess) {
+    return complete(request, status);
+  }
   switch (ns->shared->csi()) {
     case nvme::csi::kNvm:
       return nvm_.execute(*ns, request);
@@ -66,6 +74,7 @@ void IoCommands::start(Request& request) {
 }
 
 void IoCommands::pull(Request& request, void (*next)(Request&)) {
+  pause(request);
   request.after_pull = next;
   request.on_pulled = &IoCommands::pulled;
   request.connection->pull(request, request.buffer);
@@ -77,16 +86,21 @@ void IoCommands::pulled(Request& request) {
   if (!request.pull_status.ok()) return self.complete(request, sc::kTransientTransportError);
   // The host has given this queue up: what it sends now must not be stored behind its back.
   if (queue.state == Queue::State::closing) return self.complete(request, sc::kAbortedSqDeletion);
+  if (const auto status = self.begin(request); status != sc::kSuccess) {
+    return self.complete(request, status);
+  }
   request.after_pull(request);
 }
 
 void IoCommands::complete(Request& request, std::uint16_t status) {
+  pause(request);
   reactor_.set_result(request, status);
   request.on_done = &IoCommands::sent;
   request.connection->complete(request);
 }
 
 void IoCommands::push(Request& request, std::uint32_t bytes) {
+  pause(request);
   request.completion.set_status(sc::kSuccess);
   request.on_done = &IoCommands::sent;
   request.connection->push(request, request.buffer, bytes);

@@ -18,6 +18,7 @@
 #include "transport/namespaces.h"
 #include "transport/nvm_commands.h"
 #include "transport/queue.h"
+#include "transport/reservation_commands.h"
 #include "transport/zns_commands.h"
 
 namespace furrow::transport {
@@ -37,6 +38,10 @@ class IoCommands {
   // identifier. Returns how many; each was completed with `status`.
   static constexpr std::int32_t kEveryCommand = -1;
   unsigned cancel_waiting(Queue& queue, std::int32_t cid, std::uint16_t status);
+  // A change of a namespace's reservations. `drained` (null: nobody asks) is let go of when the
+  // commands that the pool works on are done.
+  void reserve(const SharedReservations& reservations, const ReservationView& view,
+               const std::shared_ptr<void>& drained);
   // Makes all that was stored durable; `done` gets the first failure. For the control plane.
   void flush_all(std::function<void(Status)> done);
   bool idle() const {
@@ -69,6 +74,11 @@ class IoCommands {
   static void pulled(Request& request);
   static void sent(Request& request);
   void end(Request& request);  // gives everything back
+  // The pool's work on a command begins, if a reservation does not forbid it (a status), and
+  // pauses or ends: while it waits for memory or for its host, and with its answer.
+  std::uint16_t begin(Request& request);
+  void pause(Request& request);
+  void drain(LocalNamespace& ns);
   void start(Request& request);
   bool try_buffer(Request& request, unsigned wanted);
   void add_waiting(Queue& queue, Request& request, unsigned wanted);
@@ -96,6 +106,7 @@ class IoCommands {
   KvCommands kv_;
   NvmCommands nvm_;
   ZnsCommands zns_;
+  ReservationCommands reservations_;
   BufferPool buffers_;
   const std::uint32_t transfer_bytes_max_;
   bool registered_ = false;

@@ -1,6 +1,7 @@
 // The namespaces of one reactor's IoCommands: taking over a new set, letting go of those that went,
-// and flushing them all.
+// who may use them, and flushing them all.
 #include <algorithm>
+#include <mutex>
 #include <utility>
 
 #include "transport/io_commands.h"
@@ -16,7 +17,10 @@ void IoCommands::apply(const NamespaceTable& table, std::function<void()> applie
       by_nsid_[shared->nsid] = known->get();
       continue;
     }
-    namespaces_.push_back(std::make_unique<LocalNamespace>(LocalNamespace{shared, 0}));
+    namespaces_.push_back(std::make_unique<LocalNamespace>());
+    namespaces_.back()->shared = shared;
+    const std::lock_guard lock(shared->reservations->mutex);
+    namespaces_.back()->view = shared->reservations->view;
     by_nsid_[shared->nsid] = namespaces_.back().get();
   }
   Retiring retiring{{}, std::move(applied)};
@@ -43,6 +47,48 @@ void IoCommands::retire(LocalNamespace& ns) {
 
 void IoCommands::leave(LocalNamespace& ns) {
   if (--ns.in_flight == 0 && find(ns.shared->nsid) != &ns) retire(ns);
+}
+
+std::uint16_t IoCommands::begin(Request& request) {
+  LocalNamespace& ns = namespace_of(request);
+  if (ns.view.held != nullptr) {
+    const HostId& host = Queue::of(request).controller->host().id;
+    const Access access = access_of(ns.shared->csi(), request.command.opc);
+    if (!ns.view.held->allows(host, access)) return nvme::sc::kReservationConflict;
+  }
+  request.turn = static_cast<std::int8_t>(ns.turn);
+  ++ns.working[ns.turn];
+  return nvme::sc::kSuccess;
+}
+
+void IoCommands::pause(Request& request) {
+  if (request.turn < 0) return;
+  LocalNamespace& ns = namespace_of(request);
+  const auto turn = static_cast<unsigned>(std::exchange(request.turn, std::int8_t{-1}));
+  if (--ns.working[turn] != 0 || turn == ns.turn) return;
+  ns.draining.clear();
+  drain(ns);
+}
+
+// Changes may be told of out of order where a namespace is resized meanwhile.
+void IoCommands::reserve(const SharedReservations& reservations, const ReservationView& view,
+                         const std::shared_ptr<void>& drained) {
+  for (const auto& ns : namespaces_) {
+    if (ns->shared->reservations.get() != &reservations) continue;
+    if (view.number > ns->view.number) ns->view = view;
+    if (drained == nullptr) continue;
+    ns->to_drain.push_back(drained);
+    drain(*ns);
+  }
+}
+
+void IoCommands::drain(LocalNamespace& ns) {
+  while (ns.draining.empty() && !ns.to_drain.empty()) {
+    ns.draining.swap(ns.to_drain);
+    ns.turn ^= 1;
+    if (ns.working[ns.turn ^ 1] != 0) return;
+    ns.draining.clear();
+  }
 }
 
 // Shared by the flushes of one flush_all(): when the last lets go of it, all are done.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "transport/nvme_reservation.h"
 #include "transport/reactor_impl.h"
 
 namespace furrow::transport {
@@ -30,6 +31,7 @@ constexpr KnownLog kLogs[] = {
     {nvme::lid::kChangedNamespaces, true, false},
     {nvme::lid::kEffects, true, false},
     {nvme::lid::kDiscovery, false, true},
+    {nvme::lid::kReservations, true, false},
     {nvme::lid::kChangedZones, true, false},
 };
 
@@ -56,6 +58,10 @@ void effects(std::uint8_t csi, std::vector<std::byte>& log) {
         nvme::admin::kSetFeatures, nvme::admin::kGetFeatures, nvme::admin::kAsyncEvent,
         nvme::admin::kKeepAlive}) {
     out.admin[opcode] = kSupported;
+  }
+  for (const std::uint8_t opcode : {nvme::reservation::kRegister, nvme::reservation::kReport,
+                                    nvme::reservation::kAcquire, nvme::reservation::kRelease}) {
+    out.io[opcode] = kSupported;
   }
   if (csi == nvme::csi::kNvm) {
     for (const std::uint8_t opcode : {nvme::nvm::kFlush, nvme::nvm::kRead, nvme::nvm::kCompare}) {
@@ -207,6 +213,9 @@ std::uint16_t Controller::log_page(std::uint8_t log_id, const nvme::Sqe& command
                     log);
       break;
     }
+    case nvme::lid::kReservations:
+      append(log, reservation_log_.oldest());
+      break;
     case nvme::lid::kDiscovery:
       discovery_log(subsystem_, host_.nqn, reached_at, log);
       break;
@@ -227,6 +236,11 @@ void Controller::log_page_read(std::uint8_t log_id, std::uint32_t nsid) {
     event_masked_[static_cast<unsigned>(Event::zones)] = false;
     event_pending_[static_cast<unsigned>(Event::zones)] = false;
     if (!changed_zones_.empty()) raise(Event::zones);  // of another namespace
+  } else if (log_id == nvme::lid::kReservations) {
+    reservation_log_.drop_oldest();
+    event_masked_[static_cast<unsigned>(Event::reservations)] = false;
+    event_pending_[static_cast<unsigned>(Event::reservations)] = false;
+    if (!reservation_log_.empty()) raise(Event::reservations);
   } else if (log_id == nvme::lid::kDiscovery) {
     event_masked_[static_cast<unsigned>(Event::discovery)] = false;
     send_events();

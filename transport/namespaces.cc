@@ -28,6 +28,7 @@ NamespaceTable::NamespaceTable(const Pool& pool, const NamespaceTable& before,
     auto made = std::make_shared<Namespace>();
     made->delete_missing_is_error =
         same ? known->delete_missing_is_error : std::make_shared<std::atomic<bool>>(false);
+    made->reservations = same ? known->reservations : std::make_shared<SharedReservations>();
     made->nsid = nsid;
     made->volume_id = info.id;
     made->store = store;

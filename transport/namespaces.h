@@ -1,17 +1,33 @@
 // The namespaces of the subsystem: the volumes of the pool as hosts see them.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "engine/pool.h"
 #include "transport/nvme.h"
+#include "transport/reservations.h"
 
 namespace furrow::transport {
 
 inline constexpr std::uint32_t kNamespacesMax = 1024;  // Identify Controller's NN
+
+// What reactors know of a namespace's reservations: a snapshot while one is held, else null.
+struct ReservationView {
+  std::shared_ptr<const Reservations> held;
+  std::uint64_t number = 0;  // counts the changes
+};
+
+// The reservations of a namespace, for as long as it exists. Any thread, under the mutex.
+struct SharedReservations {
+  std::mutex mutex;
+  Reservations state;
+  ReservationView view;
+};
 
 // One active namespace, as of one size. Immutable but for its feature; shared by all reactors.
 struct Namespace {
@@ -26,6 +42,7 @@ struct Namespace {
   // Feature 20h: deleting a key that does not exist is an error. It stays when the volume is
   // resized.
   std::shared_ptr<std::atomic<bool>> delete_missing_is_error;
+  std::shared_ptr<SharedReservations> reservations;  // they stay as well
 
   VolumeKind kind = VolumeKind::kv;
   // Of kind block.
@@ -69,10 +86,18 @@ class NamespaceTable {
 };
 
 // What one reactor knows of a namespace: its own count of commands, so that a namespace can be
-// withdrawn without a shared counter.
+// withdrawn without a shared counter, and who may use it.
 struct LocalNamespace {
   std::shared_ptr<const Namespace> shared;
   std::uint32_t in_flight = 0;
+  ReservationView view;
+
+  // Commands that the pool works on, in two turns, so that those which were there at some moment
+  // can be waited for while others come: `draining` is let go of when the other turn's are done,
+  // then `to_drain` have their turn.
+  std::array<std::uint32_t, 2> working{};
+  unsigned turn = 0;
+  std::vector<std::shared_ptr<void>> draining, to_drain;
 };
 
 }  // namespace furrow::transport

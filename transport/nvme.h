@@ -321,14 +321,16 @@ static_assert(sizeof(DiscoveryLogHeader) == 1024);
 namespace lid {
 inline constexpr std::uint8_t kSupported = 0x00, kError = 0x01, kSmart = 0x02, kFirmware = 0x03,
                               kChangedNamespaces = 0x04, kEffects = 0x05, kDiscovery = 0x70,
-                              kChangedZones = 0xBF;
+                              kReservations = 0x80, kChangedZones = 0xBF;
 }
 // Feature identifiers.
 namespace fid {
 inline constexpr std::uint8_t kArbitration = 0x01, kPowerManagement = 0x02, kTemperature = 0x04,
                               kErrorRecovery = 0x05, kVolatileWriteCache = 0x06, kQueues = 0x07,
                               kWriteAtomicity = 0x0A, kAsyncEvent = 0x0B, kKeepAlive = 0x0F,
-                              kHostBehavior = 0x16, kCommandSetProfile = 0x19, kKvConfig = 0x20;
+                              kHostBehavior = 0x16, kCommandSetProfile = 0x19, kKvConfig = 0x20,
+                              kHostId = 0x81, kReservationMask = 0x82,
+                              kReservationPersistence = 0x83;
 }
 
 struct ErrorLogEntry {

@@ -68,6 +68,13 @@ class SubsystemImpl final : public Subsystem {
                   const std::string& hostnqn);
   // The device has taken zones of a namespace to another state: hosts are told. Any thread.
   void zones_changed();
+  // Tells all reactors of a change of reservations, whose mutex the caller holds. `done` runs on
+  // `origin` when each goes by it and, with `drain`, has done what it was at.
+  void publish(const std::shared_ptr<SharedReservations>& reservations, bool drain,
+               ReactorImpl& origin, std::function<void()> done);
+  // Any thread.
+  void notify_reservations(const Namespace& ns,
+                           const std::vector<Reservations::Notification>& notifications);
   // The queue is closed and has nothing in flight.
   void queue_gone(Queue& queue);
   // Controllers with an id of at least `first`, ascending.

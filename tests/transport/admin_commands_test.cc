@@ -79,11 +79,14 @@ TEST(LogPage, EffectsForEachCommandSet) {
   for (const unsigned opcode : {0x01, 0x10}) {
     EXPECT_EQ(read<std::uint32_t>(kv, 1024 + opcode * 4), 3u) << opcode;
   }
-  EXPECT_EQ(read<std::uint32_t>(kv, 1024 + 0x0D * 4), 0u) << "reservations";
+  for (const unsigned opcode : {0x0D, 0x0E, 0x11, 0x15}) {
+    EXPECT_EQ(read<std::uint32_t>(kv, 1024 + opcode * 4), 1u) << "reservations";
+  }
   const Bytes nvm = world.log(admin, nv::lid::kEffects, 4096, 0, 0)->in;
   EXPECT_EQ(read<std::uint32_t>(nvm, 0x06 * 4), 1u);
   for (unsigned opcode = 0; opcode < 256; ++opcode) {
-    const bool reads = opcode == 0x00 || opcode == 0x02 || opcode == 0x05;
+    const bool reserves = opcode == 0x0D || opcode == 0x0E || opcode == 0x11 || opcode == 0x15;
+    const bool reads = opcode == 0x00 || opcode == 0x02 || opcode == 0x05 || reserves;
     const bool writes = opcode == 0x01 || opcode == 0x08 || opcode == 0x09;
     EXPECT_EQ(read<std::uint32_t>(nvm, 1024 + opcode * 4), reads ? 1u : writes ? 3u : 0u) << opcode;
   }
@@ -95,7 +98,8 @@ TEST(LogPage, SupportedAndFirmware) {
   FakeConnection& admin = world.admin();
   const Bytes supported = world.log(admin, nv::lid::kSupported, 1024)->in;
   for (unsigned id = 0; id < 256; ++id) {
-    EXPECT_EQ(read<std::uint32_t>(supported, id * 4), id <= 5 || id == 0xBF ? 1u : 0u) << id;
+    EXPECT_EQ(read<std::uint32_t>(supported, id * 4), id <= 5 || id == 0x80 || id == 0xBF ? 1u : 0u)
+        << id;
   }
   const Bytes firmware = world.log(admin, nv::lid::kFirmware, 512)->in;
   EXPECT_EQ(read<std::uint8_t>(firmware, 0), 1u);

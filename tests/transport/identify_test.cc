@@ -42,8 +42,8 @@ TEST(IdentifyController, HasWhatHostsNeed) {
   EXPECT_EQ(read<std::uint8_t>(page, 513), 0x44u) << "CQES";
   EXPECT_EQ(read<std::uint16_t>(page, 514), 1024u) << "MAXCMD";
   EXPECT_EQ(read<std::uint32_t>(page, 516), 1024u) << "NN";
-  EXPECT_EQ(read<std::uint16_t>(page, 520), 0xdu)
-      << "ONCS: Compare, Dataset Management, Write Zeroes; no timestamp, no save/select";
+  EXPECT_EQ(read<std::uint16_t>(page, 520), 0x2du)
+      << "ONCS: Compare, Dataset Management, Write Zeroes, reservations; no timestamp, no save/select";
   EXPECT_EQ(read<std::uint16_t>(page, 522), 0u) << "FUSES";
   EXPECT_EQ(read<std::uint8_t>(page, 525), 5u) << "VWC: present; Flush of one namespace";
   EXPECT_EQ(read<std::uint32_t>(page, 536), 0x300001u) << "SGLS";
@@ -73,7 +73,7 @@ TEST(IdentifyNamespace, KeyValueStructure) {
   EXPECT_EQ(read<std::uint64_t>(page, 16), 100u) << "NUSE";
   EXPECT_EQ(read<std::uint8_t>(page, 25), 0u) << "NKVF: one format, 0's-based";
   EXPECT_EQ(read<std::uint8_t>(page, 26), 1u) << "NMIC: shared";
-  EXPECT_EQ(read<std::uint8_t>(page, 27), 0u) << "RESCAP: no reservations";
+  EXPECT_EQ(read<std::uint8_t>(page, 27), 0xFEu) << "RESCAP: all types, none persists";
   EXPECT_EQ(read<std::uint8_t>(page, 29), 0u) << "KVFC";
   EXPECT_EQ(read<std::uint32_t>(page, 32), 4096u) << "NOVG";
   EXPECT_EQ(read<std::uint32_t>(page, 36), 0u) << "ANAGRPID";

@@ -220,7 +220,7 @@ TEST(Kv, NamespacesOpcodesAndFlags) {
     EXPECT_EQ(kv.call(kv.queue, Kv::command(nv::kv::kFlush, "", 0, 0, nsid))->status(),
               sc::kInvalidNamespaceOrFormat);
   }
-  for (const std::uint8_t opcode : {0x05, 0x09, 0x0D, 0x0E, 0x11, 0x15, 0x7D, 0x80, 0xFF}) {
+  for (const std::uint8_t opcode : {0x05, 0x09, 0x0C, 0x0F, 0x12, 0x19, 0x7D, 0x80, 0xFF}) {
     EXPECT_EQ(kv.simple(opcode, "k")->status(), sc::kInvalidOpcode) << int{opcode};
   }
   nv::Sqe fused = Kv::command(nv::kv::kExist, "k");

@@ -8,6 +8,7 @@
 
 #include "tests/engine/block/disk.h"
 #include "tests/transport/served_pool.h"
+#include "transport/nvme_reservation.h"
 
 namespace furrow::test {
 namespace {
@@ -97,7 +98,7 @@ TEST(Nvm, AHostSeesBothKindsOfNamespaces) {
   ASSERT_EQ(limits->status(), sc::kSuccess);
   EXPECT_EQ(read<std::uint32_t>(limits->in, 4), 1u << 20) << "DMRSL";
   const auto controller = disks.identify(0x01, 0);
-  EXPECT_EQ(read<std::uint16_t>(controller->in, offsetof(nv::IdentifyController, oncs)), 0x0d);
+  EXPECT_EQ(read<std::uint16_t>(controller->in, offsetof(nv::IdentifyController, oncs)), 0x2d);
   EXPECT_EQ(read<std::uint16_t>(controller->in, offsetof(nv::IdentifyController, fuses)), 0);
 }
 
@@ -225,7 +226,7 @@ TEST(Nvm, WhatIsWrongHasItsStatus) {
     EXPECT_EQ(status(Disks::command(opcode, 0, 1), 2 << 20), sc::kInvalidField) << "over MDTS";
   }
   EXPECT_EQ(status(Disks::command(nv::nvm::kWriteZeroes, kLbas, 1), 0), sc::kLbaOutOfRange);
-  for (const std::uint8_t opcode : {0x04, 0x0c, 0x0d, 0x19, 0x7d, 0x10, 0x14}) {
+  for (const std::uint8_t opcode : {0x04, 0x0c, 0x0f, 0x19, 0x7d, 0x10, 0x14}) {
     EXPECT_EQ(status(Disks::command(opcode, 0, 1), 0), sc::kInvalidOpcode) << unsigned{opcode};
   }
   nv::Sqe fused = Disks::command(nv::nvm::kCompare, 0, 1);
@@ -275,6 +276,42 @@ TEST(Nvm, ADamagedBlockIsNotServed) {
             sc::kUnrecoveredRead);
   disks.device->heal();
   EXPECT_EQ(disks.read(8, 8), random_bytes(4096, 2));
+}
+
+// What a Compare or a Read is to a reservation, and what all the others are.
+TEST(Nvm, AnotherHostsReservation) {
+  Disks disks;
+  FakeConnection& other = disks.join(9);
+  nv::Sqe enrol = sqe(nv::reservation::kRegister, kDiskNsid);
+  Bytes keys(16);
+  ASSERT_EQ(disks.call(other, enrol, keys, 16)->status(), sc::kSuccess);
+  const Bytes zeroes(512);
+  nv::Sqe manage = sqe(nv::nvm::kDatasetManagement, kDiskNsid);
+  manage.cdw11 = nv::nvm::kDeallocate;
+  const auto check = [&](std::uint16_t reads, std::uint16_t writes) {
+    for (const std::uint8_t opcode : {nv::nvm::kRead, nv::nvm::kCompare}) {
+      const auto done = disks.call(*disks.io, Disks::command(opcode, 8, 1), zeroes, 512);
+      EXPECT_EQ(done->status(), reads) << unsigned{opcode};
+    }
+    EXPECT_EQ(disks.write(0, zeroes), writes);
+    const nv::Sqe write_zeroes = Disks::command(nv::nvm::kWriteZeroes, 0, 1);
+    EXPECT_EQ(disks.call(*disks.io, write_zeroes)->status(), writes);
+    EXPECT_EQ(disks.call(*disks.io, manage, Bytes(16), 16)->status(), writes);
+    EXPECT_EQ(disks.call(*disks.io, sqe(nv::nvm::kFlush, kDiskNsid))->status(), writes);
+    EXPECT_EQ(disks.call(*disks.io, sqe(0x0C, kDiskNsid))->status(), sc::kInvalidOpcode);
+  };
+  const auto acquire = [&](std::uint32_t how) {
+    nv::Sqe command = sqe(nv::reservation::kAcquire, kDiskNsid);
+    command.cdw10 = how;
+    ASSERT_EQ(disks.call(other, command, keys, 16)->status(), sc::kSuccess);
+  };
+  check(sc::kSuccess, sc::kSuccess);
+  acquire(1u << 8);
+  check(sc::kSuccess, sc::kReservationConflict);
+  acquire(2u << 8 | 1);  // preempts itself: Exclusive Access
+  check(sc::kReservationConflict, sc::kReservationConflict);
+  EXPECT_EQ(disks.call(other, Disks::command(nv::nvm::kWrite, 0, 1), zeroes, 512)->status(),
+            sc::kSuccess);
 }
 
 // While commands are under way: they end as they were begun, the next ones are of the new size.

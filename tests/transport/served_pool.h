@@ -1,5 +1,5 @@
 // ServedPool: a real pool in memory behind a FaultDevice, with a volume of pages and those that a
-// test adds, served by a subsystem to one host without a wire; all on the test's thread.
+// test adds, served by a subsystem to hosts without a wire; all on the test's thread.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "fake_host.h"
 #include "tests/engine/rig.h"
@@ -28,6 +29,15 @@ class ServedPool {
     out.cdw10 = cns;
     out.cdw11 = std::uint32_t{csi} << 24;
     return call(*admin, out, {}, 4096);
+  }
+  // A further host with an admin queue and an I/O queue, which is returned.
+  FakeConnection& join(std::uint8_t hostid) {
+    ConnectOptions options;
+    options.hostid = hostid;
+    others_.push_back(bring_up(options, nv::kCssAll));
+    options.cntlid = cntlid_;
+    others_.push_back(connected(options, 1));
+    return *others_.back();
   }
   testing::Rig& rig() { return rig_; }
   transport::Subsystem& subsystem() { return *subsystem_; }
@@ -51,9 +61,12 @@ class ServedPool {
     rig_.make(pages);
   }
   ~ServedPool() {
-    io->disconnect();
-    admin->disconnect();
-    while (!io->finished() || !admin->finished()) turn();
+    others_.push_back(std::move(admin));
+    others_.push_back(std::move(io));
+    for (auto it = others_.rbegin(); it != others_.rend(); ++it) (*it)->disconnect();
+    for (auto& connection : others_) {
+      while (!connection->finished()) turn();
+    }
     while (!reactor_->idle()) turn();
     reactor_.reset();
     subsystem_.reset();
@@ -69,36 +82,45 @@ class ServedPool {
     auto reactor = subsystem_->create_reactor(rig_.loop);
     EXPECT_TRUE(reactor.ok());
     reactor_ = std::move(*reactor);
-    bring_up(css);
+    ConnectOptions host;
+    admin = bring_up(host, css);
+    host.cntlid = cntlid_;
+    io = connected(host, 1);
   }
 
  private:
   void turn() {
     rig_.loop.run_once();
-    admin->run_once();
+    if (setting_up_) setting_up_->run_once();
+    if (admin) admin->run_once();
     if (io) io->run_once();
+    for (auto& connection : others_) connection->run_once();
   }
-  void bring_up(std::uint32_t css) {
-    admin = std::make_unique<FakeConnection>(*reactor_, rig_.loop);
-    ConnectOptions options;
+  std::unique_ptr<FakeConnection> connected(ConnectOptions options, std::uint16_t qid) {
     options.subnqn = subsystem_->nqn();
-    auto [connect, data] = connect_command(options);
-    const auto connected = call(*admin, connect, data, 1024, true);
-    EXPECT_EQ(connected->status(), sc::kSuccess);
+    options.qid = qid;
+    setting_up_ = std::make_unique<FakeConnection>(*reactor_, rig_.loop);
+    const auto [connect, data] = connect_command(options);
+    const auto done = call(*setting_up_, connect, data, 1024, true);
+    EXPECT_EQ(done->status(), sc::kSuccess);
+    cntlid_ = static_cast<std::uint16_t>(done->cqe.dw0);
+    return std::move(setting_up_);
+  }
+  std::unique_ptr<FakeConnection> bring_up(const ConnectOptions& options, std::uint32_t css) {
+    setting_up_ = connected(options, 0);
     nv::Sqe enable = fabrics(nv::fabrics::kPropertySet);
     enable.cdw11 = nv::property::kCc;
     enable.cdw12 = nv::kCcEnable | css << nv::kCcCssShift;
-    EXPECT_EQ(call(*admin, enable)->status(), sc::kSuccess);
-    io = std::make_unique<FakeConnection>(*reactor_, rig_.loop);
-    options.cntlid = static_cast<std::uint16_t>(connected->cqe.dw0);
-    options.qid = 1;
-    auto [io_connect, io_data] = connect_command(options);
-    EXPECT_EQ(call(*io, io_connect, io_data, 1024, true)->status(), sc::kSuccess);
+    EXPECT_EQ(call(*setting_up_, enable)->status(), sc::kSuccess);
+    return std::move(setting_up_);
   }
 
   testing::Rig rig_;
   std::unique_ptr<transport::Subsystem> subsystem_;
   std::unique_ptr<transport::SubsystemReactor> reactor_;
+  std::unique_ptr<FakeConnection> setting_up_;
+  std::vector<std::unique_ptr<FakeConnection>> others_;
+  std::uint16_t cntlid_ = 0;
 };
 
 }  // namespace furrow::test

@@ -7,6 +7,7 @@
 #include "tests/engine/block/disk.h"
 #include "tests/engine/zoned/zones.h"
 #include "tests/transport/served_pool.h"
+#include "transport/nvme_reservation.h"
 
 namespace furrow::test {
 namespace {
@@ -186,6 +187,34 @@ TEST(ZnsCommands, ManagesOneZoneOrAll) {
   EXPECT_EQ(zones_of(host.report(0, 64, 3u << 8)), 2u);
   EXPECT_EQ(host.manage(0, zns::kActionReset | zns::kSelectAll), sc::kSuccess);
   EXPECT_EQ(zones_of(host.report(0, 64, 1u << 8)), kZoneCount);
+}
+
+TEST(ZnsCommands, AnotherHostsReservation) {
+  ZonedHost host;
+  FakeConnection& other = host.join(9);
+  const Bytes keys(16);
+  nv::Sqe reserve = sqe(nv::reservation::kRegister, kZonesNsid);
+  ASSERT_EQ(host.call(other, reserve, keys, 16)->status(), sc::kSuccess);
+  reserve = sqe(nv::reservation::kAcquire, kZonesNsid);
+  reserve.cdw10 = 1u << 8;  // Write Exclusive
+  ASSERT_EQ(host.call(other, reserve, keys, 16)->status(), sc::kSuccess);
+  const Bytes data = ZonedHost::data(1, 1);
+  const auto check = [&](std::uint16_t reads) {
+    EXPECT_EQ(host.write(0, data), sc::kReservationConflict);
+    EXPECT_EQ(host.send(zns::kAppend, 0, data)->status(), sc::kReservationConflict);
+    EXPECT_EQ(host.manage(0, zns::kActionOpen), sc::kReservationConflict);
+    EXPECT_EQ(host.manage(0, zns::kActionReset | zns::kSelectAll), sc::kReservationConflict);
+    EXPECT_EQ(host.call(*host.io, sqe(nv::nvm::kFlush, kZonesNsid))->status(),
+              sc::kReservationConflict);
+    EXPECT_EQ(host.read(0, 1)->status(), reads);
+    EXPECT_EQ(host.report(0, 4096)->status(), reads);
+  };
+  check(sc::kSuccess);
+  reserve.cdw10 = 2u << 8 | 1;  // preempts itself: Exclusive Access
+  ASSERT_EQ(host.call(other, reserve, keys, 16)->status(), sc::kSuccess);
+  check(sc::kReservationConflict);
+  EXPECT_EQ(host.call(other, ZonedHost::command(nv::nvm::kWrite, 0), data, kLba)->status(),
+            sc::kSuccess);
 }
 
 TEST(ZnsCommands, StatusOfEverythingThatIsWrong) {

@@ -1,0 +1,431 @@
+// Establishes reservations as hosts see them: the four commands from capsule to answer, what they
+// do to the commands of other hosts on both reactors, also to those under way, what is told of
+// them in Identify, logs, events and features, and the status of everything that is wrong. How:
+// hosts without a wire over a pool of plain maps; what a reservation means is reservations_test's.
+#include <gtest/gtest.h>
+
+#include "fake_host.h"
+#include "transport/nvme_reservation.h"
+#include "transport/reservation_log.h"
+#include "transport/reservations.h"
+
+namespace furrow::test {
+namespace {
+
+namespace resv = nv::reservation;
+
+constexpr std::uint32_t kWriteExclusive = 1, kExclusiveAccess = 2, kWriteExclusiveRegistrants = 3;
+constexpr std::uint32_t kAcquire = 0, kPreempt = 1, kPreemptAndAbort = 2;
+
+Bytes keys_of(std::uint64_t first, std::uint64_t second) {
+  Bytes out(16);
+  std::memcpy(out.data(), &first, 8);
+  std::memcpy(out.data() + 8, &second, 8);
+  return out;
+}
+
+// A host with an admin queue on reactor 0 and an I/O queue on the one that is named.
+struct Member {
+  Member(World& in, std::uint8_t id, unsigned reactor) : world(in) {
+    ConnectOptions options;
+    options.hostid = id;
+    options.hostnqn += std::to_string(id);
+    options.kato_ms = 0;
+    admin = &world.admin(options);
+    cntlid = world.last_cntlid;
+    io = &world.io(cntlid, 1, reactor, options);
+  }
+  CommandPtr send(std::uint8_t opcode, std::uint32_t how, std::uint64_t first = 0,
+                  std::uint64_t second = 0) {
+    nv::Sqe command = sqe(opcode, nsid);
+    command.cdw10 = how;
+    return io->send(command, keys_of(first, second), 16, false);
+  }
+  std::uint16_t status(std::uint8_t opcode, std::uint32_t how, std::uint64_t first = 0,
+                       std::uint64_t second = 0) {
+    const CommandPtr sent = send(opcode, how, first, second);
+    world.run();
+    return sent->status();
+  }
+  std::uint16_t enrol(std::uint64_t key) { return status(resv::kRegister, 0, 0, key); }
+  std::uint16_t acquire(std::uint32_t type, std::uint64_t key, std::uint32_t action = kAcquire,
+                        std::uint64_t preempted = 0) {
+    return status(resv::kAcquire, action | type << 8, key, preempted);
+  }
+  std::uint16_t release(std::uint32_t type, std::uint64_t key) {
+    return status(resv::kRelease, type << 8, key);
+  }
+  std::uint16_t clear(std::uint64_t key) { return status(resv::kRelease, 1, key); }
+  CommandPtr report(std::uint32_t bytes = 4096, std::uint32_t extended = 1) {
+    nv::Sqe command = sqe(resv::kReport, nsid);
+    command.cdw10 = bytes / 4 - 1;
+    command.cdw11 = extended;
+    return world.call(*io, command, {}, bytes);
+  }
+  CommandPtr send_store() {
+    nv::Sqe command = sqe(nv::kv::kStore, nsid);
+    command.cdw2 = 1;
+    command.cdw11 = 4;
+    command.cdw10 = 100;
+    return io->send(command, Bytes(100, std::byte{5}), 100, false);
+  }
+  std::uint16_t store() {
+    const CommandPtr sent = send_store();
+    world.run();
+    return sent->status();
+  }
+  std::uint16_t retrieve() {
+    nv::Sqe command = sqe(nv::kv::kRetrieve, nsid);
+    command.cdw2 = 1;
+    command.cdw11 = 4;
+    command.cdw10 = 100;
+    return world.call(*io, command, {}, 100)->status();
+  }
+  resv::NotificationLog notification(bool retain = false) {
+    return read<resv::NotificationLog>(
+        world.log(*admin, nv::lid::kReservations, 64, 0, 0, retain)->in, 0);
+  }
+  CommandPtr wait_for_event() { return admin->send(sqe(nv::admin::kAsyncEvent), {}, 0, false); }
+
+  World& world;
+  FakeConnection *admin = nullptr, *io = nullptr;
+  std::uint16_t cntlid = 0;
+  std::uint32_t nsid = 1;
+};
+
+TEST(ReservationCommands, WhatIsSaidOfThem) {
+  World world;
+  Member a(world, 1, 0);
+  const auto controller = world.identify(*a.admin, 0x01);
+  EXPECT_NE(read<std::uint16_t>(controller->in, offsetof(nv::IdentifyController, oncs)) & 1 << 5,
+            0);
+  EXPECT_NE(read<std::uint8_t>(controller->in, offsetof(nv::IdentifyController, cmic)) & 1 << 1, 0);
+  struct Place {
+    std::uint8_t cns, csi;
+    std::size_t nmic, rescap;
+  };
+  for (const Place& place : {Place{0x00, 0, 30, 31}, {0x05, 1, 26, 27}, {0x08, 0, 1, 2}}) {
+    const auto page = world.identify(*a.admin, place.cns, 1, place.csi);
+    EXPECT_EQ(read<std::uint8_t>(page->in, place.nmic), 1) << unsigned{place.cns};
+    EXPECT_EQ(read<std::uint8_t>(page->in, place.rescap), 0xFE) << unsigned{place.cns};
+  }
+}
+
+TEST(ReservationCommands, AHostKeepsAnotherOneOut) {
+  World world;
+  Member a(world, 1, 0), b(world, 2, 1);
+  EXPECT_EQ(a.acquire(kWriteExclusive, 11), sc::kReservationConflict) << "not registered";
+  ASSERT_EQ(a.enrol(11), sc::kSuccess);
+  EXPECT_EQ(a.acquire(kWriteExclusive, 12), sc::kReservationConflict) << "another key";
+  EXPECT_EQ(b.store(), sc::kSuccess) << "registrants alone forbid nothing";
+  ASSERT_EQ(a.acquire(kWriteExclusive, 11), sc::kSuccess);
+  EXPECT_EQ(a.store(), sc::kSuccess);
+  const CommandPtr refused = b.send_store();
+  world.run();
+  EXPECT_EQ(refused->status(), sc::kReservationConflict);
+  EXPECT_TRUE(refused->cqe.dnr());
+  EXPECT_EQ(b.retrieve(), sc::kSuccess);
+  nv::Sqe flush = sqe(nv::kv::kFlush, 1);
+  EXPECT_EQ(world.call(*b.io, flush)->status(), sc::kReservationConflict);
+  EXPECT_EQ(a.release(kExclusiveAccess, 11), sc::kInvalidField);
+  ASSERT_EQ(a.release(kWriteExclusive, 11), sc::kSuccess);
+  EXPECT_EQ(b.store(), sc::kSuccess);
+  ASSERT_EQ(a.acquire(kExclusiveAccess, 11), sc::kSuccess);
+  EXPECT_EQ(b.retrieve(), sc::kReservationConflict);
+  // Once it has registered it may, of the type that is for registrants.
+  ASSERT_EQ(a.acquire(kWriteExclusiveRegistrants, 11, kPreempt, 11), sc::kSuccess);
+  EXPECT_EQ(b.store(), sc::kReservationConflict);
+  ASSERT_EQ(b.enrol(22), sc::kSuccess);
+  EXPECT_EQ(b.store(), sc::kSuccess);
+  EXPECT_EQ(b.clear(22), sc::kSuccess);
+  EXPECT_EQ(a.acquire(kWriteExclusive, 11), sc::kReservationConflict) << "cleared";
+}
+
+TEST(ReservationCommands, TheReport) {
+  World world;
+  Member a(world, 1, 0), b(world, 2, 1), watcher(world, 3, 1);
+  ASSERT_EQ(b.enrol(0x2222222222222222), sc::kSuccess);
+  ASSERT_EQ(a.enrol(0x1111111111111111), sc::kSuccess);
+  ASSERT_EQ(b.acquire(kWriteExclusive, 0x2222222222222222), sc::kSuccess);
+  const Bytes page = watcher.report()->in;
+  ASSERT_EQ(page.size(), 4096u);
+  const auto header = read<resv::StatusHeader>(page, 0);
+  EXPECT_EQ(header.gen, 2u);
+  EXPECT_EQ(header.rtype, kWriteExclusive);
+  EXPECT_EQ(header.regctl[0], 2);
+  EXPECT_EQ(header.regctl[1], 0);
+  EXPECT_EQ(header.ptpls, 0);
+  for (unsigned i = 0; i < 2; ++i) {
+    const auto entry = read<resv::RegisteredController>(page, 64 + 64 * i);
+    EXPECT_EQ(entry.cntlid, 0xFFFF);
+    EXPECT_EQ(entry.rcsts, i);
+    EXPECT_EQ(entry.rkey, i == 0 ? 0x1111111111111111 : 0x2222222222222222);
+    EXPECT_EQ(entry.hostid[0], i + 1);
+    EXPECT_EQ(entry.hostid[15], i + 1);
+  }
+  EXPECT_EQ(read<std::uint64_t>(page, 192), 0u) << "nothing after them";
+  EXPECT_EQ(watcher.report(100)->in, Bytes(page.begin(), page.begin() + 100)) << "cut";
+  EXPECT_EQ(watcher.report(4)->in.size(), 4u);
+  EXPECT_EQ(watcher.report(4096, 0)->status(), sc::kHostIdInconsistent);
+  EXPECT_EQ(watcher.report(2 << 20)->status(), sc::kInvalidField) << "over MDTS";
+}
+
+TEST(ReservationCommands, WhatIsWrongHasItsStatus) {
+  World world;
+  Member a(world, 1, 0);
+  ASSERT_EQ(a.enrol(1), sc::kSuccess);
+  constexpr std::uint32_t kIekey = 1u << 3;
+  for (const std::uint32_t how : {3u, 7u, 1u << 30, 3u << 30}) {
+    EXPECT_EQ(a.status(resv::kRegister, how, 1, 1), sc::kInvalidField) << how;
+  }
+  EXPECT_EQ(a.status(resv::kRegister, 2u << 30, 0, 1), sc::kSuccess) << "it does not persist";
+  for (const std::uint32_t how : {1u << 8 | 3, 1u << 8 | kIekey, 0u, 7u << 8, 255u << 8}) {
+    EXPECT_EQ(a.status(resv::kAcquire, how, 1), sc::kInvalidField) << how;
+  }
+  for (const std::uint32_t how : {1u << 8 | 2, 1u << 8 | kIekey}) {
+    EXPECT_EQ(a.status(resv::kRelease, how, 1), sc::kInvalidField) << how;
+  }
+  for (const auto& [opcode, bytes] :
+       {std::pair(resv::kRegister, 15u), {resv::kAcquire, 15u}, {resv::kRelease, 7u}}) {
+    nv::Sqe command = sqe(opcode, 1);
+    command.cdw10 = opcode == resv::kRegister ? 0 : 1u << 8;
+    EXPECT_EQ(world.call(*a.io, command, {}, bytes)->status(), sc::kDataSglLengthInvalid);
+    EXPECT_EQ(world.call(*a.io, command, {}, 8196)->status(), sc::kInvalidField);
+    command.nsid = 2;
+    EXPECT_EQ(world.call(*a.io, command, {}, 16)->status(), sc::kInvalidNamespaceOrFormat);
+    command.nsid = 1;
+    command.sgl_type = 0x40;
+    EXPECT_EQ(world.call(*a.io, command, {}, 16)->status(), sc::kSglTypeInvalid);
+    command.sgl_type = nv::kSglTransport;
+    a.io->pull_status = Status(Code::protocol, Origin::transport, "digest");
+    EXPECT_EQ(world.call(*a.io, command, {}, 16)->status(), sc::kTransientTransportError);
+  }
+  const auto report = a.report();
+  EXPECT_EQ(read<std::uint32_t>(report->in, 0), 2u) << "two registrations, no more";
+  EXPECT_EQ(read<std::uint8_t>(report->in, 4), 0) << "nothing is held";
+  Member nobody(world, 0, 1);  // its host identifier is zero
+  EXPECT_EQ(nobody.enrol(1), sc::kCommandSequenceError);
+  EXPECT_EQ(nobody.acquire(kWriteExclusive, 1), sc::kCommandSequenceError);
+  EXPECT_EQ(nobody.clear(1), sc::kCommandSequenceError);
+  EXPECT_EQ(nobody.report()->status(), sc::kSuccess);
+}
+
+TEST(ReservationCommands, ItIsTheHostsAndNotItsControllers) {
+  World world;
+  Member a(world, 1, 0), b(world, 2, 1);
+  ASSERT_EQ(a.enrol(11), sc::kSuccess);
+  ASSERT_EQ(a.acquire(kExclusiveAccess, 11), sc::kSuccess);
+  Member again(world, 1, 1);
+  EXPECT_EQ(again.store(), sc::kSuccess);
+  a.io->disconnect();
+  a.admin->disconnect();
+  again.io->disconnect();
+  again.admin->disconnect();
+  world.run();
+  EXPECT_EQ(b.store(), sc::kReservationConflict) << "it stays when the host is gone";
+  Member back(world, 1, 1);
+  EXPECT_EQ(back.store(), sc::kSuccess);
+  EXPECT_EQ(back.enrol(11), sc::kSuccess);
+  EXPECT_EQ(back.status(resv::kRegister, 1, 11), sc::kSuccess) << "unregister";
+  EXPECT_EQ(b.store(), sc::kSuccess);
+}
+
+TEST(ReservationCommands, ANamespaceThatIsDeletedForgetsAndOneThatIsResizedDoesNot) {
+  World world;
+  Member a(world, 1, 0), b(world, 2, 1);
+  VolumeOptions second;
+  second.name = "second";
+  second.nsid = 2;
+  second.quota_bytes = kFakeZoneBytes * 3;
+  ASSERT_TRUE(world.pool.create_volume(second).ok());
+  world.subsystem->namespaces_changed();
+  world.run();
+  a.nsid = b.nsid = 2;
+  ASSERT_EQ(a.enrol(11), sc::kSuccess);
+  ASSERT_EQ(a.acquire(kWriteExclusive, 11), sc::kSuccess);
+  ASSERT_TRUE(world.pool.resize_volume("second", {.quota_bytes = kFakeZoneBytes * 4}).status.ok());
+  world.subsystem->namespaces_changed();
+  world.run();
+  EXPECT_EQ(b.store(), sc::kReservationConflict);
+  EXPECT_EQ(a.store(), sc::kSuccess);
+  b.nsid = 1;
+  EXPECT_EQ(b.store(), sc::kSuccess) << "of another namespace";
+  world.subsystem->withdraw_namespace(2, [] {});
+  world.run();
+  ASSERT_TRUE(world.pool.delete_volume("second").ok());
+  ASSERT_TRUE(world.pool.create_volume(second).ok());
+  world.subsystem->namespaces_changed();
+  world.run();
+  b.nsid = 2;
+  EXPECT_EQ(b.store(), sc::kSuccess);
+  EXPECT_EQ(read<std::uint32_t>(a.report()->in, 0), 0u) << "GEN";
+}
+
+// What a preempted host has under way: nothing of it happens once Preempt and Abort is answered.
+TEST(ReservationCommands, PreemptAndAbortWaitsForWhatIsUnderWay) {
+  for (const bool aborts : {false, true}) {
+    World world;
+    Member a(world, 1, 0), b(world, 2, 1);
+    ASSERT_EQ(a.enrol(11), sc::kSuccess);
+    ASSERT_EQ(b.enrol(22), sc::kSuccess);
+    ASSERT_EQ(b.acquire(kExclusiveAccess, 22), sc::kSuccess);
+    auto& store = *static_cast<FakeStore*>(world.pool.stores().front());
+    store.hold = true;
+    const CommandPtr working = b.send_store();
+    world.run();
+    b.io->hold_pulls = true;
+    const CommandPtr sending = b.send_store();  // its data does not come
+    world.run();
+    const CommandPtr preempt = a.send(
+        resv::kAcquire, (aborts ? kPreemptAndAbort : kPreempt) | kExclusiveAccess << 8, 11, 22);
+    world.run();
+    EXPECT_EQ(preempt->done, !aborts);
+    b.io->release_pulls();
+    world.run();
+    EXPECT_EQ(sending->status(), sc::kReservationConflict) << "it comes too late";
+    EXPECT_EQ(b.store(), sc::kReservationConflict);
+    EXPECT_EQ(preempt->done, !aborts);
+    EXPECT_FALSE(working->done);
+    store.hold = false;
+    world.run();
+    EXPECT_EQ(working->status(), sc::kSuccess);
+    EXPECT_EQ(preempt->status(), sc::kSuccess);
+  }
+}
+
+// And two at once wait each for its own, others' new commands do not hold them up.
+TEST(ReservationCommands, PreemptAndAbortOfSeveral) {
+  World world;
+  Member a(world, 1, 0), b(world, 2, 1), c(world, 3, 1);
+  for (Member* one : {&a, &b, &c}) ASSERT_EQ(one->enrol(7), sc::kSuccess);
+  constexpr std::uint32_t kAll = 5;  // Write Exclusive - All Registrants
+  ASSERT_EQ(a.acquire(kAll, 7), sc::kSuccess);
+  auto& store = *static_cast<FakeStore*>(world.pool.stores().front());
+  store.hold = true;
+  const CommandPtr first = c.send_store();
+  world.run();
+  const auto abort = [&](Member& by) {
+    return by.send(resv::kAcquire, kPreemptAndAbort | kAll << 8, 7, 0);
+  };
+  const CommandPtr one = abort(a);
+  world.run();
+  const CommandPtr own = a.send_store();
+  world.run();
+  const CommandPtr two = abort(a);
+  world.run();
+  EXPECT_FALSE(one->done || two->done);
+  store.hold = false;
+  world.run();
+  EXPECT_EQ(first->status(), sc::kSuccess);
+  EXPECT_EQ(own->status(), sc::kSuccess);
+  EXPECT_EQ(one->status(), sc::kSuccess);
+  EXPECT_EQ(two->status(), sc::kSuccess);
+  EXPECT_EQ(b.store(), sc::kReservationConflict);
+}
+
+// The host that asked is gone meanwhile.
+TEST(ReservationCommands, APreemptThatNobodyWaitsForAnyLonger) {
+  World world;
+  Member a(world, 1, 0), b(world, 2, 1);
+  ASSERT_EQ(a.enrol(11), sc::kSuccess);
+  ASSERT_EQ(b.enrol(22), sc::kSuccess);
+  auto& store = *static_cast<FakeStore*>(world.pool.stores().front());
+  store.hold = true;
+  const CommandPtr working = b.send_store();
+  world.run();
+  const CommandPtr preempt =
+      a.send(resv::kAcquire, kPreemptAndAbort | kWriteExclusive << 8, 11, 22);
+  world.run();
+  a.io->disconnect();
+  a.admin->disconnect();
+  world.run();
+  store.hold = false;
+  world.run();
+  EXPECT_EQ(working->status(), sc::kSuccess);
+  EXPECT_FALSE(preempt->done);
+  EXPECT_EQ(b.acquire(kWriteExclusive, 22), sc::kReservationConflict) << "preempted all the same";
+}
+
+TEST(ReservationCommands, HostsAreNotified) {
+  World world;
+  Member a(world, 1, 0), b(world, 2, 1);
+  EXPECT_EQ(b.notification().count, 0u);
+  EXPECT_EQ(b.notification().type, 0);
+  ASSERT_EQ(a.enrol(11), sc::kSuccess);
+  ASSERT_EQ(b.enrol(22), sc::kSuccess);
+  ASSERT_EQ(b.acquire(kWriteExclusiveRegistrants, 22), sc::kSuccess);
+  const CommandPtr event = b.wait_for_event(), second = b.wait_for_event();
+  ASSERT_EQ(a.acquire(kWriteExclusiveRegistrants, 11, kPreempt, 22), sc::kSuccess);
+  ASSERT_TRUE(event->done);
+  EXPECT_EQ(event->cqe.dw0, 0x80'00'06u);
+  ASSERT_EQ(b.enrol(22), sc::kSuccess);
+  ASSERT_EQ(a.release(kWriteExclusiveRegistrants, 11), sc::kSuccess);
+  ASSERT_EQ(a.clear(11), sc::kSuccess);
+  EXPECT_FALSE(second->done) << "the first one has not been looked at";
+  const auto kept = b.notification(true);
+  EXPECT_EQ(kept.more, 2);
+  for (std::uint8_t i = 1; i <= 3; ++i) {
+    const auto page = b.notification();
+    EXPECT_EQ(page.count, i);
+    EXPECT_EQ(page.type, i) << "registration preempted, reservation released, and preempted";
+    EXPECT_EQ(page.more, 3 - i);
+    EXPECT_EQ(page.nsid, 1u);
+    EXPECT_TRUE(second->done) << "there was more";
+  }
+  EXPECT_EQ(b.notification().count, 0u);
+  EXPECT_EQ(a.notification().count, 0u) << "who does it is not told";
+}
+
+TEST(ReservationCommands, NotificationsAreMaskedAndBounded) {
+  World world;
+  Member a(world, 1, 0), b(world, 2, 1);
+  const auto preempt = [&] {  // of b's registration
+    ASSERT_EQ(a.enrol(11), sc::kSuccess);
+    ASSERT_EQ(b.enrol(22), sc::kSuccess);
+    ASSERT_EQ(a.acquire(kWriteExclusive, 11, kPreempt, 22), sc::kSuccess);
+  };
+  ASSERT_EQ(world.set_feature(*b.admin, nv::fid::kReservationMask, 1u << 1, 1)->status(), 0);
+  EXPECT_EQ(world.get_feature(*b.admin, nv::fid::kReservationMask, 1)->cqe.dw0, 1u << 1);
+  preempt();
+  EXPECT_EQ(b.notification().count, 0u);
+  ASSERT_EQ(world.set_feature(*b.admin, nv::fid::kReservationMask, ~0u, nv::kNsidAll)->status(), 0);
+  EXPECT_EQ(world.get_feature(*b.admin, nv::fid::kReservationMask, 1)->cqe.dw0, 0x0eu);
+  ASSERT_EQ(world.set_feature(*b.admin, nv::fid::kReservationMask, 0, 1)->status(), 0);
+  constexpr auto kMax = static_cast<unsigned>(transport::ReservationLog::kPagesMax);
+  for (unsigned i = 0; i < kMax + 3; ++i) preempt();
+  EXPECT_EQ(b.notification().more, kMax - 1);
+  for (unsigned i = 1; i < kMax; ++i) EXPECT_EQ(b.notification().count, i + 1);
+  EXPECT_EQ(b.notification().count, 0u);
+  preempt();
+  EXPECT_EQ(b.notification().count, kMax + 4) << "three were lost, and the host sees that";
+  preempt();
+  b.io->disconnect();
+  world.run();
+  ASSERT_EQ(world.set_cc(*b.admin, 0)->status(), sc::kSuccess);
+  ASSERT_EQ(world.set_cc(*b.admin, World::kCcOn)->status(), sc::kSuccess);
+  EXPECT_EQ(b.notification().count, 0u) << "a reset forgets them";
+}
+
+TEST(ReservationCommands, Features) {
+  World world;
+  Member a(world, 9, 0);
+  const auto id = world.get_feature(*a.admin, nv::fid::kHostId, 0, 1, 16);
+  EXPECT_EQ(id->status(), sc::kSuccess);
+  EXPECT_EQ(id->cqe.dw0, 1u);
+  EXPECT_EQ(id->in, Bytes(16, std::byte{9}));
+  EXPECT_EQ(world.get_feature(*a.admin, nv::fid::kHostId, 0, 0, 16)->status(), sc::kInvalidField);
+  EXPECT_EQ(world.set_feature(*a.admin, nv::fid::kHostId, 1)->status(), sc::kCommandSequenceError);
+  for (const std::uint8_t feature : {nv::fid::kReservationMask, nv::fid::kReservationPersistence}) {
+    EXPECT_EQ(world.get_feature(*a.admin, feature, 1)->status(), sc::kSuccess);
+    EXPECT_EQ(world.get_feature(*a.admin, feature, 1)->cqe.dw0, 0u);
+    EXPECT_EQ(world.get_feature(*a.admin, feature, nv::kNsidAll)->status(), sc::kInvalidField);
+    EXPECT_EQ(world.get_feature(*a.admin, feature, 5)->status(), sc::kInvalidNamespaceOrFormat);
+    EXPECT_EQ(world.set_feature(*a.admin, feature, 0, 5)->status(), sc::kInvalidNamespaceOrFormat);
+    EXPECT_EQ(world.set_feature(*a.admin, feature, 0, nv::kNsidAll)->status(), sc::kSuccess);
+  }
+  EXPECT_EQ(world.set_feature(*a.admin, nv::fid::kReservationPersistence, 1, 1)->status(),
+            sc::kInvalidField);
+}
+
+}  // namespace
+}  // namespace furrow::test

@@ -1,0 +1,71 @@
+// What a controller has to do with reservations beside the commands: the features Host Identifier,
+// Reservation Notification Mask and Reservation Persistence (Base specification 2.0, 5.27.1.25 to
+// 5.27.1.27), and the notifications.
+#include "transport/nvme_reservation.h"
+#include "transport/reactor_impl.h"
+
+namespace furrow::transport {
+
+namespace sc = nvme::sc;
+
+namespace {
+
+constexpr std::uint32_t kExtendedHostId = 1;  // EXHID
+constexpr std::uint32_t kNotices = 0x0e;      // bit 1 to 3, one for each
+constexpr std::uint32_t kPersists = 1;        // PTPL
+
+}  // namespace
+
+// It was told at Connect: over fabrics it can be asked for, in its full length only.
+void Controller::get_host_id(Request& request) {
+  if ((request.command.cdw11 & kExtendedHostId) == 0) return fail(request, sc::kInvalidField);
+  const auto* begin = reinterpret_cast<const std::byte*>(host_.id.data());
+  request.completion.dw0 = kExtendedHostId;
+  (void)reply(request, {begin, begin + host_.id.size()},
+              static_cast<std::uint32_t>(host_.id.size()));
+}
+
+// A status: of features that one namespace has each.
+std::uint16_t Controller::check_one_namespace(std::uint32_t nsid) const {
+  if (nsid == nvme::kNsidAll) return sc::kInvalidField;
+  return sees(nsid) ? sc::kSuccess : sc::kInvalidNamespaceOrFormat;
+}
+
+bool Controller::sees(std::uint32_t nsid) const {
+  const auto ns = subsystem_.namespaces()->find(nsid);
+  return ns != nullptr && command_sets().has(ns->csi());
+}
+
+std::uint16_t Controller::get_reservation_mask(const nvme::Sqe& command, std::uint32_t& value) {
+  value = reservation_log_.mask(command.nsid);
+  return check_one_namespace(command.nsid);
+}
+
+std::uint16_t Controller::set_reservation_mask(const nvme::Sqe& command, std::uint32_t&) {
+  const std::uint32_t mask = command.cdw11 & kNotices;
+  if (command.nsid != nvme::kNsidAll) {
+    if (!sees(command.nsid)) return sc::kInvalidNamespaceOrFormat;
+    reservation_log_.set_mask(command.nsid, mask);
+    return sc::kSuccess;
+  }
+  for (const auto& ns : subsystem_.namespaces()->all()) reservation_log_.set_mask(ns->nsid, mask);
+  return sc::kSuccess;
+}
+
+std::uint16_t Controller::get_reservation_persistence(const nvme::Sqe& command,
+                                                      std::uint32_t& value) {
+  value = 0;
+  return check_one_namespace(command.nsid);
+}
+
+std::uint16_t Controller::set_reservation_persistence(const nvme::Sqe& command, std::uint32_t&) {
+  if (command.nsid != nvme::kNsidAll && !sees(command.nsid)) return sc::kInvalidNamespaceOrFormat;
+  return (command.cdw11 & kPersists) != 0 ? sc::kInvalidField : sc::kSuccess;
+}
+
+void Controller::reservation_changed(std::uint32_t nsid, Reservations::Notice notice) {
+  if (state_ == State::ended || !sees(nsid)) return;
+  if (reservation_log_.add(nsid, notice)) raise(Event::reservations);
+}
+
+}  // namespace furrow::transport

@@ -1,0 +1,61 @@
+// ReservationLog: the Reservation Notification log pages of one controller that its host has not
+// read yet, and which it does not want (Base specification 2.0, 5.16.1.24 and 5.27.1.26).
+// Threads: one.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <deque>
+#include <map>
+
+#include "transport/nvme_reservation.h"
+#include "transport/reservations.h"
+
+namespace furrow::transport {
+
+class ReservationLog {
+ public:
+  // What comes beyond these is lost, which a host sees by the count.
+  static constexpr std::size_t kPagesMax = 64;
+
+  // False: it is masked, or lost.
+  bool add(std::uint32_t nsid, Reservations::Notice notice) {
+    const auto type = static_cast<std::uint8_t>(notice);
+    if ((mask(nsid) >> type & 1) != 0) return false;
+    if (++count_ == 0) ++count_;  // 0 stands for no page
+    if (pages_.size() == kPagesMax) return false;
+    nvme::reservation::NotificationLog& page = pages_.emplace_back();
+    page.count = count_;
+    page.type = type;
+    page.nsid = nsid;
+    return true;
+  }
+  bool empty() const { return pages_.empty(); }
+  // The oldest, or an empty one.
+  nvme::reservation::NotificationLog oldest() const {
+    if (pages_.empty()) return {};
+    nvme::reservation::NotificationLog page = pages_.front();
+    page.more = static_cast<std::uint8_t>(std::min<std::size_t>(pages_.size() - 1, 255));
+    return page;
+  }
+  void drop_oldest() {
+    if (!pages_.empty()) pages_.pop_front();
+  }
+
+  // Reservation Notification Mask: a bit for each Notice.
+  std::uint32_t mask(std::uint32_t nsid) const {
+    const auto found = masks_.find(nsid);
+    return found == masks_.end() ? 0 : found->second;
+  }
+  void set_mask(std::uint32_t nsid, std::uint32_t mask) { masks_[nsid] = mask; }
+  void forget_mask(std::uint32_t nsid) { masks_.erase(nsid); }
+
+  void reset() { *this = {}; }
+
+ private:
+  std::deque<nvme::reservation::NotificationLog> pages_;
+  std::map<std::uint32_t, std::uint32_t> masks_;  // by namespace
+  std::uint64_t count_ = 0;
+};
+
+}  // namespace furrow::transport
