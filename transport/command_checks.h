@@ -8,12 +8,16 @@
 
 namespace furrow::transport {
 
-// FUSE and PSDT (Base specification, figure "Command Dword 0"): no fused operation is supported,
-// and a fabrics host describes data by an SGL.
+// PSDT (Base specification, figure "Command Dword 0"): a fabrics host describes data by an SGL.
+inline std::uint16_t check_psdt(const nvme::Sqe& command) {
+  const bool sgl = (command.flags & nvme::kPsdtMask) == nvme::kPsdtSgl;
+  return sgl ? nvme::sc::kSuccess : nvme::sc::kInvalidField;
+}
+
+// The same, of a command that is no part of a fused operation (FUSE).
 inline std::uint16_t check_command(const nvme::Sqe& command) {
   if ((command.flags & nvme::kFuseMask) != 0) return nvme::sc::kInvalidField;
-  if ((command.flags & nvme::kPsdtMask) != nvme::kPsdtSgl) return nvme::sc::kInvalidField;
-  return nvme::sc::kSuccess;
+  return check_psdt(command);
 }
 
 // Bits 1:0 of an opcode (or of a fabrics command type) say whether data is transferred, and where
@@ -42,6 +46,7 @@ inline bool do_not_retry(std::uint16_t status) {
     case nvme::sc::kInternalError:
     case nvme::sc::kAbortRequested:
     case nvme::sc::kAbortedSqDeletion:
+    case nvme::sc::kFailedFused:  // the other command says whether
     case nvme::sc::kCommandInterrupted:
     case nvme::sc::kTransientTransportError:
     case nvme::sc::kCapacityExceeded:

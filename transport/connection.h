@@ -43,9 +43,10 @@ struct Request {
   std::uint32_t buffer_bytes = 0;
   std::byte* buffer = nullptr;
   std::int32_t buffer_index = -1;
+  std::int8_t turn = -1;  // of its namespace, while the pool works on it
   void* context = nullptr;
-  std::int8_t turn = -1;    // of its namespace, while the pool works on it
-  Request* next = nullptr;  // while it waits in one of the controller's lists
+  Request* fused = nullptr;  // the other command of a pair (FusedCommands)
+  Request* next = nullptr;   // while it waits in one of the controller's lists
 };
 
 class Connection {
@@ -83,6 +84,8 @@ class ConnectionHandler {
   virtual void on_open(Connection& connection) = 0;
   // A command capsule arrived. The request is the handler's until it completes it.
   virtual void on_request(Request& request) = 0;
+  // No further command is taken: none may wait for one that follows it.
+  virtual void on_last_request(Connection& connection) = 0;
   // The connection is gone. Requests still with the handler must be completed all the same (the
   // transport then only calls on_done); the Connection is destroyed after the last.
   virtual void on_close(Connection& connection) = 0;

@@ -269,7 +269,7 @@ void Controller::namespaces_changed(const std::vector<std::uint32_t>& nsids) {
   changed_namespaces_.insert(nsids.begin(), nsids.end());
   for (const std::uint32_t nsid : nsids) {
     changed_zones_.erase(nsid);  // of one that is gone
-    if (!sees(nsid)) reservation_log_.forget_mask(nsid);
+    if (!sees(nsid)) reservation_log_.set_mask(nsid, 0);
   }
   raise(Event::namespaces);
 }

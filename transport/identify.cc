@@ -189,6 +189,7 @@ nvme::IdentifyController Controller::identify_controller() const {
   out.nn = kNamespacesMax;
   // Compare, Dataset Management, Write Zeroes, reservations.
   out.oncs = 1u << 0 | 1u << 2 | 1u << 3 | 1u << 5;
+  out.fuses = 1u << 0;  // Compare and Write, of one LBA (ACWU) or what the namespace says
   out.mnan = kNamespacesMax;
   out.vwc = 1u << 0 | 2u << 1;  // a volatile write cache; Flush takes one namespace
   out.ioccsz = (64 + options.in_capsule_bytes) / 16;

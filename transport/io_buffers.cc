@@ -86,6 +86,13 @@ void IoCommands::serve_waiting() {
   }
 }
 
+// `only_second`: of a pair it is the second that is meant.
+void IoCommands::cancel(Request& request, bool only_second, std::uint16_t status) {
+  if (request.fused == nullptr) return complete(request, status);
+  if (only_second) return fused_.complete(request, nvme::sc::kFailedFused, status);
+  complete(request, status);
+}
+
 unsigned IoCommands::cancel_waiting(Queue& queue, std::int32_t cid, std::uint16_t status) {
   Request* cancelled = nullptr;
   bool left = false;
@@ -93,7 +100,8 @@ unsigned IoCommands::cancel_waiting(Queue& queue, std::int32_t cid, std::uint16_
     Request* last = nullptr;
     for (Request** link = &list.first; *link != nullptr;) {
       Request* request = *link;
-      if (cid == kEveryCommand || request->command.cid == cid) {
+      const bool is_second = request->fused != nullptr && request->fused->command.cid == cid;
+      if (cid == kEveryCommand || request->command.cid == cid || is_second) {
         *link = request->next;
         request->next = std::exchange(cancelled, request);
       } else {
@@ -106,9 +114,14 @@ unsigned IoCommands::cancel_waiting(Queue& queue, std::int32_t cid, std::uint16_
   }
   if (!left) remove_waiting(queue);
   unsigned count = 0;
+  const Request* const first = queue.fused_first;
+  if (first != nullptr && (cid == kEveryCommand || first->command.cid == cid)) {
+    give_up_fused(queue, status);
+    ++count;
+  }
   while (cancelled != nullptr) {
     Request* request = std::exchange(cancelled, cancelled->next);
-    complete(*request, status);
+    cancel(*request, cid != kEveryCommand && request->command.cid != cid, status);
     ++count;
   }
   return count;

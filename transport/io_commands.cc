@@ -18,6 +18,7 @@ IoCommands::IoCommands(ReactorImpl& reactor, std::unique_ptr<PageSession> sessio
       zoned_(*session_, reactor.executor()),
       kv_(*this),
       nvm_(*this),
+      fused_(*this),
       zns_(*this),
       reservations_(reactor),
       buffers_(buffer_bytes_max, transfer_bytes_max),
@@ -30,14 +31,16 @@ IoCommands::IoCommands(ReactorImpl& reactor, std::unique_ptr<PageSession> sessio
 void IoCommands::execute(Request& request) {
   request.context = nullptr;
   request.buffer = nullptr;
+  request.fused = nullptr;
   const nvme::Sqe& command = request.command;
+  const std::uint8_t fuse = command.flags & nvme::kFuseMask;
+  LocalNamespace* ns = find(command.nsid);
+  if (ns != nullptr && !Queue::of(request).command_sets.has(ns->shared->csi())) ns = nullptr;
+  if (fuse == nvme::kFuseFirst || fuse == nvme::kFuseSecond) return fused_.execute(ns, request);
   if (const auto status = check_command(command); status != sc::kSuccess) {
     return complete(request, status);
   }
-  LocalNamespace* const ns = find(command.nsid);
-  if (ns == nullptr || !Queue::of(request).command_sets.has(ns->shared->csi())) {
-    return complete(request, sc::kInvalidNamespaceOrFormat);
-  }
+  if (ns == nullptr) return complete(request, sc::kInvalidNamespaceOrFormat);
   if (nvme::reservation::is_reservation(command.opc)) {
     return reservations_.execute(ns->shared, request);
   }
@@ -63,6 +66,7 @@ std::uint16_t IoCommands::check_data(const Request& request) const {
 
 void IoCommands::start(Request& request) {
   request.buffer_index = registered_ ? 0 : -1;
+  if (request.fused != nullptr) return fused_.start(request);
   switch (namespace_of(request).shared->csi()) {
     case nvme::csi::kNvm:
       return nvm_.start(request);
@@ -93,6 +97,7 @@ void IoCommands::pulled(Request& request) {
 }
 
 void IoCommands::complete(Request& request, std::uint16_t status) {
+  if (request.fused != nullptr) return fused_.complete(request, status, sc::kFailedFused);
   pause(request);
   reactor_.set_result(request, status);
   request.on_done = &IoCommands::sent;

@@ -14,6 +14,7 @@
 #include "engine/pool.h"
 #include "engine/zoned/zoned_session.h"
 #include "transport/buffer_pool.h"
+#include "transport/fused_commands.h"
 #include "transport/kv_commands.h"
 #include "transport/namespaces.h"
 #include "transport/nvm_commands.h"
@@ -34,8 +35,10 @@ class IoCommands {
   void execute(Request& request);
   // The new set of namespaces. `applied` is called when no command uses one that went.
   void apply(const NamespaceTable& table, std::function<void()> applied);
-  // Takes commands that wait for a buffer out again: those of `queue`, or the one with this command
-  // identifier. Returns how many; each was completed with `status`.
+  // What follows in the queue is not the second command that one of it waits for, or nothing does.
+  void give_up_fused(Queue& queue, std::uint16_t status) { fused_.give_up_first(queue, status); }
+  // Takes commands that wait for a buffer, or a second command, out again: those of `queue`, or the
+  // one with this command identifier. Returns how many; each was completed with `status`.
   static constexpr std::int32_t kEveryCommand = -1;
   unsigned cancel_waiting(Queue& queue, std::int32_t cid, std::uint16_t status);
   // A change of a namespace's reservations. `drained` (null: nobody asks) is let go of when the
@@ -52,6 +55,7 @@ class IoCommands {
   // For the command sets.
   KvCommands& kv() { return kv_; }
   NvmCommands& nvm() { return nvm_; }
+  FusedCommands& fused() { return fused_; }
   ZnsCommands& zns() { return zns_; }
   PageSession& session() { return *session_; }
   BlockSession& blocks() { return blocks_; }
@@ -67,6 +71,11 @@ class IoCommands {
   void with_buffer(Request& request, std::uint32_t bytes);
   // Brings the host's data into the buffer, then calls `next`, if the command is to go on.
   void pull(Request& request, void (*next)(Request&));
+  // The pool's work on a command begins, if a reservation does not forbid it (a status), and
+  // pauses or ends: while it waits for memory or for its host, and with its answer.
+  std::uint16_t begin(Request& request);
+  void pause(Request& request);
+  // Of the first of a pair: the second fails with it.
   void complete(Request& request, std::uint16_t status);
   void push(Request& request, std::uint32_t bytes);  // of the buffer; success
 
@@ -74,12 +83,9 @@ class IoCommands {
   static void pulled(Request& request);
   static void sent(Request& request);
   void end(Request& request);  // gives everything back
-  // The pool's work on a command begins, if a reservation does not forbid it (a status), and
-  // pauses or ends: while it waits for memory or for its host, and with its answer.
-  std::uint16_t begin(Request& request);
-  void pause(Request& request);
   void drain(LocalNamespace& ns);
   void start(Request& request);
+  void cancel(Request& request, bool only_second, std::uint16_t status);
   bool try_buffer(Request& request, unsigned wanted);
   void add_waiting(Queue& queue, Request& request, unsigned wanted);
   void append_waiting(Queue& queue);
@@ -105,6 +111,7 @@ class IoCommands {
   ZonedSession zoned_;
   KvCommands kv_;
   NvmCommands nvm_;
+  FusedCommands fused_;
   ZnsCommands zns_;
   ReservationCommands reservations_;
   BufferPool buffers_;

@@ -54,7 +54,10 @@ std::uint16_t IoCommands::begin(Request& request) {
   if (ns.view.held != nullptr) {
     const HostId& host = Queue::of(request).controller->host().id;
     const Access access = access_of(ns.shared->csi(), request.command.opc);
-    if (!ns.view.held->allows(host, access)) return nvme::sc::kReservationConflict;
+    const bool writes_too = request.fused != nullptr;
+    if (!ns.view.held->allows(host, writes_too ? Access::write : access)) {
+      return nvme::sc::kReservationConflict;
+    }
   }
   request.turn = static_cast<std::int8_t>(ns.turn);
   ++ns.working[ns.turn];

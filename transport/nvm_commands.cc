@@ -13,7 +13,11 @@ namespace sc = nvme::sc;
 
 namespace {
 
-std::uint16_t status_of_blocks(const BlockOp& op) {
+std::uint32_t range_count(const nvme::Sqe& command) { return (command.cdw10 & 0xff) + 1; }
+
+}  // namespace
+
+std::uint16_t NvmCommands::status_of(const BlockOp& op) {
   const bool reads = op.kind == BlockOp::Kind::read || op.kind == BlockOp::Kind::compare;
   switch (op.status.code()) {
     case Code::ok:
@@ -38,10 +42,6 @@ std::uint16_t status_of_blocks(const BlockOp& op) {
   }
 }
 
-std::uint32_t range_count(const nvme::Sqe& command) { return (command.cdw10 & 0xff) + 1; }
-
-}  // namespace
-
 void NvmCommands::execute(LocalNamespace& ns, Request& request) {
   switch (request.command.opc) {
     case nvme::nvm::kFlush:
@@ -61,12 +61,16 @@ void NvmCommands::execute(LocalNamespace& ns, Request& request) {
   }
 }
 
-void NvmCommands::prepare(Request& request, BlockOp::Kind kind) {
-  BlockOp& op = request.block_op;
+Durability NvmCommands::durability_of(Request& request) {
   const bool fua = (request.command.cdw12 & nvme::nvm::kForceUnitAccess) != 0;
   const bool cached = Queue::of(request).controller->write_cache_enabled();
+  return fua || !cached ? Durability::flushed : Durability::none;
+}
+
+void NvmCommands::prepare(Request& request, BlockOp::Kind kind) {
+  BlockOp& op = request.block_op;
   op.kind = kind;
-  op.durability = fua || !cached ? Durability::flushed : Durability::none;
+  op.durability = durability_of(request);
   op.lba = op.count = 0;
   op.data = nullptr;
   op.expected = nullptr;
@@ -183,7 +187,7 @@ void NvmCommands::done(BlockOp& op) {
 
 void NvmCommands::finish(Request& request) {
   const BlockOp& op = request.block_op;
-  const std::uint16_t status = status_of_blocks(op);
+  const std::uint16_t status = status_of(op);
   if (status != sc::kSuccess) return io_.complete(request, status);
   if (request.command.opc == nvme::nvm::kDatasetManagement) return next_range(request);
   const std::uint64_t bytes = op.count * IoCommands::namespace_of(request).shared->block_lba_bytes;

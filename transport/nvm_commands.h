@@ -24,16 +24,20 @@ class NvmCommands {
   // The buffer is there.
   void start(Request& request);
 
+  // For fused commands as well.
+  void prepare(Request& request, BlockOp::Kind kind);
+  static Durability durability_of(Request& request);
+  // The range of CDW10 to CDW12; a status.
+  static std::uint16_t take_range(const Namespace& ns, Request& request);
+  void submit(Request& request);
+  static std::uint16_t status_of(const BlockOp& op);
+
  private:
   void transfer(LocalNamespace& ns, Request& request, BlockOp::Kind kind);
   void write_zeroes(LocalNamespace& ns, Request& request);
   void manage_datasets(LocalNamespace& ns, Request& request);
   void flush(Request& request);
 
-  void prepare(Request& request, BlockOp::Kind kind);
-  // The range of CDW10 to CDW12; a status.
-  static std::uint16_t take_range(const Namespace& ns, Request& request);
-  void submit(Request& request);
   static void data_pulled(Request& request);
   static void ranges_pulled(Request& request);
   void next_range(Request& request);

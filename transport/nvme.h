@@ -49,7 +49,7 @@ struct Cqe {
 static_assert(sizeof(Cqe) == 16);
 
 // Sqe::flags.
-inline constexpr std::uint8_t kFuseMask = 0x03;
+inline constexpr std::uint8_t kFuseMask = 0x03, kFuseFirst = 0x01, kFuseSecond = 0x02;
 inline constexpr std::uint8_t kPsdtMask = 0xC0;
 inline constexpr std::uint8_t kPsdtSgl = 0x40;  // 01b: what every fabrics host must set
 
@@ -141,13 +141,15 @@ namespace sc {
 inline constexpr std::uint16_t kSuccess = 0x000, kInvalidOpcode = 0x001, kInvalidField = 0x002,
                                kCidConflict = 0x003, kDataTransferError = 0x004,
                                kInternalError = 0x006, kAbortRequested = 0x007,
-                               kAbortedSqDeletion = 0x008, kInvalidNamespaceOrFormat = 0x00B,
+                               kAbortedSqDeletion = 0x008, kFailedFused = 0x009,
+                               kMissingFused = 0x00A, kInvalidNamespaceOrFormat = 0x00B,
                                kCommandSequenceError = 0x00C, kInvalidSglCount = 0x00E,
                                kDataSglLengthInvalid = 0x00F, kSglTypeInvalid = 0x011,
-                               kSglOffsetInvalid = 0x016, kHostIdInconsistent = 0x018,
-                               kKeepAliveExpired = 0x019, kKeepAliveInvalid = 0x01A,
-                               kCommandInterrupted = 0x021, kTransientTransportError = 0x022,
-                               kWriteProtected = 0x020, kInvalidIoCommandSet = 0x02C,
+                               kAtomicWriteUnitExceeded = 0x014, kSglOffsetInvalid = 0x016,
+                               kHostIdInconsistent = 0x018, kKeepAliveExpired = 0x019,
+                               kKeepAliveInvalid = 0x01A, kCommandInterrupted = 0x021,
+                               kTransientTransportError = 0x022, kWriteProtected = 0x020,
+                               kInvalidIoCommandSet = 0x02C,
                                // NVM Command Set.
     kLbaOutOfRange = 0x080, kWriteFault = 0x280, kUnrecoveredRead = 0x281, kCompareFailure = 0x285,
                                // Key Value Command Set.

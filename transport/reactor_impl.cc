@@ -78,6 +78,12 @@ void ReactorImpl::on_request(Request& request) {
   }
 }
 
+// What comes now will be sent again on another connection, and so has to be what would go with it.
+void ReactorImpl::on_last_request(Connection& connection) {
+  Queue& queue = *static_cast<Queue*>(connection.controller_context);
+  io_.give_up_fused(queue, nvme::sc::kAbortedSqDeletion);
+}
+
 void ReactorImpl::on_close(Connection& connection) {
   const auto found = queues_.find(static_cast<Queue*>(connection.controller_context));
   FURROW_CHECK(found != queues_.end());
@@ -123,6 +129,10 @@ bool ReactorImpl::abort_waiting(Queue& queue, std::uint16_t cid) {
 
 void ReactorImpl::io_command(Queue& queue, Request& request) {
   counters_.io_commands.add();
+  const bool is_second = (request.command.flags & nvme::kFuseMask) == nvme::kFuseSecond;
+  if (queue.fused_first != nullptr && !is_second) {
+    io_.give_up_fused(queue, nvme::sc::kMissingFused);
+  }
   if (request.command.opc == nvme::opcode::kFabrics) return io_fabrics(queue, request);
   io_.execute(request);
 }

@@ -25,6 +25,7 @@ class ReactorImpl final : public SubsystemReactor {
 
   void on_open(Connection& connection) override;
   void on_request(Request& request) override;
+  void on_last_request(Connection& connection) override;
   void on_close(Connection& connection) override;
   bool idle() const override;
 

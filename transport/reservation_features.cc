@@ -37,12 +37,13 @@ bool Controller::sees(std::uint32_t nsid) const {
 }
 
 std::uint16_t Controller::get_reservation_mask(const nvme::Sqe& command, std::uint32_t& value) {
-  value = reservation_log_.mask(command.nsid);
-  return check_one_namespace(command.nsid);
+  const std::uint16_t status = check_one_namespace(command.nsid);
+  if (status == sc::kSuccess) value = reservation_log_.mask(command.nsid);
+  return status;
 }
 
 std::uint16_t Controller::set_reservation_mask(const nvme::Sqe& command, std::uint32_t&) {
-  const std::uint32_t mask = command.cdw11 & kNotices;
+  const auto mask = static_cast<std::uint8_t>(command.cdw11 & kNotices);
   if (command.nsid != nvme::kNsidAll) {
     if (!sees(command.nsid)) return sc::kInvalidNamespaceOrFormat;
     reservation_log_.set_mask(command.nsid, mask);

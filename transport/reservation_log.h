@@ -4,10 +4,11 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <deque>
-#include <map>
 
+#include "transport/namespaces.h"
 #include "transport/nvme_reservation.h"
 #include "transport/reservations.h"
 
@@ -18,7 +19,7 @@ class ReservationLog {
   // What comes beyond these is lost, which a host sees by the count.
   static constexpr std::size_t kPagesMax = 64;
 
-  // False: it is masked, or lost.
+  // NSIDs are those of namespaces. False: it is masked, or lost.
   bool add(std::uint32_t nsid, Reservations::Notice notice) {
     const auto type = static_cast<std::uint8_t>(notice);
     if ((mask(nsid) >> type & 1) != 0) return false;
@@ -43,18 +44,14 @@ class ReservationLog {
   }
 
   // Reservation Notification Mask: a bit for each Notice.
-  std::uint32_t mask(std::uint32_t nsid) const {
-    const auto found = masks_.find(nsid);
-    return found == masks_.end() ? 0 : found->second;
-  }
-  void set_mask(std::uint32_t nsid, std::uint32_t mask) { masks_[nsid] = mask; }
-  void forget_mask(std::uint32_t nsid) { masks_.erase(nsid); }
+  std::uint8_t mask(std::uint32_t nsid) const { return masks_[nsid]; }
+  void set_mask(std::uint32_t nsid, std::uint8_t mask) { masks_[nsid] = mask; }
 
   void reset() { *this = {}; }
 
  private:
   std::deque<nvme::reservation::NotificationLog> pages_;
-  std::map<std::uint32_t, std::uint32_t> masks_;  // by namespace
+  std::array<std::uint8_t, kNamespacesMax + 1> masks_{};  // by namespace
   std::uint64_t count_ = 0;
 };
 

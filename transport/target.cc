@@ -12,6 +12,7 @@
 
 #include "engine/block/block_session.h"
 #include "transport/buffer_pool.h"
+#include "transport/namespaces.h"
 #include "transport/refusal_log.h"
 #include "transport/subsystem.h"
 #include "transport/tcp_listener.h"
@@ -394,8 +395,11 @@ OptionsCheck check(const TargetOptions& options) {
 std::uint64_t memory_bytes_max(const TargetOptions& options) {
   constexpr std::uint64_t kKiB = 1024, kMiB = kKiB * kKiB;
   constexpr std::uint64_t kPayload = 16 * kMiB, kRings = 8 * kMiB;
-  constexpr std::uint64_t kConnection = 160 * kKiB, kController = 16 * kKiB, kControllers = 256;
+  constexpr std::uint64_t kConnection = 160 * kKiB, kController = 24 * kKiB, kControllers = 256;
   constexpr std::uint64_t kBlockSteps = BlockSession::kStepsMax * BlockSession::kStepBytes;
+  // Of each namespace its state, and what reactors know of it.
+  constexpr std::uint64_t kReservations =
+      2 * kNamespacesMax * Reservations::kRegistrantsMax * sizeof(Reservations::Registrant);
   constexpr std::uint64_t kSlot = 2560;
   static_assert(sizeof(CommandSlot) <= kSlot);
   static_assert(sizeof(TcpConnection) + SendBatch::kArenaBytes + 65536 / 8 +
@@ -404,7 +408,7 @@ std::uint64_t memory_bytes_max(const TargetOptions& options) {
   return options.cores * (page_buffer_bytes(options) + options.buffer_bytes_max + kPayload +
                           kRings + kBlockSteps) +
          options.connections_max * kConnection + options.queue_entries_total_max * 2 * kSlot +
-         kControllers * kController;
+         kControllers * kController + kReservations;
 }
 
 std::uint64_t descriptors_max(const TargetOptions& options) {

@@ -52,7 +52,7 @@ OptionsCheck check(const TargetOptions& options);
 // 32 times such a one and 64 KiB, if that is more), buffer_bytes_max again for in-capsule data that
 // waits for one, 16 MiB for admin commands' data and 8 MiB of rings; 160 KiB for each connection;
 // two slots of 2 KiB for each entry of a queue (a command that is worked on, one whose answer is on
-// its way); 16 KiB for each of 256 controllers.
+// its way); 24 KiB for each of 256 controllers; 12 MiB for namespaces' reservations.
 std::uint64_t memory_bytes_max(const TargetOptions& options);
 
 // The file descriptors that a target with such options may hold, with what a pool and a program

@@ -99,6 +99,7 @@ void TcpConnection::cut() { teardown(); }
 void TcpConnection::stop_accepting() {
   if (state_ != State::live) finish();
   accepting_ = false;
+  if (opened_ && !detached_) environment_.handler.on_last_request(*this);
 }
 
 void TcpConnection::drain() {

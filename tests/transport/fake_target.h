@@ -46,6 +46,7 @@ inline constexpr std::uint8_t kClose = 0x19;         // completes, then closes t
 class FakeHandler : public ConnectionHandler {
  public:
   void on_open(Connection&) override { ++opened; }
+  void on_last_request(Connection&) override {}
   void on_close(Connection& connection) override {
     ++closed;
     if (on_close_) on_close_(connection);

@@ -157,7 +157,7 @@ class RawHost {
   std::vector<std::byte> capsule(nvme::Sqe sqe, std::span<const std::byte> data = {},
                                  std::uint32_t length = 0) {
     std::byte out[kFrontBytesMax];
-    sqe.flags = nvme::kPsdtSgl;
+    sqe.flags = static_cast<std::uint8_t>(nvme::kPsdtSgl | (sqe.flags & nvme::kFuseMask));
     sqe.sgl_type = data.empty() ? nvme::kSglTransport : nvme::kSglInCapsule;
     sqe.sgl_length = data.empty() ? length : static_cast<std::uint32_t>(data.size());
     return with_data({out, encoder_.capsule_cmd(out, sqe, static_cast<std::uint32_t>(data.size()))},

@@ -41,6 +41,8 @@ class ServedPool {
   }
   testing::Rig& rig() { return rig_; }
   transport::Subsystem& subsystem() { return *subsystem_; }
+  transport::SubsystemReactor& reactor() { return *reactor_; }
+  void idle_turn() { turn(); }  // also when nobody waits for anything
 
   std::unique_ptr<FakeConnection> admin, io;
   FaultDevice* device = nullptr;

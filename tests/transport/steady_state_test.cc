@@ -35,6 +35,7 @@ constexpr std::uint32_t kPageBytesMax = 65536;
 class PageHandler final : public ConnectionHandler {
  public:
   void on_open(Connection&) override {}
+  void on_last_request(Connection&) override {}
   void on_close(Connection&) override {}
   void on_request(Request& request) override {
     if (request.command.opc == nvme::kv::kRetrieve) {
