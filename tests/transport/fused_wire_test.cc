@@ -56,6 +56,7 @@ class ServedDisk {
     VolumeOptions disk;
     disk.name = "disk";
     disk.kind = VolumeKind::block;
+    disk.mode = VolumeMode::store;
     disk.value_bytes_max = kBlockBytes;
     disk.block_bytes = 4 << 20;
     disk.block_lba_bytes = kBlockBytes;
