@@ -43,7 +43,8 @@ TEST(IdentifyController, HasWhatHostsNeed) {
   EXPECT_EQ(read<std::uint16_t>(page, 514), 1024u) << "MAXCMD";
   EXPECT_EQ(read<std::uint32_t>(page, 516), 1024u) << "NN";
   EXPECT_EQ(read<std::uint16_t>(page, 520), 0x2du)
-      << "ONCS: Compare, Dataset Management, Write Zeroes, reservations; no timestamp, no save/select";
+      << "ONCS: Compare, Dataset Management, Write Zeroes, reservations; no timestamp, no "
+         "save/select";
   EXPECT_EQ(read<std::uint16_t>(page, 522), 1u) << "FUSES: Compare and Write";
   EXPECT_EQ(read<std::uint8_t>(page, 525), 5u) << "VWC: present; Flush of one namespace";
   EXPECT_EQ(read<std::uint32_t>(page, 536), 0x300001u) << "SGLS";
