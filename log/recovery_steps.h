@@ -96,7 +96,7 @@ class Recovery {
   PoolContext& pool_;
   const RecoveryOptions& options_;
   std::unique_ptr<IoQueue> queue_;
-  Patience patience_;
+  Patience patience_{pool_.home};
   std::vector<FoundZone> zones_;
   std::map<std::uint64_t, Spare> spares_;  // by volume
   std::vector<std::unique_ptr<Scanner>> scanners_;

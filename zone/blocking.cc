@@ -44,8 +44,12 @@ Result<std::span<const std::byte>> read_blocking(IoQueue& queue, Lba first, std:
 
 bool Patience::pause() {
   if (pauses.fetch_sub(1) <= 0) return false;
-  std::this_thread::sleep_for(std::chrono::milliseconds(kPauseMs));
+  time.block_for(kPauseNs);
   return true;
+}
+
+void Executor::block_for(std::uint64_t ns) {
+  std::this_thread::sleep_for(std::chrono::nanoseconds(ns));
 }
 
 Result<std::span<const std::byte>> read_patiently(IoQueue& queue, Lba first, std::uint32_t lbas,

@@ -6,6 +6,7 @@
 
 #include "zone/aligned_buffer.h"
 #include "zone/device.h"
+#include "zone/executor.h"
 
 namespace furrow {
 
@@ -26,9 +27,12 @@ Result<std::span<const std::byte>> read_blocking(IoQueue& queue, Lba first, std:
 // read_patiently(): what fails as an I/O error is read again, at once, and after a pause as long as
 // `patience` allows; a device's trouble may be of a moment, and an error ought to cost no zone.
 struct Patience {
-  std::atomic<int> pauses{10};  // of kPauseMs, any thread takes them
-  static constexpr int kPauseMs = 20;
+  explicit Patience(Executor& executor) : time(executor) {}
   bool pause();  // false: none is left
+
+  static constexpr std::uint64_t kPauseNs = 20 * kNsPerMs;
+  Executor& time;
+  std::atomic<int> pauses{10};  // any thread takes them
 };
 Result<std::span<const std::byte>> read_patiently(IoQueue& queue, Lba first, std::uint32_t lbas,
                                                   std::uint32_t lba_bytes, AlignedBuffer& buffer,

@@ -29,6 +29,8 @@ class Executor {
   // Any thread. Tasks from one thread run in the order they were posted.
   virtual void post(Task& task) = 0;
   virtual bool is_current() const = 0;  // is the caller on this executor's thread?
+  // Any thread: blocks the caller for so long. For openings, before anything is served.
+  virtual void block_for(std::uint64_t ns);
 
   // The rest: on the executor's thread only.
   virtual void start(Timer& timer, std::uint64_t delay_ns) = 0;  // restarts one that is started

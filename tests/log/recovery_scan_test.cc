@@ -48,7 +48,8 @@ class RecoveryScanTest : public LogRig {
     pool_->allocator.adopt(kZone, state);
     table() = ZoneDirectory();
     table().end_lba = end_lba_;
-    scanner_ = std::make_unique<Scanner>(*pool_, *device_->create_queue(4), patience_);
+    patience_.emplace(pool_->home);
+    scanner_ = std::make_unique<Scanner>(*pool_, *device_->create_queue(4), *patience_);
     FoundZone zone;
     zone.info = info(kZone);
     zone.header = {image_->shape().stamp, kVolume, 77, image_->shape().stream};
@@ -86,7 +87,7 @@ class RecoveryScanTest : public LogRig {
   }
 
   std::unique_ptr<ZoneImage> image_;
-  Patience patience_;
+  std::optional<Patience> patience_;
   std::unique_ptr<Scanner> scanner_;
   std::uint32_t end_lba_ = ~std::uint32_t{0};  // that the journal knows of
 };

@@ -46,6 +46,7 @@ class SimExecutor final : public Executor {
 
   void post(Task& task) override;
   bool is_current() const override { return true; }
+  void block_for(std::uint64_t ns) override { clock_.now_ns += ns; }
   void start(Timer& timer, std::uint64_t delay_ns) override;
   void stop(Timer& timer) override;
   void add(Poller& poller) override { pollers_.push_back(&poller); }
