@@ -200,6 +200,8 @@ Status PoolImpl::note_trim(const ZoneTrimRecord& trim) {
     if (ring_.lost()) cuts_.push_back(trim);  // a repair writes it
     return {};
   }
+  const std::vector<ZoneTrimRecord>& known = ring_.state().trims;
+  if (std::ranges::find(known, trim) != known.end()) return {};
   JournalRecord record;
   record.kind = JournalRecord::Kind::zone_trimmed;
   record.trim = trim;

@@ -71,11 +71,20 @@ Status Recovery::scan_zones() {
   return first_error;
 }
 
+// A full zone does not say where its data ends: the next recovery, should this one be cut off,
+// could take what the device happens to have behind that for more of it.
+Status Recovery::note_end(const Scanner& scanner, ZoneId zone) {
+  const auto trim = std::ranges::find(scanner.trims, zone, &ZoneTrim::zone);
+  return trim == scanner.trims.end() || !options_.note_trim ? Status() : options_.note_trim(*trim);
+}
+
 // A zone that will not be written again must not hold one of the device's active zones.
 Status Recovery::finish_zones() {
   for (const auto& scanner : scanners_) {
     for (const ZoneId zone : scanner->to_finish) {
       if (options_.read_only) continue;
+      const Status noted = note_end(*scanner, zone);
+      if (!noted.ok()) return noted;
       const Status status = manage_blocking(*queue_, Io::Op::finish, zone);
       if (!status.ok()) {
         result_.lost.push_back({zone, "cannot be finished: " + status.describe()});

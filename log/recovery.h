@@ -60,8 +60,8 @@ struct RecoveryOptions {
   std::vector<ZoneTrim> trims;                       // from the journal
   // There may have been more: zones that are not full are verified like the newest one.
   bool trims_lost = false;
-  // Puts a trim into the journal, before a zone is reset that stood for what it says; durable when
-  // it returns. None: that is left out.
+  // Puts a trim into the journal, before a zone is reset that stood for what it says, or finished,
+  // so that it does not say it any more; durable when it returns. None: that is left out.
   std::function<Status(const ZoneTrim&)> note_trim;
 };
 

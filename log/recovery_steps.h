@@ -58,6 +58,7 @@ class Recovery {
   void mark_spares();
   Status scan_zones();
   Status finish_zones();
+  Status note_end(const Scanner& scanner, ZoneId zone);
   void keep_unreadable(ZoneId zone);
   void merge();
   void merge_volume(std::uint64_t volume, RecoveredVolume& into);

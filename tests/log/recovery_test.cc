@@ -221,6 +221,33 @@ TEST_F(RecoveryTest, AnInspectionTouchesNothing) {
   EXPECT_EQ(result_->new_trims.size(), 2u) << "it says what it would do";
 }
 
+// Once it is finished, nothing but the journal says where its data ends.
+TEST_F(RecoveryTest, WhereAZoneEndsIsNotedBeforeItIsFinished) {
+  ZoneImage& newest = zone(3, 20);
+  newest.add_batch({newest.page(2, 21, 600)});
+  const std::uint32_t torn = newest.add_batch({newest.page(3, 22, 600)});
+  newest.damage(torn + 1);
+  write_all();
+  RecoveryOptions with = options();
+  std::vector<std::uint32_t> ends;
+  with.note_trim = [&](const ZoneTrim& trim) {
+    EXPECT_EQ(trim.zone, ZoneId{3});
+    EXPECT_NE(info(ZoneId{3}).state, ZoneState::full);
+    ends.push_back(trim.end_lba);
+    return Status();
+  };
+  recover_now(with);
+  EXPECT_EQ(ends, std::vector<std::uint32_t>{torn + 1});
+  EXPECT_EQ(info(ZoneId{3}).state, ZoneState::full);
+  // Where it cannot be noted the zone stays as it is.
+  write_all();
+  with.note_trim = [](const ZoneTrim&) { return Status(Code::io_error, Origin::log); };
+  drop_pool();
+  make_pool();
+  EXPECT_EQ(recover(*device_, *pool_, with).status().code(), Code::io_error);
+  EXPECT_NE(info(ZoneId{3}).state, ZoneState::full);
+}
+
 TEST_F(RecoveryTest, TrimsAreFoundOnceAndHold) {
   ZoneImage& old = zone(2, 10);
   old.add_batch({old.page(1, 11, 600)});
