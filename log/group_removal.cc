@@ -4,10 +4,12 @@ namespace furrow {
 
 // A group that no record on the medium is of, nor one on its way there, has nothing that could come
 // back: it needs no tombstone, which a full volume might have no room for. An earlier deletion of
-// it may still have to become durable.
+// it may still have to become durable. (In a cache what was evicted comes back where a power cut
+// undoes the reset of its zone, or the device has refused it.)
 void GroupRemoval::start(PageLog& log, RemoveGroupOp& op) {
   auto* removal = new GroupRemoval(log, op);  // deleted by finish()
-  if (!log.knows_group(op.group)) return removal->read_next();
+  const bool may_come_back = log.options_.cache && log.may_come_back();
+  if (!may_come_back && !log.knows_group(op.group)) return removal->read_next();
   removal->draw_sequence();
   const bool to_user = &removal->stream_ == &log.user_stream();
   Stream* const other = to_user ? log.short_stream() : &log.user_stream();

@@ -95,6 +95,25 @@ TEST_F(GroupRemovalTest, OfAGroupWithoutPagesWritesNothing) {
   expect_as_told(4);
 }
 
+// It was evicted, and the device has refused the reset of its zone.
+TEST_F(GroupRemovalTest, InACacheAnEvictedPageDoesNotComeBack) {
+  drop_pool();
+  make_log({}, true);
+  put_in(1, 4);
+  const ZoneId zone = zone_of(1);
+  device_->fail(Io::Op::reset, {Code::io_error, Origin::zone});
+  for (std::uint64_t n = 100; pool_->tables[zone.value].end_lba != 0; ++n) {
+    ASSERT_LT(n, 5000u);
+    ASSERT_TRUE(put(n, 0, 4000).ok());
+  }
+  run();
+  ASSERT_NE(pool_->allocator.zone(zone).use, ZoneUse::free);
+  expect_absent(1);
+  ASSERT_TRUE(remove_group(4).ok());
+  reopen();
+  expect_absent(1);
+}
+
 TEST_F(GroupRemovalTest, APageOnItsWayIsOfAKnownGroup) {
   device_->hold(Io::Op::write);
   for (std::uint64_t n = 0; n < 600; ++n) start_put(n, 9, 700, {.group = n < 590 ? 8u : 9u});
