@@ -18,6 +18,8 @@ constexpr unsigned kResetsFailedMax = 8;
 constexpr Status kNothingToFree{Code::no_space, Origin::log,
                                 "no zone of the volume can be freed; zones may have gone bad: see "
                                 "`furrowctl zone report`"};
+constexpr Status kUnreadableNow{Code::no_space, Origin::log,
+                                "the zones that could be freed cannot be read now; try again"};
 }  // namespace
 
 Collector::Collector(PageLog& log) : log_(log), pool_(log.pool_) {
@@ -109,7 +111,7 @@ void Collector::start() {
   // Nobody waits for that: who needs a zone before then is told what went wrong.
   if (pool_.home.now_ns() < retry_ns_) {
     log_.end_shrinking(failure_);
-    return needed ? log_.fail_waiting(failure_) : void();
+    return needed ? log_.fail_waiting(failure_, found_nothing_) : void();
   }
   if (probe()) return;
   std::optional<ZoneId> victim = choose_requested();
@@ -119,12 +121,15 @@ void Collector::start() {
   const bool handed = !victim && log_.hand_deletions_to_collection();
   if (!victim && !handed) victim = choose_for_deletions();
   if (!victim && !handed && begin_undo()) return;
+  if (!victim && note_failed_ != 0) {  // there is that one, as soon as the device takes its note
+    note_failed_ = 0;
+    return log_.fail_waiting(copy_error_, found_nothing_);
+  }
   if (!victim) {  // open zones are all there is (the next one sealed kicks), or zones have gone bad
     exhausted_ = leaves_some_alone();
     if (exhausted_ && !handed) log_.hand_deletions_to_collection();
-    log_.fail_waiting(kNothingToFree);
+    log_.fail_waiting(exhausted_ && !unreadable_for_long() ? kUnreadableNow : kNothingToFree);
     found_nothing_ = true;
-    note_failed_ = 0;
     if (exhausted_) log_.kick();  // what was kept from them, users may have now
     return;
   }
@@ -162,11 +167,13 @@ void Collector::begin_scan() {
 void Collector::read_on() {
   const std::optional<SegmentScan::Read> read = scan_->next();
   if (!read) {
-    // A batch header that is not there may be a read that brought something else, and with it
-    // tombstones that are: what is damaged is so twice.
-    const bool gaps = !scan_->gaps().empty();
-    if (gaps && !std::exchange(scanned_again_, true)) return begin_scan();
-    if (undoing_ != Undo::none) undo_failed_ |= hides_records();
+    const std::optional<std::uint32_t> missed = missed_batch();
+    if (missed && !std::exchange(scanned_again_, true)) return begin_scan();
+    if (missed && undoing_ != Undo::none) undo_failed_ = true;
+    if (missed && !is_damaged()) {
+      records_unread_ = true;
+      unreadable_.push_back({pool_.device_lba(victim_, *missed), 1});
+    }
     records_unread_ |= scan_->unreadable_before(pool_.tables[victim_.value].end_lba);
     step_ = Step::move;
     next_record_ = 0;
@@ -181,6 +188,20 @@ void Collector::read_on() {
   io_.set_data(scan_buffer_.data(), read->lbas, pool_.geometry.lba_bytes);
   io_.on_complete = [](Io& io) { static_cast<Collector*>(io.context)->scan_fed(); };
   pool_.queue.submit(io_);
+}
+
+// A batch of the segment that was there when it was written, or when the pool was opened. Where it
+// is not, a read may have brought something else, and hidden tombstones that count.
+std::optional<std::uint32_t> Collector::missed_batch() const {
+  const ZoneDirectory& table = pool_.tables[victim_.value];
+  const std::uint64_t begin = segment_ * pool_.segment_lbas;
+  const std::uint64_t end = std::min<std::uint64_t>(begin + pool_.segment_lbas, table.end_lba);
+  const std::vector<std::uint32_t>& found = scan_->batch_lbas();
+  for (auto at = std::ranges::lower_bound(table.batch_lbas, begin);
+       at != table.batch_lbas.end() && *at < end; ++at) {
+    if (!std::ranges::binary_search(found, *at)) return *at;
+  }
+  return std::nullopt;
 }
 
 // A sector that cannot be read, twice, costs what it tells. That the device answers nothing is no
@@ -241,6 +262,10 @@ void Collector::purge() {
 // counts no more.
 void Collector::copies_failed() {
   const bool no_room = copy_error_.code() == Code::no_space;
+  if (no_room && log_.options_.cache && pool_.allocator.zone(victim_).live_lbas == 0) {
+    pool_.allocator.set_use(victim_, ZoneUse::draining);
+    return flush_when_noted();
+  }
   const bool undo = note_undo();
   if (!no_room || !(zone_with_nothing() || undo)) return failed(copy_error_);
   pool_.allocator.set_use(victim_, ZoneUse::sealed);
@@ -262,8 +287,11 @@ void Collector::failed(const Status& status) {
     failures_ = std::min(failures_ + 1, kFailuresMax);
   }
   ++attempts_failed_;
-  log_.fail_waiting(status);
-  found_nothing_ = true;
+  // What a device in trouble has not reset may still come back, and what the last zone of the quota
+  // has must be there too then: users do not get it.
+  const bool nothing = status.origin() == Origin::log;
+  log_.fail_waiting(status, nothing);
+  found_nothing_ = nothing;
 }
 
 // After the reset nothing would say that there was a zone behind the one before it, which recovery

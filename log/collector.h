@@ -67,6 +67,8 @@ class Collector {
   bool found_nothing() const { return found_nothing_; }
   // .. and there are zones that could not be emptied, as something in them cannot be read.
   bool exhausted() const { return exhausted_; }
+  // One of them has been so for long: it may be for good.
+  bool unreadable_for_long() const;
   // There are, be it that others can.
   bool leaves_some_alone() const;
   // Deletions leave enough of the zones that copies may go to for one zone's copies, be it one that
@@ -110,6 +112,7 @@ class Collector {
     KeyHash hash;
     IndexEntry entry;
     bool again = false;    // read a second time: the first did not give the page
+    bool failed = false;   // a read did
     bool damaged = false;  // the page is: a tombstone goes in its place
     bool burying = false;  // the write is a tombstone for a copy that came too late
     Io io;
@@ -150,6 +153,14 @@ class Collector {
     bool operator==(const ZoneLife&) const = default;
   };
 
+  struct Tombstone {
+    Key key;
+    std::uint64_t group = 0, sequence = 0;
+    const PageRecord* record = nullptr;
+    bool same(const Tombstone& other) const { return key == other.key && group == other.group; }
+  };
+  static Tombstone deletion_of(const PageRecord& record);
+
   bool wanted() const;
   bool wanted_for_quota() const;
   std::optional<ZoneId> choose() const;
@@ -172,6 +183,8 @@ class Collector {
   void next_segment();
   void begin_scan();
   void read_on();
+  std::optional<std::uint32_t> missed_batch() const;
+  bool is_damaged() const;
   void scan_fed();
   void look_at_records();
   Lane* free_lane(std::uint64_t bytes);
@@ -187,7 +200,7 @@ class Collector {
   static PageRecord tombstone_of(const PageRecord& page);
   bool tombstone_needed(const PageRecord& record) const;
   void find_newest_tombstones();
-  bool has_newer_tombstone(const PageRecord& record) const;
+  bool said_by_another(const PageRecord& record) const;
   void drop(const PageRecord& record, const KeyHash& hash, const IndexEntry& entry);
   static bool locks(const PageRecord& record);
   void move(Lane& lane);
@@ -205,7 +218,6 @@ class Collector {
   void copies_failed();
   bool note_undo();
   bool begin_undo();
-  bool hides_records() const;
   bool undo_look_at(const PageRecord& record);
   bool restore(const PageRecord& copy);
   void restored(Lane& lane);
@@ -264,6 +276,8 @@ class Collector {
     std::vector<Unreadable> what;  // one after another is asked whether it can be read now
     bool records = false;   // records among it: the zone must stay though no page in it is live
     bool readable = false;  // all of it could since
+    std::uint64_t since_ns = 0;
+    unsigned attempts = 0;  // to empty it
     unsigned probes = 0;
     std::uint64_t probe_ns = 0;  // none before
   };
@@ -279,11 +293,7 @@ class Collector {
   bool scanned_again_ = false;   // this segment has been scanned before
   bool records_unread_ = false;  // some of the victim's records could not be read
   std::size_t next_record_ = 0;
-  struct Tombstone {
-    Key key;
-    std::uint64_t sequence = 0;
-  };
-  std::vector<Tombstone> newest_tombstones_;  // of the segment, one a key, by key
+  std::vector<Tombstone> newest_tombstones_;  // of the segment, one a key or group, in that order
   AlignedBuffer scan_buffer_;
   Io io_;
   template <class Test>

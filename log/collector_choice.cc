@@ -9,6 +9,8 @@ namespace furrow {
 namespace {
 constexpr std::uint64_t kProbeNsMin = 100'000'000, kProbeNsMax = 60'000'000'000;
 constexpr unsigned kProbesMax = 10;  // that are counted
+constexpr unsigned kAttemptsForDamage = 3;
+constexpr std::uint64_t kLongNs = 15'000'000'000;
 }  // namespace
 
 std::optional<ZoneId> Collector::choose() const {
@@ -143,6 +145,12 @@ bool Collector::leaves_some_alone() const {
   return std::ranges::any_of(stuck_, [this](const Stuck& stuck) { return left_alone(stuck); });
 }
 
+bool Collector::unreadable_for_long() const {
+  return std::ranges::any_of(stuck_, [this](const Stuck& stuck) {
+    return left_alone(stuck) && pool_.home.now_ns() - stuck.since_ns >= kLongNs;
+  });
+}
+
 // Pages of the store's victim could not be read, or not be named. They are still served from there
 // where they can be; others are collected meanwhile.
 void Collector::leave_alone() {
@@ -153,6 +161,7 @@ void Collector::leave_alone() {
     *stuck = Stuck();
     stuck->zone = victim_;
     stuck->generation = generation;
+    stuck->since_ns = pool_.home.now_ns();
   }
   // Damage may be what a read that went astray brought: that zone is asked for its header.
   if (unreadable_.empty()) unreadable_.push_back({pool_.device_lba(victim_, 0), 1});
@@ -160,7 +169,15 @@ void Collector::leave_alone() {
   unreadable_.clear();
   stuck->records = records_unread_;
   stuck->readable = false;
+  ++stuck->attempts;
   put_off(*stuck);
+}
+
+// What could be read and was not there, at that many attempts, is lost.
+bool Collector::is_damaged() const {
+  const auto stuck = std::ranges::find(stuck_, victim_, &Stuck::zone);
+  return stuck != stuck_.end() && stuck->attempts >= kAttemptsForDamage &&
+         stuck->generation == pool_.allocator.zone(victim_).generation;
 }
 
 void Collector::put_off(Stuck& stuck) const {

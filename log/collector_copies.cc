@@ -1,5 +1,6 @@
 // What collection does with each record of its victim: the copies that are made, together.
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "log/collector.h"
@@ -82,7 +83,7 @@ bool Collector::look_at(const PageRecord& record) {
   IndexEntry entry;
   PageRecord moving = record;
   if (record.kind != RecordKind::page) {
-    if (!tombstone_needed(record) || has_newer_tombstone(record)) return true;
+    if (!tombstone_needed(record) || said_by_another(record)) return true;
   } else {
     std::array<IndexEntry, KeyOp::kCandidatesMax> found;
     const unsigned count = std::min(log_.index_.find(hash.order, 0, found), KeyOp::kCandidatesMax);
@@ -109,7 +110,7 @@ bool Collector::look_at(const PageRecord& record) {
                            (record.expires_s <= pool_.home.wall_s() || (!present && !copied));
       const bool group_may_be_gone = !present && !copied && record.group != 0 && groups_deleted_;
       if (!expired && !group_may_be_gone) return true;
-      if (!tombstone_needed(moving) || has_newer_tombstone(moving)) return true;
+      if (!tombstone_needed(moving) || said_by_another(moving)) return true;
     }
   }
   if (log_.options_.cache && !has_room(moving)) {  // it is pinned
@@ -196,30 +197,41 @@ bool Collector::has_room(const PageRecord& record) const {
   return needed <= log_.relocation_stream().room_for_pages_lbas();
 }
 
+// A key's, or a group's: whose key is empty, as no page's is.
+Collector::Tombstone Collector::deletion_of(const PageRecord& record) {
+  const bool group = record.kind == RecordKind::group_tombstone;
+  return {record.key, group ? record.group : 0, record.sequence, &record};
+}
+
 void Collector::find_newest_tombstones() {
   newest_tombstones_.clear();
   if (log_.options_.cache) return;  // which copies none
   for (const PageRecord& record : scan_->records()) {
     const bool counts = record.lba < pool_.tables[victim_.value].end_lba;
-    if (record.kind != RecordKind::tombstone || !counts) continue;
-    newest_tombstones_.push_back({record.key, record.sequence});
+    if (record.kind == RecordKind::page || !counts) continue;
+    newest_tombstones_.push_back(deletion_of(record));
   }
   std::ranges::sort(newest_tombstones_, [](const Tombstone& a, const Tombstone& b) {
-    return a.key != b.key ? a.key < b.key : a.sequence > b.sequence;
+    return std::tie(a.key, a.group, b.sequence, a.record) <
+           std::tie(b.key, b.group, a.sequence, b.record);
   });
-  const auto again =
-      std::unique(newest_tombstones_.begin(), newest_tombstones_.end(),
-                  [](const Tombstone& a, const Tombstone& b) { return a.key == b.key; });
+  const auto again = std::unique(newest_tombstones_.begin(), newest_tombstones_.end(),
+                                 [](const Tombstone& a, const Tombstone& b) { return a.same(b); });
   newest_tombstones_.erase(again, newest_tombstones_.end());
 }
 
-// Of one key's tombstones the newest says what all of them say. The others would be written one by
-// one, as each waits for the key's lock, in a batch to itself.
-bool Collector::has_newer_tombstone(const PageRecord& record) const {
-  if (record.kind != RecordKind::tombstone) return false;
-  const auto newest = std::ranges::lower_bound(newest_tombstones_, record.key, {}, &Tombstone::key);
-  return newest != newest_tombstones_.end() && newest->key == record.key &&
-         newest->sequence > record.sequence;
+// Of one key's tombstones the newest says what all of them say, and of its copies, which attempts
+// that failed have made, any. The others would be written one by one, as each waits for the key's
+// lock, in a batch to itself; and collection would take more room than it frees.
+bool Collector::said_by_another(const PageRecord& record) const {
+  const Tombstone its = deletion_of(record);
+  const auto newest =
+      std::ranges::lower_bound(newest_tombstones_, its, [](const Tombstone& a, const Tombstone& b) {
+        return std::tie(a.key, a.group) < std::tie(b.key, b.group);
+      });
+  return newest != newest_tombstones_.end() && newest->same(its) &&
+         (newest->sequence > its.sequence ||
+          (newest->sequence == its.sequence && newest->record != &record));
 }
 
 void Collector::drop(const PageRecord& record, const KeyHash& hash, const IndexEntry& entry) {
@@ -263,7 +275,7 @@ void Collector::locked(Lane& lane) {
   // version now would lie behind the new one, and outlive it in a cache.
   if (!log_.in_index(lane.hash, lane.entry.lba)) return release(lane);
   lane.to_read = true;
-  lane.again = false;
+  lane.again = lane.failed = false;
   ++lane.group->to_read;
   // The entry may be a lost copy's; or it is one that is undone, for the original.
   const ZoneId zone = undoing_ == Undo::none ? victim_ : undo_originals_.zone;
@@ -286,6 +298,9 @@ void Collector::write_tombstone(Lane& lane) {
 void Collector::page_read(Lane& lane) {
   const PageRecord& record = lane.record;
   const Status& read = lane.io.status;
+  if (read.code() == Code::io_error && !std::exchange(lane.failed, true)) {
+    return pool_.queue.submit(lane.io);
+  }
   if (undoing_ != Undo::none) return restored(lane);
   if (!read.ok() && !log_.options_.cache) {
     if (read.code() != Code::io_error) give_up(read);  // nor is anything else

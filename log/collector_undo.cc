@@ -4,6 +4,7 @@
 // nothing that does not stand there too, and its reset makes room. (Recovery does the same with a
 // zone that a power cut has ended: see recovery_spares.cc.)
 #include <algorithm>
+#include <utility>
 
 #include "log/collector.h"
 #include "log/page_log.h"
@@ -12,7 +13,7 @@
 namespace furrow {
 
 namespace {
-constexpr std::uint64_t kUndoNsMin = 10'000'000, kUndoNsMax = 1'000'000'000;
+constexpr std::uint64_t kUndoNsMin = 10'000'000, kUndoNsMax = 10'000'000'000;
 constexpr unsigned kUndoneMax = 10;  // that are counted
 }  // namespace
 
@@ -56,12 +57,6 @@ bool Collector::undo_look_at(const PageRecord& record) {
   return true;
 }
 
-// What cannot be read of either zone may be a record.
-bool Collector::hides_records() const {
-  const std::vector<std::uint64_t>& gaps = scan_->gaps();
-  return !gaps.empty() && gaps.front() < pool_.tables[victim_.value].end_lba;
-}
-
 // Of each record of the zone that failed the victim must have the original.
 bool Collector::restore(const PageRecord& copy) {
   const auto original =
@@ -99,6 +94,9 @@ void Collector::restored(Lane& lane) {
   const PageRecord& record = lane.record;
   const bool whole = lane.io.status.ok() &&
                      page_checksum({lane.page, record.length}, lane.hash) == lane.entry.checksum;
+  if (lane.io.status.ok() && !whole && !std::exchange(lane.again, true)) {
+    return pool_.queue.submit(lane.io);
+  }
   if (!whole) {
     undo_failed_ = true;
     return release(lane);
@@ -125,10 +123,9 @@ void Collector::undo_drained() {
   flush_when_noted();
 }
 
-// Who waits is told that there is nothing to free.
+// Who waits is told that there is nothing to free. What could not be read may be another time.
 void Collector::undo_missed() {
   end_undo();
-  undo_copies_ = undo_originals_ = ZoneLife();
   step_ = Step::idle;
   kick();
 }

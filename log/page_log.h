@@ -140,6 +140,11 @@ class PageLog final : public StreamOwner {
 
   const PageLogOptions& options() const { return options_; }
   const PageLogStats& stats() const { return stats_; }
+  // Zones cannot be emptied, as something in them cannot be read: of a store that is full deletions
+  // may be refused. When that has been so for long, it is taken to be for good: what is kept for
+  // copies takes deletions.
+  bool leaves_zones_alone() const;
+  bool unreadable_for_long() const;
   const Index& index() const { return index_; }
   // Any thread: the page was read, which an eviction wants to know.
   void note_hit(const IndexEntry& entry) {

@@ -128,6 +128,10 @@ bool PageLog::fits(ZoneId id, bool twice, const std::function<bool(const Stream&
   return copied_lbas(id) + more <= room;
 }
 
+bool PageLog::leaves_zones_alone() const { return collector_->leaves_some_alone(); }
+
+bool PageLog::unreadable_for_long() const { return collector_->unreadable_for_long(); }
+
 // Nothing can be copied to collection's zone: it has none, or no room for any zone's copies while
 // some zones cannot be emptied for now.
 bool PageLog::without_reserve() const {

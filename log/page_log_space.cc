@@ -239,11 +239,14 @@ bool PageLog::kept_for_copies() const {
 }
 
 bool PageLog::left_for_deletions() const {
-  return collector_->exhausted() && collector_->room_beside_copies();
+  return collector_->exhausted() && collector_->unreadable_for_long() &&
+         collector_->room_beside_copies();
 }
 
 // Collection's zone takes deletions, which had no other, while it is not the last of the quota; and
-// then too when what keeps the next zone from being freed cannot be read, perhaps for good.
+// then too when what keeps the next zone from being freed cannot be read, perhaps for good. Not
+// before it has been so for a while: with copies alone the last zone can be given back, be it that
+// the device or a power cut ends it; with a deletion in it nothing could be written any more.
 bool PageLog::kept_from_users(const Stream& stream) const {
   if (frees_for_quota()) return true;
   return &stream == collection_stream() ? kept_from_deletions() : kept_for_copies();
@@ -321,7 +324,7 @@ void PageLog::fail_waiting(Status status, bool keep_deletions) {
   const ZoneAllocator& zones = pool_.allocator;
   const std::uint64_t good = zones.quota(options_.volume) - zones.bad(options_.volume);
   if (status.code() == Code::no_space && good < kZonesMin) status = too_few_zones();
-  const bool kept_out = collector_->exhausted() && !collector_->room_beside_copies();
+  const bool kept_out = collector_->exhausted() && !left_for_deletions();
   for (const auto& stream : streams_) {
     // Deletions must not wait in collection's zone for a collection that nobody may ask for.
     const bool keep = keep_deletions && stream.get() != collection_stream() && !kept_out;
