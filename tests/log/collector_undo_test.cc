@@ -3,6 +3,8 @@
 // whichever write it fails nothing is lost, now or at the next opening.
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "tests/log/page_log_rig.h"
 
 namespace furrow {
@@ -74,6 +76,47 @@ TEST_F(CollectorUndoTest, TheLastZoneFailsAtAnyWrite) {
       expect_all();
     }
   }
+}
+
+// Meanwhile an original rots: its copy is what is left, so the failed zone stays, and says so; what
+// the others have is served, from whichever place.
+TEST_F(CollectorUndoTest, AnOriginalThatHasRottedSinceLeavesTheCopy) {
+  Shape shape;
+  shape.streams = 1;
+  shape.quota = 4;
+  shape.zone_size_lbas = 256;
+  shape.zone_capacity_lbas = 240;
+  shape.segment_lbas = 80;
+  ASSERT_NO_FATAL_FAILURE(fill(shape));
+  Op& waiting = put_until_one_waits();
+  ASSERT_EQ(waiting.answers, 0u) << waiting.status.describe();
+  std::map<std::uint64_t, std::uint64_t> originals;  // LBAs by number
+  for (std::size_t number = 2; number + 1 < versions_.size(); ++number) {
+    if (versions_[number] != 0) originals[number] = entry(number).lba;
+  }
+  device_->let_go(Io::Op::read);
+  std::uint64_t copied = 0;
+  ASSERT_TRUE(run([&] {
+    for (const auto& [number, lba] : originals) {
+      if (entry(number).lba != lba) copied = number;
+    }
+    return copied != 0;
+  }));
+  const std::uint64_t copy = entry(copied).lba;
+  const Lba original{originals[copied]};
+  flip_bit(*device_, pool_->geometry.zone_of(original), pool_->relative_lba(original.value));
+  device_->fail(Io::Op::write, {Code::io_error, Origin::zone});
+  EXPECT_EQ(finish(waiting).code(), Code::no_space);
+  versions_.back() = 0;
+  for (unsigned round = 0; round < 3; ++round) {  // it is tried again later, to the same end
+    clock_.now_ns += 20'000'000'000;
+    EXPECT_EQ(remove(copied).code(), Code::no_space);
+    EXPECT_EQ(entry(copied).lba, copy);
+    expect_all();
+  }
+  EXPECT_EQ(log_->stats().corrupt_pages, 0u);
+  reopen();
+  expect_all();
 }
 
 }  // namespace
