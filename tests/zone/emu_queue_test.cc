@@ -1,6 +1,11 @@
 // Establishes what an emulated device's queue does beyond the conformance suite: a flush covers the
 // zone table, a batch is one system call, an event loop that sleeps is woken, and where the kernel
 // gives no ring the user is told what to do.
+#include <unistd.h>
+
+#include <filesystem>
+#include <utility>
+
 #include "tests/zone/emu_fixture.h"
 #include "zone/event_loop.h"
 #include "zone/new_ring.h"
@@ -40,6 +45,33 @@ TEST_F(EmuDeviceTest, PushesManySubmissionsByOneSystemCall) {
   const std::uint64_t after = client.queue->system_calls();
   client.expect_zeroes(0, 64, 64);
   EXPECT_EQ(client.queue->system_calls(), after);
+}
+
+// Wherever the file ends now, in an LBA too: what lies before is read, all else is an error that
+// says so, and never a success.
+TEST_F(EmuDeviceTest, AFileThatIsTruncatedWhileItIsOpenGivesErrors) {
+  for (const char* parameters : {"?direct=0", ""}) {
+    for (const bool may_block : {false, true}) {
+      SCOPED_TRACE(testing::Message() << parameters << " may block: " << may_block);
+      std::filesystem::remove(path_);
+      create();
+      auto device = open(parameters);
+      Client client(*device);
+      if (may_block) client.queue->may_block();
+      ASSERT_TRUE(client.write(1, 0, 16, 7).ok());
+      ASSERT_TRUE(client.flush().ok());
+      const std::uint64_t begin = superblock().offset_of(ZoneId{1}, 0);
+      const std::uint32_t lba_bytes = device->geometry().lba_bytes;
+      ASSERT_EQ(truncate(path_.c_str(), static_cast<off_t>(begin + 5 * lba_bytes + 100)), 0);
+      client.expect_data(1, 0, 5, 7);
+      AlignedBuffer page;
+      for (const auto& [at, lbas] : {std::pair{0u, 16u}, {4u, 2u}, {5u, 1u}, {6u, 1u}, {8u, 8u}}) {
+        const Status status = client.read(client.at(1, at), lbas, page);
+        EXPECT_EQ(status.code(), Code::io_error) << at << ": " << status.describe();
+      }
+      client.expect_data(1, 0, 5, 7);
+    }
+  }
 }
 
 // The queue wakes an event loop that sleeps on its descriptor.
