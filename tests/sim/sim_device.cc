@@ -9,6 +9,10 @@ namespace furrow::sim {
 namespace {
 
 constexpr std::uint32_t kMetadataZones = 2;
+// The engine takes what it cannot read for 15 s for lost.
+constexpr std::uint64_t kUnreadableNsMax = 5'000'000'000, kBetweenSpellsNs = 20'000'000'000;
+constexpr std::uint64_t kFullNsMax = 10'000'000'000;
+constexpr Status kNoRoom(Code::no_space, Origin::zone, "the file system has no room for it");
 constexpr Status kPowerCut(Code::aborted, Origin::zone, "the power was cut");
 
 bool is_write(const Io& io) { return io.op == Io::Op::write || io.op == Io::Op::append; }
@@ -58,6 +62,30 @@ bool SimDevice::fails(std::uint64_t one_in) {
   return true;
 }
 
+bool SimDevice::unreadable(std::uint64_t lba, std::uint64_t lbas) {
+  const bool may_begin =
+      unreadable_.empty() || clock_.now_ns >= unreadable_until_ns_ + kBetweenSpellsNs;
+  if (may_begin && fails(faults_.unreadable_spells)) {
+    unreadable_.clear();
+    for (std::uint64_t count = random_.between(1, 3); count != 0; --count) {
+      unreadable_.push_back(lba + random_.below(lbas));
+    }
+    unreadable_until_ns_ = clock_.now_ns + random_.log_between(100'000, kUnreadableNsMax);
+  }
+  return clock_.now_ns < unreadable_until_ns_ &&
+         std::ranges::any_of(unreadable_,
+                             [&](std::uint64_t each) { return each >= lba && each < lba + lbas; });
+}
+
+bool SimDevice::is_full() {
+  if (fails(faults_.full_spells)) {
+    full_until_ns_ = clock_.now_ns + random_.log_between(100'000, kFullNsMax);
+  }
+  const bool full = full_until_ns_ > clock_.now_ns && random_.one_in(2);
+  found_no_room_ += full ? 1 : 0;
+  return full;
+}
+
 std::uint64_t SimDevice::latency_ns() {
   const std::uint64_t ns = random_.between(latency_.ns_min, latency_.ns_max);
   return latency_.slow_one_in != 0 && random_.one_in(latency_.slow_one_in) ? ns * 20 : ns;
@@ -93,11 +121,11 @@ void SimDevice::watch_submission(const Io& io) {
   const std::string zone = std::to_string(io.zone.value);
   switch (io.status.nvme()) {
     case nvme_status::kTooManyActive:
-      if (faults_.may_exceed_limits()) break;
+      if (may_exceed_limits_) break;
       violation_ = "more active zones than MAR, with zone " + zone;
       break;
     case nvme_status::kTooManyOpen:
-      if (faults_.may_exceed_limits()) break;
+      if (may_exceed_limits_) break;
       violation_ = "more open zones than MOR, with zone " + zone;
       break;
     case nvme_status::kZoneInvalidWrite:
@@ -168,6 +196,10 @@ bool SimQueue::refused(Io& io) {
                                                          : 0;
   if (device_.fails(errors)) {
     decide(io, {Code::io_error, Origin::zone, "the zone management command failed"});
+    return true;
+  }
+  if ((io.op == Io::Op::reset || io.op == Io::Op::finish) && device_.is_full()) {
+    decide(io, kNoRoom);
     return true;
   }
   if (!is_write(io)) return false;
@@ -282,6 +314,8 @@ Status SimQueue::perform(Pending& done) {
     device_.medium_.commit(done.marks);
   } else if (io.op == Io::Op::read) {
     return read(io, transfer_bytes(io));
+  } else if (device_.is_full()) {
+    return kNoRoom;
   } else if (device_.fails(device_.faults_.write_errors)) {
     return {Code::io_error, Origin::zone, "the medium cannot be written here"};
   }
@@ -297,7 +331,8 @@ Status SimQueue::read(const Io& io, std::uint64_t bytes) {
   const bool spoiled = std::ranges::any_of(device_.medium_.spoiled(zone), [&](std::uint64_t lba) {
     return lba >= at && lba < at + lbas;
   });
-  if (spoiled || device_.fails(device_.faults_.read_errors)) {
+  if (spoiled || device_.unreadable(io.lba.value, lbas) ||
+      device_.fails(device_.faults_.read_errors)) {
     read_from(io, zone, at, random.below(lbas + 1) * geometry().lba_bytes);
     return kUnreadable;
   }

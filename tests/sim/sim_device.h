@@ -42,7 +42,10 @@ class SimDevice final : public ZonedDevice, private ZoneStore {
   void cut_after(std::uint64_t events) { events_left_ = events; }
   void cut_now() { dead_ = true; }
   bool dead() const { return dead_; }
-  void set_faults(const SimFaults& faults) { faults_ = faults; }
+  void set_faults(const SimFaults& faults) {
+    faults_ = faults;
+    may_exceed_limits_ |= faults.may_exceed_limits();
+  }
   std::uint64_t faults_injected() const { return faults_injected_; }
   // A data zone goes, as it would by a fault.
   void lose_one(bool offline) {
@@ -55,6 +58,8 @@ class SimDevice final : public ZonedDevice, private ZoneStore {
   std::uint64_t due() const;  // when something completes next; SimExecutor::kNever: nothing will
   // The first thing that its user did wrong; empty: nothing.
   const std::string& violation() const { return violation_; }
+  // Operations that found no room since power-on.
+  std::uint64_t found_no_room() const { return found_no_room_; }
   std::uint64_t flushes_failed() const { return flushes_failed_; }
   const ZoneTable& zones() const { return table_; }
 
@@ -68,6 +73,8 @@ class SimDevice final : public ZonedDevice, private ZoneStore {
   bool event(std::uint64_t what);  // false: the power is gone
   void watch_submission(const Io& io);
   bool fails(std::uint64_t one_in);
+  bool unreadable(std::uint64_t lba, std::uint64_t lbas);
+  bool is_full();
   void lose(ZoneId zone);
   void lose_some_zone(const Io& io);
   void shrink(ZoneId zone);
@@ -84,8 +91,12 @@ class SimDevice final : public ZonedDevice, private ZoneStore {
   std::uint64_t events_left_ = 0;
   std::uint64_t faults_injected_ = 0;
   std::vector<ZoneId> lost_zones_;
-  std::vector<Lba> misread_;  // were read from elsewhere; from then on they are right
+  std::vector<Lba> misread_;               // were read from elsewhere; from then on they are right
+  std::vector<std::uint64_t> unreadable_;  // LBAs
+  std::uint64_t unreadable_until_ns_ = 0;
+  std::uint64_t full_until_ns_ = 0, found_no_room_ = 0;
   bool dead_ = false;
+  bool may_exceed_limits_ = false;  // a zone that could not be finished stays active
   std::uint64_t flushes_failed_ = 0;
   std::string violation_;
 };

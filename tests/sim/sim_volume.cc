@@ -91,6 +91,12 @@ bool SimVolume::start_verification() {
   return next_verified_ != 0;
 }
 
+bool SimVolume::start_removal() {
+  start_keyed(PageOp::Kind::remove, next_verified_);
+  next_verified_ = (next_verified_ + 1) % shape_.keys;
+  return next_verified_ != 0;
+}
+
 void SimVolume::start_keyed(PageOp::Kind kind, std::uint64_t key) {
   Client& client = free_client();
   client.op = PageOp();
@@ -306,8 +312,10 @@ bool SimVolume::expected(const Client& client, Code code) {
       [[fallthrough]];
     case PageOp::Kind::remove_group:
       // A store's last zone stays where it has the copy of a page whose original has rotted; with
-      // three zones nothing may be left then that a delete could be written to.
-      return code == Code::no_space && (cache() || (world_.pages_rotted && has_least_quota()));
+      // three zones nothing may be left then that a delete could be written to. So it does where it
+      // has deletions, as another zone could not be read for long.
+      return code == Code::no_space &&
+             (cache() || world_.unreadable_for_long || (world_.pages_rotted && has_least_quota()));
     default:
       return false;
   }
@@ -488,16 +496,21 @@ bool SimVolume::has_least_quota() const {
 // Deletes make room, so they are taken for as long as a zone can be emptied into another.
 void SimVolume::delete_refused(const Client& client) {
   ++world_.removes_refused;
+  // What it had no room for has ended zones. verify_healed() sees that they come back.
+  if (world_.device->found_no_room() != 0) return;
   const std::uint64_t quota = shape_.options.quota_bytes / geometry_.zone_capacity_bytes();
   // Power cuts and a device that fails may have sealed all zones of the smallest cache; its pinned
   // pages have nowhere to go then.
   if (cache() && quota < 4 + world_.zones_lost && world_.faults) return;
+  if (leaves_zones_alone(*store_) && !unreadable_for_long(*store_)) return;
   const std::uint64_t left_alone =
       world_.places_spoiled + (world_.pages_rotted || world_.reads_fail ? 1 : 0);
   if (quota < 3 + world_.zones_lost + left_alone) return;
   // It was the last zone, the one that copies go to, that was lost, and power cuts had ended the
   // others.
   if (world_.zones_lost != 0 && world_.is_wedged(id())) return;
+  // What it holds was stored when it had those that are lost.
+  if (world_.zones_lost != 0 && store_->usage().free_bytes == 0) return;
   fail(client, fmt::format("is refused by a volume of {} zones, of which {} are lost", quota,
                            world_.zones_lost));
 }
@@ -547,7 +560,9 @@ std::uint64_t SimVolume::most_used_lbas() const {
 
 // A page that could not be read, or was read wrong, may have been let go of, too.
 void SimVolume::note_evictions() {
-  if (!attached() || !cache()) return;
+  if (!attached()) return;
+  world_.unreadable_for_long |= unreadable_for_long(*store_);
+  if (!cache()) return;
   const VolumeStats stats = store_->stats();
   const bool dropped = stats.evicted_pages + stats.zones_reset != 0;
   evicts_ |= dropped || world_.rotted || world_.faults;

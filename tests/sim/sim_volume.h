@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tests/sim/model.h"
+#include "tests/sim/sim_device.h"
 #include "tests/sim/sim_executor.h"
 #include "tests/sim/swarm.h"
 #include "zone/aligned_buffer.h"
@@ -30,11 +31,13 @@ struct World {
   SimRandom random;
   Trace trace;
   std::uint64_t tick = 2;
-  std::uint64_t era = 0;             // power cuts and kills so far
-  bool faults = false;               // the device may fail operations: more errors are allowed
-  bool reads_fail = false;           // of these: a zone may be left alone for a while
-  std::uint64_t places_spoiled = 0;  // unreadable until their zone is reset
-  bool healed = false;               // that has passed: no answer is excused any more
+  std::uint64_t era = 0;              // power cuts and kills so far
+  bool faults = false;                // the device may fail operations: more errors are allowed
+  bool reads_fail = false;            // of these: a zone may be left alone for a while
+  std::uint64_t places_spoiled = 0;   // unreadable until their zone is reset
+  const SimDevice* device = nullptr;  // while operations may run
+  bool unreadable_for_long = false;   // a zone was
+  bool healed = false;                // that has passed: no answer is excused any more
   bool device_dead = false;
   bool rotted = false;             // something was struck in a zone
   bool pages_rotted = false;       // a page was
@@ -68,11 +71,19 @@ class SimVolume {
   // Reads the next key of all; false: that was the last.
   bool start_verification();
   void restart_verification() { next_verified_ = 0; }
+  // Of one key after another; false: it was the last one.
+  bool start_removal();
   void start_list();
   void start_put() {  // of one of a few keys
     start_keyed(PageOp::Kind::put, world_.random.below(std::min<std::uint64_t>(shape_.keys, 8)));
   }
   std::uint64_t puts_stored() const { return puts_stored_; }
+  // Of those with nothing in it, some are stored. (Power cuts may have ended all zones of a small
+  // cache while pages were pinned, which neither deletes nor copies find room for then.)
+  bool takes_puts() const {
+    const bool pins = cache() && shape_.pinned_percent + shape_.mix.pin != 0;
+    return shape_.condition_percent == 0 && !pins;
+  }
   const Status& last_refusal() const { return last_refusal_; }  // of a put
   // With so many of its zones lost there is room for a put whatever the others hold.
   bool must_have_room(std::uint64_t zones_lost) const;

@@ -90,13 +90,14 @@ bool Simulation::run() {
   return !world_.failed();
 }
 
-// What the device failed to do has passed: every page can be read, and no operation is answered
-// with an error of the device's any more.
+// What the device failed to do has passed: every page can be read, no operation is answered with an
+// error of the device's any more, and a store can be emptied and filled again.
 void Simulation::verify_healed() {
   constexpr std::uint64_t kLongNs = 120'000'000'000;  // the engine tries again less and less often
   constexpr unsigned kOperations = 200;
-  const bool passing = swarm_.faults.transient() && !swarm_.faults.loses_zones() &&
-                       swarm_.faults.capacity_losses == 0 && swarm_.spoil_percent == 0;
+  const SimFaults faults = std::exchange(swarm_.faults, SimFaults());
+  const bool passing = faults.transient() && !faults.loses_zones() && faults.capacity_losses == 0 &&
+                       swarm_.spoil_percent == 0;
   if (!passing || volumes_.empty()) return;
   device_->set_faults({});
   for (unsigned pauses = 0; pauses < 2; ++pauses) {
@@ -105,14 +106,44 @@ void Simulation::verify_healed() {
   }
   world_.healed = true;
   verify();
-  if (swarm_.faults.may_exceed_limits()) return;  // and the device would say so now
-  for (unsigned i = 0; i < kOperations && !world_.failed(); ++i) {
+  // Zones that could not be finished keep some of what the device can have open until then.
+  if (faults.may_exceed_limits() && !world_.failed()) {
+    stop();
+    if (!world_.failed()) recover();
+  }
+  for (unsigned i = 0; i < kOperations && !world_.failed() && !volumes_.empty(); ++i) {
     SimVolume& volume = *volumes_[world_.random.below(volumes_.size())];
     if (volume.may_start()) volume.start_any();
     turn();
     world_.clock.now_ns += kLongNs / 100;
   }
   if (pump("operations on a device that works again")) verify();
+  for (const auto& volume : volumes_) {
+    if (!world_.failed() && volume->attached()) refill(*volume);
+  }
+}
+
+void Simulation::refill(SimVolume& volume) {
+  volume.restart_verification();
+  for (bool more = true; more && !world_.failed();) {
+    if (volume.may_start()) {
+      more = volume.start_removal();
+    } else {
+      turn();
+    }
+  }
+  if (!pump("a removal of all pages")) return;
+  world_.clock.now_ns += 1'000'000'000;
+  const std::uint64_t before = volume.puts_stored();
+  for (unsigned put = 0; put < 2; ++put) {
+    volume.start_put();
+    if (!pump("puts after a removal of all pages")) return;
+  }
+  const bool must = volume.takes_puts() && !world_.unreadable_for_long;
+  if (must && volume.puts_stored() == before) {
+    world_.fail(fmt::format("volume {} takes no put, with nothing in it: {}", volume.name(),
+                            volume.last_refusal().describe()));
+  }
 }
 
 // Zones that are gone cost their room and no more: while whatever else there is goes round, puts
@@ -148,6 +179,7 @@ void Simulation::write_after_losses() {
 void Simulation::power_on() {
   device_ = std::make_unique<SimDevice>(medium_, world_.clock, world_.trace, swarm_.latency,
                                         world_.random.fork());
+  world_.device = device_.get();
   world_.device_dead = false;
   lost_zones_seen_ = 0;
 }
@@ -167,8 +199,9 @@ bool Simulation::make_pool() {
   std::erase_if(volumes_, [](const auto& each) { return each->exists == SimVolume::Exists::no; });
   if (volumes_.empty()) world_.fail("not even one volume fits");
   world_.faults = swarm_.faults.any() || swarm_.spoil_percent != 0;
-  world_.reads_fail =
-      swarm_.faults.read_errors + swarm_.faults.misdirected_reads + swarm_.spoil_percent != 0;
+  world_.reads_fail = swarm_.faults.read_errors + swarm_.faults.misdirected_reads +
+                          swarm_.faults.unreadable_spells + swarm_.spoil_percent !=
+                      0;
   device_->set_faults(swarm_.faults);
   return !world_.failed();
 }

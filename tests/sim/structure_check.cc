@@ -207,6 +207,14 @@ StoreRoom room_of(PageStore& store) {
   return room;
 }
 
+bool leaves_zones_alone(PageStore& store) {
+  return static_cast<PageStoreImpl&>(store).log().leaves_zones_alone();
+}
+
+bool unreadable_for_long(PageStore& store) {
+  return static_cast<PageStoreImpl&>(store).log().unreadable_for_long();
+}
+
 std::uint64_t owner_of(const Pool& pool, ZoneId zone) {
   return static_cast<const PoolImpl&>(pool).context().allocator.zone(zone).owner;
 }

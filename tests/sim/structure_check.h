@@ -37,6 +37,10 @@ struct StoreRoom {
 };
 StoreRoom room_of(PageStore& store);
 
+// Collection lets zones alone that cannot be read; and has done so for long.
+bool leaves_zones_alone(PageStore& store);
+bool unreadable_for_long(PageStore& store);
+
 // The volume that holds a zone, by its id; 0: none.
 std::uint64_t owner_of(const Pool& pool, ZoneId zone);
 

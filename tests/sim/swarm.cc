@@ -122,7 +122,7 @@ void specialise(std::string_view scenario, Swarm& swarm, SimRandom& random) {
     swarm.recovery_cut_percent = 60;
     swarm.volume_change_one_in = 10;
   }
-  if (scenario == "faults") {
+  if (scenario == "faults" || scenario == "flaky") {
     const auto rate = [&](std::uint64_t most_often) {
       return random.one_in(2) ? 0 : random.log_between(most_often, 2000);
     };
@@ -135,6 +135,10 @@ void specialise(std::string_view scenario, Swarm& swarm, SimRandom& random) {
     faults.flush_errors = rate(20);
     faults.reset_errors = rate(20);
     faults.finish_errors = rate(5);
+    if (scenario == "flaky") {
+      faults.unreadable_spells = random.one_in(3) ? 0 : random.log_between(10, 1000);
+      faults.full_spells = random.one_in(3) ? 0 : random.log_between(30, 3000);
+    }
   }
   if (scenario == "worn" || scenario == "offline") {
     swarm.faults.zone_losses = random.one_in(4) ? 0 : random.log_between(100, 10'000);
@@ -205,11 +209,12 @@ std::string describe(const Swarm& swarm) {
         "\n  one in: {} writes fail, {} fail and move, {} over MOR or MAR, {} reads fail, {} go "
         "astray, {} flushes, {} resets, {} finishes fail, {} writes and {} resets lose a zone "
         "({}), {} "
-        "resets some of its capacity",
+        "resets some of its capacity, {} reads find an LBA unreadable for a while, {} writes the "
+        "device full",
         faults.write_errors, faults.write_moves, faults.limit_errors, faults.read_errors,
         faults.misdirected_reads, faults.flush_errors, faults.reset_errors, faults.finish_errors,
         faults.zone_losses, faults.reset_losses, faults.offline ? "offline" : "read-only",
-        faults.capacity_losses);
+        faults.capacity_losses, faults.unreadable_spells, faults.full_spells);
   }
   for (const VolumeShape& shape : swarm.volumes) {
     const Mix& mix = shape.mix;

@@ -56,7 +56,7 @@ struct Swarm {
 // Scenarios: see kScenarios. Empty: no such scenario.
 inline constexpr std::string_view kScenarios[] = {
     "mixed",   "store", "cache",  "full",  "volumes", "metadata", "faults", "worn",
-    "offline", "rot",   "repair", "large", "calm",    "shrunk",   "tight"};
+    "offline", "rot",   "repair", "large", "calm",    "shrunk",   "tight",  "flaky"};
 bool is_scenario(std::string_view name);
 Swarm draw_swarm(std::string_view scenario, SimRandom& random);
 std::string describe(const Swarm& swarm);
