@@ -62,7 +62,7 @@ void aborted(int) {
 struct Totals {
   std::uint64_t seeds = 0, failed = 0, stops = 0, recoveries = 0, answered = 0, refused = 0,
                 rotted = 0, repairs = 0, faults = 0, zones_lost = 0, longest_turns = 0,
-                scrub_findings = 0;
+                scrub_findings = 0, zones_reset = 0, relocated_bytes = 0;
   double seconds = 0;
 
   void add(const Simulation::Summary& summary, bool ok) {
@@ -78,6 +78,8 @@ struct Totals {
     faults += summary.faults;
     zones_lost += summary.zones_lost;
     scrub_findings += summary.scrub_findings;
+    zones_reset += summary.zones_reset;
+    relocated_bytes += summary.relocated_bytes;
     longest_turns = std::max(longest_turns, summary.longest_turns);
   }
   void add(const Totals& other) {
@@ -92,17 +94,21 @@ struct Totals {
     faults += other.faults;
     zones_lost += other.zones_lost;
     scrub_findings += other.scrub_findings;
+    zones_reset += other.zones_reset;
+    relocated_bytes += other.relocated_bytes;
     longest_turns = std::max(longest_turns, other.longest_turns);
     seconds += other.seconds;
   }
   void print(std::string_view name) const {
     fmt::print(
         "{}: {} seeds, {} failed, {} stops, {} recoveries, {} answers, {} deletes refused, {} "
-        "places rotted, {} findings of scrub, {} repairs, {} faults, {} zones lost, at most {} "
-        "turns "
-        "an answer, {:.1f} s: {:.0f} recoveries/s\n",
-        name, seeds, failed, stops, recoveries, answered, refused, rotted, scrub_findings, repairs,
-        faults, zones_lost, longest_turns, seconds, static_cast<double>(recoveries) / seconds);
+        "zones "
+        "reset, {} KiB relocated, {} places rotted, {} findings of scrub, {} repairs, {} faults, "
+        "{} "
+        "zones lost, at most {} turns an answer, {:.1f} s: {:.0f} recoveries/s\n",
+        name, seeds, failed, stops, recoveries, answered, refused, zones_reset,
+        relocated_bytes / 1024, rotted, scrub_findings, repairs, faults, zones_lost, longest_turns,
+        seconds, static_cast<double>(recoveries) / seconds);
     std::fflush(stdout);
   }
 };

@@ -66,6 +66,7 @@ bool SimDevice::unreadable(std::uint64_t lba, std::uint64_t lbas) {
   const bool may_begin =
       unreadable_.empty() || clock_.now_ns >= unreadable_until_ns_ + kBetweenSpellsNs;
   if (may_begin && fails(faults_.unreadable_spells)) {
+    ++spells_;
     unreadable_.clear();
     for (std::uint64_t count = random_.between(1, 3); count != 0; --count) {
       unreadable_.push_back(lba + random_.below(lbas));
@@ -79,6 +80,7 @@ bool SimDevice::unreadable(std::uint64_t lba, std::uint64_t lbas) {
 
 bool SimDevice::is_full() {
   if (fails(faults_.full_spells)) {
+    ++spells_;
     full_until_ns_ = clock_.now_ns + random_.log_between(100'000, kFullNsMax);
   }
   const bool full = full_until_ns_ > clock_.now_ns && random_.one_in(2);

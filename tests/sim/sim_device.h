@@ -58,6 +58,8 @@ class SimDevice final : public ZonedDevice, private ZoneStore {
   std::uint64_t due() const;  // when something completes next; SimExecutor::kNever: nothing will
   // The first thing that its user did wrong; empty: nothing.
   const std::string& violation() const { return violation_; }
+  // In which LBAs could not be read, or the device was full, since power-on.
+  std::uint64_t spells() const { return spells_; }
   // Operations that found no room since power-on.
   std::uint64_t found_no_room() const { return found_no_room_; }
   std::uint64_t flushes_failed() const { return flushes_failed_; }
@@ -94,7 +96,7 @@ class SimDevice final : public ZonedDevice, private ZoneStore {
   std::vector<Lba> misread_;               // were read from elsewhere; from then on they are right
   std::vector<std::uint64_t> unreadable_;  // LBAs
   std::uint64_t unreadable_until_ns_ = 0;
-  std::uint64_t full_until_ns_ = 0, found_no_room_ = 0;
+  std::uint64_t full_until_ns_ = 0, found_no_room_ = 0, spells_ = 0;
   bool dead_ = false;
   bool may_exceed_limits_ = false;  // a zone that could not be finished stays active
   std::uint64_t flushes_failed_ = 0;

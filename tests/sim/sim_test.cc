@@ -6,7 +6,9 @@
 // A failure prints the furrow-sim command that replays it.
 #include <gtest/gtest.h>
 
+#include <map>
 #include <string>
+#include <string_view>
 
 #include "tests/rounds.h"
 #include "tests/sim/simulation.h"
@@ -129,22 +131,38 @@ TEST(SimTest, ReachesWhatItIsFor) {
   EXPECT_GT(sum.answered, 5000u);
 }
 
-// What a scenario is made for happens in it.
+// What a scenario is made for happens in it; and in each of them zones are emptied and freed.
 TEST(SimTest, ReachesItsFaults) {
-  const auto sum_of = [](const char* scenario, std::uint64_t Simulation::Summary::*what) {
-    std::uint64_t sum = 0;
-    for (std::uint64_t seed = 1; seed <= 12; ++seed) sum += summary_of(seed, scenario).*what;
-    return sum;
-  };
   using Summary = Simulation::Summary;
-  EXPECT_GT(sum_of("faults", &Summary::faults), 20u);
-  EXPECT_GT(sum_of("worn", &Summary::zones_lost), 3u);
-  EXPECT_GT(sum_of("worn", &Summary::spoiled), 0u);
-  EXPECT_GT(sum_of("offline", &Summary::zones_lost), 3u);
-  EXPECT_GT(sum_of("shrunk", &Summary::zones_lost), 0u);
-  EXPECT_GT(sum_of("rot", &Summary::summaries_rotted), 1u);
-  EXPECT_GT(sum_of("repair", &Summary::repairs), 2u);
-  EXPECT_GT(sum_of("tight", &Summary::puts_refused), 20u);
+  std::map<std::string_view, Summary> sums;
+  for (const std::string_view scenario : kScenarios) {
+    Summary& sum = sums[scenario];
+    for (std::uint64_t seed = 1; seed <= 12; ++seed) {
+      const Summary one = summary_of(seed, std::string(scenario).c_str());
+      sum.faults += one.faults;
+      sum.zones_lost += one.zones_lost;
+      sum.spoiled += one.spoiled;
+      sum.summaries_rotted += one.summaries_rotted;
+      sum.repairs += one.repairs;
+      sum.puts_refused += one.puts_refused;
+      sum.spells += one.spells;
+      sum.zones_reset += one.zones_reset;
+      sum.relocated_bytes += one.relocated_bytes;
+    }
+    SCOPED_TRACE(scenario);
+    EXPECT_GT(sum.zones_reset, 4u);
+    EXPECT_GT(sum.relocated_bytes, 1000u);
+  }
+  EXPECT_GT(sums["faults"].faults, 20u);
+  EXPECT_GT(sums["flaky"].faults, sums["flaky"].spells);
+  EXPECT_GT(sums["flaky"].spells, 10u);
+  EXPECT_GT(sums["worn"].zones_lost, 3u);
+  EXPECT_GT(sums["worn"].spoiled, 0u);
+  EXPECT_GT(sums["offline"].zones_lost, 3u);
+  EXPECT_GT(sums["shrunk"].zones_lost, 0u);
+  EXPECT_GT(sums["rot"].summaries_rotted, 1u);
+  EXPECT_GT(sums["repair"].repairs, 2u);
+  EXPECT_GT(sums["tight"].puts_refused, 20u);
 }
 
 }  // namespace

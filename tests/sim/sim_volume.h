@@ -63,6 +63,7 @@ class SimVolume {
   const VolumeShape& shape() const { return shape_; }
   void attach(PageStore* store, PageSession* session) { store_ = store, session_ = session; }
   bool attached() const { return store_ != nullptr; }
+  VolumeStats stats() const { return store_->stats(); }
   std::uint64_t id() const { return store_->info().id; }
 
   unsigned running() const { return running_; }

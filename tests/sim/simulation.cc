@@ -436,11 +436,23 @@ void Simulation::end_pool(bool orderly) {
   }
   note_lost_zones();
   for (const auto& volume : volumes_) volume->note_evictions();
+  count_collection();
   pool_.reset();
   end_flushed_ = device_->flushes_failed() == flushes_failed;
   summary_.faults += device_->faults_injected();
+  summary_.spells += device_->spells();
   if (!device_->violation().empty()) world_.fail("the device says: " + device_->violation());
   device_.reset();
+}
+
+// What the volumes have counted since the pool was opened.
+void Simulation::count_collection() {
+  for (const auto& volume : volumes_) {
+    if (!volume->attached()) continue;
+    const VolumeStats stats = volume->stats();
+    summary_.zones_reset += stats.zones_reset;
+    summary_.relocated_bytes += stats.relocated_bytes;
+  }
 }
 
 void Simulation::recover() {

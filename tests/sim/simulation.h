@@ -43,6 +43,9 @@ class Simulation {
     std::uint64_t puts_refused = 0, removes_refused = 0;
     std::uint64_t summaries_rotted = 0, pages_rotted = 0, records_rotted = 0, spoiled = 0,
                   faults = 0, zones_lost = 0, repairs = 0, longest_turns = 0, scrub_findings = 0;
+    std::uint64_t spells = 0;  // in which LBAs cannot be read, or the device is full
+    // Of collection and eviction, and the bytes of pages that were copied for them.
+    std::uint64_t zones_reset = 0, relocated_bytes = 0;
   };
   Summary summary() const;
 
@@ -71,6 +74,7 @@ class Simulation {
   void turn();
   void check_structure();
   void check_usage();
+  void count_collection();
   void note_lost_zones();
   unsigned running() const;
   void abandon();

@@ -109,6 +109,10 @@ void specialise(std::string_view scenario, Swarm& swarm, SimRandom& random) {
       shape.options.mode = VolumeMode::store;
       shape.options.value_bytes_max = std::max(shape.value_bytes_max, 512u);
     }
+    // Else nothing would ever be collected.
+    if (scenario == "large" && random.one_in(2)) {
+      shape.options.quota_bytes = random.between(3, 6) * swarm.geometry.zone_capacity_bytes();
+    }
     if (scenario == "full" || scenario == "tight") {
       shape.keys = std::min<std::uint64_t>(shape.keys * 4, 800);
       shape.mix.remove = std::max(shape.mix.remove, 1u);
