@@ -13,8 +13,9 @@ namespace furrow::tools {
 Status file_error();
 
 // Makes `path` hold these bytes: all of them, or on an error what it held before, if it was there.
-// They go to a file beside it, which then takes its place with its permissions. What is no regular
-// file (a pipe, a device) is written to as it is.
+// They go to a file beside it, which then takes its place with its permissions. Where that would
+// change more than the bytes, or cannot be (no regular file, another owner's, with further names,
+// in a folder that may not be written to), it is written in place, and an error may leave a part.
 Status replace_file(const std::string& path, std::span<const std::byte> bytes);
 
 }  // namespace furrow::tools

@@ -84,14 +84,14 @@ Status RingQueue::register_buffers(std::span<const iovec> buffers) {
   }
   if (buffers_registered_) {
     io_uring_unregister_buffers(&ring_.get());
-    if (ring_.polled()) io_uring_unregister_buffers(&plain_ring_.get());
+    if (plain_ring_has_data()) io_uring_unregister_buffers(&plain_ring_.get());
     buffers_registered_ = false;
     set_registered(0);
   }
   if (buffers.empty()) return {};
   const auto count = static_cast<unsigned>(buffers.size());
   int rc = io_uring_register_buffers(&ring_.get(), buffers.data(), count);
-  if (rc >= 0 && ring_.polled()) {
+  if (rc >= 0 && plain_ring_has_data()) {
     rc = io_uring_register_buffers(&plain_ring_.get(), buffers.data(), count);
     if (rc < 0) io_uring_unregister_buffers(&ring_.get());
   }

@@ -90,6 +90,7 @@ class RingQueue : public TableQueue {
         io.op == Io::Op::read || (io.op != Io::Op::flush && medium_.polls_writes);
     return ring_.polled() && !polled_for ? plain_ring_ : ring_;
   }
+  bool plain_ring_has_data() const { return ring_.polled() && !medium_.polls_writes; }
   unsigned poll_until(std::uint64_t timeout_us);
   unsigned fill_ring();
   bool call_alone();

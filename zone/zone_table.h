@@ -12,7 +12,8 @@
 // A write that fails seals its zone: the zone becomes full as if finished, `written` stays at the
 // failed write's first LBA, what lies before stays readable, and the writes behind it fail too.
 // (Where the store cannot record that, it holds until the device is closed: after that the zone
-// ends at the same place, and can be written on.)
+// ends at the same place, or, where its data tells, behind what reached the medium of the writes
+// that failed, and can be written on.)
 #pragma once
 
 #include <atomic>

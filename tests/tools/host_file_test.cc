@@ -66,6 +66,25 @@ TEST_F(HostFileTest, AnOldOneKeepsItsPermissionsAndLinks) {
   EXPECT_EQ(files(), 2u);
 }
 
+TEST_F(HostFileTest, FurtherNamesAndALinkToNothingAreFollowed) {
+  ASSERT_TRUE(replace(folder_ / "old", "long old contents").ok());
+  fs::create_hard_link(folder_ / "old", folder_ / "name");
+  EXPECT_TRUE(replace(folder_ / "name", "short").ok());
+  EXPECT_EQ(text_of(folder_ / "old"), "short");
+  fs::create_symlink("new", folder_ / "link");
+  EXPECT_TRUE(replace(folder_ / "link", "some bytes").ok());
+  EXPECT_TRUE(fs::is_symlink(folder_ / "link"));
+  EXPECT_EQ(text_of(folder_ / "new"), "some bytes");
+}
+
+TEST_F(HostFileTest, ANameTooLongForAnotherBesideItIsWrittenInPlace) {
+  const fs::path name = folder_ / std::string(255, 'n');
+  std::ofstream(name) << "long old contents";
+  EXPECT_TRUE(replace(name, "short").ok());
+  EXPECT_EQ(text_of(name), "short");
+  EXPECT_EQ(files(), 1u);
+}
+
 TEST_F(HostFileTest, WithoutRoomTheOldOneStaysAndNoNewOneIsLeft) {
   ASSERT_TRUE(replace(folder_ / "old", "old contents").ok());
   rlimit before{};
