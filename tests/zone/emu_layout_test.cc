@@ -67,7 +67,8 @@ TEST(EmuLayout, IsWhatTheGrammarSays) {
   EXPECT_EQ(std::memcmp(bytes.data(), "FurrowZD", 8), 0);
   EXPECT_EQ(field(8, 4), 1u);
   EXPECT_EQ(field(12, 4), 512u);
-  for (const std::size_t features : {16, 24, 32}) EXPECT_EQ(field(features, 8), 0u);
+  for (const std::size_t features : {16, 24}) EXPECT_EQ(field(features, 8), 0u);
+  EXPECT_EQ(field(32, 8), 1u);
   EXPECT_EQ(std::memcmp(&bytes[40], uuid.data(), 16), 0);
   const std::pair<std::size_t, std::uint32_t> of_four[] = {{56, 512}, {60, 1000}, {80, 3},
                                                            {84, 4},   {88, 256},  {92, 16}};
@@ -91,6 +92,10 @@ TEST(EmuLayout, IsWhatTheGrammarSays) {
   checked[8] = 7;
   const std::uint64_t seed = XXH3_64bits(uuid.data(), uuid.size());
   EXPECT_EQ(slot >> 48, XXH3_64bits_withSeed(checked.data(), checked.size(), seed) >> 48);
+  const std::uint64_t told = emu::SlotCodec(made).encode(
+      ZoneId{7}, {.generation = 5, .written_lbas = 300, .data_tells = true});
+  EXPECT_EQ(told & 0x1ffffff, (1u << 24) + 300u);
+  EXPECT_EQ(told >> 46 & 3, 0u);
 }
 
 TEST(EmuLayout, SlotsDetectEveryFlippedBitAndOrderTheirStates) {
