@@ -42,15 +42,13 @@ void FusedCommands::execute(LocalNamespace* ns, Request& request) {
     status = sc::kMissingFused;
   }
   if (status != sc::kSuccess) {
-    if (waiting != nullptr) give_up_first(Queue::of(request), sc::kMissingFused);
+    if (waiting != nullptr) {
+      const bool gone = ns == nullptr && waiting->command.nsid == request.command.nsid;
+      give_up_first(Queue::of(request), gone ? status : sc::kMissingFused);
+    }
     return io_.complete(request, status);
   }
-  is_second ? second(*ns, request) : first(*ns, request);
-}
-
-void FusedCommands::first(LocalNamespace& ns, Request& request) {
-  ++ns.in_flight;
-  request.context = &ns;
+  if (is_second) return second(*ns, request);
   Queue::of(request).fused_first = &request;
 }
 
@@ -61,8 +59,8 @@ void FusedCommands::give_up_first(Queue& queue, std::uint16_t status) {
 
 void FusedCommands::second(LocalNamespace& ns, Request& request) {
   Request& first = *std::exchange(Queue::of(request).fused_first, nullptr);
-  ++ns.in_flight;
-  request.context = &ns;
+  ns.in_flight += 2;
+  first.context = request.context = &ns;
   first.fused = &request;
   request.fused = &first;
   begin_pair(ns, first, request);

@@ -3,9 +3,10 @@
 // of the same LBAs of a block namespace, of which the second is done if the first finds what it
 // expects. Both or none: the engine compares and writes within one block of 4 KiB.
 //
-// The first command waits in its queue, without a buffer, for the next one, whatever that is. From
-// then on the first leads: it has the buffer that holds the data of both, and waits for it; the
-// second is answered with it.
+// The first command waits in its queue for the next one, whatever that is and however long it
+// takes: without a buffer, and without a hold on its namespace, which may go meanwhile. From then
+// on the first leads: it has the buffer that holds the data of both, and waits for it; the second
+// is answered with it.
 //
 // Threads: its reactor's. Nothing is allocated and no lock is taken.
 #pragma once
@@ -39,7 +40,6 @@ class FusedCommands {
   void complete(Request& first, std::uint16_t its, std::uint16_t seconds);
 
  private:
-  void first(LocalNamespace& ns, Request& request);
   void second(LocalNamespace& ns, Request& request);
   void begin_pair(LocalNamespace& ns, Request& first, Request& second);
   std::uint16_t check(const Request& request, std::uint64_t bytes) const;

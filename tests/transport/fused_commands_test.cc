@@ -219,6 +219,43 @@ TEST(Fused, RangesAndLengths) {
   EXPECT_EQ(try_pair(kLbas - 8, 8, 32768, 32768), (Statuses{0, 0})) << "more data than needed";
 }
 
+// Whatever it waits for, a host that sends no second command does not keep a volume from going.
+TEST(Fused, TheNamespaceGoesMeanwhile) {
+  FusedDisk disk;
+  const Pair before = disk.send_pair(disk.there, disk.next);
+  EXPECT_EQ(disk.wait(before), (Statuses{0, 0}));
+  const CommandPtr first = disk.send(FusedDisk::compare(), disk.next);
+  bool idle = false;
+  disk.subsystem().withdraw_namespace(kDisk, [&] { idle = true; });
+  disk.settle();
+  EXPECT_TRUE(idle);
+  EXPECT_FALSE(first->done);
+  const Pair gone{first, disk.send(FusedDisk::second(), disk.old)};
+  EXPECT_EQ(disk.wait(gone),
+            (Statuses{sc::kInvalidNamespaceOrFormat, sc::kInvalidNamespaceOrFormat}));
+  // Back in time, it is as if it had always been there.
+  disk.subsystem().namespaces_changed();
+  disk.settle();
+  const CommandPtr next = disk.send(FusedDisk::compare(), disk.next);
+  disk.subsystem().withdraw_namespace(kDisk, [] {});
+  disk.settle();
+  disk.subsystem().namespaces_changed();
+  disk.settle();
+  const Pair back{next, disk.send(FusedDisk::second(), disk.next)};
+  EXPECT_EQ(disk.wait(back), (Statuses{0, 0}));
+  disk.expect_written();
+  // A pair under way is waited for, both commands of it.
+  disk.io->hold_pulls = true;
+  const Pair last = disk.send_pair(disk.next, disk.next);
+  idle = false;
+  disk.subsystem().withdraw_namespace(kDisk, [&] { idle = true; });
+  disk.settle();
+  EXPECT_FALSE(idle);
+  disk.io->release_pulls();
+  EXPECT_EQ(disk.wait(last), (Statuses{0, 0}));
+  EXPECT_TRUE(idle);
+}
+
 TEST(Fused, AnotherQueueIsAnotherMatter) {
   FusedDisk disk;
   FakeConnection& other = disk.join(9);
