@@ -155,11 +155,11 @@ bool SubsystemImpl::host_is_full(const std::string& hostnqn) const {
 void SubsystemImpl::register_queue(const std::shared_ptr<Queue>& queue, std::uint16_t qid,
                                    std::uint32_t entries,
                                    const std::shared_ptr<Controller>& controller) {
+  controller->shared.queues.emplace(qid, queue);  // without memory for it nothing has changed
   queue->id = qid;
   queue->entries = entries;
   queue->controller = controller;
   queue_entries_ += entries;
-  controller->shared.queues.emplace(qid, queue);
 }
 
 Admission SubsystemImpl::admit_admin(const std::shared_ptr<Queue>& queue, const nvme::Sqe& command,

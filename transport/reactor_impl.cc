@@ -9,12 +9,12 @@ namespace furrow::transport {
 
 namespace {
 
-// The entry of `key`, which is made if need be.
+// The entry of `key`, which is made if need be. Without memory for it the map stays as it is.
 template <class Map>
 std::shared_ptr<BufferPool::Held> held_of(Map& held, const typename Map::key_type& key) {
-  auto& entry = held[key];
-  if (entry == nullptr) entry = std::make_shared<BufferPool::Held>();
-  return entry;
+  const auto found = held.find(key);
+  if (found != held.end()) return found->second;
+  return held.emplace(key, std::make_shared<BufferPool::Held>()).first->second;
 }
 
 // A queue lets go of its entry, which is dropped with the last.

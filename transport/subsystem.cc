@@ -206,7 +206,8 @@ void SubsystemImpl::queue_gone(Queue& queue) {
   const std::lock_guard lock(mutex_);
   const std::shared_ptr<Controller>& controller = queue.controller;
   Controller::Shared& shared = controller->shared;
-  shared.queues.erase(queue.id);
+  const auto its = shared.queues.find(queue.id);
+  if (its != shared.queues.end() && its->second.get() == &queue) shared.queues.erase(its);
   queue_entries_ -= queue.entries;
   if (queue.id == 0) shared.alive = false;
   if (shared.queues.empty()) {

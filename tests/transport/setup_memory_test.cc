@@ -2,7 +2,8 @@
 // nothing else (CVE-2024-46737, where the failing allocation of a queue's commands took the target
 // along). How: each single allocation that the target makes from accept to Connect's answer fails
 // once, in turn, for an admin and for an I/O queue; a bystander goes on, all that the host was
-// given comes back, and the host gets in when it tries again.
+// given comes back, and the host gets in when it tries again, also while the refused connection is
+// still on its way out.
 #include <gtest/gtest.h>
 
 #include <future>
@@ -11,6 +12,7 @@
 
 #include "tests/transport/count_allocations.h"
 #include "tests/transport/fake_engine.h"
+#include "tests/transport/fake_host.h"
 #include "tests/transport/raw_host.h"
 #include "tests/transport/served.h"
 #include "transport/target.h"
@@ -119,6 +121,52 @@ class SetupMemory : public testing::TestWithParam<unsigned> {
 TEST_P(SetupMemory, OfAnAdminQueue) { EXPECT_GE(fail_each(0), 8u); }
 
 TEST_P(SetupMemory, OfAnIoQueue) { EXPECT_GE(fail_each(2), 6u); }
+
+// A queue that could not be registered takes nothing along when it goes at last: neither the one
+// that has its id by then, nor memory.
+TEST(SetupMemoryOfOneQueue, ARefusedOneLeavesTheNextAlone) {
+  test::World world;
+  world.admin();
+  test::ConnectOptions options;
+  options.cntlid = world.last_cntlid;
+  options.qid = 1;
+  std::uint64_t bytes_before = 0;
+  unsigned refused = 0, followed = 0;
+  allocations_spared = false;
+  for (std::int64_t failing = 0;; ++failing) {
+    SCOPED_TRACE(failing);
+    test::FakeConnection& first = world.open(1);
+    first.stuck = true;
+    const auto [command, data] = test::connect_command(options);
+    const auto answer = first.send(command, data, static_cast<std::uint32_t>(data.size()), true);
+    allocations_until_failure = failing;
+    try {
+      first.run_once();
+    } catch (const std::bad_alloc&) {  // the fake's own, which has done nothing yet
+    }
+    const bool none_failed = allocations_until_failure.exchange(-1) >= 0;
+    world.run();
+    ASSERT_TRUE(answer->done);
+    refused += answer->status() != nvme::sc::kSuccess;
+    test::FakeConnection& second = world.open(1);
+    const bool follows = world.connect(second, options)->status() == nvme::sc::kSuccess;
+    followed += follows;
+    first.disconnect();
+    world.run();
+    if (follows) {
+      test::FakeConnection& third = world.open(1);
+      EXPECT_EQ(world.connect(third, options)->status(), nvme::sc::kControllerBusy);
+      third.disconnect();
+    }
+    second.disconnect();
+    world.run();
+    if (failing == 0) bytes_before = allocated_bytes;
+    EXPECT_EQ(allocated_bytes, bytes_before);
+    if (none_failed || HasFailure()) break;
+  }
+  EXPECT_GE(refused, 4u);
+  EXPECT_GE(followed, 2u);
+}
 
 INSTANTIATE_TEST_SUITE_P(Cores, SetupMemory, testing::Values(1, 2));
 
