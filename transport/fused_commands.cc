@@ -31,7 +31,9 @@ bool same_range(const nvme::Sqe& a, const nvme::Sqe& b) {
 
 void FusedCommands::execute(LocalNamespace* ns, Request& request) {
   const bool is_second = (request.command.flags & nvme::kFuseMask) == nvme::kFuseSecond;
-  Request* const waiting = Queue::of(request).fused_first;
+  Queue& queue = Queue::of(request);
+  Request* const waiting = queue.fused_first;
+  const bool first_failed = std::exchange(queue.fused_first_failed, false);
   std::uint16_t status = sc::kSuccess;
   if (ns == nullptr) {
     status = sc::kInvalidNamespaceOrFormat;
@@ -39,17 +41,18 @@ void FusedCommands::execute(LocalNamespace* ns, Request& request) {
              request.command.opc != (is_second ? nvme::nvm::kWrite : nvme::nvm::kCompare)) {
     status = sc::kInvalidField;  // no such fused operation
   } else if (is_second && waiting == nullptr) {
-    status = sc::kMissingFused;
+    status = first_failed ? sc::kFailedFused : sc::kMissingFused;
   }
   if (status != sc::kSuccess) {
     if (waiting != nullptr) {
       const bool gone = ns == nullptr && waiting->command.nsid == request.command.nsid;
-      give_up_first(Queue::of(request), gone ? status : sc::kMissingFused);
+      give_up_first(queue, gone ? status : sc::kFailedFused);
     }
+    queue.fused_first_failed = !is_second;
     return io_.complete(request, status);
   }
   if (is_second) return second(*ns, request);
-  Queue::of(request).fused_first = &request;
+  queue.fused_first = &request;
 }
 
 void FusedCommands::give_up_first(Queue& queue, std::uint16_t status) {

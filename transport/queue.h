@@ -46,7 +46,8 @@ struct Queue {
   // Those of all queues of its host, once that is known, and of its address, on this reactor.
   std::shared_ptr<BufferPool::Held> host_held, address_held;
   std::uint64_t payload_bytes = 0;
-  Request* fused_first = nullptr;  // waits for the next command (FusedCommands)
+  Request* fused_first = nullptr;   // waits for the next command (FusedCommands)
+  bool fused_first_failed = false;  // the last command was a first one that was refused at once
   std::array<WaitList, BufferPool::kClasses> waiting{};
   Queue* next_waiting = nullptr;
   bool in_waiting = false;

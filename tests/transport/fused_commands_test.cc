@@ -168,8 +168,8 @@ TEST(Fused, WhatIsNoPair) {
   };
   const nv::Sqe compare = FusedDisk::compare(), write = FusedDisk::second();
   const Statuses invalid{sc::kInvalidField, sc::kInvalidField};
-  const Statuses unknown_first{sc::kInvalidField, sc::kMissingFused};
-  const Statuses unknown_second{sc::kMissingFused, sc::kInvalidField};
+  const Statuses unknown_first{sc::kInvalidField, sc::kFailedFused};
+  const Statuses unknown_second{sc::kFailedFused, sc::kInvalidField};
   for (const std::uint8_t opcode : {nv::nvm::kRead, nv::nvm::kWrite, nv::nvm::kFlush}) {
     EXPECT_EQ(try_pair(FusedDisk::command(opcode, nv::kFuseFirst), write), unknown_first);
   }
@@ -186,12 +186,36 @@ TEST(Fused, WhatIsNoPair) {
   nv::Sqe elsewhere = write;
   elsewhere.nsid = 9;
   EXPECT_EQ(try_pair(compare, elsewhere),
-            (Statuses{sc::kMissingFused, sc::kInvalidNamespaceOrFormat}));
+            (Statuses{sc::kFailedFused, sc::kInvalidNamespaceOrFormat}));
   elsewhere.nsid = 1;  // pages
   EXPECT_EQ(try_pair(compare, elsewhere), unknown_second);
   nv::Sqe prp = compare;
   prp.flags = nv::kFuseFirst;
   EXPECT_EQ(try_pair(prp, write), unknown_first);
+  nv::Sqe nowhere = compare;
+  nowhere.nsid = 9;
+  EXPECT_EQ(try_pair(nowhere, write), (Statuses{sc::kInvalidNamespaceOrFormat, sc::kFailedFused}));
+}
+
+// Only what follows a refused first command at once fails with it.
+TEST(Fused, OneFailsForOneOnly) {
+  FusedDisk disk;
+  const nv::Sqe wrong = FusedDisk::command(nv::nvm::kRead, nv::kFuseFirst);
+  const Pair pair{disk.send(wrong, disk.there), disk.send(FusedDisk::second(), disk.next)};
+  const CommandPtr another = disk.send(FusedDisk::second(), disk.next);
+  disk.send(wrong, disk.there);
+  const CommandPtr between = disk.io->send(FusedDisk::command(nv::nvm::kRead, 0), {}, 1024, false);
+  const CommandPtr late = disk.send(FusedDisk::second(), disk.next);
+  disk.send(wrong, disk.there);
+  const Pair good = disk.send_pair(disk.there, disk.next);
+  const CommandPtr alone = disk.send(FusedDisk::second(), disk.old);
+  EXPECT_EQ(disk.wait(pair), (Statuses{sc::kInvalidField, sc::kFailedFused}));
+  EXPECT_EQ(another->status(), sc::kMissingFused);
+  EXPECT_EQ(between->status(), sc::kSuccess);
+  EXPECT_EQ(late->status(), sc::kMissingFused);
+  EXPECT_EQ(disk.wait(good), (Statuses{0, 0}));
+  EXPECT_EQ(alone->status(), sc::kMissingFused);
+  disk.expect_written();
 }
 
 TEST(Fused, RangesAndLengths) {
