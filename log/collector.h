@@ -276,8 +276,9 @@ class Collector {
     std::vector<Unreadable> what;  // one after another is asked whether it can be read now
     bool records = false;   // records among it: the zone must stay though no page in it is live
     bool readable = false;  // all of it could since
-    std::uint64_t since_ns = 0;
-    unsigned attempts = 0;  // to empty it
+    std::uint64_t readable_ns = 0;
+    std::uint64_t since_ns = 0;  // it cannot be read, but for a moment
+    unsigned attempts = 0;       // to empty it
     unsigned probes = 0;
     std::uint64_t probe_ns = 0;  // none before
   };

@@ -11,6 +11,7 @@ constexpr std::uint64_t kProbeNsMin = 100'000'000, kProbeNsMax = 60'000'000'000;
 constexpr unsigned kProbesMax = 10;  // that are counted
 constexpr unsigned kAttemptsForDamage = 3;
 constexpr std::uint64_t kLongNs = 15'000'000'000;
+constexpr std::uint64_t kAgainNs = 1'000'000'000;  // what fails later than that is a new trouble
 }  // namespace
 
 std::optional<ZoneId> Collector::choose() const {
@@ -163,6 +164,10 @@ void Collector::leave_alone() {
     stuck->generation = generation;
     stuck->since_ns = pool_.home.now_ns();
   }
+  if (stuck->readable && pool_.home.now_ns() - stuck->readable_ns >= kAgainNs) {
+    stuck->since_ns = pool_.home.now_ns();
+    stuck->probes = 0;
+  }
   // Damage may be what a read that went astray brought: that zone is asked for its header.
   if (unreadable_.empty()) unreadable_.push_back({pool_.device_lba(victim_, 0), 1});
   stuck->what = std::move(unreadable_);
@@ -212,6 +217,7 @@ void Collector::probed() {
   if (io_.status.ok()) {
     stuck->what.pop_back();
     stuck->readable = stuck->what.empty();
+    stuck->readable_ns = pool_.home.now_ns();
   } else {
     put_off(*stuck);
   }

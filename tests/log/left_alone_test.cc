@@ -109,6 +109,39 @@ TEST_F(LeftAloneTest, DeletesUseTheZoneOfCopiesBesideAPageThatCannotBeRead) {
   EXPECT_TRUE(put(900'000, 0, 2000).ok()) << "they made room";
 }
 
+// A zone that could be read in between is in a new trouble, however old the first one is.
+TEST_F(LeftAloneTest, WhatCouldBeReadInBetweenHasNotBeenUnreadableForLong) {
+  Shape shape;
+  shape.faults = true;
+  shape.quota = 7;
+  make_log(shape, false);
+  std::uint64_t next = 1;
+  while (pool_->allocator.held(kVolume) < 4) ASSERT_TRUE(put(next++, 0, 2000).ok());
+  const ZoneId zone = zone_of(2);
+  const std::vector<std::uint64_t> of_each = one_of_each_zone(next - 1);
+  ASSERT_GE(of_each.size(), 2u);
+  const ZoneId other = zone_of(of_each[1]);
+  const Lba unreadable{entry(2).lba};
+  faults_->fail_reads(unreadable, 1);
+  log_->collect(zone);
+  run();
+  ASSERT_TRUE(log_->leaves_zones_alone());
+  faults_->heal();
+  clock_.now_ns += 1'000'000'000;
+  log_->collect(other);  // which asks first
+  run();
+  ASSERT_FALSE(log_->leaves_zones_alone());
+  ASSERT_EQ(zone_of(2), zone) << "and it is not emptied";
+  faults_->fail_reads(unreadable, 1);
+  clock_.now_ns += 3'600'000'000'000;
+  log_->collect(zone);
+  run();
+  ASSERT_TRUE(log_->leaves_zones_alone());
+  EXPECT_FALSE(log_->unreadable_for_long());
+  clock_.now_ns += 16'000'000'000;
+  EXPECT_TRUE(log_->unreadable_for_long());
+}
+
 // Two zones hold nothing, each the newest of its stream, and neither can be noted.
 TEST_F(LeftAloneTest, AJournalThatIsFullTooIsNotAskedForEver) {
   struct Answer : Task {
