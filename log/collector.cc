@@ -140,7 +140,7 @@ void Collector::start() {
   segment_ = 0;
   readmitted_lbas_ = 0;
   unreadable_.clear();
-  records_unread_ = copies_gone_ = false;
+  records_unread_ = missed_ = copies_gone_ = false;
   copies_in_.clear();
   next_segment();
 }
@@ -174,7 +174,9 @@ void Collector::read_on() {
       records_unread_ = true;
       unreadable_.push_back({pool_.device_lba(victim_, *missed), 1});
     }
-    records_unread_ |= scan_->unreadable_before(pool_.tables[victim_.value].end_lba);
+    const bool unread = scan_->unreadable_before(pool_.tables[victim_.value].end_lba);
+    missed_ |= missed && !unread;
+    records_unread_ |= unread;
     step_ = Step::move;
     next_record_ = 0;
     find_newest_tombstones();

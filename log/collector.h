@@ -278,7 +278,7 @@ class Collector {
     bool readable = false;  // all of it could since
     std::uint64_t readable_ns = 0;
     std::uint64_t since_ns = 0;  // it cannot be read, but for a moment
-    unsigned attempts = 0;       // to empty it
+    unsigned misses = 0;         // attempts, one after another, at which a batch was not there
     unsigned probes = 0;
     std::uint64_t probe_ns = 0;  // none before
   };
@@ -293,6 +293,7 @@ class Collector {
   bool scan_again_ = false;      // this read has failed before
   bool scanned_again_ = false;   // this segment has been scanned before
   bool records_unread_ = false;  // some of the victim's records could not be read
+  bool missed_ = false;          // a batch is not there, though all that was asked for was read
   std::size_t next_record_ = 0;
   std::vector<Tombstone> newest_tombstones_;  // of the segment, one a key or group, in that order
   AlignedBuffer scan_buffer_;

@@ -9,7 +9,7 @@ namespace furrow {
 namespace {
 constexpr std::uint64_t kProbeNsMin = 100'000'000, kProbeNsMax = 60'000'000'000;
 constexpr unsigned kProbesMax = 10;  // that are counted
-constexpr unsigned kAttemptsForDamage = 3;
+constexpr unsigned kMissesForDamage = 3;
 constexpr std::uint64_t kLongNs = 15'000'000'000;
 constexpr std::uint64_t kAgainNs = 1'000'000'000;  // what fails later than that is a new trouble
 }  // namespace
@@ -174,14 +174,18 @@ void Collector::leave_alone() {
   unreadable_.clear();
   stuck->records = records_unread_;
   stuck->readable = false;
-  ++stuck->attempts;
+  if (missed_) {
+    ++stuck->misses;
+  } else if (!records_unread_) {
+    stuck->misses = 0;
+  }
   put_off(*stuck);
 }
 
-// What could be read and was not there, at that many attempts, is lost.
+// What could be read and is not there, at that many attempts, this one too, is lost.
 bool Collector::is_damaged() const {
   const auto stuck = std::ranges::find(stuck_, victim_, &Stuck::zone);
-  return stuck != stuck_.end() && stuck->attempts >= kAttemptsForDamage &&
+  return stuck != stuck_.end() && stuck->misses + 1 >= kMissesForDamage &&
          stuck->generation == pool_.allocator.zone(victim_).generation;
 }
 

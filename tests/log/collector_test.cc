@@ -870,6 +870,48 @@ TEST_F(CollectorTest, AStoreKeepsAZoneInWhichATombstoneIsMissing) {
   }
 }
 
+// Only attempts at which it was missing count, not those at which a page could not be read.
+TEST_F(CollectorTest, ATombstoneIsLostWhenItIsMissingAtTheThirdAttempt) {
+  Shape shape;
+  shape.faults = true;
+  for (const unsigned others : {0u, 5u}) {
+    SCOPED_TRACE(others);
+    remake(shape, kStore);
+    ASSERT_TRUE(put(500, 0, 500).ok());
+    fill(2);
+    const ZoneId second = zone_of(filler_.back());
+    const std::uint64_t kept = filler_.back();
+    filler_.pop_back();
+    ASSERT_TRUE(remove(500).ok());
+    const std::uint32_t header = pool_->tables[second.value].batch_lbas.back();
+    fill(3);
+    thin_out(second);
+    run();
+    const Lba page{entry(kept).lba};
+    for (unsigned i = 0; i < others; ++i) {
+      ASSERT_FALSE(is_reset(second));
+      log_->collect(second);
+      ASSERT_TRUE(run([&] { return i == 0 || !log_->leaves_zones_alone(); }));
+      faults_->fail_reads(page, 1);
+      run();
+      ASSERT_TRUE(log_->leaves_zones_alone());
+      faults_->heal();
+      clock_.now_ns += 100'000'000'000;
+    }
+    flip_bit(*device_, second, header);
+    flip_bit(*device_, second, (header / shape_.segment_lbas + 1) * shape_.segment_lbas - 1);
+    device_->forget_events();
+    unsigned attempts = 0;
+    for (; !is_reset(second); ++attempts) {
+      ASSERT_LT(attempts, 10u);
+      log_->collect(second);
+      run();
+      clock_.now_ns += 100'000'000'000;
+    }
+    EXPECT_EQ(attempts, 3u);
+  }
+}
+
 TEST_F(CollectorTest, APageThatCannotBeReadKeepsItsZone) {
   Shape shape;
   shape.faults = true;
