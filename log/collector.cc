@@ -290,8 +290,9 @@ void Collector::failed(const Status& status) {
   }
   ++attempts_failed_;
   // What a device in trouble has not reset may still come back, and what the last zone of the quota
-  // has must be there too then: users do not get it.
-  const bool nothing = status.origin() == Origin::log;
+  // has must be there too then: users do not get it. One that is full has room kept for deletions,
+  // and is what they help.
+  const bool nothing = status.origin() == Origin::log || status.code() == Code::no_space;
   log_.fail_waiting(status, nothing);
   found_nothing_ = nothing;
 }
