@@ -129,12 +129,13 @@ bool ReactorImpl::abort_waiting(Queue& queue, std::uint16_t cid) {
 
 void ReactorImpl::io_command(Queue& queue, Request& request) {
   counters_.io_commands.add();
+  const bool is_fabrics = request.command.opc == nvme::opcode::kFabrics;  // whatever it says
   const bool is_second = (request.command.flags & nvme::kFuseMask) == nvme::kFuseSecond;
-  if (!is_second) {
+  if (!is_second || is_fabrics) {
     io_.give_up_fused(queue, nvme::sc::kMissingFused);
     queue.fused_first_failed = false;
   }
-  if (request.command.opc == nvme::opcode::kFabrics) return io_fabrics(queue, request);
+  if (is_fabrics) return io_fabrics(queue, request);
   io_.execute(request);
 }
 

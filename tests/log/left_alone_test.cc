@@ -142,27 +142,6 @@ TEST_F(LeftAloneTest, WhatCouldBeReadInBetweenHasNotBeenUnreadableForLong) {
   EXPECT_TRUE(log_->unreadable_for_long());
 }
 
-// Copies find no room on the device, or cannot be flushed there: what is kept for them is of no use
-// then but for deletions, for which the device has room.
-TEST_F(LeftAloneTest, DeletesGoOnWhereTheDeviceHasNoRoomForCopies) {
-  Shape shape;
-  shape.streams = 1;
-  shape.quota = 5;
-  make_log(shape, false);
-  const std::uint64_t stored = fill(2000);
-  unsigned deleted = 0;
-  for (std::uint64_t number = 1; number <= stored; number += 2) {
-    device_->fail(Io::Op::flush, {Code::no_space, Origin::zone}, 1000);
-    const Status status = remove(number);
-    EXPECT_TRUE(status.ok()) << number << ": " << status.describe();
-    if (!status.ok()) break;
-    ++deleted;
-  }
-  device_->fail(Io::Op::flush, Status(), 0);
-  EXPECT_GT(deleted, 5u);
-  EXPECT_TRUE(put(900'000, 0, 2000).ok()) << "they made room";
-}
-
 // Two zones hold nothing, each the newest of its stream, and neither can be noted.
 TEST_F(LeftAloneTest, AJournalThatIsFullTooIsNotAskedForEver) {
   struct Answer : Task {
