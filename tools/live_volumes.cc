@@ -73,16 +73,19 @@ AdminAnswer LiveVolumes::create(std::string_view text) {
   const Result<VolumeOptions> options = options_from_json(text);
   if (!options.ok()) return refusal(options.status());
   const std::lock_guard lock(changing_);
+  const auto served = std::make_shared<std::binary_semaphore>(0);
   AdminAnswer answer;
   at_home([&] {
     const Result<PageStore*> made = pool_.create_volume(*options);
     if (!made.ok()) {
       answer = refusal(made.status());
+      served->release();
       return;
     }
-    target_.namespaces_changed();
+    target_.namespaces_changed([served] { served->release(); });
     answer = {201, volume_json(**made).dump() + '\n'};
   });
+  served->acquire();
   return answer;
 }
 

@@ -227,10 +227,10 @@ std::shared_ptr<const NamespaceTable> SubsystemImpl::namespaces() const {
   return namespaces_;
 }
 
-void SubsystemImpl::namespaces_changed() {
+void SubsystemImpl::namespaces_changed(std::function<void()> served) {
   const auto before = namespaces();
   auto after = std::make_shared<NamespaceTable>(pool_, *before, 0, options_.transfer_bytes_max);
-  publish(after, [] {});
+  publish(after, std::move(served));
   notify_namespaces(*before, *after);
 }
 

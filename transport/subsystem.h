@@ -86,8 +86,12 @@ class Subsystem {
   virtual void remove_port(const std::string& address, std::uint16_t port) = 0;
 
   // Home thread, after volumes were created, resized or deleted: takes a new snapshot of the pool's
-  // stores for all reactors and sends the Namespace Attribute Changed event.
-  virtual void namespaces_changed() = 0;
+  // stores for all reactors and sends the Namespace Attribute Changed event. `served` is called on
+  // the home executor when every reactor has it, and no command uses what is not in it.
+  virtual void namespaces_changed(std::function<void()> served) = 0;
+  void namespaces_changed() {
+    namespaces_changed([] {});
+  }
   // Home thread, before a volume is deleted: from now on its namespace is inactive; `idle` is
   // called on the home executor when no command uses the store any longer.
   virtual void withdraw_namespace(std::uint32_t nsid, std::function<void()> idle) = 0;

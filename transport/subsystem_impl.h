@@ -40,7 +40,7 @@ class SubsystemImpl final : public Subsystem {
   Result<std::unique_ptr<SubsystemReactor>> create_reactor(Executor& executor) override;
   void add_port(const std::string& address, std::uint16_t port) override;
   void remove_port(const std::string& address, std::uint16_t port) override;
-  void namespaces_changed() override;
+  void namespaces_changed(std::function<void()> served) override;
   void withdraw_namespace(std::uint32_t nsid, std::function<void()> idle) override;
   void refuse_connects() override;
   const std::string& nqn() const override { return options_.nqn; }

@@ -102,7 +102,9 @@ class TargetImpl final : public Target {
   const std::string& subsystem_nqn() const override { return subsystem_->nqn(); }
   void stop(std::uint32_t drain_ms, std::function<void()> stopped) override;
   TargetStats stats() const override;
-  void namespaces_changed() override { subsystem_->namespaces_changed(); }
+  void namespaces_changed(std::function<void()> served) override {
+    subsystem_->namespaces_changed(std::move(served));
+  }
   void withdraw_namespace(std::uint32_t nsid, std::function<void()> idle) override {
     subsystem_->withdraw_namespace(nsid, std::move(idle));
   }

@@ -95,7 +95,10 @@ class Target {
   virtual void stop(std::uint32_t drain_ms, std::function<void()> stopped) = 0;
   virtual TargetStats stats() const = 0;  // any thread
   // Home thread; as of Subsystem.
-  virtual void namespaces_changed() = 0;
+  virtual void namespaces_changed(std::function<void()> served) = 0;
+  void namespaces_changed() {
+    namespaces_changed([] {});
+  }
   virtual void withdraw_namespace(std::uint32_t nsid, std::function<void()> idle) = 0;
 };
 
