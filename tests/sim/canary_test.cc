@@ -69,10 +69,10 @@ TEST_P(CanaryTest, IsWhatFails) {
 constexpr Planted kPlanted[] = {
     {Canary::flush_skipped, "mixed", 1, 10},
     {Canary::acknowledged_early, "mixed", 1, 10},
-    {Canary::header_not_durable, "metadata", 66, 500},
+    {Canary::header_not_durable, "metadata", 39, 500},
     {Canary::zone_before_unflushed, "store", 16, 500},
-    {Canary::copies_not_durable, "store", 60, 500},
-    {Canary::reset_not_durable, "store", 2, 1000},
+    {Canary::copies_not_durable, "store", 68, 500},
+    {Canary::reset_not_durable, "store", 3, 1000},
     {Canary::not_noted_durable, "rot", 521, 10'000},
     {Canary::reset_under_read, "full", 22, 500},
     {Canary::tombstone_dropped, "full", 18, 1000},
