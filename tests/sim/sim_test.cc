@@ -56,6 +56,8 @@ TEST(SimTest, SeedsThatFailed) {
   run_seed("metadata", 20145);
   // A roll that had been acknowledged was taken for one that failed.
   run_seed("rot", 3069);
+  // The burial of a rotten page was not durable: it was back after a kill, and counted.
+  run_seed("rot", 992000134);
   // A flush was refused for want of a zone that the puts before it needed.
   run_seed("metadata", 20442);
   // A page that could not be read took the batch header before it along.

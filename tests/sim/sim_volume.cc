@@ -276,13 +276,16 @@ void SimVolume::answered(Client& client) {
 }
 
 // Whether that a key's page is not there, or damaged, can come from rot. If so it may be absent
-// from now on.
+// from now on, and back after a stop: what has dropped the damaged page may not have been durable.
 bool SimVolume::may_be_rotten(std::uint64_t key) {
   Entry& entry = entries_[key];
   if (entry.rotten) return true;
   if (world_.rotten_pages == 0) return false;
   --world_.rotten_pages;
   entry.rotten = true;
+  for (const State& each : entry.history.states()) {
+    if (each.version != 0) entry.rotten_bytes = std::max(entry.rotten_bytes, each.bytes);
+  }
   State state;
   state.serial = next_serial_++;
   state.era = world_.era;
@@ -588,14 +591,17 @@ void SimVolume::check_usage() {
     for (const State& state : entry.history.states()) {
       if (state.dead > now.from && state.version != 0) pages.push_back(&state);
     }
-    if (pages.empty()) continue;
-    const auto add = [this](Sums& sums, const State& page) {
+    const auto add = [this](Sums& sums, std::uint64_t bytes) {
       ++sums.pages;
-      sums.bytes += page.bytes;
-      sums.cost += cost_of(page.bytes);
+      sums.bytes += bytes;
+      sums.cost += cost_of(bytes);
     };
-    add(most, **std::ranges::max_element(pages, shorter));
-    if (!entry.history.may_be_absent(now)) add(least, **std::ranges::min_element(pages, shorter));
+    const std::uint32_t longest =
+        pages.empty() ? 0 : (*std::ranges::max_element(pages, shorter))->bytes;
+    const std::uint32_t most_bytes = std::max(longest, entry.rotten_bytes);
+    if (most_bytes != 0) add(most, most_bytes);
+    if (pages.empty() || entry.history.may_be_absent(now)) continue;
+    add(least, (*std::ranges::min_element(pages, shorter))->bytes);
   }
   const VolumeUsage usage = store_->usage();
   if (usage.pages < least.pages || usage.pages > most.pages || usage.live_bytes < least.bytes ||

@@ -123,6 +123,7 @@ class SimVolume {
     std::uint64_t started = 0;  // the number of the start or end of an operation that came last
     Key key;
     bool rotten = false;             // a bit of its page was flipped
+    std::uint32_t rotten_bytes = 0;  // that page's, of the versions that it may be the longest
     bool lossy = false;              // any of its versions may be there, or none, ..
     std::uint64_t lossy_serial = 0;  // .. until a state from this one on is durable
   };
