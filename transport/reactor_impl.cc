@@ -51,11 +51,16 @@ void ReactorImpl::on_open(Connection& connection) {
   auto queue = std::make_shared<Queue>();
   queue->reactor = this;
   queue->connection = &connection;
-  connection.controller_context = queue.get();
-  if (const std::uint64_t address = connection.address(); address != 0) {
-    queue->address_held = held_of(addresses_held_, address);
+  const auto made = queues_.emplace(queue.get(), queue).first;
+  try {
+    if (const std::uint64_t address = connection.address(); address != 0) {
+      queue->address_held = held_of(addresses_held_, address);
+    }
+  } catch (...) {
+    queues_.erase(made);
+    throw;
   }
-  queues_.emplace(queue.get(), std::move(queue));
+  connection.controller_context = queue.get();
 }
 
 void ReactorImpl::on_request(Request& request) {

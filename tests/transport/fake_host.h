@@ -39,8 +39,9 @@ using CommandPtr = std::shared_ptr<Command>;
 
 class FakeConnection final : public transport::Connection {
  public:
-  FakeConnection(transport::ConnectionHandler& handler, Executor& executor)
-      : handler_(handler), executor_(executor) {
+  FakeConnection(transport::ConnectionHandler& handler, Executor& executor,
+                 std::uint64_t address = 0)
+      : handler_(handler), executor_(executor), address_(address) {
     handler_.on_open(*this);
   }
   ~FakeConnection() override { EXPECT_TRUE(slots_.empty()); }
@@ -78,6 +79,7 @@ class FakeConnection final : public transport::Connection {
   Executor& executor() override { return executor_; }
   std::string_view peer() const override { return "fake"; }
   std::string local_address() const override { return local; }
+  std::uint64_t address() const override { return address_; }
   void set_queue(std::uint32_t queue_entries, bool no_flow_control) override {
     entries = queue_entries;
     flow_control_disabled = no_flow_control;
@@ -159,6 +161,7 @@ class FakeConnection final : public transport::Connection {
 
   transport::ConnectionHandler& handler_;
   Executor& executor_;
+  const std::uint64_t address_;
   std::vector<std::unique_ptr<Slot>> slots_;
   std::deque<std::function<void()>> events_, held_, held_answers_;
   std::uint16_t next_cid_ = 0;

@@ -168,6 +168,36 @@ TEST(SetupMemoryOfOneQueue, ARefusedOneLeavesTheNextAlone) {
   EXPECT_GE(followed, 2u);
 }
 
+// The host's address has an entry of its own, which nobody holds when its connection came to
+// nothing.
+TEST(SetupMemoryOfOneQueue, AnUnopenedConnectionLeavesNothing) {
+  test::World world;
+  unsigned failed = 0;
+  allocations_spared = false;
+  std::uint64_t bytes_before = 0;
+  for (std::int64_t failing = -1;; ++failing) {
+    SCOPED_TRACE(failing);
+    allocations_until_failure = failing;
+    std::unique_ptr<test::FakeConnection> connection;
+    try {
+      connection = std::make_unique<test::FakeConnection>(*world.reactors[0], world.executors[0],
+                                                          0x7F000001);
+    } catch (const std::bad_alloc&) {
+      ++failed;
+    }
+    const bool none_failed = allocations_until_failure.exchange(-1) >= 0;
+    if (connection != nullptr) {
+      connection->disconnect();
+      world.run();
+      connection.reset();
+    }
+    if (failing == -1) bytes_before = allocated_bytes;  // what one that came in leaves
+    EXPECT_EQ(allocated_bytes, bytes_before);
+    if (none_failed || HasFailure()) break;
+  }
+  EXPECT_GE(failed, 4u) << "the connection, its queue, an entry of each and of its address";
+}
+
 INSTANTIATE_TEST_SUITE_P(Cores, SetupMemory, testing::Values(1, 2));
 
 }  // namespace
