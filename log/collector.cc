@@ -142,6 +142,7 @@ void Collector::start() {
   unreadable_.clear();
   records_unread_ = missed_ = copies_gone_ = false;
   copies_in_.clear();
+  forget_outlived();
   next_segment();
 }
 

@@ -27,12 +27,14 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <vector>
 
 #include "log/index.h"
 #include "log/key_lock.h"
 #include "log/pool_context.h"
+#include "log/recovered_pages.h"
 #include "log/segment_scan.h"
 #include "log/stream.h"
 #include "zone/aligned_buffer.h"
@@ -49,6 +51,7 @@ class Collector {
   Collector& operator=(const Collector&) = delete;
 
   void kick();  // looks whether a zone is to be freed
+  void note_outlived(const OutlivedGroup& group);
   void stop() { stopping_ = true; }
   void resume() {
     stopping_ = false;
@@ -114,7 +117,6 @@ class Collector {
     bool again = false;    // read a second time: the first did not give the page
     bool failed = false;   // a read did
     bool damaged = false;  // the page is: a tombstone goes in its place
-    bool burying = false;  // the write is a tombstone for a copy that came too late
     Io io;
     std::byte* page = nullptr;  // in the group's memory
     struct Lock : KeyLockHolder {
@@ -198,6 +200,8 @@ class Collector {
   bool has_room(const PageRecord& record) const;
   bool holds_nothing(ZoneId zone) const;
   static PageRecord tombstone_of(const PageRecord& page);
+  bool is_outlived(const PageRecord& record) const;
+  void forget_outlived();
   bool tombstone_needed(const PageRecord& record) const;
   void find_newest_tombstones();
   bool said_by_another(const PageRecord& record) const;
@@ -210,7 +214,6 @@ class Collector {
   void page_read(Lane& lane);
   void write_tombstone(Lane& lane);
   void moved(Lane& lane);
-  void bury(Lane& lane);
   void give_up(const Status& status);
   void release(Lane& lane);
   void drained();
@@ -247,7 +250,10 @@ class Collector {
   std::uint64_t segment_ = 0;
   std::uint64_t readmitted_lbas_ = 0;  // of the victim's: written again because they were read
   bool groups_deleted_ = false;        // as of this turn: group tombstones are on the medium
-  std::uint64_t purge_from_ = 0;       // the hash up to which the index was purged
+  // A cache's groups whose tombstone must be copied, and the opening of the last zone with a page
+  // that it deletes.
+  std::map<std::uint64_t, std::uint64_t> outlived_;
+  std::uint64_t purge_from_ = 0;  // the hash up to which the index was purged
   bool found_nothing_ = false;
   bool exhausted_ = false;
   bool evicted_ = false;

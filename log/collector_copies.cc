@@ -125,7 +125,7 @@ bool Collector::look_at(const PageRecord& record) {
   lane->record = moving;
   lane->hash = hash;
   lane->entry = entry;
-  lane->burying = lane->damaged = false;
+  lane->damaged = false;
   move(*lane);
   return true;
 }
@@ -164,10 +164,24 @@ bool Collector::must_move(const PageRecord& record, const IndexEntry& entry) con
   return (readmitted_lbas_ + lbas) * kReadmittedShare <= pool_.geometry.zone_capacity_lbas;
 }
 
-// In cache mode zones go in the order in which they were written, so nothing older is left. In
-// store mode a record of a lower sequence in another zone may be an older version.
+void Collector::forget_outlived() {
+  const std::uint64_t others = pool_.allocator.min_opened(log_.options_.volume, victim_);
+  const std::uint64_t first = std::min(others, pool_.allocator.zone(victim_).opened_sequence);
+  std::erase_if(outlived_, [&](const auto& each) { return each.second < first; });
+}
+
+bool Collector::is_outlived(const PageRecord& record) const {
+  if (record.kind != RecordKind::group_tombstone) return false;
+  const auto found = outlived_.find(record.group);
+  return found != outlived_.end() && pool_.allocator.zone(victim_).opened_sequence < found->second;
+}
+
+// In cache mode zones go in the order in which they were written, so nothing older is left, but for
+// copies of pages whose group was deleted meanwhile. In store mode a record of a lower sequence in
+// another zone may be an older version.
 bool Collector::tombstone_needed(const PageRecord& record) const {
-  if (log_.options_.cache || canary(Canary::tombstone_dropped)) return false;
+  if (canary(Canary::tombstone_dropped)) return false;
+  if (log_.options_.cache) return is_outlived(record);
   const std::uint64_t volume = log_.options_.volume;
   // A key's older versions were all placed, under its lock, before the tombstone's sequence was
   // drawn: only zones that were opened before it can have them.
@@ -205,7 +219,7 @@ Collector::Tombstone Collector::deletion_of(const PageRecord& record) {
 
 void Collector::find_newest_tombstones() {
   newest_tombstones_.clear();
-  if (log_.options_.cache) return;  // which copies none
+  if (log_.options_.cache) return;  // which copies few
   for (const PageRecord& record : scan_->records()) {
     const bool counts = record.lba < pool_.tables[victim_.value].end_lba;
     if (record.kind == RecordKind::page || !counts) continue;
@@ -328,19 +342,12 @@ void Collector::page_read(Lane& lane) {
   lane_read(lane);
 }
 
-// The page's group was deleted while its copy was on its way. In a cache the copy may outlive the
-// group's tombstone, which goes with its zone: it gets one of its own. (In a store the copy keeps
-// the group's tombstone from going.)
-void Collector::bury(Lane& lane) {
-  if (!log_.options_.cache) return release(lane);
-  PageRecord tombstone;
-  tombstone.kind = RecordKind::tombstone;
-  tombstone.key = lane.record.key;
-  lane.burying = true;
-  lane.write.record = tombstone;
-  lane.write.data = nullptr;
-  lane.write.capacity = 0;
-  log_.relocation_stream().append(lane.write);
+// Zones of a cache go in their order, and a group's tombstone would go with its own before the page
+// does. (In a store a page keeps its group's tombstone from going.)
+void Collector::note_outlived(const OutlivedGroup& group) {
+  if (!log_.options_.cache || group.group == 0) return;
+  std::uint64_t& opened = outlived_[group.group];
+  opened = std::max(opened, group.opened_sequence);
 }
 
 void Collector::moved(Lane& lane) {
@@ -351,13 +358,15 @@ void Collector::moved(Lane& lane) {
   note_copies_in(pool_.geometry.zone_of(Lba{lane.write.lba}));
   const PageRecord& record = lane.write.record;
   if (lane.damaged) log_.unpublish(lane.hash, lane.entry);  // now that its tombstone is written
-  if (lane.burying || record.kind != RecordKind::page) return release(lane);
+  if (record.kind != RecordKind::page) return release(lane);
   log_.stats_.relocated_bytes += record.length;
-  // Nothing else changed the key: it was locked. Only its group's deletion passes by the lock.
-  if (!log_.in_index(lane.hash, lane.entry.lba)) return bury(lane);
-  if (log_.removing(record)) {  // which has looked for the page where it was before
+  // Nothing else changed the key: it was locked. Only its group's deletion passes by the lock; one
+  // that is under way has looked for the page where it was before.
+  if (!log_.in_index(lane.hash, lane.entry.lba) || log_.removing(record)) {
+    const ZoneId zone = pool_.geometry.zone_of(Lba{lane.write.lba});
+    note_outlived({record.group, pool_.allocator.zone(zone).opened_sequence});
     log_.unpublish(lane.hash, lane.entry);
-    return bury(lane);
+    return release(lane);
   }
   IndexEntry entry = lane.entry;
   entry.lba = lane.write.lba;

@@ -84,7 +84,7 @@ bool Collector::restore(const PageRecord& copy) {
   lane->record = *original;
   lane->hash = hash;
   lane->entry = *live;
-  lane->burying = lane->damaged = false;
+  lane->damaged = false;
   move(*lane);
   return true;
 }

@@ -116,6 +116,7 @@ class PageLog final : public StreamOwner {
     std::uint64_t live_bytes = 0, pinned_lbas = 0, cost_bytes = 0;
     std::uint32_t largest_bytes = 0;
     bool expired = false;  // pages that have expired were left out
+    std::span<const OutlivedGroup> outlived;
   };
   void load(const Recovered& recovered);
   void load_expiry(std::uint64_t lba, std::uint32_t expires_s);

@@ -17,6 +17,12 @@
 
 namespace furrow {
 
+// Of a cache: a page of a deleted group, in a zone that goes after that of the group's tombstone.
+struct OutlivedGroup {
+  std::uint64_t group = 0;
+  std::uint64_t opened_sequence = 0;  // of the page's zone
+};
+
 // One record, as small as a merge of all zones allows. Keys are told apart by 93 bits of their
 // keyed hash: among 10^10 pages two share them with a probability of 5 in 10^9.
 struct RecoveredRecord {

@@ -40,6 +40,7 @@ struct RecoveredVolume {
   std::uint32_t largest_bytes = 0;             // page
   bool expired = false;                        // pages that have expired were left out
   std::map<unsigned, Stream::Resume> resumes;  // by stream
+  std::vector<OutlivedGroup> outlived;         // a group may stand there more than once
 };
 
 struct ZoneTrim {

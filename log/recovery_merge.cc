@@ -13,18 +13,18 @@ void Recovery::merge() {
   for (const auto& scanner : scanners_) {
     for (auto& [volume, gathered] : scanner->gathered) {
       std::ranges::move(gathered.groups, std::back_inserter(groups_[volume]));
-      for (const auto& [group, sequence] : gathered.group_tombstones) {
-        std::uint64_t& highest = group_tombstones_[volume][group];
-        highest = std::max(highest, sequence);
+      for (const auto& [group, tombstone] : gathered.group_tombstones) {
+        GroupTombstone& newest = group_tombstones_[volume][group];
+        newest = std::max(newest, tombstone);
       }
     }
   }
   for (const auto& scanner : scanners_) {
     for (auto& [volume, gathered] : scanner->gathered) {
-      for (const auto& [group, sequence] : gathered.spare_group_tombstones) {
-        std::uint64_t& highest = group_tombstones_[volume][group];
-        if (sequence > highest) spares_.at(volume).needed = true;
-        highest = std::max(highest, sequence);
+      for (const auto& [group, tombstone] : gathered.spare_group_tombstones) {
+        GroupTombstone& newest = group_tombstones_[volume][group];
+        if (tombstone.sequence > newest.sequence) spares_.at(volume).needed = true;
+        newest = std::max(newest, tombstone);
       }
     }
   }
@@ -75,6 +75,7 @@ void Recovery::merge_volume(std::uint64_t volume, RecoveredVolume& into) {
     if (!one.copied.empty())
       std::ranges::copy(one.copied, std::back_inserter(spares_.at(volume).copied));
     into.expiries.insert(into.expiries.end(), one.expiries.begin(), one.expiries.end());
+    into.outlived.insert(into.outlived.end(), one.outlived.begin(), one.outlived.end());
     for (std::uint32_t zone = 0; zone < one.live_lbas.size(); ++zone) {
       // The zone's lowest sequence was noted when it was scanned.
       if (one.live_lbas[zone] != 0) {
@@ -89,6 +90,7 @@ void Recovery::merge_volume(std::uint64_t volume, RecoveredVolume& into) {
 void Recovery::winners(std::uint64_t volume, std::span<const RecoveredRecord> sorted,
                        RecordPile& into, Merged& sums) {
   const auto spare = spares_.find(volume);
+  const bool evicts = std::ranges::find(options_.stores, volume) == options_.stores.end();
   for (std::size_t i = 0; i < sorted.size(); ++i) {
     if (i != 0 && sorted[i].same_key(sorted[i - 1])) continue;
     const RecoveredRecord* winner = &sorted[i];
@@ -100,7 +102,10 @@ void Recovery::winners(std::uint64_t volume, std::span<const RecoveredRecord> so
         winner = &sorted[i];
       }
     }
-    if (!present(volume, *winner)) continue;
+    if (!present(volume, *winner)) {
+      if (evicts) note_outlived(volume, sorted.subspan(i), sums.outlived);
+      continue;
+    }
     // One that has expired may have been swept before, and what was stored since has its room.
     if (expired(*winner)) {
       sums.expired = true;
@@ -123,17 +128,33 @@ void Recovery::winners(std::uint64_t volume, std::span<const RecoveredRecord> so
 }
 
 bool Recovery::present(std::uint64_t volume, const RecoveredRecord& record) const {
-  return record.kind == RecoveredRecord::Kind::page && !group_deleted(volume, record);
+  return record.kind == RecoveredRecord::Kind::page && deletion_of(volume, record) == nullptr;
 }
 
-bool Recovery::group_deleted(std::uint64_t volume, const RecoveredRecord& record) const {
-  if (!record.grouped) return false;
+const GroupTombstones::value_type* Recovery::deletion_of(std::uint64_t volume,
+                                                         const RecoveredRecord& record) const {
+  if (!record.grouped) return nullptr;
   const auto tombstones = group_tombstones_.find(volume);
-  if (tombstones == group_tombstones_.end()) return false;
+  if (tombstones == group_tombstones_.end()) return nullptr;
   const auto group =
       std::ranges::lower_bound(groups_.at(volume), record.lba(), {}, &RecoveredGroup::lba);
   const auto deleted = tombstones->second.find(group->group);
-  return deleted != tombstones->second.end() && deleted->second > record.sequence;
+  const bool is_older =
+      deleted != tombstones->second.end() && deleted->second.sequence > record.sequence;
+  return is_older ? &*deleted : nullptr;
+}
+
+// Of the first key: a copy that came too late, as it was on its way when its group was deleted.
+void Recovery::note_outlived(std::uint64_t volume, std::span<const RecoveredRecord> versions,
+                             std::vector<OutlivedGroup>& into) const {
+  for (const RecoveredRecord& version : versions) {
+    if (!version.same_key(versions.front())) return;
+    const auto* const deletion = deletion_of(volume, version);
+    if (deletion == nullptr) continue;
+    const ZoneId zone = pool_.geometry.zone_of(Lba{version.lba()});
+    const std::uint64_t opened = pool_.allocator.zone(zone).opened_sequence;
+    if (opened > deletion->second.opened_sequence) into.push_back({deletion->first, opened});
+  }
 }
 
 }  // namespace furrow

@@ -242,9 +242,9 @@ void Scanner::keep(const FoundZone& zone, const PageRecord& record, const KeyHas
   pool_.allocator.note_sequence(id, record.sequence);  // one thread has this zone
   table.count(record);
   if (record.kind == RecordKind::group_tombstone) {
-    std::uint64_t& highest =
+    GroupTombstone& newest =
         (zone.spare ? into.spare_group_tombstones : into.group_tombstones)[record.group];
-    highest = std::max(highest, record.sequence);
+    newest = std::max(newest, GroupTombstone{record.sequence, zone.header.opened_sequence});
     return;
   }
   if (record.group != 0 && record.kind == RecordKind::page) {

@@ -24,11 +24,17 @@ struct RecoveredGroup {
   std::uint64_t group = 0;
 };
 
+struct GroupTombstone {
+  std::uint64_t sequence = 0;
+  std::uint64_t opened_sequence = 0;  // of the zone that it is in
+  auto operator<=>(const GroupTombstone&) const = default;
+};
+using GroupTombstones = std::map<std::uint64_t, GroupTombstone>;  // by group, the newest
+
 // What one thread has gathered of one volume.
 struct Gathered {
   RecordPartitions partitions;
   std::vector<RecoveredGroup> groups;
-  using GroupTombstones = std::map<std::uint64_t, std::uint64_t>;  // group to highest sequence
   GroupTombstones group_tombstones;
   GroupTombstones spare_group_tombstones;  // of FoundZone::spare
 };

@@ -76,6 +76,7 @@ class Recovery {
     bool expired = false;
     bool spare_needed = false;  // something stands in the volume's spare zone only
     std::vector<Copied> copied;
+    std::vector<OutlivedGroup> outlived;
   };
   void winners(std::uint64_t volume, std::span<const RecoveredRecord> sorted, RecordPile& into,
                Merged& sums);
@@ -88,7 +89,11 @@ class Recovery {
                                       std::span<const RecoveredRecord> versions) const;
   const RecoveredRecord* copy_of(const RecoveredRecord& page, ZoneId spare,
                                  std::span<const RecoveredRecord> versions) const;
-  bool group_deleted(std::uint64_t volume, const RecoveredRecord& record) const;
+  // The newest deletion of the page's group, if the page is older; null: none.
+  const GroupTombstones::value_type* deletion_of(std::uint64_t volume,
+                                                 const RecoveredRecord& record) const;
+  void note_outlived(std::uint64_t volume, std::span<const RecoveredRecord> versions,
+                     std::vector<OutlivedGroup>& into) const;
   bool known(std::uint64_t volume) const {
     return std::ranges::find(options_.volumes, volume) != options_.volumes.end();
   }
@@ -101,7 +106,7 @@ class Recovery {
   std::vector<FoundZone> zones_;
   std::map<std::uint64_t, Spare> spares_;  // by volume
   std::vector<std::unique_ptr<Scanner>> scanners_;
-  std::map<std::uint64_t, std::map<std::uint64_t, std::uint64_t>> group_tombstones_;
+  std::map<std::uint64_t, GroupTombstones> group_tombstones_;  // by volume
   std::map<std::uint64_t, std::vector<RecoveredGroup>> groups_;
   RecoveryResult result_;
 };

@@ -280,6 +280,52 @@ TEST_F(CollectorTest, PinnedPagesStayWithTheirGroupAndExpiry) {
   for (std::uint64_t n = 0; n < 20; ++n) expect_absent(n);
 }
 
+// Its tombstone lies in a zone that goes before the copy's does, be the process killed in between
+// or not: the page must not be back then.
+TEST_F(CollectorTest, AGroupDeletedWhileItsPageIsCopiedStaysDeleted) {
+  enum { unkilled, killed_with_both, killed_with_the_copy };
+  for (const int how : {unkilled, killed_with_both, killed_with_the_copy}) {
+    SCOPED_TRACE(how);
+    remake({}, kCache);
+    ASSERT_TRUE(put(0, 0, 4000, {.pinned = true, .group = 3}).ok());
+    const ZoneId first = zone_of(0);
+    device_->hold(Io::Op::read);
+    churn(1000, [&] { return pool_->allocator.zone(first).use == ZoneUse::draining; });
+    for (unsigned summary = 0; summary < 2; ++summary) {  // its footer, and all of it
+      run();
+      device_->let_one_go(Io::Op::read, 0);
+    }
+    run();
+    ASSERT_EQ(device_->held(Io::Op::read), 1u) << "the page's";
+    // Room for the tombstone, and none for the page.
+    const auto room = [&] {
+      return shape_.zone_capacity_lbas - 1 - pool_->relative_lba(entry(next_ - 1).lba);
+    };
+    churn(400, [&] { return room() <= 8; });
+    const ZoneId tombstone = zone_of(next_ - 1);
+    Group& removal = start_remove_group(3);
+    run();
+    device_->let_one_go(Io::Op::read, 1);  // of the header that names the page
+    ASSERT_TRUE(run([&] { return removal.answers == 1; }));
+    ASSERT_EQ(pool_->tables[tombstone.value].group_tombstones, 1u);
+    if (how == killed_with_both) device_->fail(Io::Op::reset, {Code::io_error, Origin::zone});
+    device_->let_go(Io::Op::read);
+    run();
+    ASSERT_EQ(log_->stats().relocated_bytes, 4000u);
+    if (how == killed_with_both) reopen();
+    churn_until_reset(first, 1000);
+    if (how == killed_with_the_copy) reopen();
+    churn_until_reset(tombstone, 1000);
+    reopen();
+    expect_absent(0);
+    const std::size_t before = resets().size();
+    churn(1000, [&] { return resets().size() > before + 2 * shape_.quota; });
+    for (std::uint32_t i = 0; i < pool_->geometry.zone_count; ++i) {
+      EXPECT_EQ(pool_->tables[i].group_tombstones, 0u) << "when all it deletes is gone, it goes";
+    }
+  }
+}
+
 TEST_F(CollectorTest, ExpiredPagesAreNotWrittenAgain) {
   make_log({}, kCache);
   const auto soon = static_cast<std::uint32_t>(executor_.wall_s() + 1);

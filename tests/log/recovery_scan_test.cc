@@ -107,7 +107,7 @@ TEST_F(RecoveryScanTest, GathersWhatASealedZoneSays) {
   std::multiset<std::uint64_t> wanted{10, 11, 12, 13, 14, 20, 21, 30};
   EXPECT_EQ(sequences(scanner), wanted);
   Gathered& gathered = scanner.gathered[kVolume];
-  EXPECT_EQ(gathered.group_tombstones, (Gathered::GroupTombstones{{6, 15}})) << "the highest";
+  EXPECT_EQ(gathered.group_tombstones, (GroupTombstones{{6, {15, 77}}})) << "the newest";
   EXPECT_TRUE(gathered.spare_group_tombstones.empty());
   ASSERT_EQ(gathered.groups.size(), 2u);
   EXPECT_EQ(gathered.groups[0].group, 5u);
@@ -141,7 +141,7 @@ TEST_F(RecoveryScanTest, OfASpareZoneGroupTombstonesStandApart) {
   image_->add_batch({ZoneImage::group_tombstone(6, 15)});
   Scanner& scanner = scan(false, true);
   EXPECT_TRUE(scanner.gathered[kVolume].group_tombstones.empty());
-  EXPECT_EQ(scanner.gathered[kVolume].spare_group_tombstones, (Gathered::GroupTombstones{{6, 15}}));
+  EXPECT_EQ(scanner.gathered[kVolume].spare_group_tombstones, (GroupTombstones{{6, {15, 77}}}));
 }
 
 TEST_F(RecoveryScanTest, AnOpenZoneThatIsNotTheNewestIsFinishedWhereItsDataEnds) {
