@@ -1,31 +1,21 @@
 // What the fuzz targets of the medium's structures share. The input is a structure's bytes, their
-// checksums made right by the target, so that mutation gets behind them. There is no corpus to
-// keep: now and then the mutator puts a random, valid structure in the input's place.
+// checksums made right by the target, so that mutation gets behind them. Now and
+// then the mutator puts a random, valid structure in the input's place.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <span>
 #include <vector>
 
+#include "tests/fuzz/require.h"
 #include "tests/log/random_structures.h"
 #include "tests/log/reseal.h"
 
 extern "C" std::size_t LLVMFuzzerMutate(std::uint8_t* data, std::size_t size, std::size_t size_max);
 
 namespace furrow::fuzz {
-
-using Bytes = std::vector<std::byte>;
-
-// A decoder's promise that does not hold: libFuzzer reports the abort with its input.
-inline void require(bool holds, const char* what) {
-  if (holds) return;
-  std::fprintf(stderr, "broken promise: %s\n", what);
-  std::abort();
-}
 
 // Aligned as a reader's buffer would be, and exactly as long: a read behind it is found.
 inline Bytes copy_of(const std::uint8_t* data, std::size_t size) {

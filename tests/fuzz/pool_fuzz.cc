@@ -3,14 +3,13 @@
 // history left behind, with checksums made right again, so that they reach behind the decoders:
 // inspection, recovery, check, operations, another recovery, repair. Of what was stored under a key
 // that the history does not know, nothing may be lost again.
-#include <sodium.h>
-
 #include <array>
 #include <map>
 #include <memory>
 #include <optional>
 
 #include "engine/pool.h"
+#include "tests/fuzz/fixed_randomness.h"
 #include "tests/fuzz/media_fuzz.h"
 #include "tests/sim/sim_executor.h"
 #include "zone/aligned_buffer.h"
@@ -46,23 +45,6 @@ fuzz::Bytes content(std::size_t volume, std::uint64_t key, std::uint64_t version
   fuzz::Bytes bytes(16 + (next() >> 33) % (kValueMax - 16));
   for (std::byte& byte : bytes) byte = static_cast<std::byte>(next() >> 56);
   return bytes;
-}
-
-// One process, one history: the pool's secret and UUIDs are the same each time.
-void use_fixed_randomness() {
-  static std::uint64_t word = 1;
-  static randombytes_implementation implementation = {
-      [] { return "fixed"; },
-      [] { return static_cast<std::uint32_t>(word += 0x9E3779B9); },
-      nullptr,
-      nullptr,
-      [](void* const buffer, const std::size_t size) {
-        auto* to = static_cast<unsigned char*>(buffer);
-        for (std::size_t i = 0; i < size; ++i) to[i] = static_cast<unsigned char>(++word * 37);
-      },
-      nullptr};
-  fuzz::require(randombytes_set_implementation(&implementation) == 0, "fixed randomness");
-  fuzz::require(sodium_init() >= 0, "sodium");
 }
 
 // The device, and a pool on it while one is open; all on this thread, in simulated time.
@@ -208,7 +190,7 @@ Status simple(World& world, PageStore& store, PageOp::Kind kind, std::uint64_t k
 class History {
  public:
   explicit History(World& world) {
-    use_fixed_randomness();
+    fuzz::use_fixed_randomness();  // one process, one history
     fuzz::require(Pool::format(world.device(), "fuzz", world.home()).ok(), "format");
     for (std::uint64_t opening = 0; opening < 4; ++opening) {
       fuzz::require(world.open(false), "opens");

@@ -16,7 +16,7 @@
 
 namespace furrow::test {
 
-// Runs on the test's thread, when told to.
+// Runs on the test's thread, when told to; pollers as well, but while they are held.
 class FakeExecutor final : public Executor {
  public:
   explicit FakeExecutor(std::uint64_t& clock_ns) : clock_ns_(clock_ns) {}
@@ -33,8 +33,8 @@ class FakeExecutor final : public Executor {
     std::erase(timers_, &timer);
     timer.heap_slot = -1;
   }
-  void add(Poller&) override {}
-  void remove(Poller&) override {}
+  void add(Poller& poller) override { pollers_.push_back(&poller); }
+  void remove(Poller& poller) override { std::erase(pollers_, &poller); }
   std::uint64_t now_ns() const override { return clock_ns_; }
   std::uint64_t wall_s() const override { return clock_ns_ / 1'000'000'000; }
   std::uint64_t random() override { return ++random_; }
@@ -53,9 +53,15 @@ class FakeExecutor final : public Executor {
       due->fire(*due);
       any = true;
     }
+    const std::vector<Poller*> pollers = hold_pollers ? std::vector<Poller*>() : pollers_;
+    for (Poller* poller : pollers) {
+      if (std::ranges::count(pollers_, poller) != 0) any |= poller->poll() != 0;
+    }
     return any;
   }
   std::size_t timers() const { return timers_.size(); }
+
+  bool hold_pollers = false;
 
  private:
   Timer* first_due() {
@@ -68,6 +74,7 @@ class FakeExecutor final : public Executor {
   std::uint64_t random_ = 0;
   std::deque<Task*> tasks_;
   std::vector<Timer*> timers_;
+  std::vector<Poller*> pollers_;
 };
 
 inline constexpr std::uint64_t kFakeZoneBytes = 64ull << 20;

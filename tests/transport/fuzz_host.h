@@ -70,6 +70,14 @@ class FuzzHost {
     }
   }
 
+  // Of a command that was sent under an identifier that no other one had; null: none yet.
+  const nvme::Cqe* only_answer(std::uint16_t cid) const {
+    const auto sent = asked_.find(cid);
+    const auto answer = answers.find(cid);
+    const bool only = sent != asked_.end() && sent->second.times == 1;
+    return only && answer != answers.end() ? &answer->second : nullptr;
+  }
+
   struct R2t {
     std::uint16_t cid, ttag;
     std::uint32_t offset, bytes;
@@ -87,7 +95,7 @@ class FuzzHost {
 
  private:
   struct Asked {
-    std::uint32_t unanswered = 0, bytes_max = 0;
+    std::uint32_t times = 0, unanswered = 0, bytes_max = 0;
   };
 
   // Follows what this host says, as the target must: which commands did it really ask?
@@ -115,6 +123,7 @@ class FuzzHost {
     } else if (asked_decoder_.type() == PduType::capsule_cmd) {
       const nvme::Sqe& sqe = asked_decoder_.header<transport::CapsuleCmd>().sqe;
       Asked& asked = asked_[sqe.cid];
+      ++asked.times;
       ++asked.unanswered;
       asked.bytes_max = std::max(asked.bytes_max, sqe.sgl_length);
     }

@@ -6,21 +6,12 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <span>
 #include <vector>
 
+#include "tests/fuzz/require.h"
+
 namespace furrow::fuzz {
-
-using Bytes = std::vector<std::byte>;
-
-// A promise that does not hold: libFuzzer reports the abort with its input.
-inline void require(bool holds, const char* what) {
-  if (holds) return;
-  std::fprintf(stderr, "broken promise: %s\n", what);
-  std::abort();
-}
 
 // Bytes that cost no memory to compare: byte i of a page made from `seed`.
 inline std::byte pattern(std::uint32_t seed, std::size_t i) {

@@ -1,107 +1,36 @@
 // Establishes that no host, whatever it sends and when, harms a target or another host: nothing is
 // read or written out of bounds, no request is lost or answered twice, what the target sends stays
-// well formed and within what was asked, every connection ends, and a second, well-behaved host is
-// served all the time. How: the whole target (connections, controllers, KV commands) over a pool of
-// plain maps, on socket pairs and a clock that the input moves. An input is a script (script.h):
-// ICReq and Connect of an admin and an I/O queue are done, then come capsules, H2CData, further
-// connections and raw bytes, their digests made right, and wrong only where the script says so.
+// well formed and within what was asked, every connection ends, of two fused commands both succeed
+// or none, and another, well-behaved host is served all the time: it can take a reservation away
+// that is in its way. How: the whole target (FuzzTarget). An input is a script (script.h): ICReq
+// and Connect of an admin and an I/O queue are done, of one host or of two, then come capsules,
+// H2CData, further connections and raw bytes, their digests made right, and wrong only where the
+// script says so.
 #include <cstring>
 #include <memory>
 #include <string>
 
-#include "tests/transport/fake_engine.h"
+#include "tests/transport/fuzz_commands.h"
 #include "tests/transport/fuzz_host.h"
-#include "tests/transport/fuzz_ring.h"
-#include "transport/subsystem.h"
-#include "transport/tcp_connection.h"
+#include "tests/transport/fuzz_target.h"
 
 namespace furrow::fuzz {
 namespace {
 
 using namespace transport;
 
-constexpr const char* kHostNqn = "nqn.2014-08.org.nvmexpress:uuid:11111111-2222-3333-4444-5";
-constexpr const char* kBystanderNqn = "nqn.2014-08.org.nvmexpress:uuid:66666666-7777-8888-9999-0";
-constexpr std::size_t kHostsMax = 7;
+constexpr std::size_t kHostsMax = 9;
 constexpr std::uint32_t kSendBytesMax = 20000;
 
-SubsystemOptions small_options() {
-  SubsystemOptions options;
-  // Of each size enough that no number of hosts here can have the last.
-  options.buffer_bytes_max = 1 << 20;
-  options.transfer_bytes_max = 64 << 10;
-  return options;
-}
+// Of an input's first byte.
+constexpr std::uint8_t kHeaderDigest = 1, kDataDigest = 2, kNobody = 4, kRival = 8;
+constexpr std::uint8_t kSilent = 16;  // of another connection's: no ICReq is sent
 
-class FuzzTarget {
- public:
-  FuzzTarget() {
-    VolumeOptions volume;
-    volume.name = "pages";
-    volume.nsid = 1;
-    require(pool_.create_volume(volume).ok(), "a volume can be made");
-    auto subsystem = Subsystem::create(pool_, executor_, small_options());
-    require(subsystem.ok(), "a subsystem can be made");
-    subsystem_ = std::move(*subsystem);
-    auto reactor = subsystem_->create_reactor(executor_);
-    require(reactor.ok(), "a reactor can be made");
-    reactor_ = std::move(*reactor);
-    subsystem_->add_port("127.0.0.1", 4420);
-    limits_.h2c_data_bytes = subsystem_->options().transfer_bytes_max;
-    limits_.stash_bytes_max = 256 << 10;
-  }
-  ~FuzzTarget() {
-    hold(false);
-    for (auto& connection : connections_) connection->cut();
-    settle();
-    require(connections_.empty(), "every connection ends");
-    require(reactor_->idle(), "every request and buffer came back");
-    require(subsystem_->stats().controllers == 0, "every controller ends");
-    require(stats_.stash_bytes == 0, "every stash is dropped");
-    reactor_.reset();
-    subsystem_.reset();
-    require(executor_.timers() == 0, "no timer is left");
-  }
-
-  std::unique_ptr<FuzzHost> connect() {
-    int ends[2];
-    require(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0, "sockets can be made");
-    TcpConnection::Environment environment{ring(), executor_, *reactor_, limits_, stats_};
-    environment.context = this;
-    environment.on_gone = [](TcpConnection& gone) {
-      std::erase_if(static_cast<FuzzTarget*>(gone.context())->connections_,
-                    [&](const auto& held) { return held.get() == &gone; });
-    };
-    connections_.push_back(std::make_unique<TcpConnection>(environment, ends[0], "fuzz"));
-    connections_.back()->start();
-    return std::make_unique<FuzzHost>(ends[1]);
-  }
-  // Until nothing moves any more, or for long enough while operations are held.
-  void settle() {
-    const int turns_max = held_ ? 40 : 100000;
-    for (int quiet = 0, turns = 0; quiet < 2; ++turns) {
-      if (turns == turns_max) return require(held_, "the target comes to rest");
-      bool any = executor_.run_once();
-      any |= ring().poll() != 0;
-      quiet = any ? 0 : quiet + 1;
-    }
-  }
-  void advance_ms(std::uint64_t ms) { clock_ns_ += ms * 1'000'000; }
-  void hold(bool held) { pool_.store(1).hold = held_ = held; }
-  bool held() const { return held_; }
-  test::FakeStore& store() { return pool_.store(1); }
-  const std::string& nqn() const { return subsystem_->nqn(); }
-
- private:
-  std::uint64_t clock_ns_ = 1'000'000'000;
-  test::FakeExecutor executor_{clock_ns_};
-  test::FakePool pool_;
-  std::unique_ptr<Subsystem> subsystem_;
-  std::unique_ptr<SubsystemReactor> reactor_;
-  TcpLimits limits_;
-  TcpStats stats_;
-  std::vector<std::unique_ptr<TcpConnection>> connections_;
-  bool held_ = false;
+// Whose an association is: a host's, by its NQN and its identifier.
+struct Identity {
+  const char* nqn;
+  std::uint8_t id;  // 0: none
+  std::uint16_t cntlid = 0;
 };
 
 // What a Connect command says.
@@ -144,21 +73,22 @@ class Conversation {
     to.send(bytes, [this] { settle(); });
   }
 
-  // Two hosts: one that behaves, with two queues, and one that does as the script says.
+  // Hosts with two queues each: one that behaves, and one or two that do as the script says.
   void begin() {
-    add_host(0, 0);
-    bystander_cntlid_ = connect_queue(*hosts_[0], 0, bystander_cntlid_);
-    enable(*hosts_[0]);
-    add_host(0, 0);
-    connect_queue(*hosts_[1], 1, bystander_cntlid_);
-    const std::uint8_t format = script_.u8(), pda = script_.u8() & 31;
+    bring_up(bystander_, 0, 0);
+    const std::uint8_t format = script_.u8() & 15, pda = script_.u8() & 31;
     entries_ = 2u << script_.choice(5);
     cattr_ = script_.wrong() ? 0 : nvme::kCattrNoFlowControl;
-    add_host(format, pda);
-    cntlid_ = connect_queue(host(), 0, cntlid_);
+    if ((format & kNobody) != 0) first_.id = 0;
+    if ((format & kRival) != 0) bring_up(rival_, 0, 0);
+    bring_up(first_, format, pda);
+  }
+  void bring_up(Identity& who, std::uint8_t digests, std::uint8_t pda) {
+    add_host(digests, pda);
+    who.cntlid = connect_queue(host(), 0, who);
     enable(host());
-    add_host(format, pda);
-    connect_queue(host(), 1, cntlid_);
+    add_host(digests, pda);
+    connect_queue(host(), 1, who);
   }
   // The one that behaves is served, whatever the others did.
   void end() {
@@ -170,21 +100,23 @@ class Conversation {
     if (hosts_.size() == kHostsMax) return;
     hosts_.push_back(target_.connect());
     using_ = hosts_.size() - 1;
+    if ((digests & kSilent) != 0) return;
     std::byte out[kFrontBytesMax];
-    const auto bytes =
-        PduEncoder::icreq(out, pda, (digests & 1) != 0, (digests & 2) != 0, script_maxr2t_);
+    const auto bytes = PduEncoder::icreq(out, pda, (digests & kHeaderDigest) != 0,
+                                         (digests & kDataDigest) != 0, 0);
     send(host(), Bytes(out, out + bytes));
     settle();
   }
 
-  ConnectFields connect_fields(std::uint16_t qid, std::uint16_t cntlid) {
+  ConnectFields connect_fields(std::uint16_t qid, const Identity& who) {
     ConnectFields fields;
     fields.qid = qid;
-    fields.data.cntlid = qid == 0 ? nvme::kCntlidDynamic : cntlid;
+    fields.data.hostid[0] = who.id;
+    fields.data.cntlid = qid == 0 ? nvme::kCntlidDynamic : who.cntlid;
     fields.sqsize = qid == 0 ? 31 : entries_ - 1;
     fields.cattr = cattr_;
     put(fields.data.subnqn, target_.nqn());
-    put(fields.data.hostnqn, kHostNqn);
+    put(fields.data.hostnqn, who.nqn);
     return fields;
   }
   std::uint16_t send_connect(FuzzHost& to, const ConnectFields& fields) {
@@ -198,10 +130,8 @@ class Conversation {
     std::memcpy(data.data(), &fields.data, sizeof fields.data);
     return send_capsule(to, sqe, data, 0);
   }
-  std::uint16_t connect_queue(FuzzHost& to, std::uint16_t qid, std::uint16_t cntlid) {
-    ConnectFields fields = connect_fields(qid, cntlid);
-    if (&to == hosts_[0].get() || hosts_.size() == 2) put(fields.data.hostnqn, kBystanderNqn);
-    const std::uint16_t cid = send_connect(to, fields);
+  std::uint16_t connect_queue(FuzzHost& to, std::uint16_t qid, const Identity& who) {
+    const std::uint16_t cid = send_connect(to, connect_fields(qid, who));
     settle();
     require(to.answers.contains(cid) && to.answers[cid].sct_sc() == 0, "an honest host connects");
     return static_cast<std::uint16_t>(to.answers[cid].dw0);
@@ -220,7 +150,7 @@ class Conversation {
   // Returns the identifier. With data it goes in the capsule, else the SGL says `length`.
   std::uint16_t send_capsule(FuzzHost& to, nvme::Sqe sqe, const Bytes& data, std::uint32_t length) {
     sqe.cid = to.next_cid++;
-    sqe.flags = nvme::kPsdtSgl;
+    sqe.flags |= nvme::kPsdtSgl;
     sqe.sgl_type = data.empty() ? nvme::kSglTransport : nvme::kSglInCapsule;
     sqe.sgl_length = data.empty() ? length : static_cast<std::uint32_t>(data.size());
     send(to, capsule(to, sqe, data));
@@ -244,6 +174,14 @@ class Conversation {
     switch (op) {
       default:
         return command();
+      case 1:
+        return send_known(reservation_command(script_));
+      case 2:
+        return send_pair();
+      case 3:
+        return send_known(disk_command(script_));
+      case 4:
+        return send_known(zone_command(script_));
       case 5:
         return answer_r2t();
       case 6:
@@ -275,7 +213,7 @@ class Conversation {
         nvme::kv::kDelete,        nvme::kv::kExist,          nvme::kv::kFlush,
         nvme::opcode::kFabrics,   nvme::admin::kGetLogPage,  nvme::admin::kIdentify,
         nvme::admin::kAbort,      nvme::admin::kSetFeatures, nvme::admin::kGetFeatures,
-        nvme::admin::kAsyncEvent, nvme::admin::kKeepAlive};
+        nvme::admin::kAsyncEvent, nvme::admin::kKeepAlive,   nvme::nvm::kCompare};
     const std::uint8_t choice = script_.u8();
     return choice < 0x80 ? kKnown[choice % std::size(kKnown)] : choice & 0x7F;
   }
@@ -303,11 +241,38 @@ class Conversation {
     if (sqe.sgl_type == nvme::kSglInCapsule) {
       data = patterned(sqe.cid, std::min(sqe.sgl_length, kSendBytesMax));
     }
-    send(host(), spoil(capsule(host(), sqe, data), sizeof(CapsuleCmd)));
+    send(host(), spoil(capsule(host(), sqe, data), sizeof(CapsuleCmd), data.size()));
   }
 
-  // Perhaps changes a byte of the header, its digest made right (or left wrong).
-  Bytes spoil(Bytes pdu, std::size_t header_bytes) {
+  void send_known(const FuzzCommand& known) {
+    send_capsule(host(), known.sqe, known.data, known.length);
+  }
+  // Both, in one piece, or what the script makes of it.
+  void send_pair() {
+    const FuzzPair pair = fused_pair(script_);
+    FuzzHost& to = host();
+    const bool swapped = (pair.shape & kSwapped) != 0;
+    std::uint16_t cids[2] = {};
+    for (unsigned i = 0; i < 2; ++i) {
+      const bool second = (i == 1) != swapped;
+      if ((pair.shape & (second ? kNoSecond : kNoFirst)) != 0) continue;
+      const FuzzCommand& half = second ? pair.second : pair.first;
+      cids[second ? 1 : 0] = send_capsule(to, half.sqe, half.data, half.length);
+      if (i == 0 && (pair.shape & kBetween) != 0) command();
+    }
+    settle();
+    if ((pair.shape & (kNoFirst | kNoSecond)) != 0) return;
+    const nvme::Cqe* const first = to.only_answer(cids[0]);
+    const nvme::Cqe* const second = to.only_answer(cids[1]);
+    if (first == nullptr || second == nullptr) return;
+    require((first->sct_sc() == 0) == (second->sct_sc() == 0), "of a pair both succeed or none");
+  }
+
+  // Perhaps changes a byte of the header, its digest made right (or left wrong), or of the data's
+  // digest.
+  Bytes spoil(Bytes pdu, std::size_t header_bytes, std::size_t data_bytes) {
+    const bool digested = data_bytes != 0 && host().encoder.format().data_digest;
+    if (digested && script_.wrong()) pdu.back() ^= std::byte{1};
     if (!script_.wrong()) return pdu;
     const std::size_t at = script_.u8() % header_bytes;
     pdu[at] ^= static_cast<std::byte>(script_.u8());
@@ -324,7 +289,8 @@ class Conversation {
     const auto bytes =
         host().encoder.data(out, PduType::h2c_data, cid, ttag, offset,
                             static_cast<std::uint32_t>(data.size()), last ? kFlagLast : 0);
-    send(host(), spoil(with_data(host(), Bytes(out, out + bytes), data), sizeof(DataPdu)));
+    send(host(),
+         spoil(with_data(host(), Bytes(out, out + bytes), data), sizeof(DataPdu), data.size()));
   }
   // The next piece of what an R2T asked for; all of it when the script says 0.
   void answer_r2t() {
@@ -364,8 +330,9 @@ class Conversation {
     }
   }
   void any_connect() {
-    ConnectFields fields = connect_fields(script_.u8() & 3, cntlid_);
-    const std::uint8_t choice = script_.u8();
+    const std::uint8_t who = script_.u8(), choice = script_.u8();
+    ConnectFields fields = connect_fields(who & 3, (who & 4) != 0 ? rival_ : first_);
+    if ((who & 8) != 0) fields.data.hostid[who >> 4] ^= script_.u8();
     if ((choice & 1) != 0) put(fields.data.subnqn, nvme::kDiscoveryNqn);
     if ((choice & 2) != 0) std::memset(fields.data.subnqn, 'n', sizeof fields.data.subnqn);
     if ((choice & 4) != 0) std::memset(fields.data.hostnqn, 0, sizeof fields.data.hostnqn);
@@ -377,26 +344,45 @@ class Conversation {
     send_connect(host(), fields);
   }
 
+  std::uint16_t status_of(const FuzzCommand& sent) {
+    const std::uint16_t cid = send_capsule(host(), sent.sqe, sent.data, sent.length);
+    settle();
+    require(host().answers.contains(cid), "a host that behaves is answered");
+    return host().answers[cid].sct_sc();
+  }
+  // What others have reserved is cleared: whoever registers may do so.
+  void clear_reservations() {
+    namespace wire = nvme::reservation;
+    const std::uint64_t keys[] = {0, 0xB15};
+    FuzzCommand enrol, clear;
+    enrol.sqe.opc = wire::kRegister;
+    enrol.sqe.cdw10 = 2 | wire::kIgnoreExistingKey;  // replace
+    clear.sqe.opc = wire::kRelease;
+    clear.sqe.cdw10 = 1;
+    enrol.sqe.nsid = clear.sqe.nsid = kPages;
+    append(enrol.data, keys, sizeof keys);
+    append(clear.data, &keys[1], sizeof keys[1]);
+    require(status_of(enrol) == 0, "a host that behaves can register");
+    require(status_of(clear) == 0, "a host that behaves can clear reservations");
+  }
   void serve_bystander() {
     using_ = 1;
     settle();
+    clear_reservations();
     const Bytes page = patterned(77, 3000);
-    nvme::Sqe store;
-    store.opc = nvme::kv::kStore;
-    store.nsid = 1;
-    store.cdw2 = 0xB15;
-    store.cdw10 = static_cast<std::uint32_t>(page.size());
-    store.cdw11 = 4;
-    const std::uint16_t stored = send_capsule(host(), store, page, 0);
-    settle();
-    require(host().answers.contains(stored) && host().answers[stored].sct_sc() == 0,
-            "a host that behaves can store");
-    nvme::Sqe retrieve = store;
-    retrieve.opc = nvme::kv::kRetrieve;
-    const std::uint16_t got = send_capsule(host(), retrieve, {}, store.cdw10);
-    settle();
-    require(host().answers.contains(got) && host().answers[got].sct_sc() == 0 &&
-                host().data[got] == page,
+    FuzzCommand store;
+    store.sqe.opc = nvme::kv::kStore;
+    store.sqe.nsid = kPages;
+    store.sqe.cdw2 = 0xB15;
+    store.sqe.cdw10 = static_cast<std::uint32_t>(page.size());
+    store.sqe.cdw11 = 4;
+    FuzzCommand retrieve = store;
+    store.data = page;
+    require(status_of(store) == 0, "a host that behaves can store");
+    retrieve.sqe.opc = nvme::kv::kRetrieve;
+    retrieve.length = store.sqe.cdw10;
+    const std::uint16_t cid = host().next_cid;
+    require(status_of(retrieve) == 0 && host().data[cid] == page,
             "a host that behaves gets its page back");
   }
 
@@ -404,8 +390,10 @@ class Conversation {
   FuzzTarget target_;
   std::vector<std::unique_ptr<FuzzHost>> hosts_;  // the first two behave
   std::size_t using_ = 0;
-  std::uint16_t bystander_cntlid_ = 0, cntlid_ = 0;
-  std::uint32_t entries_ = 32, script_maxr2t_ = 0;
+  Identity bystander_{"nqn.2014-08.org.nvmexpress:uuid:66666666-7777-8888-9999-0", 9};
+  Identity first_{"nqn.2014-08.org.nvmexpress:uuid:11111111-2222-3333-4444-5", 1};
+  Identity rival_{"nqn.2014-08.org.nvmexpress:uuid:22222222-2222-3333-4444-5", 2};
+  std::uint32_t entries_ = 32;
   std::uint8_t cattr_ = nvme::kCattrNoFlowControl;
 };
 
