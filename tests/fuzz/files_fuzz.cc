@@ -5,6 +5,7 @@
 // made right instead are the magic numbers and, in half of the inputs, the counts.
 #include "engine/files/file_format.h"
 #include "tests/fuzz/media_fuzz.h"
+#include "tests/fuzz/valid_structures.h"
 
 using namespace furrow;
 
@@ -14,29 +15,6 @@ namespace {
 constexpr std::size_t kMagicBytes = 8 + 4;  // with the version
 constexpr std::size_t kLinksAt = 34, kChunksAt = 36, kHeadBytes = 40;
 constexpr std::size_t kLinkHeadBytes = 18, kNameBytesAt = 16, kChunkBytes = 10;
-
-fuzz::Bytes valid_record(RandomStructures& random) {
-  FileRecord record;
-  record.inode = 1 + random.below(UINT64_MAX);
-  record.directory = random.below(2) == 0;
-  record.open = random.below(2) == 0;
-  record.durable = random.below(2) == 0;
-  record.version = static_cast<std::uint16_t>(random.number());
-  record.modified_s = random.number();
-  for (std::uint64_t links = random.below(5); links != 0; --links) {
-    record.links.push_back({random.number(), random.number(), random.name()});
-  }
-  for (std::uint64_t chunks = random.below(40); chunks != 0; --chunks) {
-    record.chunks.push_back({static_cast<std::uint32_t>(1 + random.below(UINT32_MAX)),
-                             static_cast<std::uint32_t>(random.number()),
-                             static_cast<std::uint16_t>(random.number())});
-  }
-  return *encode(record, 1 << 20);
-}
-
-fuzz::Bytes valid_super(RandomStructures& random) {
-  return encode(FilesSuper{random.number(), static_cast<std::uint32_t>(random.number())});
-}
 
 void put_magic_of(const fuzz::Bytes& structure, fuzz::Bytes& bytes) {
   std::copy_n(structure.begin(), std::min(bytes.size(), kMagicBytes), bytes.begin());
@@ -111,7 +89,7 @@ void try_super(const fuzz::Bytes& bytes) {
 extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size,
                                                std::size_t size_max, unsigned seed) {
   return fuzz::mutate(data, size, size_max, seed, [](RandomStructures& random) {
-    return random.below(8) == 0 ? valid_super(random) : valid_record(random);
+    return random.below(8) == 0 ? fuzz::valid_first_page(random) : fuzz::valid_file_record(random);
   });
 }
 

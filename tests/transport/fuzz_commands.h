@@ -1,6 +1,6 @@
 // Commands that target_fuzz's scripts can say in a few bytes, as good hosts say them but for what
 // the script wants otherwise: reservations, pairs of fused commands, and what disks and zones
-// understand. The seeds (fuzz_seeds.cc) write these scripts.
+// understand. The seeds (target_seeds.cc) write these scripts.
 #pragma once
 
 #include <cstring>
