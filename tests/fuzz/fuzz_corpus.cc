@@ -1,6 +1,7 @@
 // Corpora of the fuzz targets, for with_corpus and make_corpus:
 //   fuzz_corpus targets                     prints the targets' names
 //   fuzz_corpus seeds TARGET DIRECTORY      writes the seeds that a program can make
+//   fuzz_corpus check TARGET FILE.hex       fails unless a corpus has these seeds
 //   fuzz_corpus unpack FILE.hex DIRECTORY   writes the inputs of a corpus, a file each
 //   fuzz_corpus choose CONTROL BYTES SEEDS  prints a corpus of BYTES of text at most: all files in
 //                                           the directory SEEDS, and of the others those that reach
@@ -38,21 +39,49 @@ int write_all(const Corpus& corpus, const fs::path& directory) {
   return 0;
 }
 
-int seeds(const std::string& target, const fs::path& directory) {
+// Nothing: it was said why.
+std::optional<Corpus> seeds_of(const std::string& target) {
   Corpus corpus;
-  if (!furrow::fuzz::wire_seeds(target, corpus) && !furrow::fuzz::media_seeds(target, corpus)) {
-    return fail("there is no target " + target);
+  if (furrow::fuzz::wire_seeds(target, corpus) || furrow::fuzz::media_seeds(target, corpus)) {
+    return corpus;
   }
-  return write_all(corpus, directory);
+  fail("there is no target " + target);
+  return std::nullopt;
+}
+std::optional<Corpus> read(const fs::path& text) {
+  std::ifstream in(text);
+  CorpusReader reader;
+  std::optional<Corpus> corpus;
+  if (!in) {
+    fail("cannot read " + text.string());
+  } else if (!(corpus = reader.read(in))) {
+    fail(text.string() + ", " + reader.error());
+  }
+  return corpus;
+}
+
+int seeds(const std::string& target, const fs::path& directory) {
+  const auto made = seeds_of(target);
+  return made ? write_all(*made, directory) : 1;
 }
 
 int unpack(const fs::path& text, const fs::path& directory) {
-  std::ifstream in(text);
-  if (!in) return fail("cannot read " + text.string());
-  CorpusReader reader;
-  const auto corpus = reader.read(in);
-  if (!corpus) return fail(text.string() + ", " + reader.error());
-  return write_all(*corpus, directory);
+  const auto corpus = read(text);
+  return corpus ? write_all(*corpus, directory) : 1;
+}
+
+// What a program changed means another input now: the corpus is to be made anew.
+int check(const std::string& target, const fs::path& text) {
+  const auto made = seeds_of(target);
+  const auto corpus = read(text);
+  if (!made || !corpus) return 1;
+  for (const auto& [name, bytes] : *made) {
+    const auto there = corpus->find(name);
+    if (there != corpus->end() && there->second == bytes) continue;
+    return fail(text.string() + ": [" + name + "] is not what it should be: run " +
+                "tests/fuzz/make_corpus " + target);
+  }
+  return 0;
 }
 
 struct Candidate {
@@ -167,10 +196,11 @@ int main(int argc, char** argv) {
     return 0;
   }
   if (args.size() == 3 && args[0] == "seeds") return seeds(args[1], args[2]);
+  if (args.size() == 3 && args[0] == "check") return check(args[1], args[2]);
   if (args.size() == 3 && args[0] == "unpack") return unpack(args[1], args[2]);
   if (args.size() == 4 && args[0] == "choose") return choose(args[1], std::stoul(args[2]), args[3]);
   std::fprintf(stderr,
-               "usage: fuzz_corpus targets | seeds TARGET DIRECTORY |\n"
+               "usage: fuzz_corpus targets | seeds TARGET DIRECTORY | check TARGET FILE.hex |\n"
                "       unpack FILE.hex DIRECTORY | choose CONTROL BYTES SEEDS\n");
   return 2;
 }
