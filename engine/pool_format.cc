@@ -52,8 +52,7 @@ Status Pool::suits(const Geometry& geometry) {
     return {Code::too_many_zones, Origin::engine,
             "a pool needs two open and active zones (MOR and MAR at least 2)"};
   }
-  const std::uint64_t volumes = (geometry.zone_count - kMetadataZones) / kVolumeZonesMin;
-  return MetadataRing::suits(geometry, std::min<std::uint64_t>(volumes, PoolImpl::kVolumesMax));
+  return MetadataRing::suits(geometry, volumes_max(geometry));
 }
 
 Result<bool> Pool::is_blank(ZonedDevice& device) {

@@ -31,6 +31,9 @@ constexpr const char* kNameHint = "a name has 1 to 63 of the characters A-Z a-z 
 // A segment must hold at least one page of the largest size, its headers and its summary.
 bool value_fits(const Geometry& geometry, std::uint64_t segment_lbas, std::uint32_t bytes);
 
+// Of a pool on such a device.
+std::size_t volumes_max(const Geometry& geometry);
+
 // Of a pool that is made on such a device. Equal segments: a short one at the zone's end could be
 // too small for a page.
 std::uint64_t segment_lbas_of(const Geometry& geometry);
@@ -58,6 +61,8 @@ class PoolImpl final : public Pool {
   Result<PageStore*> create_volume(const VolumeOptions& options) override;
   Status delete_volume(std::string_view name) override;
   ResizeAnswer resize_volume(std::string_view name, const ResizeOptions& options) override;
+  ReservationRecord reservations(std::uint64_t volume) const override;
+  Status keep_reservations(const ReservationRecord& wanted) override;
   std::vector<PageStore*> stores() const override;
   PageStore* find(std::string_view name) const override;
   PageStore* find_nsid(std::uint32_t nsid) const override;

@@ -67,6 +67,10 @@ class Assuming {
     for (const VolumeRecord& volume : told_.volumes) {
       if (!is_zoned(volume) && !found_.unknown.contains(volume.id)) take(volume);
     }
+    if ((superblock_.features.incompatible & kFeatureReservations) != 0) {
+      assumed_.notes.push_back(
+          "which hosts had registered, and what they had reserved, is forgotten");
+    }
     std::vector<VolumeRecord>& volumes = assumed_.state.volumes;
     std::ranges::sort(volumes, {}, &VolumeRecord::id);
     for (const VolumeRecord& volume : volumes) {

@@ -194,6 +194,7 @@ Result<Superblock> decode_superblock(std::span<const std::byte> lba);
 constexpr std::uint64_t kFeatureBlockVolumes = 1;    // there is, or was, a volume of kind block
 constexpr std::uint64_t kFeatureZonedVolumes = 2;    // likewise of kind zoned; zones may be lent
 constexpr std::uint64_t kFeatureResizedVolumes = 4;  // a journal may say that a volume was resized
+constexpr std::uint64_t kFeatureReservations = 8;    // reservations of hosts are, or were, kept
 
 // A volume of kind block keeps 4 KiB blocks, each a page, whatever its LBA size.
 constexpr std::uint8_t kKindBlock = 3;
@@ -240,6 +241,40 @@ struct LentZones {
   friend bool operator==(const LentZones&, const LentZones&) = default;
 };
 
+// Which hosts have registered with a volume's namespace, and who holds a reservation on it, where
+// that is to outlive the server (NVMe Base specification 2.0, 8.19: Persist Through Power Loss).
+struct ReservationRecord {
+  using Host = std::array<std::uint8_t, 16>;  // Host Identifier, not zero
+  struct Registrant {
+    Host host{};
+    std::uint64_t key = 0;
+    friend bool operator==(const Registrant&, const Registrant&) = default;
+  };
+  static constexpr std::size_t kRegistrantsMax = 256;
+  static constexpr std::uint8_t kTypeMax = 6;       // RTYPE; 0: nobody holds it
+  static constexpr std::uint8_t kTypeOfOneMax = 4;  // up to here one registrant holds it, else all
+  std::uint64_t volume = 0;
+  bool persists = false;  // false: what is here is not all of it yet, and counts for nothing
+  std::uint32_t generation = 0;
+  std::uint8_t type = 0;
+  Host holder{};                        // where one holds it; else zero
+  std::vector<Registrant> registrants;  // ascending by host
+  friend bool operator==(const ReservationRecord&, const ReservationRecord&) = default;
+};
+
+// From one ReservationRecord of a volume to the next.
+struct ReservationChange {
+  static constexpr std::size_t kPutMax = 10;  // so that a record fits 512 bytes
+  bool persists = false;
+  std::uint32_t generation = 0;
+  std::uint8_t type = 0;
+  ReservationRecord::Host holder{};
+  // Bit i % 8 of byte i / 8: registrant i of those before stays as it is.
+  std::array<std::uint8_t, ReservationRecord::kRegistrantsMax / 8> kept{};
+  std::vector<ReservationRecord::Registrant> put;  // beside those; ascending by host
+  friend bool operator==(const ReservationChange&, const ReservationChange&) = default;
+};
+
 // The state that checkpoints hold and the journal changes.
 struct PoolState {
   std::uint64_t next_volume_id = 1;
@@ -247,6 +282,7 @@ struct PoolState {
   std::vector<VolumeRecord> volumes;
   std::vector<ZoneTrimRecord> trims;  // ascending, one a zone at most, none of a lent zone
   std::vector<LentZones> lent;        // ascending by zone, disjoint
+  std::vector<ReservationRecord> reservations;  // ascending by volume, of volumes that there are
   friend bool operator==(const PoolState&, const PoolState&) = default;
 };
 
@@ -260,16 +296,18 @@ struct JournalRecord {
     formatted = 5,       // changes nothing: begins the journal of a new pool
     zones_lent = 6,      // to the volume, which is created afterwards, or was deleted
     volume_resized = 7,  // to another quota and, of kind block, a size that is not less
+    reservations_changed = 8,
   };
   static constexpr std::size_t kRunsMax = 32;  // so that a record fits 512 bytes
   Kind kind = Kind::opened;
   std::uint64_t open_count = 0;  // opened
-  // volume_created; volume_deleted, zones_lent: its id; volume_resized: its id, quota_zones and
-  // size_mib, as they are from then on.
+  // volume_created; volume_deleted, zones_lent, reservations_changed: its id; volume_resized: its
+  // id, quota_zones and size_mib, as they are from then on.
   VolumeRecord volume;
-  ZoneTrimRecord trim;          // zone_trimmed
-  bool anew = false;            // zones_lent: what was lent to the volume before is so no more
-  std::vector<LentZones> lent;  // zones_lent: up to kRunsMax, of that volume, as in PoolState
+  ZoneTrimRecord trim;            // zone_trimmed
+  bool anew = false;              // zones_lent: what was lent to the volume before is so no more
+  std::vector<LentZones> lent;    // zones_lent: up to kRunsMax, of that volume, as in PoolState
+  ReservationChange reservation;  // reservations_changed
   friend bool operator==(const JournalRecord&, const JournalRecord&) = default;
 };
 // corrupt: the record does not fit the state (unknown volume, an id used twice, a zone lent twice).

@@ -19,7 +19,7 @@ bool valid_name(std::string_view name);
 bool valid_volume(const VolumeRecord& volume);
 bool valid_superblock(const Superblock& superblock);
 // Volumes ascend by id below next_volume_id; names and, unless 0, NSIDs are there once; as many
-// zones are lent to one of kind zoned as it has.
+// zones are lent to one of kind zoned as it has; reservations are of volumes that there are.
 bool valid_state(const PoolState& state);
 // Bits of Features::incompatible that what the state holds needs, and that the record does.
 std::uint64_t features_needed(const PoolState& state);
@@ -33,7 +33,8 @@ struct Checkpoint {
   friend bool operator==(const Checkpoint&, const Checkpoint&) = default;
 };
 std::size_t checkpoint_bytes(const PoolState& state);
-// The largest with so many volumes and zones, each of which is trimmed or lent.
+// The largest with so many volumes and zones, each of which is trimmed or lent, and without
+// reservations, which are kept only where they find room beside that.
 std::size_t checkpoint_bytes_max(std::size_t volumes, std::size_t zones);
 void encode(const Checkpoint& checkpoint, std::span<std::byte> lbas);  // checkpoint_bytes() fit
 Result<Checkpoint> decode_checkpoint(std::span<const std::byte> lbas, const Uuid& pool);

@@ -6,6 +6,7 @@
 
 #include "log/metadata_format.h"
 #include "log/metadata_scan.h"
+#include "log/reservation_state.h"
 #include "zone/aligned_buffer.h"
 #include "zone/blocking.h"
 #include "zone/canary.h"
@@ -21,8 +22,9 @@ constexpr std::uint64_t kWriteBytesMax = 256 << 10;
 constexpr std::uint64_t kWaitUs = 100'000;
 
 // Features that this program knows.
-constexpr Features kKnown{0, 0,
-                          kFeatureBlockVolumes | kFeatureZonedVolumes | kFeatureResizedVolumes};
+constexpr Features kKnown{
+    0, 0,
+    kFeatureBlockVolumes | kFeatureZonedVolumes | kFeatureResizedVolumes | kFeatureReservations};
 
 Status invalid(const char* hint) { return Status(Code::invalid_argument, Origin::log, hint); }
 
@@ -133,11 +135,17 @@ MetadataRing& MetadataRing::operator=(MetadataRing&&) noexcept = default;
 MetadataRing::~MetadataRing() = default;
 
 Status MetadataRing::suits(const Geometry& geometry, std::size_t volumes) {
-  const std::size_t largest = checkpoint_bytes_max(volumes, geometry.zone_count);
-  if (geometry.lbas(largest) <= checkpoint_lbas_max(geometry)) return {};
+  if (has_room_for(geometry, volumes, {})) return {};
   return invalid(
       "too many zones for their size: a pool keeps lists of all its zones in two of them; make the "
       "zones larger");
+}
+
+bool MetadataRing::has_room_for(const Geometry& geometry, std::size_t volumes,
+                                const std::vector<ReservationRecord>& reservations) {
+  const std::size_t largest =
+      checkpoint_bytes_max(volumes, geometry.zone_count) + reservation_bytes(reservations);
+  return geometry.lbas(largest) <= checkpoint_lbas_max(geometry);
 }
 
 // The first section goes into zone 0, which is finished then, and a second one, with the same

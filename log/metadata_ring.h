@@ -35,6 +35,9 @@ class MetadataRing {
   // trimmed?
   // invalid_argument: no.
   static Status suits(const Geometry& geometry, std::size_t volumes);
+  // And for these reservations beside it?
+  static bool has_room_for(const Geometry& geometry, std::size_t volumes,
+                           const std::vector<ReservationRecord>& reservations);
   // Writes a first checkpoint, twice. Zones [0, superblock.metadata_zones) must be empty or are
   // reset.
   static Status format(ZonedDevice& device, const Superblock& superblock, const PoolState& state);

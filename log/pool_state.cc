@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "log/metadata_format.h"
+#include "log/reservation_state.h"
 #include "log/structure.h"
 
 namespace furrow {
@@ -18,6 +19,7 @@ constexpr std::size_t kJournalFieldsBytes = 16 + 4 * 8 + 8 + 8 + kVolumeBytes + 
 // Of zones_lent alone.
 constexpr std::size_t kJournalLentBytes = 4 + JournalRecord::kRunsMax * 8;
 static_assert(kPrefixBytes + kJournalFieldsBytes + kJournalLentBytes <= 512);
+static_assert(kPrefixBytes + kJournalFieldsBytes + kReservationChangeBytes <= 512);
 constexpr std::uint32_t kAnewBit = std::uint32_t{1} << 31;  // of a journal record's count of runs
 
 // A zoned volume's share stands where others have the size of a page and of a disk.
@@ -134,24 +136,33 @@ bool all_differ(std::vector<T>& values) {
   return std::ranges::adjacent_find(values) == values.end();
 }
 
+VolumeRecord id_alone(const VolumeRecord& volume) {
+  VolumeRecord alone;
+  alone.id = volume.id;
+  return alone;
+}
+
 bool valid_journal(const JournalRecord& record) {
+  if (record.kind == JournalRecord::Kind::reservations_changed) {
+    return !record.anew && record.lent.empty() && record.open_count == 0 &&
+           record.trim == ZoneTrimRecord{} && record.volume == id_alone(record.volume) &&
+           record.volume.id != 0 && valid_reservation_change(record.reservation);
+  }
+  if (record.reservation != ReservationChange{}) return false;
   if (record.kind == JournalRecord::Kind::zone_trimmed) {
     return !record.anew && record.lent.empty() && record.open_count == 0 &&
            record.volume == VolumeRecord{} && valid_trim(record.trim);
   }
   if (record.trim != ZoneTrimRecord{}) return false;
   if (record.kind == JournalRecord::Kind::zones_lent) {
-    VolumeRecord id_alone;
-    id_alone.id = record.volume.id;
     const auto others = [&](const LentZones& run) { return run.volume != record.volume.id; };
-    return record.open_count == 0 && record.volume == id_alone && id_alone.id != 0 &&
-           record.lent.size() <= JournalRecord::kRunsMax && valid_lent(record.lent) &&
-           std::ranges::none_of(record.lent, others);
+    return record.open_count == 0 && record.volume == id_alone(record.volume) &&
+           record.volume.id != 0 && record.lent.size() <= JournalRecord::kRunsMax &&
+           valid_lent(record.lent) && std::ranges::none_of(record.lent, others);
   }
   if (record.anew || !record.lent.empty()) return false;
   if (record.kind == JournalRecord::Kind::volume_resized) {
-    VolumeRecord sizes_alone;
-    sizes_alone.id = record.volume.id;
+    VolumeRecord sizes_alone = id_alone(record.volume);
     sizes_alone.quota_zones = record.volume.quota_zones;
     sizes_alone.size_mib = record.volume.size_mib;
     return record.open_count == 0 && record.volume == sizes_alone && sizes_alone.id != 0 &&
@@ -170,6 +181,7 @@ bool valid_journal(const JournalRecord& record) {
     case JournalRecord::Kind::zone_trimmed:
     case JournalRecord::Kind::zones_lent:
     case JournalRecord::Kind::volume_resized:
+    case JournalRecord::Kind::reservations_changed:
       break;
   }
   return false;
@@ -195,6 +207,7 @@ bool valid_volume(const VolumeRecord& volume) {
 
 std::uint64_t features_needed(const PoolState& state) {
   std::uint64_t features = state.lent.empty() ? 0 : kFeatureZonedVolumes;
+  if (!state.reservations.empty()) features |= kFeatureReservations;
   for (const VolumeRecord& volume : state.volumes) {
     if (volume.kind == kKindBlock) features |= kFeatureBlockVolumes;
     if (volume.kind == kKindZoned) features |= kFeatureZonedVolumes;
@@ -203,8 +216,33 @@ std::uint64_t features_needed(const PoolState& state) {
 }
 
 std::uint64_t features_needed(const JournalRecord& record) {
-  return record.kind == JournalRecord::Kind::volume_resized ? kFeatureResizedVolumes : 0;
+  switch (record.kind) {
+    case JournalRecord::Kind::volume_resized:
+      return kFeatureResizedVolumes;
+    case JournalRecord::Kind::reservations_changed:
+      return kFeatureReservations;
+    default:
+      return 0;
+  }
 }
+
+namespace {
+
+bool is_listed(const PoolState& state, std::uint64_t volume) {
+  return std::ranges::find(state.volumes, volume, &VolumeRecord::id) != state.volumes.end();
+}
+
+bool valid_reservations(const PoolState& state) {
+  std::uint64_t last = 0;
+  for (const ReservationRecord& record : state.reservations) {
+    if (record.volume <= last || !is_listed(state, record.volume)) return false;
+    if (!valid_reservation(record)) return false;
+    last = record.volume;
+  }
+  return true;
+}
+
+}  // namespace
 
 bool valid_state(const PoolState& state) {
   if (state.open_count > kOpenCountMax) return false;
@@ -227,9 +265,22 @@ bool valid_state(const PoolState& state) {
     return a.zone >= b.zone;
   };
   if (std::ranges::adjacent_find(state.trims, same_or_later) != state.trims.end()) return false;
-  if (!std::ranges::all_of(state.trims, valid_trim)) return false;
+  if (!std::ranges::all_of(state.trims, valid_trim) || !valid_reservations(state)) return false;
   return state.next_volume_id > last_id && all_differ(names) && all_differ(nsids);
 }
+
+namespace {
+
+// Where there are none their number is not there either, unless something follows.
+bool lists_lent(const PoolState& state) {
+  return !state.lent.empty() || !state.reservations.empty();
+}
+
+std::size_t lent_bytes(const PoolState& state) {
+  return lists_lent(state) ? kLentCountBytes + state.lent.size() * kLentBytes : 0;
+}
+
+}  // namespace
 
 // A zone is trimmed or lent, never both.
 std::size_t checkpoint_bytes_max(std::size_t volumes, std::size_t zones) {
@@ -239,30 +290,30 @@ std::size_t checkpoint_bytes_max(std::size_t volumes, std::size_t zones) {
 }
 
 std::size_t checkpoint_bytes(const PoolState& state) {
-  const std::size_t lent =
-      state.lent.empty() ? 0 : kLentCountBytes + state.lent.size() * kLentBytes;
   return kPrefixBytes + kCheckpointFieldsBytes + state.volumes.size() * kVolumeBytes +
-         state.trims.size() * kTrimBytes + lent;
+         state.trims.size() * kTrimBytes + lent_bytes(state) +
+         reservation_bytes(state.reservations);
 }
 
 namespace {
 
-// Where there are none their count is not there either, or is part of the padding.
-void put_lent(ByteWriter& writer, const std::vector<LentZones>& lent) {
-  if (lent.empty()) return;
-  writer.put(static_cast<std::uint32_t>(lent.size()));
-  for (const LentZones& run : lent) {
+void put_lent(ByteWriter& writer, const PoolState& state) {
+  if (!lists_lent(state)) return;
+  writer.put(static_cast<std::uint32_t>(state.lent.size()));
+  for (const LentZones& run : state.lent) {
     writer.put(run.first);
     writer.put(run.count);
     writer.put(run.volume);
   }
 }
 
-// `bytes`: that are left. False: fewer than are listed.
-bool take_lent(ByteReader& reader, std::size_t bytes, std::vector<LentZones>& lent) {
+// `bytes`: that are left, here and when it is done. False: fewer than are listed.
+bool take_lent(ByteReader& reader, std::size_t& bytes, std::vector<LentZones>& lent) {
   if (bytes < kLentCountBytes) return true;
   const auto count = reader.take<std::uint32_t>();
-  if (count > (bytes - kLentCountBytes) / kLentBytes) return false;
+  bytes -= kLentCountBytes;
+  if (count > bytes / kLentBytes) return false;
+  bytes -= count * kLentBytes;
   lent.reserve(count);
   for (std::uint32_t i = 0; i < count; ++i) {
     LentZones run;
@@ -310,9 +361,7 @@ bool take_journal_lent(ByteReader& reader, JournalRecord& record) {
 
 Status lend(PoolState& state, const JournalRecord& record) {
   const std::uint64_t volume = record.volume.id;
-  if (std::ranges::find(state.volumes, volume, &VolumeRecord::id) != state.volumes.end()) {
-    return misfit("zones are lent to a volume that has its own");
-  }
+  if (is_listed(state, volume)) return misfit("zones are lent to a volume that has its own");
   std::vector<LentZones> lent = state.lent;
   if (record.anew) std::erase_if(lent, [&](const LentZones& run) { return run.volume == volume; });
   lent.insert(lent.end(), record.lent.begin(), record.lent.end());
@@ -338,7 +387,8 @@ void encode(const Checkpoint& checkpoint, std::span<std::byte> lbas) {
   writer.put(static_cast<std::uint32_t>(checkpoint.state.trims.size()));
   for (const VolumeRecord& volume : checkpoint.state.volumes) put_volume(writer, volume);
   for (const ZoneTrimRecord& trim : checkpoint.state.trims) put_trim(writer, trim);
-  put_lent(writer, checkpoint.state.lent);
+  put_lent(writer, checkpoint.state);
+  put_reservations(writer, checkpoint.state.reservations);
   writer.zero_rest();
   seal(lbas, Magic::checkpoint);
 }
@@ -370,8 +420,9 @@ Result<Checkpoint> decode_checkpoint(std::span<const std::byte> lbas, const Uuid
   }
   checkpoint.state.trims.reserve(trims);
   for (std::uint32_t i = 0; i < trims; ++i) checkpoint.state.trims.push_back(take_trim(reader));
-  const std::size_t left = fields->size() - kCheckpointFieldsBytes - listed;
-  const bool all = take_lent(reader, left, checkpoint.state.lent);
+  std::size_t left = fields->size() - kCheckpointFieldsBytes - listed;
+  const bool all = take_lent(reader, left, checkpoint.state.lent) &&
+                   take_reservations(reader, left, checkpoint.state.reservations);
   if (!all || !reader.ok() || !valid_state(checkpoint.state)) {
     return misfit("a checkpoint's fields are out of range");
   }
@@ -394,6 +445,9 @@ void encode(const JournalEntry& entry, std::span<std::byte> lba) {
   put_volume(writer, entry.record.volume);
   put_trim(writer, entry.record.trim);
   if (entry.record.kind == JournalRecord::Kind::zones_lent) put_journal_lent(writer, entry.record);
+  if (entry.record.kind == JournalRecord::Kind::reservations_changed) {
+    put_reservation_change(writer, entry.record.reservation);
+  }
   writer.zero_rest();
   seal(lba, Magic::journal);
 }
@@ -415,8 +469,12 @@ Result<JournalEntry> decode_journal(std::span<const std::byte> lba, const Uuid& 
   entry.record.open_count = reader.take<std::uint64_t>();
   entry.record.volume = take_volume(reader);
   entry.record.trim = take_trim(reader);
-  const bool fits = entry.record.kind != JournalRecord::Kind::zones_lent ||
-                    take_journal_lent(reader, entry.record);
+  bool fits = true;
+  if (entry.record.kind == JournalRecord::Kind::zones_lent) {
+    fits = take_journal_lent(reader, entry.record);
+  } else if (entry.record.kind == JournalRecord::Kind::reservations_changed) {
+    fits = take_reservation_change(reader, entry.record.reservation);
+  }
   if (!fits || !reader.ok() || !valid_entry(entry)) {
     return misfit("a journal record's fields are out of range");
   }
@@ -452,11 +510,19 @@ Status apply(PoolState& state, const JournalRecord& record) {
           }) == 0) {
         return misfit("an unknown volume is deleted");
       }
+      std::erase_if(state.reservations, [&](const ReservationRecord& reservation) {
+        return reservation.volume == record.volume.id;
+      });
       return {};
     case JournalRecord::Kind::zones_lent:
       return lend(state, record);
     case JournalRecord::Kind::volume_resized:
       return resize(state, record.volume);
+    case JournalRecord::Kind::reservations_changed:
+      if (!is_listed(state, record.volume.id)) {
+        return misfit("an unknown volume's reservations change");
+      }
+      return apply_reservation_change(state.reservations, record.volume.id, record.reservation);
     case JournalRecord::Kind::zone_trimmed: {
       if (is_lent(state, record.trim.zone)) return {};  // that life of the zone is over
       auto at = std::ranges::lower_bound(state.trims, record.trim.zone, {}, &ZoneTrimRecord::zone);

@@ -176,6 +176,31 @@ TEST_F(LostCheckpointsTest, VolumesThatAJournalTellsOfAreWhatTheyWere) {
   ASSERT_NO_FATAL_FAILURE(expect_all("pages", "cached"));
 }
 
+// A journal tells how they changed, and not of what.
+TEST_F(LostCheckpointsTest, ReservationsAreForgottenAndThatIsSaid) {
+  ASSERT_NO_FATAL_FAILURE(make());
+  ASSERT_NO_FATAL_FAILURE(rig_.open());
+  ReservationRecord record;
+  record.volume = rig_.pool->find("pages")->info().id;
+  record.persists = true;
+  record.registrants.push_back({{1}, 11});
+  ASSERT_TRUE(rig_.pool->keep_reservations(record).ok());
+  rig_.close();
+  EXPECT_GE(rot({Magic::checkpoint}), 2u);
+  const CheckReport found = check();
+  const auto is_said = [](const std::string& note) {
+    return note.find("reserved, is forgotten") != std::string::npos;
+  };
+  EXPECT_TRUE(std::ranges::any_of(found.notes, is_said));
+  ASSERT_NO_FATAL_FAILURE(repair());
+  EXPECT_TRUE(check().clean());
+  ASSERT_NO_FATAL_FAILURE(rig_.open());
+  EXPECT_FALSE(rig_.pool->reservations(record.volume).persists);
+  EXPECT_TRUE(rig_.pool->keep_reservations(record).ok());
+  ASSERT_NO_FATAL_FAILURE(rig_.reopen());
+  EXPECT_EQ(rig_.pool->reservations(record.volume), record);
+}
+
 TEST_F(LostCheckpointsTest, OthersComeBackAsStoresNamedByTheirIds) {
   ASSERT_NO_FATAL_FAILURE(make());
   rot({Magic::checkpoint, Magic::journal});

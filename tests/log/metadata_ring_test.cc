@@ -4,6 +4,7 @@
 // cut otherwise. Damage and power cuts: metadata_damage_test.cc.
 #include "log/metadata_ring.h"
 
+#include "log/reservation_state.h"
 #include "log/structure.h"
 #include "tests/log/ring_fixture.h"
 #include "tests/log/tap_device.h"
@@ -100,6 +101,35 @@ TEST_F(MetadataRingTest, TheSuperblockSpeaksOfBlockVolumesBeforeAnyRecordDoes) {
   EXPECT_EQ(again.superblock().features, (Features{0, 0, kFeatureBlockVolumes}));
   EXPECT_EQ(again.state().volumes[1], record.volume);
   EXPECT_TRUE(again.damage().empty());
+}
+
+TEST_F(MetadataRingTest, TheSuperblockSpeaksOfReservationsBeforeAnyRecordDoes) {
+  format();
+  MetadataRing ring = open();
+  JournalRecord record;
+  record.kind = JournalRecord::Kind::volume_created;
+  record.volume.id = 1;
+  record.volume.name = "pages";
+  ASSERT_TRUE(ring.append(record).ok());
+  ReservationRecord wanted;
+  wanted.volume = 1;
+  wanted.persists = true;
+  for (std::uint8_t host = 1; host <= 9; ++host) {
+    wanted.registrants.push_back({{host}, host * 11u});
+    wanted.type = 1;
+    wanted.holder = {host};
+    ++wanted.generation;
+    const auto& now = ring.state().reservations;
+    const auto changes = reservation_changes(now.empty() ? nullptr : &now.front(), wanted);
+    ASSERT_EQ(changes.size(), 1u);
+    ASSERT_TRUE(ring.append(changes.front()).ok());
+    EXPECT_EQ(ring.superblock().features, (Features{0, 0, kFeatureReservations}));
+    const MetadataRing again =
+        open();  // from the journal or, when the ring has rolled, a checkpoint
+    EXPECT_EQ(again.superblock().features, (Features{0, 0, kFeatureReservations}));
+    EXPECT_EQ(again.state().reservations, std::vector{wanted});
+    EXPECT_TRUE(again.damage().empty());
+  }
 }
 
 // An older program must refuse a pool with a record that it would take for a torn one, and may have

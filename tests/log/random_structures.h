@@ -188,6 +188,9 @@ class RandomStructures {
     for (std::uint32_t zone = 0; zone < 20; ++zone) {
       if (below(4) == 0) state.trims.push_back(trim(zone));
     }
+    for (const VolumeRecord& each : state.volumes) {
+      if (below(3) == 0) state.reservations.push_back(reservation(each.id, below(6)));
+    }
     // To one volume that there is, as a rule, and to one that was deleted.
     if (below(2) == 0) return state;
     VolumeRecord zoned = volume(state.next_volume_id);
@@ -202,6 +205,42 @@ class RandomStructures {
     state.volumes.push_back(zoned);
     state.next_volume_id = zoned.id + 2;
     return state;
+  }
+  std::vector<ReservationRecord::Registrant> registrants(std::uint64_t count) {
+    std::vector<ReservationRecord::Registrant> made(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      made[i].host = uuid();
+      made[i].host[0] = static_cast<std::uint8_t>(i / 250);
+      made[i].host[1] = static_cast<std::uint8_t>(1 + i % 250);
+      made[i].key = number();
+    }
+    return made;
+  }
+  ReservationRecord reservation(std::uint64_t volume, std::uint64_t hosts) {
+    ReservationRecord record;
+    record.volume = volume;
+    record.generation = static_cast<std::uint32_t>(number());
+    record.registrants = registrants(hosts);
+    record.persists = hosts == 0 || below(8) != 0;
+    if (hosts == 0 || !record.persists) return record;
+    record.type = static_cast<std::uint8_t>(below(ReservationRecord::kTypeMax + 1));
+    if (record.type != 0 && record.type <= ReservationRecord::kTypeOfOneMax) {
+      record.holder = record.registrants[below(hosts)].host;
+    }
+    return record;
+  }
+  ReservationChange reservation_change() {
+    ReservationChange change;
+    change.persists = below(4) != 0;
+    change.generation = static_cast<std::uint32_t>(number());
+    change.put = registrants(below(ReservationChange::kPutMax + 1));
+    for (auto& byte : change.kept) byte = below(4) == 0 ? static_cast<std::uint8_t>(number()) : 0;
+    if (!change.persists) return change;
+    change.type = static_cast<std::uint8_t>(below(ReservationRecord::kTypeMax + 1));
+    if (change.type != 0 && change.type <= ReservationRecord::kTypeOfOneMax) {
+      change.holder = registrants(1 + below(10)).back().host;
+    }
+    return change;
   }
   ZoneTrimRecord trim(std::uint32_t zone) {
     ZoneTrimRecord trim;
@@ -220,7 +259,7 @@ class RandomStructures {
       entry.previous_checkpoint = below(entry.checkpoint);
       entry.previous_index = number();
     }
-    entry.record.kind = static_cast<JournalRecord::Kind>(1 + below(7));
+    entry.record.kind = static_cast<JournalRecord::Kind>(1 + below(8));
     if (entry.record.kind == JournalRecord::Kind::zones_lent) {
       entry.record.volume.id = 1 + below(1000);
       entry.record.anew = below(2) == 0;
@@ -235,6 +274,9 @@ class RandomStructures {
       entry.record.volume.id = 1 + below(1000);
       entry.record.volume.quota_zones = number() | 1;
       entry.record.volume.size_mib = static_cast<std::uint32_t>(below(kSizeMibMax + 1));
+    } else if (entry.record.kind == JournalRecord::Kind::reservations_changed) {
+      entry.record.volume.id = 1 + below(8);
+      entry.record.reservation = reservation_change();
     } else if (entry.record.kind == JournalRecord::Kind::opened) {
       entry.record.open_count = below(kOpenCountMax + 1);
     } else if (entry.record.kind == JournalRecord::Kind::zone_trimmed) {

@@ -51,7 +51,7 @@ class RandomChanges {
 
   JournalRecord next(const PoolState& state) {
     JournalRecord record;
-    const std::uint64_t kind = random_() % 4;
+    const std::uint64_t kind = random_() % 5;
     if (kind == 1 && state.volumes.size() < 6) {
       record.kind = JournalRecord::Kind::volume_created;
       record.volume.id = state.next_volume_id + random_() % 3;
@@ -65,6 +65,10 @@ class RandomChanges {
       record.kind = JournalRecord::Kind::zone_trimmed;
       record.trim.zone = static_cast<std::uint32_t>(random_() % 6);
       record.trim.generation = random_();
+    } else if (kind == 4 && !state.volumes.empty()) {
+      record.kind = JournalRecord::Kind::reservations_changed;
+      record.volume.id = state.volumes[random_() % state.volumes.size()].id;
+      record.reservation = reserved();
     } else {
       record.open_count = state.open_count + 1;
     }
@@ -72,6 +76,18 @@ class RandomChanges {
   }
 
  private:
+  // By one host, or by nobody any more.
+  ReservationChange reserved() {
+    ReservationChange change;
+    change.persists = random_() % 3 != 0;
+    if (!change.persists) return change;
+    change.generation = static_cast<std::uint32_t>(random_());
+    change.put.push_back({{static_cast<std::uint8_t>(1 + random_() % 9)}, random_()});
+    change.type = static_cast<std::uint8_t>(1 + random_() % 6);
+    if (change.type <= ReservationRecord::kTypeOfOneMax) change.holder = change.put.front().host;
+    return change;
+  }
+
   std::mt19937_64 random_;
 };
 

@@ -246,6 +246,15 @@ class FakePool final : public Pool {
     }
     return answer;
   }
+  ReservationRecord reservations(std::uint64_t volume) const override {
+    const auto found = kept.find(volume);
+    return found == kept.end() ? ReservationRecord() : found->second;
+  }
+  Status keep_reservations(const ReservationRecord& wanted) override {
+    ++keeps;
+    if (keep_failure.ok()) kept[wanted.volume] = wanted;
+    return keep_failure;
+  }
   std::vector<PageStore*> stores() const override {
     std::vector<PageStore*> out;
     for (const auto& store : stores_) out.push_back(store.get());
@@ -270,6 +279,9 @@ class FakePool final : public Pool {
 
   FakeStore& store(std::uint32_t nsid) { return static_cast<FakeStore&>(*find_nsid(nsid)); }
   std::uint64_t zones_bad = 1;
+  std::map<std::uint64_t, ReservationRecord> kept;
+  Status keep_failure;
+  std::uint64_t keeps = 0;
 
  private:
   std::uint64_t last_id_ = 0;

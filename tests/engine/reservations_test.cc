@@ -1,0 +1,178 @@
+// Establishes that a pool keeps what hosts have reserved of its volumes: across openings, through
+// rolls of the ring and power cuts at any LBA, in either crash model, where it is what was
+// acknowledged or what was asked for last; that it is forgotten with its volume, or when it is not
+// to persist; and that what does not fit is refused, with what was kept as before.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "tests/engine/power_cuts.h"
+
+namespace furrow::testing {
+namespace {
+
+VolumeOptions shared_volume(const char* name) {
+  VolumeOptions options;
+  options.name = name;
+  options.mode = VolumeMode::store;
+  options.quota_bytes = 3 << 20;
+  options.value_bytes_max = 16 << 10;
+  return options;
+}
+
+ReservationRecord registered(std::uint64_t volume, std::size_t hosts) {
+  ReservationRecord record;
+  record.volume = volume;
+  record.persists = true;
+  record.generation = static_cast<std::uint32_t>(hosts);
+  for (std::size_t i = 0; i < hosts; ++i) {
+    const auto high = static_cast<std::uint8_t>(1 + i / 256), low = static_cast<std::uint8_t>(i);
+    record.registrants.push_back({{high, low}, 1000 + i});
+  }
+  return record;
+}
+
+ReservationRecord nothing(std::uint64_t volume) {
+  ReservationRecord record;
+  record.volume = volume;
+  return record;
+}
+
+TEST(PoolReservationsTest, TheyOutliveTheProcess) {
+  Rig rig("mem:24MiB?zone_size=1MiB");
+  ASSERT_NO_FATAL_FAILURE(rig.make(shared_volume("one")));
+  ASSERT_TRUE(rig.pool->create_volume(shared_volume("two")).ok());
+  const std::uint64_t one = rig.pool->find("one")->info().id,
+                      two = rig.pool->find("two")->info().id;
+  EXPECT_EQ(rig.pool->reservations(one), nothing(one));
+  ReservationRecord of_one = registered(one, 256), of_two = registered(two, 0);
+  of_one.type = 3;
+  of_one.holder = of_one.registrants[100].host;
+  for (unsigned round = 0; round < 300; ++round) {  // the ring rolls
+    of_one.registrants[round % 256].key += 7;
+    ++of_one.generation;
+    ASSERT_TRUE(rig.pool->keep_reservations(of_one).ok());
+  }
+  ASSERT_TRUE(rig.pool->keep_reservations(of_two).ok());
+  ASSERT_NO_FATAL_FAILURE(rig.reopen());
+  EXPECT_EQ(rig.pool->reservations(one), of_one);
+  EXPECT_EQ(rig.pool->reservations(two), of_two) << "that it persists is kept without hosts too";
+  const auto report = rig.pool->check({});
+  ASSERT_TRUE(report.ok());
+  EXPECT_TRUE(report->clean());
+
+  EXPECT_TRUE(rig.pool->keep_reservations(nothing(two)).ok());
+  EXPECT_EQ(rig.pool->reservations(two), nothing(two));
+  EXPECT_TRUE(rig.pool->delete_volume("one").ok());
+  EXPECT_EQ(rig.pool->reservations(one), nothing(one));
+  EXPECT_EQ(rig.pool->keep_reservations(of_one).code(), Code::not_found);
+  ASSERT_NO_FATAL_FAILURE(rig.reopen());
+  EXPECT_EQ(rig.pool->reservations(one), nothing(one));
+  EXPECT_EQ(rig.pool->reservations(two), nothing(two));
+  EXPECT_TRUE(rig.pool->keep_reservations(registered(two, 1)).ok());
+  rig.close();
+  ASSERT_NO_FATAL_FAILURE(rig.open(true));
+  EXPECT_EQ(rig.pool->reservations(two), registered(two, 1));
+  EXPECT_EQ(rig.pool->keep_reservations(registered(two, 2)).code(), Code::permission);
+}
+
+TEST(PoolReservationsTest, WhatHasNoPlaceIsRefused) {
+  // A third of a metadata zone is 14 LBAs of 512 bytes, and lists of zones and volumes come first.
+  Rig rig("mem:1MiB?zone_size=32KiB&lba=512");
+  VolumeOptions options = shared_volume("one");
+  options.quota_bytes = 0;
+  options.value_bytes_max = 4096;
+  ASSERT_NO_FATAL_FAILURE(rig.make(options));
+  const std::uint64_t one = rig.store->info().id;
+  ASSERT_TRUE(rig.pool->keep_reservations(registered(one, 150)).ok());
+  const Status full = rig.pool->keep_reservations(registered(one, 256));
+  EXPECT_EQ(full.code(), Code::no_space);
+  EXPECT_NE(full.describe().find("hosts"), std::string::npos) << full.describe();
+  EXPECT_EQ(rig.pool->reservations(one), registered(one, 150));
+  ReservationRecord wrong = registered(one, 2);
+  wrong.type = 1;
+  wrong.holder = {9};
+  EXPECT_EQ(rig.pool->keep_reservations(wrong).code(), Code::invalid_argument) << "by a stranger";
+  EXPECT_EQ(rig.pool->keep_reservations(registered(one, 257)).code(), Code::invalid_argument);
+  ASSERT_NO_FATAL_FAILURE(rig.reopen());
+  EXPECT_EQ(rig.pool->reservations(one), registered(one, 150));
+}
+
+class ReservationCuts {
+ public:
+  ReservationCuts(std::uint64_t seed, CrashModel model)
+      : random_(seed), rig_("mem:24MiB?zone_size=1MiB"), cuts_(rig_, model) {
+    cuts_.start(seed);
+    rig_.make(shared_volume("shared"));
+    volume_ = rig_.store->info().id;
+    may_be_ = {nothing(volume_)};
+  }
+  void round(std::uint64_t seed) {
+    cuts_.cut_after(1 + random_() % 60);
+    while (!cuts_.dead()) {
+      const ReservationRecord wanted = next();
+      const bool many = wanted.persists && wanted.registrants.size() > 10;
+      const Status status = rig_.pool->keep_reservations(wanted);
+      ASSERT_EQ(status.ok(), !cuts_.dead()) << status.describe();
+      if (status.ok()) {
+        may_be_ = {wanted};
+        ++kept_;
+      } else {
+        may_be_.push_back(wanted);
+        if (many) may_be_.push_back(nothing(volume_));
+      }
+    }
+    rig_.close();
+    cuts_.restore(seed);
+    ASSERT_NO_FATAL_FAILURE(rig_.open());
+    const ReservationRecord is = rig_.pool->reservations(volume_);
+    ASSERT_NE(std::ranges::find(may_be_, is), may_be_.end())
+        << is.registrants.size() << " hosts, generation " << is.generation;
+    may_be_ = {is};
+  }
+  unsigned kept() const { return kept_; }
+
+ private:
+  // As a command changes it, mostly.
+  ReservationRecord next() {
+    ReservationRecord wanted = may_be_.front();
+    if (random_() % 16 == 0) return nothing(volume_);
+    if (random_() % 16 == 0) return registered(volume_, random_() % 60);
+    wanted.persists = true;
+    ++wanted.generation;
+    wanted.type = 0;
+    wanted.holder = {};
+    const auto host = static_cast<std::uint8_t>(1 + random_() % 20);
+    auto& all = wanted.registrants;
+    std::erase_if(all, [&](const auto& one) { return one.host[0] == host || random_() % 9 == 0; });
+    all.push_back({{host}, random_()});
+    std::ranges::sort(all, {}, &ReservationRecord::Registrant::host);
+    wanted.type = static_cast<std::uint8_t>(random_() % 7);
+    if (wanted.type != 0 && wanted.type <= 4) wanted.holder = {host};
+    return wanted;
+  }
+
+  std::mt19937_64 random_;
+  Rig rig_;
+  PowerCuts cuts_;
+  std::uint64_t volume_ = 0;
+  std::vector<ReservationRecord> may_be_;
+  unsigned kept_ = 0;
+};
+
+TEST(PoolReservationsTest, APowerCutLeavesTheOldOrTheNew) {
+  for (const CrashModel model : {CrashModel::drive, CrashModel::emu}) {
+    unsigned kept = 0;
+    for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+      ReservationCuts cuts(seed, model);
+      for (unsigned round = 0; round < 12; ++round) {
+        ASSERT_NO_FATAL_FAILURE(cuts.round(seed * 100 + round)) << "seed " << seed;
+      }
+      kept += cuts.kept();
+    }
+    EXPECT_GT(kept, 500u);
+  }
+}
+
+}  // namespace
+}  // namespace furrow::testing
