@@ -143,6 +143,7 @@ class Controller : public std::enable_shared_from_this<Controller> {
   struct FeatureHandler {
     std::uint8_t feature;
     std::uint16_t (Controller::*get)(const nvme::Sqe&, std::uint32_t& value);
+    // Null: set_features() knows how, as it takes longer.
     std::uint16_t (Controller::*set)(const nvme::Sqe&, std::uint32_t& result);
     bool discovery;
   };
@@ -170,7 +171,7 @@ class Controller : public std::enable_shared_from_this<Controller> {
   std::uint16_t get_reservation_mask(const nvme::Sqe&, std::uint32_t&);
   std::uint16_t set_reservation_mask(const nvme::Sqe&, std::uint32_t&);
   std::uint16_t get_reservation_persistence(const nvme::Sqe&, std::uint32_t&);
-  std::uint16_t set_reservation_persistence(const nvme::Sqe&, std::uint32_t&);
+  void set_reservation_persistence(Request& request);
   void get_host_id(Request& request);
   void get_host_behavior(Request& request);
   void set_host_behavior(Request& request);

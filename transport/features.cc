@@ -27,8 +27,7 @@ const Controller::FeatureHandler Controller::kFeatureHandlers[] = {
      &Controller::set_command_set_profile, false},
     {nvme::fid::kReservationMask, &Controller::get_reservation_mask,
      &Controller::set_reservation_mask, false},
-    {nvme::fid::kReservationPersistence, &Controller::get_reservation_persistence,
-     &Controller::set_reservation_persistence, false},
+    {nvme::fid::kReservationPersistence, &Controller::get_reservation_persistence, nullptr, false},
     {nvme::fid::kKvConfig, &Controller::get_kv_config, &Controller::set_kv_config, false},
 };
 
@@ -59,6 +58,9 @@ void Controller::set_features(Request& request) {
   const auto feature = static_cast<std::uint8_t>(command.cdw10);
   if ((command.cdw10 & 1u << 31) != 0) return fail(request, sc::kFeatureNotSaveable);
   if (feature == nvme::fid::kHostBehavior && kind_ == Kind::nvm) return set_host_behavior(request);
+  if (feature == nvme::fid::kReservationPersistence && kind_ == Kind::nvm) {
+    return set_reservation_persistence(request);
+  }
   // Connect has said it.
   if (feature == nvme::fid::kHostId && kind_ == Kind::nvm) {
     return fail(request, sc::kCommandSequenceError);

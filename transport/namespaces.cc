@@ -11,6 +11,17 @@ std::uint64_t Namespace::size_bytes() const {
   return quota != 0 ? quota : pool_bytes;
 }
 
+namespace {
+
+std::shared_ptr<SharedReservations> restored(const Pool& pool, std::uint64_t volume) {
+  auto shared = std::make_shared<SharedReservations>();
+  shared->state = Reservations(pool.reservations(volume));
+  if (shared->state.held()) shared->view.held = std::make_shared<const Reservations>(shared->state);
+  return shared;
+}
+
+}  // namespace
+
 NamespaceTable::NamespaceTable(const Pool& pool, const NamespaceTable& before,
                                std::uint32_t without, std::uint32_t transfer_bytes_max) {
   const Geometry geometry = pool.info().geometry;
@@ -28,7 +39,7 @@ NamespaceTable::NamespaceTable(const Pool& pool, const NamespaceTable& before,
     auto made = std::make_shared<Namespace>();
     made->delete_missing_is_error =
         same ? known->delete_missing_is_error : std::make_shared<std::atomic<bool>>(false);
-    made->reservations = same ? known->reservations : std::make_shared<SharedReservations>();
+    made->reservations = same ? known->reservations : restored(pool, info.id);
     made->nsid = nsid;
     made->volume_id = info.id;
     made->store = store;

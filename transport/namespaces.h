@@ -4,6 +4,8 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -22,11 +24,27 @@ struct ReservationView {
   std::uint64_t number = 0;  // counts the changes
 };
 
+class ReactorImpl;
+struct Namespace;
+
+// Somebody's change of a namespace's reservations.
+struct ReservationTurn {
+  std::shared_ptr<const Namespace> ns;
+  // Whether and how; called once, on any thread, with the state that is changed if it succeeds.
+  std::function<Reservations::Outcome(Reservations&)> decide;
+  bool aborts = false;  // done when no command that was begun before is still being worked on
+  ReactorImpl* origin = nullptr;
+  std::function<void(std::uint16_t)> done;  // with a status, on origin's executor
+};
+
 // The reservations of a namespace, for as long as it exists. Any thread, under the mutex.
 struct SharedReservations {
   std::mutex mutex;
   Reservations state;
   ReservationView view;
+  // The first is being made durable, if it is to persist; the others wait. As many as there are
+  // commands at most.
+  std::deque<ReservationTurn> turns;
 };
 
 // One active namespace, as of one size. Immutable but for its feature; shared by all reactors.

@@ -19,12 +19,14 @@ constexpr bool is_reservation(std::uint8_t opcode) {
 inline constexpr std::uint32_t kActionMask = 7, kIgnoreExistingKey = 1u << 3;
 inline constexpr std::uint32_t kTypeShift = 8;
 // CDW10 of Register, 31:30: CPTPL.
-inline constexpr std::uint32_t kPersistShift = 30, kPersistKeep = 0, kPersistOff = 2;
+inline constexpr std::uint32_t kPersistShift = 30, kPersistKeep = 0, kPersistReserved = 1,
+                               kPersistOff = 2, kPersistOn = 3;
 // CDW11 of Report.
 inline constexpr std::uint32_t kExtended = 1;
 
-// Identify Namespace, RESCAP: all types; IEKEY as in revision 1.3 and later. Nothing persists.
-inline constexpr std::uint8_t kCapabilities = 0xFE;
+// Identify Namespace, RESCAP: Persist Through Power Loss; all types; IEKEY as in revision 1.3 and
+// later.
+inline constexpr std::uint8_t kCapabilities = 0xFF;
 
 struct RegisterData {
   std::uint64_t crkey = 0, nrkey = 0;

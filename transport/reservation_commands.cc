@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <mutex>
-#include <utility>
 #include <vector>
 
 #include "transport/command_checks.h"
@@ -47,6 +46,7 @@ Payload status_page(const Reservations& state) {
   header.rtype = static_cast<std::uint8_t>(state.type());
   const auto count = static_cast<std::uint16_t>(registrants.size());
   std::memcpy(header.regctl, &count, sizeof count);
+  header.ptpls = state.persists() ? 1 : 0;
   std::memcpy(page.data(), &header, sizeof header);
   std::byte* at = page.data() + sizeof header;
   for (const Reservations::Registrant& registrant : registrants) {
@@ -84,16 +84,18 @@ void ReservationCommands::execute(const NamespacePtr& ns, Request& request) {
 void ReservationCommands::enrol(const NamespacePtr& ns, Request& request) {
   const nvme::Sqe& command = request.command;
   const std::uint32_t persist = command.cdw10 >> wire::kPersistShift;
-  const bool can_persist_so = persist == wire::kPersistKeep || persist == wire::kPersistOff;
   const auto action = static_cast<Reservations::Enrolment>(action_of(command));
-  if (action > Reservations::Enrolment::replace || !can_persist_so) {
+  if (action > Reservations::Enrolment::replace || persist == wire::kPersistReserved) {
     return reactor_.complete(request, sc::kInvalidField);
   }
   reactor_.pull(request, sizeof(wire::RegisterData),
-                [this, ns, action](Request& pulled, const Payload& data) {
+                [this, ns, action, persist](Request& pulled, const Payload& data) {
                   const auto keys = decoded<wire::RegisterData>(data);
                   const bool ignore = ignores_key(pulled.command);
-                  change(ns, pulled, false, [&](Reservations& state, const HostId& host) {
+                  change(ns, pulled, false, [=](Reservations& state, const HostId& host) {
+                    if (persist != wire::kPersistKeep) {
+                      state.set_persists(persist == wire::kPersistOn);
+                    }
                     return state.enrol(host, action, ignore, keys.crkey, keys.nrkey);
                   });
                 });
@@ -111,7 +113,7 @@ void ReservationCommands::acquire(const NamespacePtr& ns, Request& request) {
                   const auto keys = decoded<wire::AcquireData>(data);
                   const auto type = static_cast<Reservations::Type>(type_of(pulled.command));
                   const bool aborts = action == Reservations::Acquisition::preempt_and_abort;
-                  change(ns, pulled, aborts, [&](Reservations& state, const HostId& host) {
+                  change(ns, pulled, aborts, [=](Reservations& state, const HostId& host) {
                     return state.acquire(host, action, type, keys.crkey, keys.prkey);
                   });
                 });
@@ -127,7 +129,7 @@ void ReservationCommands::release(const NamespacePtr& ns, Request& request) {
                 [this, ns, action](Request& pulled, const Payload& data) {
                   const auto keys = decoded<wire::ReleaseData>(data);
                   const auto type = static_cast<Reservations::Type>(type_of(pulled.command));
-                  change(ns, pulled, false, [&](Reservations& state, const HostId& host) {
+                  change(ns, pulled, false, [=](Reservations& state, const HostId& host) {
                     return state.release(host, action, type, keys.crkey);
                   });
                 });
@@ -154,55 +156,10 @@ void ReservationCommands::report(const Namespace& ns, Request& request) {
 
 void ReservationCommands::change(const NamespacePtr& ns, Request& request, bool aborts,
                                  const Decide& decide) {
-  SharedReservations& shared = *ns->reservations;
-  Reservations::Outcome outcome;
-  bool told = false;
-  {
-    const std::lock_guard lock(shared.mutex);
-    const bool was_held = shared.state.held();
-    outcome = decide(shared.state, Queue::of(request).controller->host().id);
-    // While nobody holds anything, reactors need not know who is registered.
-    told = outcome.status == sc::kSuccess && (was_held || shared.state.held() || aborts);
-    if (told) {
-      reactor_.subsystem().publish(ns->reservations, aborts, reactor_,
-                                   [this, &request] { reactor_.complete(request, sc::kSuccess); });
-    }
-  }
-  reactor_.subsystem().notify_reservations(*ns, outcome.notifications);
-  if (!told) reactor_.complete(request, outcome.status);
-}
-
-void SubsystemImpl::publish(const std::shared_ptr<SharedReservations>& reservations, bool drain,
-                            ReactorImpl& origin, std::function<void()> done) {
-  ReservationView& view = reservations->view;
-  const Reservations& state = reservations->state;
-  view.held = state.held() ? std::make_shared<const Reservations>(state) : nullptr;
-  ++view.number;
-  // When the last holder lets go, every reactor is done.
-  const std::shared_ptr<void> all_done(
-      &origin, [&origin, done = std::move(done)](void*) { origin.mailbox().send(done); });
-  const std::lock_guard lock(mutex_);
-  for (ReactorImpl* reactor : reactors_) {
-    reactor->mailbox().send([reactor, reservations, view, drain, all_done] {
-      reactor->io().reserve(*reservations, view, drain ? all_done : nullptr);
-    });
-  }
-}
-
-void SubsystemImpl::notify_reservations(
-    const Namespace& ns, const std::vector<Reservations::Notification>& notifications) {
-  if (notifications.empty()) return;
-  const std::lock_guard lock(mutex_);
-  for (const auto& [id, controller] : controllers_) {
-    if (!controller->shared.alive || controller->kind() != Controller::Kind::nvm) continue;
-    for (const Reservations::Notification& notification : notifications) {
-      if (notification.host != controller->host().id) continue;
-      controller->reactor().mailbox().send(
-          [controller = controller, nsid = ns.nsid, notice = notification.notice] {
-            controller->reservation_changed(nsid, notice);
-          });
-    }
-  }
+  const HostId& host = Queue::of(request).controller->host().id;
+  reactor_.subsystem().reserve(
+      {ns, [decide, host](Reservations& state) { return decide(state, host); }, aborts, &reactor_,
+       [this, &request](std::uint16_t status) { reactor_.complete(request, status); }});
 }
 
 }  // namespace furrow::transport

@@ -1,7 +1,7 @@
 // ReservationCommands: Reservation Register, Acquire, Release and Report on one reactor, for
 // namespaces of every command set (Base specification 2.0, 7.2 to 7.5). A change is answered when
-// all reactors go by it, and one that aborts (Preempt and Abort) when no command that any of them
-// had begun before is still being worked on.
+// it is durable, if it is to persist, and all reactors go by it, and one that aborts (Preempt and
+// Abort) when no command that any of them had begun before is still being worked on.
 //
 // Threads: its reactor's. Control plane: it may allocate, and takes the namespace's mutex for a
 // short while.

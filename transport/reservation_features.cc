@@ -1,6 +1,9 @@
 // What a controller has to do with reservations beside the commands: the features Host Identifier,
 // Reservation Notification Mask and Reservation Persistence (Base specification 2.0, 5.27.1.25 to
 // 5.27.1.27), and the notifications.
+#include <mutex>
+#include <utility>
+
 #include "transport/nvme_reservation.h"
 #include "transport/reactor_impl.h"
 
@@ -55,13 +58,45 @@ std::uint16_t Controller::set_reservation_mask(const nvme::Sqe& command, std::ui
 
 std::uint16_t Controller::get_reservation_persistence(const nvme::Sqe& command,
                                                       std::uint32_t& value) {
-  value = 0;
-  return check_one_namespace(command.nsid);
+  const std::uint16_t status = check_one_namespace(command.nsid);
+  if (status != sc::kSuccess) return status;
+  const auto ns = subsystem_.namespaces()->find(command.nsid);
+  if (ns == nullptr) return sc::kInvalidNamespaceOrFormat;  // gone meanwhile
+  const std::lock_guard lock(ns->reservations->mutex);
+  value = ns->reservations->state.persists() ? kPersists : 0;
+  return sc::kSuccess;
 }
 
-std::uint16_t Controller::set_reservation_persistence(const nvme::Sqe& command, std::uint32_t&) {
-  if (command.nsid != nvme::kNsidAll && !sees(command.nsid)) return sc::kInvalidNamespaceOrFormat;
-  return (command.cdw11 & kPersists) != 0 ? sc::kInvalidField : sc::kSuccess;
+// Answered when it is done in each namespace, with the first failure.
+void Controller::set_reservation_persistence(Request& request) {
+  const std::uint32_t nsid = request.command.nsid;
+  std::vector<std::shared_ptr<const Namespace>> chosen;
+  for (const auto& ns : subsystem_.namespaces()->all()) {
+    const bool asked = nsid == nvme::kNsidAll || ns->nsid == nsid;
+    if (asked && command_sets().has(ns->csi())) chosen.push_back(ns);
+  }
+  if (chosen.empty() && nsid != nvme::kNsidAll) return fail(request, sc::kInvalidNamespaceOrFormat);
+  if (chosen.empty()) return succeed(request);
+  struct All {
+    std::shared_ptr<Controller> self;
+    Request* request;
+    std::size_t left;
+    std::uint16_t status = sc::kSuccess;
+  };
+  const auto all = std::make_shared<All>(All{shared_from_this(), &request, chosen.size()});
+  const auto done = [all](std::uint16_t status) {
+    if (all->status == sc::kSuccess) all->status = status;
+    if (--all->left != 0) return;
+    // Others may hold `all` for a while, on other threads, which must not be the controller's last.
+    const std::shared_ptr<Controller> self = std::move(all->self);
+    all->status == sc::kSuccess ? self->succeed(*all->request)
+                                : self->fail(*all->request, all->status);
+  };
+  const auto decide = [persists = (request.command.cdw11 & kPersists) != 0](Reservations& state) {
+    state.set_persists(persists);
+    return Reservations::Outcome();
+  };
+  for (const auto& ns : chosen) subsystem_.reserve({ns, decide, false, &reactor_, done});
 }
 
 void Controller::reservation_changed(std::uint32_t nsid, Reservations::Notice notice) {

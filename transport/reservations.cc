@@ -70,6 +70,32 @@ Access access_of(std::uint8_t csi, std::uint8_t opcode) {
   }
 }
 
+static_assert(ReservationRecord::kTypeMax ==
+              static_cast<std::uint8_t>(Reservations::Type::exclusive_access_all));
+static_assert(ReservationRecord::kTypeOfOneMax ==
+              static_cast<std::uint8_t>(Reservations::Type::exclusive_access_registrants));
+
+Reservations::Reservations(const ReservationRecord& record) {
+  if (!record.persists) return;
+  registrants_ = record.registrants;
+  type_ = static_cast<Type>(record.type);
+  holder_ = record.holder;
+  generation_ = record.generation;
+  persists_ = true;
+}
+
+ReservationRecord Reservations::record(std::uint64_t volume) const {
+  ReservationRecord record;
+  record.volume = volume;
+  if (!persists_) return record;
+  record.persists = true;
+  record.generation = generation_;
+  record.type = static_cast<std::uint8_t>(type_);
+  if (!all_hold()) record.holder = holder_;
+  record.registrants = registrants_;
+  return record;
+}
+
 // Where the host stands, or would stand.
 std::size_t Reservations::place_of(const HostId& host) const {
   const auto at = std::lower_bound(

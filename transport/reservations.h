@@ -1,6 +1,7 @@
 // Reservations: which hosts have registered with one namespace, who holds a reservation on it, and
-// what each host may therefore do there (Base specification 2.0, 8.19). Nothing of it persists: a
-// namespace begins without registrants when the target starts.
+// what each host may therefore do there (Base specification 2.0, 8.19). With Persist Through Power
+// Loss all of it is kept in the pool (record()); without, a namespace begins without registrants
+// when the target starts.
 //
 // A host is its Host Identifier; all its controllers count as one. Pure, and a value: a copy is a
 // snapshot. Threads: one at a time for what changes it.
@@ -11,9 +12,11 @@
 #include <cstdint>
 #include <vector>
 
+#include "log/format.h"
+
 namespace furrow::transport {
 
-using HostId = std::array<std::uint8_t, 16>;
+using HostId = ReservationRecord::Host;
 
 // The group of a command (8.19, "Command Behavior in the Presence of a Reservation").
 enum class Access : std::uint8_t { none, read, write };
@@ -22,7 +25,7 @@ Access access_of(std::uint8_t csi, std::uint8_t opcode);
 
 class Reservations {
  public:
-  static constexpr std::size_t kRegistrantsMax = 256;
+  static constexpr std::size_t kRegistrantsMax = ReservationRecord::kRegistrantsMax;
 
   // RTYPE.
   enum class Type : std::uint8_t {
@@ -39,10 +42,7 @@ class Reservations {
   enum class Acquisition : std::uint8_t { acquire, preempt, preempt_and_abort };
   enum class Surrender : std::uint8_t { release, clear };
 
-  struct Registrant {
-    HostId host{};
-    std::uint64_t key = 0;
-  };
+  using Registrant = ReservationRecord::Registrant;
   // What the controllers of a host are to be told of: the type of a log page.
   enum class Notice : std::uint8_t {
     registration_preempted = 1,
@@ -58,6 +58,10 @@ class Reservations {
     std::vector<Notification> notifications;
   };
 
+  Reservations() = default;
+  // What record() told; a record that does not persist: nothing.
+  explicit Reservations(const ReservationRecord& record);
+
   // Reservation Register. `ignore_key` (IEKEY): `current` does not have to be the host's key.
   // kInternalError: there are kRegistrantsMax already.
   Outcome enrol(const HostId& host, Enrolment action, bool ignore_key, std::uint64_t current,
@@ -67,6 +71,12 @@ class Reservations {
                   std::uint64_t preempted);
   // Reservation Release.
   Outcome release(const HostId& host, Surrender action, Type type, std::uint64_t current);
+
+  // Persist Through Power Loss (CPTPL, and the feature Reservation Persistence).
+  void set_persists(bool persists) { persists_ = persists; }
+  bool persists() const { return persists_; }
+  // What is to outlive the target, as of `volume`: nothing, unless it persists.
+  ReservationRecord record(std::uint64_t volume) const;
 
   bool allows(const HostId& host, Access access) const;
   bool held() const { return type_ != Type::none; }
@@ -94,6 +104,7 @@ class Reservations {
   Type type_ = Type::none;
   HostId holder_{};  // of a type that one host holds
   std::uint32_t generation_ = 0;
+  bool persists_ = false;
 };
 
 }  // namespace furrow::transport

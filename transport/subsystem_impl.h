@@ -68,13 +68,9 @@ class SubsystemImpl final : public Subsystem {
                   const std::string& hostnqn);
   // The device has taken zones of a namespace to another state: hosts are told. Any thread.
   void zones_changed();
-  // Tells all reactors of a change of reservations, whose mutex the caller holds. `done` runs on
-  // `origin` when each goes by it and, with `drain`, has done what it was at.
-  void publish(const std::shared_ptr<SharedReservations>& reservations, bool drain,
-               ReactorImpl& origin, std::function<void()> done);
-  // Any thread.
-  void notify_reservations(const Namespace& ns,
-                           const std::vector<Reservations::Notification>& notifications);
+  // Any thread: one change after another of each namespace; what is to persist is durable, and all
+  // reactors go by it, before it is answered.
+  void reserve(ReservationTurn turn);
   // The queue is closed and has nothing in flight.
   void queue_gone(Queue& queue);
   // Controllers with an id of at least `first`, ascending.
@@ -105,6 +101,14 @@ class SubsystemImpl final : public Subsystem {
                       const std::shared_ptr<Controller>& controller);
   void publish(std::shared_ptr<const NamespaceTable> table, std::function<void()> applied);
   void notify_namespaces(const NamespaceTable& before, const NamespaceTable& after);
+  // Reservations (reservation_turns.cc), whose mutex the caller holds.
+  void take_turns(const std::shared_ptr<SharedReservations>& reservations);
+  void end_turn(const std::shared_ptr<SharedReservations>& reservations, Reservations next,
+                const Reservations::Outcome& outcome);
+  void publish(const std::shared_ptr<SharedReservations>& reservations,
+               const ReservationTurn& turn);
+  void notify_reservations(const Namespace& ns,
+                           const std::vector<Reservations::Notification>& notifications);
   void notify_discovery();
   void notify_zones();
   void refresh_gauges();

@@ -74,7 +74,7 @@ TEST(IdentifyNamespace, KeyValueStructure) {
   EXPECT_EQ(read<std::uint64_t>(page, 16), 100u) << "NUSE";
   EXPECT_EQ(read<std::uint8_t>(page, 25), 0u) << "NKVF: one format, 0's-based";
   EXPECT_EQ(read<std::uint8_t>(page, 26), 1u) << "NMIC: shared";
-  EXPECT_EQ(read<std::uint8_t>(page, 27), 0xFEu) << "RESCAP: all types, none persists";
+  EXPECT_EQ(read<std::uint8_t>(page, 27), 0xFFu) << "RESCAP: all types, and they may persist";
   EXPECT_EQ(read<std::uint8_t>(page, 29), 0u) << "KVFC";
   EXPECT_EQ(read<std::uint32_t>(page, 32), 4096u) << "NOVG";
   EXPECT_EQ(read<std::uint32_t>(page, 36), 0u) << "ANAGRPID";

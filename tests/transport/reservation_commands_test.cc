@@ -107,7 +107,7 @@ TEST(ReservationCommands, WhatIsSaidOfThem) {
   for (const Place& place : {Place{0x00, 0, 30, 31}, {0x05, 1, 26, 27}, {0x08, 0, 1, 2}}) {
     const auto page = world.identify(*a.admin, place.cns, 1, place.csi);
     EXPECT_EQ(read<std::uint8_t>(page->in, place.nmic), 1) << unsigned{place.cns};
-    EXPECT_EQ(read<std::uint8_t>(page->in, place.rescap), 0xFE) << unsigned{place.cns};
+    EXPECT_EQ(read<std::uint8_t>(page->in, place.rescap), 0xFF) << unsigned{place.cns};
   }
 }
 
@@ -175,7 +175,7 @@ TEST(ReservationCommands, WhatIsWrongHasItsStatus) {
   Member a(world, 1, 0);
   ASSERT_EQ(a.enrol(1), sc::kSuccess);
   constexpr std::uint32_t kIekey = 1u << 3;
-  for (const std::uint32_t how : {3u, 7u, 1u << 30, 3u << 30}) {
+  for (const std::uint32_t how : {3u, 7u, 1u << 30}) {
     EXPECT_EQ(a.status(resv::kRegister, how, 1, 1), sc::kInvalidField) << how;
   }
   EXPECT_EQ(a.status(resv::kRegister, 2u << 30, 0, 1), sc::kSuccess) << "it does not persist";
@@ -423,8 +423,127 @@ TEST(ReservationCommands, Features) {
     EXPECT_EQ(world.set_feature(*a.admin, feature, 0, 5)->status(), sc::kInvalidNamespaceOrFormat);
     EXPECT_EQ(world.set_feature(*a.admin, feature, 0, nv::kNsidAll)->status(), sc::kSuccess);
   }
-  EXPECT_EQ(world.set_feature(*a.admin, nv::fid::kReservationPersistence, 1, 1)->status(),
-            sc::kInvalidField);
+}
+
+TEST(ReservationCommands, TheFeatureReservationPersistence) {
+  World world;
+  Member a(world, 1, 0), b(world, 2, 1);
+  VolumeOptions second;
+  second.name = "second";
+  second.nsid = 2;
+  ASSERT_TRUE(world.pool.create_volume(second).ok());
+  world.subsystem->namespaces_changed();
+  world.run();
+  ASSERT_EQ(a.enrol(11), sc::kSuccess);
+  EXPECT_EQ(world.pool.keeps, 0u);
+  const auto set = [&](std::uint32_t value, std::uint32_t nsid) {
+    return world.set_feature(*a.admin, nv::fid::kReservationPersistence, value, nsid)->status();
+  };
+  const auto get = [&](std::uint32_t nsid) {
+    return world.get_feature(*b.admin, nv::fid::kReservationPersistence, nsid)->cqe.dw0;
+  };
+  EXPECT_EQ(set(1, 1), sc::kSuccess);
+  EXPECT_EQ(get(1), 1u);
+  EXPECT_EQ(get(2), 0u);
+  EXPECT_EQ(read<resv::StatusHeader>(a.report()->in, 0).ptpls, 1);
+  ASSERT_EQ(world.pool.kept.size(), 1u);
+  EXPECT_EQ(world.pool.kept[1].registrants.size(), 1u) << "who was there before";
+  EXPECT_EQ(set(1, 1), sc::kSuccess);
+  EXPECT_EQ(world.pool.keeps, 1u) << "it was so";
+  EXPECT_EQ(set(1, nv::kNsidAll), sc::kSuccess);
+  EXPECT_EQ(get(2), 1u);
+  EXPECT_TRUE(world.pool.kept[2].persists);
+  world.pool.keep_failure = Status(Code::io_error, Origin::engine, "fake");
+  EXPECT_EQ(set(0, nv::kNsidAll), sc::kInternalError);
+  EXPECT_EQ(get(1), 1u) << "it stays as it was";
+  world.pool.keep_failure = Status();
+  EXPECT_EQ(set(0, 1), sc::kSuccess);
+  EXPECT_EQ(get(1), 0u);
+  EXPECT_EQ(world.pool.kept[1], transport::Reservations().record(1));
+  EXPECT_EQ(read<resv::StatusHeader>(a.report()->in, 0).regctl[0], 1) << "it is forgotten later";
+}
+
+TEST(ReservationCommands, WhatIsToPersistIsKeptBeforeItIsAnswered) {
+  World world;
+  Member a(world, 1, 0), b(world, 2, 1);
+  constexpr std::uint32_t kPersist = 3u << 30, kForget = 2u << 30;
+  ASSERT_EQ(a.status(resv::kRegister, kPersist, 0, 11), sc::kSuccess);
+  ASSERT_EQ(world.pool.kept.size(), 1u);
+  ReservationRecord& kept = world.pool.kept[1];
+  EXPECT_TRUE(kept.persists);
+  EXPECT_EQ(kept.generation, 1u);
+  EXPECT_EQ(kept.type, 0);
+  ASSERT_EQ(kept.registrants.size(), 1u);
+  EXPECT_EQ(kept.registrants[0].key, 11u);
+  EXPECT_EQ(kept.registrants[0].host[0], 1);
+  // The pool's answer comes later than the next command.
+  const CommandPtr acquire = a.send(resv::kAcquire, kExclusiveAccess << 8, 11);
+  const CommandPtr enrol = b.send(resv::kRegister, 0, 0, 22);
+  const CommandPtr taken = b.send(resv::kAcquire, kExclusiveAccess << 8, 22);
+  world.run();
+  EXPECT_EQ(acquire->status(), sc::kSuccess);
+  EXPECT_EQ(enrol->status(), sc::kSuccess);
+  EXPECT_EQ(taken->status(), sc::kReservationConflict);
+  EXPECT_EQ(world.pool.keeps, 3u) << "a refusal changes nothing";
+  EXPECT_EQ(kept.type, kExclusiveAccess);
+  EXPECT_EQ(kept.holder, kept.registrants[0].host);
+  EXPECT_EQ(kept.registrants.size(), 2u);
+
+  world.pool.keep_failure = Status(Code::no_space, Origin::engine, "fake");
+  const ReservationRecord before = kept;
+  EXPECT_EQ(a.release(kExclusiveAccess, 11), sc::kInternalError);
+  EXPECT_EQ(b.store(), sc::kReservationConflict) << "nothing has changed";
+  EXPECT_EQ(a.acquire(kExclusiveAccess, 11), sc::kSuccess) << "nor would this change anything";
+  EXPECT_EQ(b.status(resv::kRegister, kPersist | 1, 23), sc::kReservationConflict);
+  world.pool.keep_failure = Status(Code::not_found, Origin::engine, "deleted meanwhile");
+  EXPECT_EQ(a.clear(11), sc::kInvalidNamespaceOrFormat);
+  EXPECT_EQ(kept, before);
+  world.pool.keep_failure = Status();
+
+  // As after a restart: what was kept comes back, whoever else knew of it.
+  world.subsystem->withdraw_namespace(1, [] {});
+  world.run();
+  world.subsystem->namespaces_changed();
+  world.run();
+  EXPECT_EQ(b.store(), sc::kReservationConflict);
+  EXPECT_EQ(a.store(), sc::kSuccess);
+  const auto header = read<resv::StatusHeader>(b.report()->in, 0);
+  EXPECT_EQ(header.gen, 2u);
+  EXPECT_EQ(header.regctl[0], 2);
+  EXPECT_EQ(header.ptpls, 1);
+
+  ASSERT_EQ(b.status(resv::kRegister, kForget | 2, 22, 23), sc::kSuccess);
+  EXPECT_EQ(kept, transport::Reservations().record(1));
+  EXPECT_EQ(b.store(), sc::kReservationConflict) << "until the power is lost";
+  world.subsystem->withdraw_namespace(1, [] {});
+  world.run();
+  world.subsystem->namespaces_changed();
+  world.run();
+  EXPECT_EQ(b.store(), sc::kSuccess);
+  EXPECT_EQ(read<resv::StatusHeader>(b.report()->in, 0).gen, 0u);
+}
+
+// Preempt and Abort waits for both: the pool, and what is under way.
+TEST(ReservationCommands, APreemptThatPersists) {
+  World world;
+  Member a(world, 1, 0), b(world, 2, 1);
+  ASSERT_EQ(a.status(resv::kRegister, 3u << 30, 0, 11), sc::kSuccess);
+  ASSERT_EQ(b.enrol(22), sc::kSuccess);
+  ASSERT_EQ(b.acquire(kExclusiveAccess, 22), sc::kSuccess);
+  auto& store = *static_cast<FakeStore*>(world.pool.stores().front());
+  store.hold = true;
+  const CommandPtr working = b.send_store();
+  world.run();
+  const CommandPtr preempt =
+      a.send(resv::kAcquire, kPreemptAndAbort | kExclusiveAccess << 8, 11, 22);
+  world.run();
+  EXPECT_FALSE(preempt->done);
+  EXPECT_EQ(world.pool.kept[1].registrants.size(), 1u);
+  store.hold = false;
+  world.run();
+  EXPECT_EQ(working->status(), sc::kSuccess);
+  EXPECT_EQ(preempt->status(), sc::kSuccess);
+  EXPECT_EQ(b.notification().type, 1) << "registration preempted";
 }
 
 }  // namespace

@@ -97,7 +97,7 @@ class Rival final : public LaneWorker {
   CommandPtr send() {
     switch (stage_) {
       case Stage::enrol:
-        return reserve(resv::kRegister, 2 | resv::kIgnoreExistingKey, 0, number_);
+        return reserve(resv::kRegister, 2 | resv::kIgnoreExistingKey | persist(), 0, number_);
       case Stage::acquire:
         return reserve(resv::kAcquire, kExclusiveAccess, number_, 0);
       case Stage::preempt:
@@ -111,6 +111,11 @@ class Rival final : public LaneWorker {
       default:
         return reserve(resv::kRelease, kExclusiveAccess, number_, 0);
     }
+  }
+  // Now and then all of it is to persist, or no more: then the pool's home has a word in it.
+  std::uint32_t persist() {
+    constexpr std::uint32_t kAny[] = {resv::kPersistKeep, resv::kPersistOff, resv::kPersistOn};
+    return kAny[random_() % 3] << resv::kPersistShift;
   }
   CommandPtr reserve(std::uint8_t opcode, std::uint32_t how, std::uint64_t first,
                      std::uint64_t second) {

@@ -12,6 +12,7 @@
 #include <optional>
 #include <set>
 
+#include "log/reservation_state.h"
 #include "transport/nvme.h"
 
 namespace furrow::transport {
@@ -299,6 +300,35 @@ TEST(Reservations, EveryCommandInEveryState) {
   EXPECT_EQ(known.size(), states);
   EXPECT_EQ(statuses,
             (std::set<std::uint16_t>{sc::kSuccess, sc::kInvalidField, sc::kReservationConflict}));
+}
+
+// In every state as well, and there every command does what it did before.
+TEST(Reservations, WhatIsKeptIsAllOfThem) {
+  const std::vector<Command> commands = all_commands();
+  std::map<State, Reservations> known{{State(), Reservations()}};
+  std::deque<Reservations> todo{Reservations()};
+  while (!todo.empty()) {
+    Reservations before = todo.front();
+    todo.pop_front();
+    EXPECT_EQ(before.record(7), Reservations().record(7)) << "nothing of it persists";
+    before.set_persists(true);
+    const ReservationRecord record = before.record(7);
+    ASSERT_TRUE(valid_reservation(record));
+    const Reservations restored(record);
+    ASSERT_EQ(seen(restored), seen(before));
+    ASSERT_TRUE(restored.persists());
+    ASSERT_EQ(restored.generation(), before.generation());
+    before.set_persists(false);
+    for (const Command& command : commands) {
+      Reservations after = before, after_restored = restored;
+      const Reservations::Outcome outcome = run(after, command);
+      ASSERT_EQ(run(after_restored, command).status, outcome.status);
+      ASSERT_EQ(seen(after_restored), seen(after));
+      if (known.emplace(seen(after), after).second) todo.push_back(after);
+    }
+  }
+  EXPECT_GT(known.size(), 200u);
+  EXPECT_EQ(seen(Reservations(ReservationRecord())), State());
 }
 
 // Base specification 2.0, figure "Command Behavior in the Presence of a Reservation".
