@@ -23,7 +23,6 @@ int http_status(Code code) {
     case Code::ok:
       return 200;
     case Code::invalid_argument:
-    case Code::unsupported:
     case Code::too_large:
       return 400;
     case Code::not_found:
@@ -32,6 +31,8 @@ int http_status(Code code) {
     case Code::busy:
     case Code::in_use:
       return 409;
+    case Code::unsupported:
+      return 501;
     case Code::no_space:
     case Code::too_many_zones:
       return 507;

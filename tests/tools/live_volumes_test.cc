@@ -127,6 +127,19 @@ TEST_F(LiveVolumesTest, ARefusalSaysWhy) {
   EXPECT_EQ(names(), (std::vector<std::string>{"one"}));
 }
 
+TEST_F(LiveVolumesTest, WhatItCannotDoIsNotImplemented) {
+  const auto made =
+      live_->create(R"({"name": "disk", "kind": "block", "mode": "store", "size_bytes": 8388608,)"
+                    R"( "lba_bytes": 4096, "quota_bytes": 8388608, "value_bytes_max": 4096})");
+  ASSERT_EQ(made.status, 201) << made.json;
+  expect_refused(live_->resize("disk", R"({"size_bytes": 4194304})"), 501, "unsupported");
+  const auto zones =
+      live_->create(R"({"name": "zones", "kind": "zoned", "mode": "store", "zones": 4})");
+  ASSERT_EQ(zones.status, 201) << zones.json;
+  expect_refused(live_->resize("zones", R"({"quota_bytes": 8388608})"), 501, "unsupported");
+  expect_refused(live_->resize("disk", R"({"size_bytes": 1})"), 400, "invalid argument");
+}
+
 TEST_F(LiveVolumesTest, AResizedVolumeIsServedOn) {
   ASSERT_EQ(create("one").status, 201);
   LiveHost host(*target_);
