@@ -35,8 +35,11 @@ count() { nvme zns report-zones "/dev/$disk" -o json | jq "[.zone_list[] | selec
 states() { # STATE NUMBER
   [ "$(count "$1")" = "$2" ] || fail "$(count "$1") zones are $1, not $2: $(nvme zns report-zones "/dev/$disk")"
 }
-# Where each zone is written to.
-written() { nvme zns report-zones "/dev/$disk" -o json | jq -c '[.zone_list[] | {slba, wptr}]'; }
+# Where each zone is written to; a full one has no write pointer.
+written() {
+  nvme zns report-zones "/dev/$disk" -o json |
+    jq -ce '[.zone_list[] | if .state == "FULL" then "full" else .wp - .slba end]'
+}
 # refused STATUS COMMAND...: with this NVMe status, which nvme-cli prints, and Do Not Retry.
 refused() {
   local wanted=$1
