@@ -124,10 +124,12 @@ class Choice {
   void take(const Candidate& taken, bool is_seed) {
     reached_.insert(taken.edges.begin(), taken.edges.end());
     bytes_ += taken.text.size();
+    taken_.insert(taken.text);
     texts_[is_seed ? 0 : 1].push_back(taken.text);
   }
+  // An input may be there under two names, and reach something else when it runs again.
   bool fits(const Candidate& candidate) const {
-    return bytes_ + candidate.text.size() <= bytes_max_;
+    return bytes_ + candidate.text.size() <= bytes_max_ && !taken_.contains(candidate.text);
   }
   // How many edges that nothing reached yet it has for each byte.
   double value_of(const Candidate& candidate) const {
@@ -160,6 +162,7 @@ class Choice {
   const std::size_t bytes_max_;
   std::size_t bytes_ = 0;
   std::set<std::uint32_t> reached_;
+  std::set<std::string> taken_;        // their texts
   std::vector<std::string> texts_[2];  // the seeds', and the others'
 };
 

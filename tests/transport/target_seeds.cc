@@ -43,16 +43,21 @@ class TargetScript {
     if (digested_ && sgl == kInCapsule) script_.u8(0);
     script_.u8(0);
   }
+  // Between the two of a pair.
+  void command_between(unsigned opcode, std::uint32_t nsid, const Cdw& cdw, std::uint32_t bytes) {
+    fields(opcode, nsid, cdw, bytes, kByTransport);
+    script_.u8(0);
+  }
   // With a byte of its header changed; its digest made right, or not.
-  void spoiled(std::size_t at, unsigned bits, bool digest_right, std::uint32_t bytes) {
-    unspoiled(1, 1, {bytes, 4}, bytes, kInCapsule);
-    if (digested_) script_.u8(0);
+  void spoiled(std::size_t at, unsigned bits, bool digest_right, unsigned sgl = kInCapsule) {
+    unspoiled(nvme::kv::kStore, 1, {64, 4}, 64, sgl);
+    if (digested_ && sgl == kInCapsule) script_.u8(0);
     script_.u8(0xFF).u8(static_cast<unsigned>(at)).u8(bits);
     if (digested_) script_.u8(digest_right ? 0 : 0xFF);
   }
   // With a wrong digest of its data.
   void rotten(std::uint32_t bytes) {
-    unspoiled(1, 1, {bytes, 4}, bytes, kInCapsule);
+    unspoiled(nvme::kv::kStore, 1, {bytes, 4}, bytes, kInCapsule);
     script_.u8(0xFF).u8(0);
   }
   void answer_r2t(std::uint32_t piece) {
@@ -86,7 +91,12 @@ class TargetScript {
  private:
   void unspoiled(unsigned opcode, std::uint32_t nsid, const Cdw& cdw, std::uint32_t bytes,
                  unsigned sgl) {
-    script_.u8(0).u8(0x80 | opcode).u8(0).number(nsid).u8(3).u8(0x0F);
+    script_.u8(0);
+    fields(opcode, nsid, cdw, bytes, sgl);
+  }
+  void fields(unsigned opcode, std::uint32_t nsid, const Cdw& cdw, std::uint32_t bytes,
+              unsigned sgl) {
+    script_.u8(0x80 | opcode).u8(0).number(nsid).u8(3).u8(0x0F);
     script_.number(cdw.cdw10).number(cdw.cdw11).number(cdw.cdw12).number(cdw.cdw13);
     script_.u8(sgl).number(bytes);
   }
@@ -218,9 +228,10 @@ void fused_seeds(Corpus& out) {
   good.disk(1, 0, 16, 0);
   add(out, "fused", good);
   TargetScript by_r2t(0);
+  by_r2t.disk(0, 2, 2, 3);  // as the command with identifier 3 has it: the first one of the pair
   for (const unsigned shape : {0x80u, 0x88u}) {
     by_r2t.pair(shape, 2, 2, 0, 0);
-    if (shape == 0x88) by_r2t.command(nvme::nvm::kRead, 2, {0, 0, 7}, 4096);
+    if (shape == 0x88) by_r2t.command_between(nvme::nvm::kRead, 2, {0, 0, 7}, 4096);
     for (int i = 0; i < 2; ++i) by_r2t.answer_r2t(0);
   }
   add(out, "fused-by-r2t", by_r2t);
@@ -229,7 +240,7 @@ void fused_seeds(Corpus& out) {
     broken.pair(shape, 2, 2, 0, 1);
   }
   broken.pair(8, 2, 2, 0, 1);
-  broken.command(nvme::nvm::kRead, 2, {0, 0, 7}, 4096);  // between
+  broken.command_between(nvme::nvm::kRead, 2, {0, 0, 7}, 4096);
   broken.pair(2, 2, 2, 0, 1);
   broken.leave(0);
   add(out, "fused-broken", broken);
@@ -283,9 +294,10 @@ void malformed_seeds(Corpus& out) {
   again.command(nvme::kv::kStore, 1, {64, 4}, 64, kInCapsule);  // instead of Connect
   add(out, "bad-before-connect", again);
   TargetScript read(0);
+  read.command(nvme::kv::kStore, 1, {4096, 4}, 4096, kInCapsule);
   read.hold();
   read.command(nvme::kv::kRetrieve, 1, {4096, 4}, 4096);
-  read.h2c_data(2, 1, 0, 64, true);  // for a read
+  read.h2c_data(3, 1, 0, 64, true);  // for a read
   read.hold();
   add(out, "bad-h2c-for-a-read", read);
   // CVE-2023-6356, -6535, -6536: of a Store whose R2T has come.
@@ -313,10 +325,10 @@ void malformed_seeds(Corpus& out) {
   add(out, "bad-capsule-too-large", large);
   constexpr std::size_t kSglLengthAt = 40, kSglTypeAt = 47;
   TargetScript length(0);
-  length.spoiled(kSglLengthAt, 4, true, 64);
+  length.spoiled(kSglLengthAt, 4, true);
   add(out, "bad-sgl-length", length);
   TargetScript type(0);
-  type.spoiled(kSglTypeAt, 0x41, true, 64);
+  type.spoiled(kSglTypeAt, nvme::kSglTransport ^ 0x40, true, kByTransport);  // RDMA's
   add(out, "bad-sgl-type", type);
   // CVE-2026-64534, -64535.
   TargetScript data(kDigests);
@@ -328,7 +340,7 @@ void malformed_seeds(Corpus& out) {
   add(out, "bad-data-digest", data);
   TargetScript header(kDigests);
   header.set_digested();
-  header.spoiled(20, 1, false, 64);
+  header.spoiled(20, 1, false);
   add(out, "bad-header-digest", header);
   TargetScript term(0);
   term.hold();
