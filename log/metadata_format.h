@@ -21,6 +21,8 @@ bool valid_superblock(const Superblock& superblock);
 // Volumes ascend by id below next_volume_id; names and, unless 0, NSIDs are there once; as many
 // zones are lent to one of kind zoned as it has; reservations are of volumes that there are.
 bool valid_state(const PoolState& state);
+// By itself; whether it fits a state is for apply().
+bool valid_journal(const JournalRecord& record);
 // Bits of Features::incompatible that what the state holds needs, and that the record does.
 std::uint64_t features_needed(const PoolState& state);
 std::uint64_t features_needed(const JournalRecord& record);
