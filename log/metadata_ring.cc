@@ -214,6 +214,8 @@ Result<MetadataRing> MetadataRing::open(ZonedDevice& device, bool read_only, boo
   ring.last_index_ = contents->last_index;
   ring.next_number_ = contents->next_number;
   ring.needed_ = std::move(contents->needed);
+  ring.torn_ = std::move(contents->torn);
+  if (!ring.torn_.empty()) ring.must_roll_ = true;
   if (!read_only) ring.finish_others();
   return ring;
 }
@@ -326,8 +328,16 @@ Status MetadataRing::rebuild(PoolState state) {
   return repair();
 }
 
-// Tries the zones behind the active one in turn; one that is worn out is passed over.
 Status MetadataRing::roll(const PoolState& state, const JournalRecord& record) {
+  const Status rolled = roll_somewhere(state, record);
+  if (!rolled.ok() || torn_.empty()) return rolled;
+  torn_.clear();
+  finish_others();  // it may have gone elsewhere
+  return rolled;
+}
+
+// Tries the zones behind the active one in turn; one that is worn out is passed over.
+Status MetadataRing::roll_somewhere(const PoolState& state, const JournalRecord& record) {
   Status last;
   for (std::uint32_t step = 1; step <= superblock_.metadata_zones; ++step) {
     const ZoneId zone{(active_zone_.value + step) % superblock_.metadata_zones};
@@ -353,10 +363,11 @@ Status MetadataRing::roll_into(ZoneId zone, const PoolState& state, const Journa
 }
 
 // A power cut may undo the finish of the zone before the active one, or leave a roll half done in
-// the next: neither may keep one of the device's active zones.
+// the next: neither may keep one of the device's active zones. The latter is rolled into first.
 void MetadataRing::finish_others() {
   for (std::uint32_t i = 0; i < superblock_.metadata_zones; ++i) {
-    if (ZoneId{i} == active_zone_) continue;
+    const bool torn = std::ranges::find(torn_, ZoneId{i}) != torn_.end();
+    if (ZoneId{i} == active_zone_ || torn) continue;
     const Status status = finish_if_active(ZoneId{i});
     if (status.ok()) continue;
     damage_.push_back(fmt::format("metadata zone {} cannot be finished: {}", i, status.describe()));

@@ -92,6 +92,7 @@ class MetadataRing {
   void begun_flushed();
   void end_begun(const Status& status);
   Status roll(const PoolState& state, const JournalRecord& record);
+  Status roll_somewhere(const PoolState& state, const JournalRecord& record);
   Status roll_into(ZoneId zone, const PoolState& state, const JournalRecord& record);
   Status write_section(ZoneId zone, std::uint64_t at_lba, const PoolState& state,
                        const JournalRecord& record);
@@ -121,6 +122,7 @@ class MetadataRing {
   std::uint64_t last_index_ = 0;    // of the journal
   std::uint64_t next_number_ = 0;   // of the next checkpoint
   std::vector<ZoneId> needed_;      // zones without which state_ cannot be read back
+  std::vector<ZoneId> torn_;        // not finished: with what a power cut left of a roll
   std::unique_ptr<Begun> begun_;    // null: nothing was begun. The ring stays where it is meanwhile
 };
 

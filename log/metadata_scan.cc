@@ -4,13 +4,13 @@
 #include <functional>
 #include <utility>
 
+#include "log/metadata_found.h"
 #include "log/structure.h"
+#include "zone/zone_state_machine.h"
 
 namespace furrow {
 
 namespace {
-
-constexpr unsigned kAllCopies = (1u << kJournalCopies) - 1;
 
 // Superblocks of one pool agree on all that a roll leaves as it is.
 Status check_agree(const Superblock& a, const Superblock& b) {
@@ -21,11 +21,6 @@ Status check_agree(const Superblock& a, const Superblock& b) {
   return Status(Code::corrupt, Origin::log, "the pool's superblocks contradict each other");
 }
 
-bool is_writable(const ZoneInfo& zone) {
-  return zone.state == ZoneState::implicitly_open || zone.state == ZoneState::explicitly_open ||
-         zone.state == ZoneState::closed;
-}
-
 // Everything that was found in the ring's zones, and how it hangs together.
 class RingScan {
  public:
@@ -33,22 +28,9 @@ class RingScan {
   Result<RingContents> run();
 
  private:
-  struct Item {  // where a checkpoint or record was found
-    ZoneId zone;
-    std::uint64_t end_lba;  // behind it, zone-relative
-  };
-  struct FoundCheckpoint : Item {
-    Checkpoint checkpoint;
-  };
-  struct FoundEntry : Item {
-    JournalEntry entry;
-    unsigned copies = 0;  // a bit for each that is whole
-  };
-  struct BadLba {  // of a zone: not what it should be, or nothing
-    std::uint64_t lba;
-    bool unreadable, zero;
-  };
-  using Journal = std::map<std::uint64_t, FoundEntry>;
+  using Item = RingFound::Item;
+  using BadLba = RingFound::BadLba;
+  using Journal = RingFound::Journal;
 
   Status find_superblock();
   Status look_at_superblock(ZoneId zone, std::span<const std::byte> bytes);
@@ -56,11 +38,8 @@ class RingScan {
   Status scan_zone(const ZoneInfo& info);
   std::uint64_t visit(ZoneReader& reader, ZoneId zone, std::uint64_t at);
   bool take_entry(ZoneId zone, std::uint64_t at, const JournalEntry& entry);
-  void note_damage();
-  void note_damage(ZoneId zone, const std::vector<BadLba>& all);
   void note_tail(const Item& end);
   bool may_hide_newer(ZoneId zone, const BadLba& bad, const Item& end) const;
-  std::optional<std::uint64_t> newest_in(ZoneId zone) const;
   bool is_sealed_roll(std::uint64_t number) const;
   std::optional<std::vector<std::uint64_t>> chain_to(std::uint64_t number) const;
   bool follow(const std::vector<std::uint64_t>& chain);
@@ -71,18 +50,13 @@ class RingScan {
   ZoneId newest_zone(const std::function<bool(const ZoneInfo&)>& suits, ZoneId other) const;
   void find_end();
   void note_needed(const std::vector<std::uint64_t>& chain);
-  const Journal& journal(std::uint64_t number) const;
 
   ZonedDevice& device_;
   IoQueue& queue_;
-  std::vector<ZoneInfo> zones_;
-  std::map<std::uint32_t, Superblock> superblocks_;  // by zone
+  RingFound found_;
   bool saw_magic_ = false;
   Status refused_;
-  std::map<std::uint64_t, FoundCheckpoint> checkpoints_;
-  std::map<std::uint64_t, Journal> journals_;
-  std::map<std::uint32_t, std::vector<BadLba>> bad_;  // by zone
-  bool unreadable_ = false;                           // some LBA
+  bool unreadable_ = false;   // some LBA
   bool read_failed_ = false;  // of a checkpoint's LBAs, since the last visit
   RingContents contents_;
 };
@@ -93,7 +67,7 @@ Status RingScan::look_at_superblock(ZoneId zone, std::span<const std::byte> byte
   const Result<Superblock> superblock = decode_superblock(bytes);
   if (superblock.status().code() == Code::unsupported) return superblock.status();
   if (!superblock.ok() || superblock->metadata_zones <= zone.value) return {};
-  const auto [found, is_first] = superblocks_.try_emplace(zone.value, *superblock);
+  const auto [found, is_first] = found_.superblocks.try_emplace(zone.value, *superblock);
   if (is_first || superblock->pool != found->second.pool) return {};
   // A later one in the same zone is a repair, and newer.
   const Status status = check_agree(found->second, *superblock);
@@ -106,35 +80,35 @@ Status RingScan::look_at_superblock(ZoneId zone, std::span<const std::byte> byte
 // whose user may write anything: it is asked for as far as the ring goes, or when there is no
 // other.
 Status RingScan::find_superblock() {
-  const std::size_t count = std::min<std::size_t>(zones_.size(), kMetadataZonesMax);
+  const std::size_t count = std::min<std::size_t>(found_.zones.size(), kMetadataZonesMax);
   bool unreadable = false;
   const auto look = [&](std::size_t zone) {
-    ZoneReader reader(queue_, device_.geometry(), zones_[zone]);
+    ZoneReader reader(queue_, device_.geometry(), found_.zones[zone]);
     if (reader.written_lbas() == 0) return Status();
     const std::span<const std::byte> bytes = reader.lba(0);
     unreadable |= bytes.empty();
-    return look_at_superblock(zones_[zone].zone, bytes);
+    return look_at_superblock(found_.zones[zone].zone, bytes);
   };
   std::size_t zone = 0;
   for (; zone < 2; ++zone) {
     if (const Status status = look(zone); !status.ok()) return status;
   }
-  for (std::size_t deep = 0; deep < 2 && superblocks_.empty(); ++deep) {
-    ZoneReader reader(queue_, device_.geometry(), zones_[deep]);
+  for (std::size_t deep = 0; deep < 2 && found_.superblocks.empty(); ++deep) {
+    ZoneReader reader(queue_, device_.geometry(), found_.zones[deep]);
     for (std::uint64_t at = 1; at < reader.written_lbas() && !reader.is_unused_from(at); ++at) {
-      const Status status = look_at_superblock(zones_[deep].zone, reader.lba(at));
+      const Status status = look_at_superblock(found_.zones[deep].zone, reader.lba(at));
       if (!status.ok()) return status;
     }
   }
   const auto in_ring = [&] {
-    return superblocks_.empty() || zone < superblocks_.begin()->second.metadata_zones;
+    return found_.superblocks.empty() || zone < found_.superblocks.begin()->second.metadata_zones;
   };
   for (; zone < count && in_ring(); ++zone) {
     if (const Status status = look(zone); !status.ok()) return status;
   }
-  if (!superblocks_.empty()) {
-    const Superblock first = superblocks_.begin()->second;
-    std::erase_if(superblocks_, [&](const auto& found) {
+  if (!found_.superblocks.empty()) {
+    const Superblock first = found_.superblocks.begin()->second;
+    std::erase_if(found_.superblocks, [&](const auto& found) {
       return found.second.pool != first.pool || found.first >= first.metadata_zones;
     });
     return {};
@@ -157,14 +131,14 @@ Status RingScan::find_superblock() {
 // Superblocks must agree on what never changes, and fit the device.
 Status RingScan::check_pool() const {
   const Geometry& geometry = device_.geometry();
-  for (const auto& [zone, pool] : superblocks_) {
+  for (const auto& [zone, pool] : found_.superblocks) {
     if (pool.lba_bytes != geometry.lba_bytes || pool.zone_size_lbas != geometry.zone_size_lbas ||
         pool.zone_capacity_lbas != geometry.zone_capacity_lbas ||
         pool.zone_count > geometry.zone_count) {
       return Status(Code::corrupt, Origin::log,
                     "the device is smaller, or cut in other zones, than when the pool was made");
     }
-    const Status status = check_agree(superblocks_.begin()->second, pool);
+    const Status status = check_agree(found_.superblocks.begin()->second, pool);
     if (!status.ok()) return status;
   }
   return {};
@@ -177,18 +151,18 @@ Status RingScan::scan_zone(const ZoneInfo& info) {
     return {};
   }
   ZoneReader reader(queue_, device_.geometry(), info);
-  std::vector<BadLba>& bad = bad_[info.zone.value];
+  std::vector<BadLba>& bad = found_.bad[info.zone.value];
   for (std::uint64_t at = 0; at < reader.written_lbas();) {
     if (reader.is_unused_from(at)) break;
     const std::uint64_t lbas = visit(reader, info.zone, at);
     if (!refused_.ok()) return refused_;
     if (lbas == 0) {
-      const std::span<const std::byte> bytes = reader.lba(at);
-      const bool unreadable = std::exchange(read_failed_, false) || bytes.empty();
-      bad.push_back({at, unreadable, !unreadable && is_zero(bytes)});
+      const bool unreadable = std::exchange(read_failed_, false) || reader.lba(at).empty();
+      bad.push_back({at, unreadable});
       unreadable_ |= unreadable;
     }
     at += std::max<std::uint64_t>(lbas, 1);
+    found_.end_lba[info.zone.value] = at;
   }
   return {};
 }
@@ -196,7 +170,7 @@ Status RingScan::scan_zone(const ZoneInfo& info) {
 // How many LBAs the structure at `at` takes; 0: there is none.
 std::uint64_t RingScan::visit(ZoneReader& reader, ZoneId zone, std::uint64_t at) {
   const std::uint32_t lba_bytes = device_.geometry().lba_bytes;
-  const Uuid& pool = superblocks_.begin()->second.pool;
+  const Uuid& pool = found_.superblocks.begin()->second.pool;
   std::span<const std::byte> bytes = reader.lba(at);
   if (has_magic(bytes, Magic::superblock)) {
     const Result<Superblock> superblock = decode_superblock(bytes);
@@ -223,7 +197,8 @@ std::uint64_t RingScan::visit(ZoneReader& reader, ZoneId zone, std::uint64_t at)
   const Result<Checkpoint> checkpoint = decode_checkpoint(bytes, pool);
   if (checkpoint.status().code() == Code::unsupported) refused_ = checkpoint.status();
   if (!checkpoint.ok()) return 0;
-  checkpoints_.try_emplace(checkpoint->number, FoundCheckpoint{{zone, at + claimed}, *checkpoint});
+  found_.checkpoints.try_emplace(checkpoint->number,
+                                 RingFound::FoundCheckpoint{{zone, at + claimed}, at, *checkpoint});
   return claimed;
 }
 
@@ -233,9 +208,9 @@ bool RingScan::take_entry(ZoneId zone, std::uint64_t at, const JournalEntry& ent
   // Behind record 0 comes the superblock once more.
   const std::uint64_t behind = entry.index == 0 ? 1 : 0;
   const Item where{zone, at + kJournalCopies - entry.copy + behind};
-  const auto [found, is_first] =
-      journals_[entry.checkpoint].try_emplace(entry.index, FoundEntry{where, entry});
-  FoundEntry& record = found->second;
+  const auto [found, is_first] = found_.journals[entry.checkpoint].try_emplace(
+      entry.index, RingFound::FoundEntry{where, entry});
+  RingFound::FoundEntry& record = found->second;
   JournalEntry same = entry;
   same.copy = record.entry.copy;
   if (!is_first &&
@@ -246,54 +221,10 @@ bool RingScan::take_entry(ZoneId zone, std::uint64_t at, const JournalEntry& ent
   return true;
 }
 
-void RingScan::note_damage() {
-  for (const auto& [zone, all] : bad_) note_damage(ZoneId{zone}, all);
-}
-
-// Bad LBAs before the end of the zone's newest journal are damage; behind it they are what a power
-// cut left of a record that nobody was told about. So is what is missing of the last record, all
-// zeroes, or of a roll that another followed in the zone, or anything in a zone that the ring has
-// left since; where it is something else, nobody
-// can tell, and the next opening writes the record anew in any case.
-void RingScan::note_damage(ZoneId zone, const std::vector<BadLba>& all) {
-  std::uint64_t newest = 0, end_lba = 0, last_lba = 0;  // of the last record
-  const auto meet = [&](std::uint64_t number, const Item& item) {
-    if (item.zone != zone || number < newest) return;
-    end_lba = number == newest ? std::max(end_lba, item.end_lba) : item.end_lba;
-    newest = number;
-  };
-  for (const auto& [number, found] : checkpoints_) meet(number, found);
-  for (const auto& [number, found] : journals_) {
-    for (const auto& [index, entry] : found) {
-      meet(number, entry);
-      const std::uint64_t lbas = kJournalCopies + (index == 0 ? 1 : 0);
-      if (entry.zone == zone && entry.end_lba == end_lba) last_lba = end_lba - lbas;
-    }
-  }
-  const auto checkpoint = checkpoints_.find(newest);
-  const bool here = checkpoint != checkpoints_.end() && checkpoint->second.zone == zone;
-  const std::uint64_t checkpoint_end_lba = here ? checkpoint->second.end_lba : 0;
-  const bool left = zone != contents_.active;
-  for (const BadLba& bad : all) {
-    const bool last = bad.lba + 1 + kJournalCopies >= end_lba;
-    const bool superseded = bad.lba < checkpoint_end_lba && bad.zero;
-    if (superseded || bad.lba >= end_lba || (last && (bad.zero || left))) continue;
-    if (last_lba != 0 && bad.lba >= last_lba && !bad.unreadable) {
-      contents_.notes.push_back("metadata zone " + std::to_string(zone.value) + ": LBA " +
-                                std::to_string(bad.lba) + ", of the last record, which stands " +
-                                "twice, is torn or damaged; the next opening writes it anew");
-      continue;
-    }
-    contents_.damage.push_back("metadata zone " + std::to_string(zone.value) + ": LBA " +
-                               std::to_string(bad.lba) + (bad.lba == 0 ? " (superblock)" : "") +
-                               (bad.unreadable ? " cannot be read" : " is damaged"));
-  }
-}
-
 // What follows the last record that counts.
 void RingScan::note_tail(const Item& end) {
   std::uint64_t torn = 0;
-  for (const auto& [zone, all] : bad_) {
+  for (const auto& [zone, all] : found_.bad) {
     for (const BadLba& bad : all) {
       if (bad.unreadable && may_hide_newer(ZoneId{zone}, bad, end)) contents_.unreadable = true;
       if (ZoneId{zone} == end.zone && bad.lba >= end.end_lba) ++torn;
@@ -305,43 +236,20 @@ void RingScan::note_tail(const Item& end) {
                             "power cut tore one that was answered to nobody");
 }
 
-// The highest number that a zone's structures speak of.
-std::optional<std::uint64_t> RingScan::newest_in(ZoneId zone) const {
-  std::optional<std::uint64_t> newest;
-  const auto meet = [&](std::uint64_t number) { newest = std::max(newest.value_or(0), number); };
-  const auto superblock = superblocks_.find(zone.value);
-  if (superblock != superblocks_.end()) meet(superblock->second.checkpoint);
-  for (const auto& [number, found] : checkpoints_) {
-    if (found.zone == zone) meet(number);
-  }
-  for (const auto& [number, found] : journals_) {
-    for (const auto& [index, entry] : found) {
-      if (entry.zone == zone) meet(number);
-    }
-  }
-  return newest;
-}
-
 // An LBA that the device does not give is no tear: may it hold what is newer than what was found?
 bool RingScan::may_hide_newer(ZoneId zone, const BadLba& bad, const Item& end) const {
   if (zone == end.zone) return bad.lba >= end.end_lba;
   // A roll finishes the zone that it comes from before it writes elsewhere.
-  if (is_writable(zones_[end.zone.value])) return false;
-  const std::optional<std::uint64_t> newest = newest_in(zone);
+  if (is_active(found_.zones[end.zone.value].state)) return false;
+  const std::optional<std::uint64_t> newest = found_.newest_in(zone);
   return !newest || *newest > contents_.number;
-}
-
-const RingScan::Journal& RingScan::journal(std::uint64_t number) const {
-  static const Journal kNone;
-  const auto found = journals_.find(number);
-  return found == journals_.end() ? kNone : found->second;
 }
 
 // The numbers from a readable checkpoint up to `number`, by what each record 0 says it continues.
 std::optional<std::vector<std::uint64_t>> RingScan::chain_to(std::uint64_t number) const {
   std::vector<std::uint64_t> chain{number};
-  while (!checkpoints_.contains(chain.back())) {
-    const Journal& records = journal(chain.back());
+  while (!found_.checkpoints.contains(chain.back())) {
+    const Journal& records = found_.journal(chain.back());
     const auto first = records.find(0);
     if (first == records.end()) return std::nullopt;
     chain.push_back(first->second.entry.previous_checkpoint);  // smaller: the decoder saw to it
@@ -354,7 +262,7 @@ std::optional<std::vector<std::uint64_t>> RingScan::chain_to(std::uint64_t numbe
 // not fit.
 bool RingScan::apply_journal(std::uint64_t number, std::uint64_t from,
                              std::optional<std::uint64_t> last_counted) {
-  const Journal& records = journal(number);
+  const Journal& records = found_.journal(number);
   const std::uint64_t last = last_counted      ? *last_counted
                              : records.empty() ? 0
                                                : records.rbegin()->first;
@@ -370,10 +278,10 @@ bool RingScan::apply_journal(std::uint64_t number, std::uint64_t from,
 }
 
 bool RingScan::follow(const std::vector<std::uint64_t>& chain) {
-  contents_.state = checkpoints_.at(chain.front()).checkpoint.state;
+  contents_.state = found_.checkpoints.at(chain.front()).checkpoint.state;
   for (std::size_t i = 0; i < chain.size(); ++i) {
     std::optional<std::uint64_t> last;
-    if (i + 1 < chain.size()) last = journal(chain[i + 1]).at(0).entry.previous_index;
+    if (i + 1 < chain.size()) last = found_.journal(chain[i + 1]).at(0).entry.previous_index;
     if (!apply_journal(chain[i], i == 0 ? 1 : 0, last)) return false;
   }
   return true;
@@ -385,28 +293,29 @@ bool RingScan::follow(const std::vector<std::uint64_t>& chain) {
 // One whose checkpoint is whole may have been, whatever else of it is: that other zone may be all
 // that a reset and a power cut have brought to light again.
 bool RingScan::is_sealed_roll(std::uint64_t number) const {
-  if (superblocks_.begin()->second.metadata_zones != 2) return false;
-  const Journal& records = journal(number);
-  const auto checkpoint = checkpoints_.find(number);
+  if (found_.superblocks.begin()->second.metadata_zones != 2) return false;
+  const Journal& records = found_.journal(number);
+  const auto checkpoint = found_.checkpoints.find(number);
   const auto first = records.find(0);
-  const bool any = checkpoint != checkpoints_.end() || first != records.end();
+  const bool any = checkpoint != found_.checkpoints.end() || first != records.end();
   if (!any || records.size() > 1 || (records.size() == 1 && first == records.end())) return false;
   const ZoneId zone =
-      checkpoint != checkpoints_.end() ? checkpoint->second.zone : first->second.zone;
-  if (is_writable(zones_[zone.value])) return false;
+      checkpoint != found_.checkpoints.end() ? checkpoint->second.zone : first->second.zone;
+  if (is_active(found_.zones[zone.value].state)) return false;
   const auto is_older = [&](const auto& found) {
     return found.first < number && found.second.zone != zone;
   };
-  if (std::ranges::none_of(checkpoints_, is_older)) return false;
-  const auto superblock = superblocks_.find(zone.value);
-  if (superblock == superblocks_.end() || superblock->second.checkpoint != number) return true;
-  return checkpoint == checkpoints_.end();
+  if (std::ranges::none_of(found_.checkpoints, is_older)) return false;
+  const auto superblock = found_.superblocks.find(zone.value);
+  if (superblock == found_.superblocks.end() || superblock->second.checkpoint != number)
+    return true;
+  return checkpoint == found_.checkpoints.end();
 }
 
 Status RingScan::resolve() {
   std::vector<std::uint64_t> numbers;
-  for (const auto& [number, found] : checkpoints_) numbers.push_back(number);
-  for (const auto& [number, found] : journals_) numbers.push_back(number);
+  for (const auto& [number, found] : found_.checkpoints) numbers.push_back(number);
+  for (const auto& [number, found] : found_.journals) numbers.push_back(number);
   std::ranges::sort(numbers, std::greater());
   for (const std::uint64_t number : numbers) {
     if (is_sealed_roll(number)) continue;
@@ -414,11 +323,7 @@ Status RingScan::resolve() {
     if (chain) {
       contents_.incomplete |= !follow(*chain);
       contents_.number = number;
-      if (chain->size() > 1) {
-        contents_.must_roll = true;
-        contents_.damage.push_back("checkpoint " + std::to_string(number) +
-                                   " is damaged; its state was rebuilt from an older one");
-      }
+      if (chain->size() > 1) contents_.must_roll = true;
       find_end();
       note_needed(*chain);
       return {};
@@ -437,9 +342,9 @@ Status RingScan::resolve() {
 ZoneId RingScan::newest_zone(const std::function<bool(const ZoneInfo&)>& suits,
                              ZoneId other) const {
   std::optional<std::uint64_t> best;
-  for (std::uint32_t i = 0; i < superblocks_.begin()->second.metadata_zones; ++i) {
-    const std::optional<std::uint64_t> newest = newest_in(ZoneId{i});
-    if (!suits(zones_[i]) || !newest || (best && *newest < *best)) continue;
+  for (std::uint32_t i = 0; i < found_.superblocks.begin()->second.metadata_zones; ++i) {
+    const std::optional<std::uint64_t> newest = found_.newest_in(ZoneId{i});
+    if (!suits(found_.zones[i]) || !newest || (best && *newest < *best)) continue;
     best = newest;
     other = ZoneId{i};
   }
@@ -452,7 +357,7 @@ void RingScan::assemble() {
   contents_.lost = contents_.must_roll = true;
   contents_.incomplete = false;
   contents_.damage.push_back("every checkpoint of the pool is damaged");
-  for (const auto& [number, records] : journals_) {
+  for (const auto& [number, records] : found_.journals) {
     for (const auto& [index, found] : records) {
       const JournalRecord& record = found.entry.record;
       const bool trim = record.kind == JournalRecord::Kind::zone_trimmed;
@@ -460,16 +365,16 @@ void RingScan::assemble() {
       (void)apply(contents_.state, record).ok();  // what does not fit was told before
     }
   }
-  for (const auto& [number, records] : journals_) contents_.number = number;
-  for (const auto& [zone, superblock] : superblocks_) {
+  for (const auto& [number, records] : found_.journals) contents_.number = number;
+  for (const auto& [zone, superblock] : found_.superblocks) {
     contents_.number = std::max(contents_.number, superblock.checkpoint);
   }
-  const ZoneId kept =
-      newest_zone([this](const ZoneInfo& info) { return superblocks_.contains(info.zone.value); },
-                  ZoneId{superblocks_.begin()->first});
+  const ZoneId kept = newest_zone(
+      [this](const ZoneInfo& info) { return found_.superblocks.contains(info.zone.value); },
+      ZoneId{found_.superblocks.begin()->first});
   contents_.needed = {kept};
-  contents_.active = newest_zone(is_writable, kept);
-  contents_.written_lbas = zones_[contents_.active.value].written_lbas;
+  contents_.active = newest_zone([](const ZoneInfo& info) { return is_active(info.state); }, kept);
+  contents_.written_lbas = found_.zones[contents_.active.value].written_lbas;
 }
 
 void RingScan::find_end() {
@@ -477,30 +382,34 @@ void RingScan::find_end() {
   const auto meet = [&](const Item& item) {
     if (item.end_lba > end.end_lba) end = item;
   };
-  const auto checkpoint = checkpoints_.find(contents_.number);
-  if (checkpoint != checkpoints_.end()) meet(checkpoint->second);
-  for (const auto& [index, entry] : journal(contents_.number)) meet(entry);
+  const auto checkpoint = found_.checkpoints.find(contents_.number);
+  if (checkpoint != found_.checkpoints.end()) meet(checkpoint->second);
+  for (const auto& [index, entry] : found_.journal(contents_.number)) meet(entry);
   contents_.active = end.zone;
-  const ZoneInfo& info = zones_[end.zone.value];
+  const ZoneInfo& info = found_.zones[end.zone.value];
   contents_.written_lbas = info.written_lbas;
-  if (!is_writable(info) || info.written_lbas != end.end_lba) contents_.must_roll = true;
+  if (!is_active(info.state) || info.written_lbas != end.end_lba) contents_.must_roll = true;
+  // A power cut may have left a roll's checkpoint and nothing behind it.
+  if (!found_.journal(contents_.number).contains(0)) contents_.must_roll = true;
   // Rolling makes whole what is damaged, and a record of which one copy is left.
   const auto before_end = [&](const BadLba& bad) { return bad.lba < end.end_lba; };
-  if (std::ranges::any_of(bad_[end.zone.value], before_end)) contents_.must_roll = true;
-  const auto is_half = [](const auto& found) { return found.second.copies != kAllCopies; };
-  if (std::ranges::any_of(journal(contents_.number), is_half)) contents_.must_roll = true;
+  if (std::ranges::any_of(found_.bad[end.zone.value], before_end)) contents_.must_roll = true;
+  const auto is_half = [](const auto& found) {
+    return found.second.copies != RingFound::kAllCopies;
+  };
+  if (std::ranges::any_of(found_.journal(contents_.number), is_half)) contents_.must_roll = true;
   note_tail(end);
 }
 
 void RingScan::note_needed(const std::vector<std::uint64_t>& chain) {
   std::vector<ZoneId>& needed = contents_.needed;
-  needed.push_back(checkpoints_.at(chain.front()).zone);
+  needed.push_back(found_.checkpoints.at(chain.front()).zone);
   for (const std::uint64_t number : chain) {
-    for (const auto& [index, entry] : journal(number)) needed.push_back(entry.zone);
+    for (const auto& [index, entry] : found_.journal(number)) needed.push_back(entry.zone);
   }
-  const auto has_superblock = [&](ZoneId zone) { return superblocks_.contains(zone.value); };
+  const auto has_superblock = [&](ZoneId zone) { return found_.superblocks.contains(zone.value); };
   if (std::ranges::none_of(needed, has_superblock)) {
-    needed.push_back(ZoneId{superblocks_.begin()->first});
+    needed.push_back(ZoneId{found_.superblocks.begin()->first});
     contents_.must_roll = true;
   }
   std::ranges::sort(needed);
@@ -510,35 +419,35 @@ void RingScan::note_needed(const std::vector<std::uint64_t>& chain) {
 Result<RingContents> RingScan::run() {
   Result<std::vector<ZoneInfo>> report = device_.report();
   if (!report.ok()) return report.status();
-  zones_ = std::move(*report);
-  if (zones_.size() < 2) {
+  found_.zones = std::move(*report);
+  if (found_.zones.size() < 2) {
     return Status(Code::foreign, Origin::log, "a device with one zone cannot hold a pool");
   }
   Status status = find_superblock();
   if (status.ok()) status = check_pool();
   if (!status.ok()) return status;
-  const std::uint32_t ring_zones = superblocks_.begin()->second.metadata_zones;
+  const std::uint32_t ring_zones = found_.superblocks.begin()->second.metadata_zones;
   for (std::uint32_t zone = 0; zone < ring_zones; ++zone) {
-    status = scan_zone(zones_[zone]);
+    status = scan_zone(found_.zones[zone]);
     if (!status.ok()) return status;
   }
   status = check_pool();  // a repair left further superblocks inside the zones
   if (status.ok()) status = resolve();
-  note_damage();
   if (!status.ok()) return status;
 
   std::uint64_t newest = contents_.number;
-  for (const auto& [zone, superblock] : superblocks_) {
+  for (const auto& [zone, superblock] : found_.superblocks) {
     newest = std::max(newest, superblock.checkpoint);
   }
   const auto by_number = [](const auto& a, const auto& b) {
     return a.second.checkpoint < b.second.checkpoint;
   };
-  contents_.superblock = std::ranges::max_element(superblocks_, by_number)->second;
+  contents_.superblock = std::ranges::max_element(found_.superblocks, by_number)->second;
   contents_.superblock.checkpoint = contents_.number;
-  for (const auto& [number, found] : checkpoints_) newest = std::max(newest, number);
-  for (const auto& [number, found] : journals_) newest = std::max(newest, number);
+  for (const auto& [number, found] : found_.checkpoints) newest = std::max(newest, number);
+  for (const auto& [number, found] : found_.journals) newest = std::max(newest, number);
   contents_.next_number = newest + 1;
+  judge_ring(found_, contents_);
   contents_.unreadable |= contents_.incomplete && unreadable_;
   return std::move(contents_);
 }

@@ -67,6 +67,8 @@ class Simulation {
   void recover();
   void cut();
   bool repair(ZoneId struck);
+  Result<CheckReport> inspect();
+  void see_damage(ZoneId zone);
   bool check(const char* when);
   void verify();
   // Turns until nothing runs any more.
