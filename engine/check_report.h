@@ -10,7 +10,15 @@
 namespace furrow {
 
 struct Finding {
-  enum class Structure : std::uint8_t { metadata, zone, zone_header, batch_header, summary, page };
+  enum class Structure : std::uint8_t {
+    device,  // of the emulated device under the pool
+    metadata,
+    zone,
+    zone_header,
+    batch_header,
+    summary,
+    page
+  };
   Structure structure = Structure::metadata;
   std::optional<std::uint32_t> zone;
   std::optional<std::uint64_t> lba;     // from the zone's start

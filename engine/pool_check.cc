@@ -122,6 +122,8 @@ class ZoneFindings {
 
 const char* to_string(Finding::Structure structure) {
   switch (structure) {
+    case Structure::device:
+      return "device";
     case Structure::metadata:
       return "metadata";
     case Structure::zone:
@@ -181,6 +183,9 @@ ZoneSurvey PoolImpl::survey_zone(const ZoneInfo& info, const CheckOptions& optio
 Result<CheckReport> PoolImpl::check(const CheckOptions& options) {
   CheckReport report;
   report.notes = notes_;
+  for (const std::string& text : device_.damage()) {
+    report.damage.push_back({Structure::device, {}, {}, {}, true, text});
+  }
   for (const std::string& text : damage_) {
     report.damage.push_back({Structure::metadata, {}, {}, {}, ring_.repairable(), text});
   }

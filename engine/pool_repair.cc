@@ -239,6 +239,7 @@ Result<RepairReport> Pool::repair(ZonedDevice& device, Executor& home, unsigned 
     (status.ok() ? report.done : report.failed)
         .push_back(status.ok() ? what : what + ": " + status.describe());
   };
+  if (!device.damage().empty()) tell("the device's superblock was written anew", device.mend());
   Status status = lost ? ring->rebuild(std::move(*lost)) : Status();
   if (status.ok()) status = repair.begin(open_count);
   if (!status.ok()) return status;
@@ -264,7 +265,9 @@ std::vector<std::string> repair_plan(const CheckReport& report) {
   for (const Finding& finding : report.damage) {
     if (!finding.repairable) continue;
     std::string step;
-    if (finding.volume) {
+    if (finding.structure == Finding::Structure::device) {
+      step = "write the device's superblock anew";
+    } else if (finding.volume) {
       step = fmt::format("volume {}: list it again, as the store '{}', with what its zones hold",
                          *finding.volume, recovered_name(*finding.volume));
     } else if (!finding.zone) {

@@ -72,6 +72,11 @@ class ZonedDevice {
   // Is the medium, such as the file system under emu:, so full that only deletes, and what frees
   // room, should be written? Cheap while it is not. Any thread.
   virtual bool short_of_room() { return false; }
+  // What of the device's own structures is damaged, of which another copy is whole: a line each.
+  virtual std::vector<std::string> damage() const { return {}; }
+  // Writes that anew, durably. Of a device that was opened to be written. Blocks; one thread at a
+  // time with damage(). io_error, no_space.
+  virtual Status mend() { return {}; }
 
  protected:
   ZonedDevice(Geometry geometry, std::string uri) : geometry_(geometry), uri_(std::move(uri)) {}

@@ -35,6 +35,21 @@ Result<Superblock> read_superblocks(const EmuFile& file) {
   return first;
 }
 
+// Where those are that are not this one: the two are the same.
+std::vector<std::uint64_t> other_superblocks(const EmuFile& file, const Superblock& superblock) {
+  const auto encoded = [](const Superblock& which) {
+    std::array<std::byte, kSuperblockBytes> bytes{};
+    encode(which, bytes);
+    return bytes;
+  };
+  std::vector<std::uint64_t> others;
+  for (const std::uint64_t offset : kSuperblockOffsets) {
+    const Result<Superblock> found = read_superblock(file, offset);
+    if (!found || encoded(*found) != encoded(superblock)) others.push_back(offset);
+  }
+  return others;
+}
+
 Status check_openable(const EmuFile& file, const Superblock& superblock, const EmuOptions& options,
                       Access access) {
   if (access == Access::exclusive && (superblock.read_only & ~kKnownReadOnly) != 0) {
@@ -122,6 +137,7 @@ Result<std::unique_ptr<ZonedDevice>> EmuDevice::open(const EmuOptions& options, 
   if (!status.ok()) return status;
   std::unique_ptr<EmuDevice> device(
       new EmuDevice(std::move(*file), *superblock, access, options, std::move(uri)));
+  device->damaged_superblocks_ = other_superblocks(device->file_, *superblock);
   const bool writable = access == Access::exclusive;
   status = device->slots_.open(device->file_, *superblock, writable);
   // After a sync that failed the kernel takes what it holds of the table for written. Written
@@ -158,6 +174,30 @@ EmuDevice::~EmuDevice() {
   reclaimer_.stop();
   // Closing is not enough: a ring that is being taken apart may still hold the file.
   unlock(file_);
+}
+
+std::vector<std::string> EmuDevice::damage() const {
+  std::vector<std::string> lines;
+  for (const std::uint64_t offset : damaged_superblocks_) {
+    lines.push_back("the device's superblock at byte " + std::to_string(offset) +
+                    " is damaged; its other copy is whole");
+  }
+  return lines;
+}
+
+Status EmuDevice::mend() {
+  AlignedBuffer page(kPageBytes);
+  encode(superblock_, page.span().first<kSuperblockBytes>());
+  while (!damaged_superblocks_.empty()) {
+    const auto at = static_cast<off_t>(damaged_superblocks_.back());
+    const int fd = file_.fd.get();
+    const ssize_t written = pwrite(fd, page.data(), page.size(), at);
+    if (written != static_cast<ssize_t>(page.size()) || fdatasync(fd) != 0) {
+      return zone_failure(Code::io_error, "cannot write the device's superblock", errno);
+    }
+    damaged_superblocks_.pop_back();
+  }
+  return {};
 }
 
 void EmuDevice::load_table() {

@@ -42,6 +42,8 @@ class EmuDevice final : public ZonedDevice, private ZoneStore {
   Result<std::unique_ptr<IoQueue>> create_queue(unsigned depth) override;
   Result<std::vector<ZoneInfo>> report() override { return table_.report(); }
   bool short_of_room() override { return !ballast_.whole(); }
+  std::vector<std::string> damage() const override;
+  Status mend() override;
 
   // For tests: waits until the space of reset zones has been given back.
   void drain_reclaim() { reclaimer_.drain(); }
@@ -60,6 +62,7 @@ class EmuDevice final : public ZonedDevice, private ZoneStore {
 
   EmuFile file_;
   const Superblock superblock_;
+  std::vector<std::uint64_t> damaged_superblocks_;  // where they begin
   const SlotCodec codec_;
   const Access access_;
   const Reclaim reclaim_;

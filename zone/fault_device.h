@@ -50,6 +50,8 @@ class FaultDevice final : public ZonedDevice, private ZoneStore {
   Result<std::unique_ptr<IoQueue>> create_queue(unsigned depth) override;
   Result<std::vector<ZoneInfo>> report() override;
   bool short_of_room() override { return inner_->short_of_room(); }
+  std::vector<std::string> damage() const override { return inner_->damage(); }
+  Status mend() override { return inner_->mend(); }
 
   // The lights go out: decides what survives and writes that to the inner device; from now on every
   // operation, those in flight included, fails with aborted. Idempotent. Returns an error only when

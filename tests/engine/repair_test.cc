@@ -94,12 +94,20 @@ TEST_F(RepairTest, NothingToDo) {
   EXPECT_TRUE(repair_plan(report).empty());
 }
 
+// Each of four, of which any is enough: two sections have two each.
 TEST_F(RepairTest, Superblocks) {
-  for (const std::size_t i : {0u, 1u}) {
+  for (const std::size_t i : {0u, 1u, 2u, 3u}) {
     const auto superblocks = offsets_of("FUSB");
-    ASSERT_GE(superblocks.size(), 2u);
+    ASSERT_GE(superblocks.size(), 4u);
     ASSERT_NO_FATAL_FAILURE(
         expect_named_and_repaired(superblocks[i] + 40, Finding::Structure::metadata));
+  }
+}
+
+// Of the device under the pool, two as well.
+TEST_F(RepairTest, SuperblocksOfTheDevice) {
+  for (const std::size_t offset : {0u, 4096u}) {
+    ASSERT_NO_FATAL_FAILURE(expect_named_and_repaired(offset + 60, Finding::Structure::device));
   }
 }
 
