@@ -73,7 +73,7 @@ class RingJudge {
   const RingFound& found_;
   RingContents& contents_;
   std::optional<Section> newest_;
-  std::vector<ZoneId> standing_;  // zones with a section that was not superseded
+  std::vector<Section> judged_;  // that are not superseded, the newest first
 };
 
 // Where a section of the ring is, by what of it is whole. Nothing: nothing is.
@@ -191,9 +191,15 @@ void RingJudge::judge_sections() {
   }
 }
 
-// A zone that is not finished may have been reset for another roll: then what the section ended
-// with is not there any more. Where it is, the power cut has undone the finish, and no more.
+// A newer section begins where this one was: it is of an earlier life of the zone, and shows where
+// the newer one was torn. A zone that is not finished may have been reset for another roll: then
+// what the section ended with is not there any more. Where it is, the power cut has undone the
+// finish, and no more.
 bool RingJudge::is_superseded(const Section& section) const {
+  const auto replaces = [&](const Section& newer) {
+    return newer.zone == section.zone && newer.begin_lba <= section.record_0_lba;
+  };
+  if (std::ranges::any_of(judged_, replaces)) return true;
   const bool finished = !newest_ || section.zone == newest_->zone ||
                         !is_active(found_.zones[section.zone.value].state);
   return !finished && !found_.journal(section.number).contains(section.last);
@@ -201,7 +207,7 @@ bool RingJudge::is_superseded(const Section& section) const {
 
 void RingJudge::judge(const Section& section) {
   const bool superseded = is_superseded(section);
-  if (!superseded) standing_.push_back(section.zone);
+  if (!superseded) judged_.push_back(section);
   const std::uint64_t end = std::min(section.end_lba(), contents_.superblock.zone_capacity_lbas);
   const bool left = !newest_ || section.number != newest_->number;
   std::uint64_t torn = 0;
@@ -257,8 +263,8 @@ void RingJudge::note_torn_rolls() {
   if (!newest_) return;
   for (std::uint32_t i = 0; i < contents_.superblock.metadata_zones; ++i) {
     const ZoneInfo& info = found_.zones[i];
-    const bool used =
-        info.zone == newest_->zone || std::ranges::find(standing_, info.zone) != standing_.end();
+    const bool used = info.zone == newest_->zone ||
+                      std::ranges::find(judged_, info.zone, &Section::zone) != judged_.end();
     if (used || !is_active(info.state) || info.written_lbas == 0) continue;
     contents_.torn.push_back(info.zone);
     contents_.notes.push_back(fmt::format(

@@ -268,6 +268,26 @@ TEST_F(MetadataDamageTest, ATornRollIsNoDamage) {
   EXPECT_EQ(rolls, 2u);
 }
 
+// Under a torn roll what the zone held before may show: it is superseded, not damaged.
+TEST_F(MetadataDamageTest, WhatATornRollShowsOfAnEarlierLifeIsNoDamage) {
+  unsigned records = 0;
+  do {
+    make(++records);
+    save();
+  } while (newest_zone() != 0);
+  ASSERT_EQ(infos_[0].written_lbas, record_0(0) + 3) << "just rolled, over section 1";
+  for (const std::uint64_t lba : {0u, 1u}) damage(ZoneId{0}, lba, false);
+  change_lba(*device_, ZoneId{0}, record_0(0) + 1, [&](std::span<std::byte> bytes) {
+    JournalEntry stale;
+    stale.pool.fill(7);
+    stale.checkpoint = 1;
+    stale.copy = 1;
+    stale.record.kind = JournalRecord::Kind::formatted;
+    encode(stale, bytes);
+  });
+  expect_no_damage("torn");
+}
+
 // The zone that the ring has left stands in for the newest checkpoint: with nothing whole in it
 // there is nothing to fall back on.
 TEST_F(MetadataDamageTest, NothingToFallBackOn) {
