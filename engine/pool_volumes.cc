@@ -100,6 +100,15 @@ Status check_zoned_options(const Geometry& geometry, const VolumeOptions& option
   return {};
 }
 
+constexpr const char* kLargeValuesHint =
+    "a store with values of more than half a zone needs a quota of at least six zones; choose a "
+    "smaller value_bytes_max, a larger quota, or larger zones";
+
+std::uint64_t zones_min(const Geometry& geometry, const VolumeOptions& options) {
+  const bool cache = options.mode == VolumeMode::cache;
+  return PageLog::zones_min(geometry, cache, options.value_bytes_max);
+}
+
 // What a volume may be on such a device, whatever else the pool holds.
 Status check_options(const Geometry& geometry, std::uint64_t segment_lbas,
                      const VolumeOptions& options) {
@@ -133,6 +142,10 @@ Status check_options(const Geometry& geometry, std::uint64_t segment_lbas,
       options.quota_bytes / geometry.zone_capacity_bytes() < kVolumeZonesMin) {
     return {Code::invalid_argument, Origin::engine,
             "a volume needs a quota of at least three zones' capacity"};
+  }
+  const std::uint64_t zones = options.quota_bytes / geometry.zone_capacity_bytes();
+  if (options.quota_bytes != 0 && zones < zones_min(geometry, options)) {
+    return {Code::invalid_argument, Origin::engine, kLargeValuesHint};
   }
   return {};
 }
@@ -237,6 +250,9 @@ Result<PageStore*> PoolImpl::create_volume(const VolumeOptions& options) {
         Code::no_space, Origin::engine,
         "the other volumes' quotas leave less than three zones, the least a volume needs; "
         "a volume made without a quota takes all that is left");
+  }
+  if (record.quota_zones < zones_min(context_.geometry, options)) {
+    return Status(Code::no_space, Origin::engine, kLargeValuesHint);
   }
   Status status = context_.allocator.admit(record.id, record.quota_zones, 1);
   if (!status.ok()) return status;

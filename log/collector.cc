@@ -119,7 +119,7 @@ void Collector::start() {
   if (!victim) victim = choose();
   if (!victim && !wanted_for_quota()) return log_.end_shrinking(kNothingToFree);
   const bool handed = !victim && log_.hand_deletions_to_collection();
-  if (!victim && !handed) victim = choose_for_deletions();
+  if (!victim && !handed) victim = choose_for_waiting();
   if (!victim && !handed && begin_undo()) return;
   if (!victim && note_failed_ != 0) {  // there is that one, as soon as the device takes its note
     note_failed_ = 0;

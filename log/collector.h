@@ -168,7 +168,7 @@ class Collector {
   std::optional<ZoneId> choose() const;
   std::optional<ZoneId> zone_with_nothing() const;
   std::optional<ZoneId> choose_from_store() const;
-  std::optional<ZoneId> choose_for_deletions() const;
+  std::optional<ZoneId> choose_for_waiting() const;
   std::optional<ZoneId> choose_with_room(VictimPolicy policy, std::uint64_t most) const;
   std::optional<ZoneId> choose_within(VictimPolicy policy, std::uint64_t most, bool twice) const;
   std::optional<ZoneId> choose_requested();

@@ -44,9 +44,13 @@ std::optional<ZoneId> Collector::choose_from_store() const {
 }
 
 // None gains room for certain, and a deletion waits, which does when it is written: any zone whose
-// copies leave room for it in the zone that they go to.
-std::optional<ZoneId> Collector::choose_for_deletions() const {
-  if (log_.options_.cache || log_.waiting_deletion() == nullptr) return std::nullopt;
+// copies leave room for it in the zone that they go to. Likewise where all that the store has fits
+// one zone: when it is in one, the others are free.
+std::optional<ZoneId> Collector::choose_for_waiting() const {
+  if (log_.options_.cache) return std::nullopt;
+  const bool waits = log_.any_stream([](const Stream& stream) { return stream.waits_for_zone(); });
+  const bool page = waits && log_.all_fits_a_zone();
+  if (log_.waiting_deletion() == nullptr && !page) return std::nullopt;
   return choose_with_room(VictimPolicy::greedy, log_.copied_lbas_whole());
 }
 

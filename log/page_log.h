@@ -161,6 +161,14 @@ class PageLog final : public StreamOwner {
   HitMap& hits() { return pool_.hits; }
   void count_corrupt() { ++stats_.corrupt_pages; }
 
+  // The smallest quota with which a volume with values of that size can go on writing. In a store
+  // pages of more than half a zone find no other beside them there, and tombstones little room.
+  static std::uint64_t zones_min(const Geometry& geometry, bool cache,
+                                 std::uint32_t value_bytes_max) {
+    const bool large = std::uint64_t{value_bytes_max} * 2 > geometry.zone_capacity_bytes();
+    return large && !cache ? kZonesMinLarge : kZonesMin;
+  }
+
   // The cost of a page on the medium, headers and summary included.
   static std::uint64_t cost_bytes(const PoolContext& pool, std::uint32_t length);
 
@@ -179,6 +187,7 @@ class PageLog final : public StreamOwner {
   // Of a record, in its batch header and in the summary (wide, with group and expiry).
   static constexpr std::uint64_t kRecordBytes = kBatchRecordBytes + 48;
   static constexpr std::uint64_t kZonesMin = 3;  // that a volume can go on writing with
+  static constexpr std::uint64_t kZonesMinLarge = 6;
 
   // Steps of a KeyOp.
   void locked(KeyOp& op);
@@ -225,6 +234,8 @@ class PageLog final : public StreamOwner {
   // At most: what the copies of one zone may take for a fresh zone to have room for them and for a
   // deletion.
   std::uint64_t copied_lbas_whole() const;
+  bool fits_a_zone(std::uint64_t page_lbas) const;
+  bool all_fits_a_zone() const;
   static std::uint64_t record_cost_bytes(const PoolContext& pool);
   // What the pages of a store, those on their way and its tombstones cost.
   std::uint64_t used_bytes() const;

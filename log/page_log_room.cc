@@ -76,6 +76,19 @@ std::uint64_t PageLog::copied_lbas_whole() const {
   return pool_.geometry.zone_capacity_lbas - std::min(pool_.geometry.zone_capacity_lbas, other);
 }
 
+// So many LBAs of pages, beside all tombstones that there are: any zone of a store that has no more
+// can be emptied into one.
+bool PageLog::fits_a_zone(std::uint64_t page_lbas) const {
+  const std::uint64_t records = 1 + tombstones_ + group_tombstones_;
+  const std::uint64_t batches = 2 + records / Collector::kGroupRecords + segments(pool_);
+  const std::uint64_t lbas =
+      page_lbas + batches +
+      pool_.geometry.lbas(records * kRecordBytes + batches * kBatchHeaderBytes);
+  return lbas <= copied_lbas_whole();
+}
+
+bool PageLog::all_fits_a_zone() const { return fits_a_zone(pool_.geometry.lbas(cost_bytes_)); }
+
 // One zone is the collection's, one may be partly written, or two. Were the pages of the others
 // copied, each zone's copies would begin and end batches.
 std::uint64_t PageLog::usable_bytes(std::uint32_t largest_bytes) const {

@@ -155,7 +155,9 @@ Status PageLog::admit(std::uint32_t length, const IndexEntry* replaced, bool pin
   const std::uint64_t freed = replaced != nullptr ? cost_bytes(pool_, replaced->length) : 0;
   const std::uint64_t used = used_bytes();
   const std::uint64_t cost = cost_bytes(pool_, length);
-  if (cost > freed && used + cost > usable + freed) {  // an overwrite adds nothing
+  const bool alone =
+      cost_bytes_ + pending_cost_bytes_ <= freed && fits_a_zone(pool_.page_lbas(length));
+  if (cost > freed && used + cost > usable + freed && !alone) {  // an overwrite adds nothing
     return {Code::no_space, Origin::log,
             "the volume is full; delete pages, or give it a larger quota"};
   }

@@ -98,6 +98,10 @@ TEST(SimTest, SeedsThatFailed) {
   // The last zone of a store failed in the middle of copies, and deletes were refused until the
   // pool was opened again.
   run_seed("faults", 950000128, 16'000);
+  // What a torn roll showed of its zone's earlier life was called damage.
+  run_seed("repair", 930100017);
+  // A store of three zones took no page of nearly half of one after all had been deleted.
+  run_seed("flaky", 810003084);
   // Collection of a dead device began again and again.
   for (const std::uint64_t seed : {4, 18, 109, 141}) run_seed("cache", seed);
 }

@@ -80,12 +80,10 @@ class SimVolume {
   }
   std::uint64_t puts_stored() const { return puts_stored_; }
   // Of those with nothing in it, some are stored. (Power cuts may have ended all zones of a small
-  // cache while pages were pinned, which neither deletes nor copies find room for then. In a small
-  // store tombstones may take the room of one page that is large beside a zone.)
+  // cache while pages were pinned, which neither deletes nor copies find room for then.)
   bool takes_puts() const {
     const bool pins = cache() && shape_.pinned_percent + shape_.mix.pin != 0;
-    const bool large = geometry_.lbas(shape_.value_bytes_max) * 8 > geometry_.zone_capacity_lbas;
-    return shape_.condition_percent == 0 && !pins && !large;
+    return shape_.condition_percent == 0 && !pins;
   }
   const Status& last_refusal() const { return last_refusal_; }  // of a put
   // With so many of its zones lost there is room for a put whatever the others hold.

@@ -98,7 +98,8 @@ void Simulation::verify_healed() {
   const SimFaults faults = std::exchange(swarm_.faults, SimFaults());
   const bool passing = faults.transient() && !faults.loses_zones() && faults.capacity_losses == 0 &&
                        swarm_.spoil_percent == 0;
-  if (!passing || volumes_.empty()) return;
+  const bool lasting = faults.any() || swarm_.spoil_percent != 0;
+  if (!passing) return lasting ? void() : refill_all();
   device_->set_faults({});
   for (unsigned pauses = 0; pauses < 2; ++pauses) {
     world_.clock.now_ns += kLongNs;
@@ -118,8 +119,13 @@ void Simulation::verify_healed() {
     world_.clock.now_ns += kLongNs / 100;
   }
   if (pump("operations on a device that works again")) verify();
+  refill_all();
+}
+
+// Every store can be emptied and filled again. (One with a rotten page may keep its zone.)
+void Simulation::refill_all() {
   for (const auto& volume : volumes_) {
-    if (!world_.failed() && volume->attached()) refill(*volume);
+    if (!world_.pages_rotted && !world_.failed() && volume->attached()) refill(*volume);
   }
 }
 

@@ -53,6 +53,7 @@ class Simulation {
   void power_on();
   void write_after_losses();
   void verify_healed();
+  void refill_all();
   void refill(SimVolume& volume);
   bool make_pool();
   bool open_pool();
