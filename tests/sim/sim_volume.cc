@@ -528,6 +528,7 @@ void SimVolume::refused(const Client& client) {
     if (!pins) fail(client, "a cache says no_space");
     return;
   }
+  refused_as_full(client);
   // Of pages that are large beside a zone, few fit where many would by their size.
   if (geometry_.lbas(shape_.value_bytes_max) * 8 > geometry_.zone_capacity_lbas) return;
   const std::uint64_t quota =
@@ -535,6 +536,26 @@ void SimVolume::refused(const Client& client) {
   if (most_used_lbas() * 2 < quota - 3 * geometry_.zone_capacity_lbas) {
     fail(client, fmt::format("no_space with {} of {} LBAs used", most_used_lbas(), quota));
   }
+}
+
+// Admission's rule (PageLog::admit): what pages and tombstones cost, with this page, is more than
+// what is usable, which is counted here with pages as large as the volume was made for. A store of
+// which that is one page is left to refill().
+void SimVolume::refused_as_full(const Client& client) {
+  const StoreRoom room = room_of(*store_);
+  if (room.usable_bytes <= cost_of(shape_.options.value_bytes_max)) return;
+  std::uint64_t cost = cost_of(client.op.length);
+  for (const Entry& entry : entries_) {
+    std::uint64_t most = 0;
+    for (const State& state : entry.history.states()) {
+      if (state.version != 0) most = std::max(most, cost_of(state.bytes));
+    }
+    if (&entry != &entries_[client.key]) cost += most;
+  }
+  const std::uint64_t tombstones = room.tombstones_max * room.record_bytes;
+  if (cost + tombstones > room.usable_bytes) return;
+  fail(client, fmt::format("{}: its pages take {} bytes, with this one, and tombstones {}, of {}",
+                           client.op.status.describe(), cost, tombstones, room.usable_bytes));
 }
 
 // Of a store's page, with all that is written for it.

@@ -148,6 +148,7 @@ class SimVolume {
   bool unsure(std::uint64_t key) { return entries_[key].lossy || may_be_rotten(key); }
   bool is_some_version(std::uint64_t key, std::span<const std::byte> page) const;
   void refused(const Client& client);
+  void refused_as_full(const Client& client);
   void delete_refused(const Client& client);
   std::uint64_t most_used_lbas() const;
   std::uint64_t cost_of(std::uint64_t bytes) const;
