@@ -5,8 +5,10 @@
 // Threads: one; nothing blocks.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -40,8 +42,8 @@ class FuzzTarget {
   ~FuzzTarget() {
     hold(false);
     for (auto& connection : connections_) connection->cut();
-    settle();
-    require(connections_.empty(), "every connection ends");
+    wait_for([this] { return connections_.empty(); }, [this] { settle(); },
+             "every connection ends");
     require(reactor_->idle(), "every request and buffer came back");
     require(subsystem_->stats().controllers == 0, "every controller ends");
     require(stats_.stash_bytes == 0, "every stash is dropped");
@@ -80,6 +82,15 @@ class FuzzTarget {
       bool any = executor_.run_once();
       any |= ring().poll() != 0;
       quiet = any ? 0 : quiet + 1;
+    }
+  }
+  // What a thread of the kernel's completes for a socket may come after all is quiet.
+  template <class Holds, class Settle>
+  static void wait_for(Holds&& holds, Settle&& settle, const char* what) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    for (settle(); !holds(); settle()) {
+      require(std::chrono::steady_clock::now() < end, what);
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   }
   void advance_ms(std::uint64_t ms) { clock_ns_ += ms * 1'000'000; }

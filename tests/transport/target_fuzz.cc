@@ -346,8 +346,8 @@ class Conversation {
 
   std::uint16_t status_of(const FuzzCommand& sent) {
     const std::uint16_t cid = send_capsule(host(), sent.sqe, sent.data, sent.length);
-    settle();
-    require(host().answers.contains(cid), "a host that behaves is answered");
+    FuzzTarget::wait_for([&] { return host().answers.contains(cid); }, [this] { settle(); },
+                         "a host that behaves is answered");
     return host().answers[cid].sct_sc();
   }
   // What others have reserved is cleared: whoever registers may do so.
