@@ -70,7 +70,7 @@ class Collector {
   bool found_nothing() const { return found_nothing_; }
   // .. and there are zones that could not be emptied, as something in them cannot be read.
   bool exhausted() const { return exhausted_; }
-  // One of them has been so for long: it may be for good.
+  // One of them was found to be so over a long time: it may be for good.
   bool unreadable_for_long() const;
   // There are, be it that others can.
   bool leaves_some_alone() const;
@@ -283,8 +283,9 @@ class Collector {
     bool records = false;   // records among it: the zone must stay though no page in it is live
     bool readable = false;  // all of it could since
     std::uint64_t readable_ns = 0;
-    std::uint64_t since_ns = 0;  // it cannot be read, but for a moment
-    unsigned misses = 0;         // attempts, one after another, at which a batch was not there
+    std::uint64_t since_ns = 0;   // it cannot be read, but for a moment
+    std::uint64_t failed_ns = 0;  // that was found so last: nobody knows of later
+    unsigned misses = 0;          // attempts, one after another, at which a batch was not there
     unsigned probes = 0;
     std::uint64_t probe_ns = 0;  // none before
   };

@@ -152,7 +152,7 @@ bool Collector::leaves_some_alone() const {
 
 bool Collector::unreadable_for_long() const {
   return std::ranges::any_of(stuck_, [this](const Stuck& stuck) {
-    return left_alone(stuck) && pool_.home.now_ns() - stuck.since_ns >= kLongNs;
+    return left_alone(stuck) && stuck.failed_ns - stuck.since_ns >= kLongNs;
   });
 }
 
@@ -176,6 +176,7 @@ void Collector::leave_alone() {
   if (unreadable_.empty()) unreadable_.push_back({pool_.device_lba(victim_, 0), 1});
   stuck->what = std::move(unreadable_);
   unreadable_.clear();
+  stuck->failed_ns = pool_.home.now_ns();
   stuck->records = records_unread_;
   stuck->readable = false;
   if (missed_) {
@@ -193,8 +194,11 @@ bool Collector::is_damaged() const {
          stuck->generation == pool_.allocator.zone(victim_).generation;
 }
 
+// When it may have been so for long, that is asked.
 void Collector::put_off(Stuck& stuck) const {
-  stuck.probe_ns = pool_.home.now_ns() + std::min(kProbeNsMin << stuck.probes, kProbeNsMax);
+  const std::uint64_t now_ns = pool_.home.now_ns(), long_ns = stuck.since_ns + kLongNs;
+  stuck.probe_ns = now_ns + std::min(kProbeNsMin << stuck.probes, kProbeNsMax);
+  if (now_ns < long_ns) stuck.probe_ns = std::min(stuck.probe_ns, long_ns);
   stuck.probes = std::min(stuck.probes + 1, kProbesMax);
 }
 
@@ -227,6 +231,7 @@ void Collector::probed() {
     stuck->readable = stuck->what.empty();
     stuck->readable_ns = pool_.home.now_ns();
   } else {
+    stuck->failed_ns = pool_.home.now_ns();
     put_off(*stuck);
   }
   step_ = Step::idle;

@@ -978,6 +978,48 @@ TEST_F(CollectorTest, APageThatCannotBeReadKeepsItsZone) {
   EXPECT_EQ(log_->stats().corrupt_pages, 0u) << "unreadable is not damaged";
 }
 
+// How long a zone cannot be read is told from when that was asked last, not from the clock alone.
+TEST_F(CollectorTest, WhatNobodyAskedForIsNotUnreadableForLong) {
+  constexpr std::uint64_t kSecondNs = 1'000'000'000;
+  Shape shape;
+  shape.faults = true;
+  make_log(shape, kStore);
+  for (std::uint64_t n = 0; n < 4; ++n) ASSERT_TRUE(put(n, 0, 1000).ok());
+  const ZoneId first = zone_of(0);
+  fill(4);
+  thin_out(first);
+  const Lba page{entry(2).lba};
+  faults_->fail_reads(page, 1);
+  churn(400, [&] { return log_->leaves_zones_alone(); });
+  clock_.now_ns += 3600 * kSecondNs;
+  EXPECT_FALSE(log_->unreadable_for_long());
+  faults_->heal();
+  overwrite(100, 10, 1000, [&] { return is_reset(first); });
+  EXPECT_FALSE(log_->unreadable_for_long());
+  EXPECT_FALSE(log_->leaves_zones_alone());
+}
+
+TEST_F(CollectorTest, WhatIsAskedForAndCannotBeReadIsSoForLong) {
+  constexpr std::uint64_t kSecondNs = 1'000'000'000;
+  Shape shape;
+  shape.faults = true;
+  make_log(shape, kStore);
+  for (std::uint64_t n = 0; n < 4; ++n) ASSERT_TRUE(put(n, 0, 1000).ok());
+  const ZoneId first = zone_of(0);
+  fill(4);
+  thin_out(first);
+  faults_->fail_reads(Lba{entry(2).lba}, 1);
+  churn(400, [&] { return log_->leaves_zones_alone(); });
+  for (unsigned s = 0; s < 14; ++s) {
+    EXPECT_FALSE(log_->unreadable_for_long()) << s << " s";
+    clock_.now_ns += kSecondNs;
+    const auto before = resets().size();
+    overwrite(100, 10, 1000, [&] { return resets().size() > before; });
+  }
+  clock_.now_ns += 2 * kSecondNs;
+  overwrite(100, 10, 1000, [&] { return log_->unreadable_for_long(); });
+}
+
 // Until their zone is reset the originals are there as well: what has been copied to a zone that
 // goes offline before that is copied once more, tombstones too.
 TEST_F(CollectorTest, CopiesThatGoOfflineAreMadeAgain) {

@@ -139,6 +139,9 @@ TEST_F(LeftAloneTest, WhatCouldBeReadInBetweenHasNotBeenUnreadableForLong) {
   ASSERT_TRUE(log_->leaves_zones_alone());
   EXPECT_FALSE(log_->unreadable_for_long());
   clock_.now_ns += 16'000'000'000;
+  EXPECT_FALSE(log_->unreadable_for_long()) << "nobody has asked since";
+  log_->collect(other);
+  run();
   EXPECT_TRUE(log_->unreadable_for_long());
 }
 
