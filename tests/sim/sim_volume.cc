@@ -315,10 +315,8 @@ bool SimVolume::expected(const Client& client, Code code) {
       [[fallthrough]];
     case PageOp::Kind::remove_group:
       // A store's last zone stays where it has the copy of a page whose original has rotted; with
-      // three zones nothing may be left then that a delete could be written to. So it does where it
-      // has deletions, as another zone could not be read for long.
-      return code == Code::no_space &&
-             (cache() || world_.unreadable_for_long || (world_.pages_rotted && has_least_quota()));
+      // three zones nothing may be left then that a delete could be written to.
+      return code == Code::no_space && (cache() || (world_.pages_rotted && has_least_quota()));
     default:
       return false;
   }
@@ -585,7 +583,6 @@ std::uint64_t SimVolume::most_used_lbas() const {
 // A page that could not be read, or was read wrong, may have been let go of, too.
 void SimVolume::note_evictions() {
   if (!attached()) return;
-  world_.unreadable_for_long |= unreadable_for_long(*store_);
   if (!cache()) return;
   const VolumeStats stats = store_->stats();
   const bool dropped = stats.evicted_pages + stats.zones_reset != 0;

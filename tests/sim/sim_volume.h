@@ -36,7 +36,6 @@ struct World {
   bool reads_fail = false;            // of these: a zone may be left alone for a while
   std::uint64_t places_spoiled = 0;   // unreadable until their zone is reset
   const SimDevice* device = nullptr;  // while operations may run
-  bool unreadable_for_long = false;   // a zone was
   bool healed = false;                // that has passed: no answer is excused any more
   bool device_dead = false;
   bool rotted = false;             // something was struck in a zone
