@@ -582,8 +582,7 @@ std::uint64_t SimVolume::most_used_lbas() const {
 
 // A page that could not be read, or was read wrong, may have been let go of, too.
 void SimVolume::note_evictions() {
-  if (!attached()) return;
-  if (!cache()) return;
+  if (!attached() || !cache()) return;
   const VolumeStats stats = store_->stats();
   const bool dropped = stats.evicted_pages + stats.zones_reset != 0;
   evicts_ |= dropped || world_.rotted || world_.faults;
