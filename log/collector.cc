@@ -140,7 +140,7 @@ void Collector::start() {
   segment_ = 0;
   readmitted_lbas_ = 0;
   unreadable_.clear();
-  records_unread_ = missed_ = copies_gone_ = false;
+  records_unread_ = missed_ = copies_gone_ = copied_late_ = false;
   copies_in_.clear();
   forget_outlived();
   next_segment();
@@ -230,6 +230,10 @@ void Collector::drained() {
   if (busy_lanes_ != 0) return;
   if (undoing_ != Undo::none) return undo_drained();
   if (pool_.allocator.zone(victim_).use != ZoneUse::draining) return copies_failed();
+  if (std::exchange(copied_late_, false) && log_.options_.cache) {
+    segment_ = 0;
+    return next_segment();
+  }
   const bool unread = records_unread_ && !log_.options_.cache;  // a tombstone may stand there
   if (pool_.allocator.zone(victim_).live_lbas != 0 || unread) {
     // Pages that the zone's own records do not name, because those are damaged (or all of it is

@@ -113,9 +113,10 @@ bool Collector::look_at(const PageRecord& record) {
       if (!tombstone_needed(moving) || said_by_another(moving)) return true;
     }
   }
-  if (log_.options_.cache && !has_room(moving)) {  // it is pinned
+  if (log_.options_.cache && !has_room(moving)) {  // it is pinned, or deletes a group
     copy_error_ = {Code::no_space, Origin::log,
-                   "pinned pages leave no room to free a zone; unpin or delete some"};
+                   "what must stay leaves no room to free a zone; unpin or delete pages, or make "
+                   "the quota larger"};
     pool_.allocator.set_use(victim_, ZoneUse::sealed);
     return true;
   }
@@ -364,6 +365,7 @@ void Collector::moved(Lane& lane) {
   // that is under way has looked for the page where it was before.
   if (!log_.in_index(lane.hash, lane.entry.lba) || log_.removing(record)) {
     const ZoneId zone = pool_.geometry.zone_of(Lba{lane.write.lba});
+    copied_late_ = true;
     note_outlived({record.group, pool_.allocator.zone(zone).opened_sequence});
     log_.unpublish(lane.hash, lane.entry);
     return release(lane);

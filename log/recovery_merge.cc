@@ -23,8 +23,10 @@ void Recovery::merge() {
     for (auto& [volume, gathered] : scanner->gathered) {
       for (const auto& [group, tombstone] : gathered.spare_group_tombstones) {
         GroupTombstone& newest = group_tombstones_[volume][group];
-        if (tombstone.sequence > newest.sequence) spares_.at(volume).needed = true;
-        newest = std::max(newest, tombstone);
+        // A copy goes with the zone if that is given back: it does not count as being anywhere.
+        if (tombstone.sequence <= newest.sequence) continue;
+        spares_.at(volume).needed = true;
+        newest = tombstone;
       }
     }
   }

@@ -326,6 +326,34 @@ TEST_F(CollectorTest, AGroupDeletedWhileItsPageIsCopiedStaysDeleted) {
   }
 }
 
+// The tombstone lies in the zone that is emptied itself, and was looked at before the page was
+// copied.
+TEST_F(CollectorTest, AGroupDeletedBeforeItsPageIsCopiedStaysDeleted) {
+  make_log({}, kCache);
+  ASSERT_TRUE(put(0, 0, 4000, {.pinned = true, .group = 3}).ok());
+  const ZoneId first = zone_of(0);
+  device_->hold(Io::Op::read);
+  Group& removal = start_remove_group(3);
+  run();
+  ASSERT_EQ(device_->held(Io::Op::read), 1u) << "the header that names the page";
+  ASSERT_EQ(pool_->tables[first.value].group_tombstones, 1u);
+  churn(1000, [&] { return pool_->allocator.zone(first).use == ZoneUse::draining; });
+  for (unsigned summary = 0; summary < 2; ++summary) {
+    run();
+    device_->let_one_go(Io::Op::read, 1);
+  }
+  run();  // the page is asked for
+  device_->let_one_go(Io::Op::read, 1);
+  run();
+  ASSERT_EQ(log_->stats().relocated_bytes, 4000u);
+  device_->let_go(Io::Op::read);
+  ASSERT_TRUE(run([&] { return removal.answers == 1; }));
+  expect_absent(0);
+  churn_until_reset(first, 1000);
+  reopen();
+  expect_absent(0);
+}
+
 TEST_F(CollectorTest, ExpiredPagesAreNotWrittenAgain) {
   make_log({}, kCache);
   const auto soon = static_cast<std::uint32_t>(executor_.wall_s() + 1);

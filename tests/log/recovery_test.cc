@@ -492,6 +492,30 @@ TEST_F(RecoverySpareTest, CopiesAloneAreGivenBack) {
   for (std::uint32_t i = 2; i < 7; ++i) EXPECT_EQ(found(i), 10u * i + 1);
 }
 
+// Of a cache that was cut off in writing a group's tombstone again, as a page that it deletes lies
+// in a later zone: the copy goes with the last zone, and the tombstone must be copied once more.
+TEST_F(RecoverySpareTest, ACopiedGroupTombstoneIsNowhereElse) {
+  for (std::uint32_t i = 2; i < 7; ++i) {
+    ZoneImage& image = zone(i, 10 * i);
+    if (i == 2) image.add_batch({ZoneImage::group_tombstone(5, 25)});
+    if (i == 3) image.add_batch({ZoneImage::in_group(image.page(1, 11, 600), 5)});
+    image.add_batch({image.page(i, 10 * i + 1, 600)});
+    image.close_segment();
+    image.set_written(static_cast<std::uint32_t>(shape_.zone_capacity_lbas));
+  }
+  last_ = &zone(7, 90, kVolume, kUserStream);
+  last_->add_batch({ZoneImage::group_tombstone(5, 25)});
+  write_all();
+  RecoveryOptions of_a_cache = options();
+  of_a_cache.caches = {kVolume};
+  recover_now(of_a_cache);
+  EXPECT_TRUE(given_back());
+  EXPECT_FALSE(found(1));
+  ASSERT_EQ(volume().outlived.size(), 1u);
+  EXPECT_EQ(volume().outlived[0].group, 5u);
+  EXPECT_EQ(volume().outlived[0].opened_sequence, 30u);
+}
+
 // Zone 6 was durable before the last zone was opened, and is its stream's newest without it.
 TEST_F(RecoverySpareTest, ThatTheOneBeforeItIsDurableIsNotedFirst) {
   fill(kUserStream);

@@ -58,6 +58,8 @@ TEST(SimTest, SeedsThatFailed) {
   run_seed("rot", 3069);
   // The burial of a rotten page was not durable: it was back after a kill, and counted.
   run_seed("rot", 992000134);
+  // A page of a deleted group was copied after the tombstone beside it had been looked at.
+  run_seed("calm", 997000254);
   // A flush was refused for want of a zone that the puts before it needed.
   run_seed("metadata", 20442);
   // A page that could not be read took the batch header before it along.
