@@ -54,6 +54,9 @@ class RingJudge {
     bool cut = false;        // as in Section
   };
   enum class Lba : std::uint8_t { whole, damaged, unreadable };
+  // As far back as anything is worth: there are some in each zone.
+  static constexpr unsigned kSectionsMax = 256;
+  static constexpr unsigned kLinesMax = 64;  // of a section's damage
 
   std::optional<Section> section(std::uint64_t number) const;
   std::uint64_t begin_before(const Section& section) const;
@@ -173,7 +176,7 @@ std::optional<RingJudge::Link> RingJudge::before(std::uint64_t number) const {
 void RingJudge::judge_sections() {
   std::optional<Link> link = Link{contents_.number, false, 0, true};
   bool behind_newest = false;
-  while (link) {
+  for (unsigned judged = 0; link && judged < kSectionsMax; ++judged) {
     std::optional<Section> its = section(link->number);
     if (!its && behind_newest && link->said) judge_missing(link->number);
     if (its) {
@@ -211,6 +214,7 @@ void RingJudge::judge(const Section& section) {
   const std::uint64_t end = std::min(section.end_lba(), contents_.superblock.zone_capacity_lbas);
   const bool left = !newest_ || section.number != newest_->number;
   std::uint64_t torn = 0;
+  unsigned damaged = 0;
   for (std::uint64_t lba = section.begin_lba; lba < end; ++lba) {
     const Lba state = look(section.zone, lba);
     if (state == Lba::whole) continue;
@@ -220,6 +224,10 @@ void RingJudge::judge(const Section& section) {
     const bool may_be_torn = readable && was_torn(section, lba);
     if (readable && superseded) continue;
     if (!may_be_torn) {
+      if (++damaged > kLinesMax) {
+        contents_.damage.push_back(where + " and more behind it is damaged");
+        break;
+      }
       contents_.damage.push_back(where + (readable ? " is damaged" : " cannot be read"));
     } else if (section.last != 0 && !left) {
       contents_.notes.push_back(where +

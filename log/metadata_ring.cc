@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "log/metadata_format.h"
 #include "log/metadata_scan.h"
@@ -215,7 +216,6 @@ Result<MetadataRing> MetadataRing::open(ZonedDevice& device, bool read_only, boo
   ring.next_number_ = contents->next_number;
   ring.needed_ = std::move(contents->needed);
   ring.torn_ = std::move(contents->torn);
-  if (!ring.torn_.empty()) ring.must_roll_ = true;
   if (!read_only) ring.finish_others();
   return ring;
 }
@@ -250,6 +250,11 @@ Status MetadataRing::append(const JournalRecord& record) {
     must_roll_ = true;
   }
   if (stands_twice(record)) must_roll_ = true;
+  if (!torn_.empty() && roll(changed, record).ok()) {
+    state_ = std::move(changed);
+    return {};
+  }
+  if (!std::exchange(torn_, {}).empty()) finish_others();  // one that cannot be reset stays torn
   if (has_room(changed)) {
     if (write_record(record).ok()) {
       state_ = std::move(changed);
@@ -330,9 +335,8 @@ Status MetadataRing::rebuild(PoolState state) {
 
 Status MetadataRing::roll(const PoolState& state, const JournalRecord& record) {
   const Status rolled = roll_somewhere(state, record);
-  if (!rolled.ok() || torn_.empty()) return rolled;
-  torn_.clear();
-  finish_others();  // it may have gone elsewhere
+  // It may have gone elsewhere than where another was torn.
+  if (rolled.ok() && !std::exchange(torn_, {}).empty()) finish_others();
   return rolled;
 }
 

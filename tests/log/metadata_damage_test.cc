@@ -4,6 +4,7 @@
 // and failing writes. What is damaged beyond repair is refused, and still there to be inspected.
 #include "log/structure.h"
 #include "tests/log/ring_fixture.h"
+#include "tests/log/tap_device.h"
 #include "zone/fault_device.h"
 
 namespace furrow {
@@ -286,6 +287,33 @@ TEST_F(MetadataDamageTest, WhatATornRollShowsOfAnEarlierLifeIsNoDamage) {
     encode(stale, bytes);
   });
   expect_no_damage("torn");
+}
+
+// .. and where its zone cannot be reset, the ring goes on where it is.
+TEST_F(MetadataDamageTest, ATornRollWhoseZoneCannotBeReset) {
+  unsigned rolls = 0;
+  for (unsigned records = 1; records < 60 && rolls < 2; ++records) {
+    make(records);
+    save();
+    const std::uint32_t zone = newest_zone();
+    const std::uint64_t end = record_0(zone) + 3;
+    if (infos_[zone].written_lbas != end) continue;
+    ++rolls;
+    restore();
+    for (std::uint64_t lba = 0; lba < end; ++lba) damage(ZoneId{zone}, lba, true);
+    const std::uint32_t left = 1 - zone;  // whose finish the power cut has undone
+    rewrite_zone(*device_, ZoneId{left}, images_[left], end_of_zone(left), false);
+    TapDevice tap(std::move(device_));
+    Result<MetadataRing> ring = MetadataRing::open(tap, false);
+    ASSERT_TRUE(ring.ok()) << ring.status().describe();
+    tap.fail(Io::Op::reset, {Code::io_error, Origin::zone}, 100);
+    const Status appended = ring->append(opening_of(ring->state()));
+    EXPECT_TRUE(appended.ok()) << appended.describe();
+    const Result<MetadataRing> again = MetadataRing::open(tap, true);
+    ASSERT_TRUE(again.ok()) << again.status().describe();
+    EXPECT_EQ(again->state(), ring->state());
+  }
+  EXPECT_EQ(rolls, 2u);
 }
 
 // The zone that the ring has left stands in for the newest checkpoint: with nothing whole in it
