@@ -156,6 +156,10 @@ Status Pool::suits(const Geometry& geometry, const VolumeOptions& first) {
   const Status checked = check_options(geometry, segment_lbas_of(geometry), first);
   if (!checked.ok()) return checked;
   const std::uint64_t zones = geometry.zone_count - kMetadataZones;
+  const bool takes_all = first.kind != VolumeKind::zoned && first.quota_bytes == 0;
+  if (takes_all && zones < zones_min(geometry, first)) {
+    return {Code::no_space, Origin::engine, kLargeValuesHint};
+  }
   const std::uint64_t wanted = first.kind == VolumeKind::zoned
                                    ? first.zones
                                    : first.quota_bytes / geometry.zone_capacity_bytes();
