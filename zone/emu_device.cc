@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <cstring>
+#include <optional>
 
 #include "zone/aligned_buffer.h"
 #include "zone/emu_queue.h"
@@ -16,8 +18,8 @@ static_assert(std::endian::native == std::endian::little, "slots are stored as t
 
 namespace {
 
-Result<Superblock> read_superblock(const EmuFile& file, std::uint64_t offset) {
-  AlignedBuffer page(kPageBytes);
+// `page`: what it stands in.
+Result<Superblock> read_superblock(const EmuFile& file, std::uint64_t offset, AlignedBuffer& page) {
   const ssize_t got = pread(file.fd.get(), page.data(), page.size(), static_cast<off_t>(offset));
   if (got < 0) return zone_failure(Code::io_error, "cannot read the superblock", errno);
   if (static_cast<std::size_t>(got) < kSuperblockBytes) {
@@ -28,24 +30,30 @@ Result<Superblock> read_superblock(const EmuFile& file, std::uint64_t offset) {
 
 // The second copy is for a damaged first one; when neither is good, the first says why.
 Result<Superblock> read_superblocks(const EmuFile& file) {
-  Result<Superblock> first = read_superblock(file, kSuperblockOffsets[0]);
+  AlignedBuffer page(kPageBytes);
+  Result<Superblock> first = read_superblock(file, kSuperblockOffsets[0], page);
   if (first || first.status().code() == Code::unsupported) return first;
-  const Result<Superblock> second = read_superblock(file, kSuperblockOffsets[1]);
+  const Result<Superblock> second = read_superblock(file, kSuperblockOffsets[1], page);
   if (second || second.status().code() == Code::unsupported) return second;
   return first;
 }
 
-// Where those are that are not this one: the two are the same.
-std::vector<std::uint64_t> other_superblocks(const EmuFile& file, const Superblock& superblock) {
-  const auto encoded = [](const Superblock& which) {
-    std::array<std::byte, kSuperblockBytes> bytes{};
-    encode(which, bytes);
-    return bytes;
-  };
+// Where those are that are damaged, or not what the first whole one is: the two are the same.
+std::vector<std::uint64_t> other_superblocks(const EmuFile& file) {
+  std::optional<AlignedBuffer> whole;
   std::vector<std::uint64_t> others;
   for (const std::uint64_t offset : kSuperblockOffsets) {
-    const Result<Superblock> found = read_superblock(file, offset);
-    if (!found || encoded(*found) != encoded(superblock)) others.push_back(offset);
+    AlignedBuffer page(kPageBytes);
+    const Result<Superblock> found = read_superblock(file, offset, page);
+    if (!found) {
+      if (found.status().code() == Code::corrupt || found.status().code() == Code::foreign) {
+        others.push_back(offset);
+      }
+    } else if (!whole) {
+      whole = std::move(page);
+    } else if (std::memcmp(whole->data(), page.data(), kSuperblockBytes) != 0) {
+      others.push_back(offset);
+    }
   }
   return others;
 }
@@ -137,7 +145,7 @@ Result<std::unique_ptr<ZonedDevice>> EmuDevice::open(const EmuOptions& options, 
   if (!status.ok()) return status;
   std::unique_ptr<EmuDevice> device(
       new EmuDevice(std::move(*file), *superblock, access, options, std::move(uri)));
-  device->damaged_superblocks_ = other_superblocks(device->file_, *superblock);
+  device->damaged_superblocks_ = other_superblocks(device->file_);
   const bool writable = access == Access::exclusive;
   status = device->slots_.open(device->file_, *superblock, writable);
   // After a sync that failed the kernel takes what it holds of the table for written. Written
@@ -187,7 +195,14 @@ std::vector<std::string> EmuDevice::damage() const {
 
 Status EmuDevice::mend() {
   AlignedBuffer page(kPageBytes);
-  encode(superblock_, page.span().first<kSuperblockBytes>());
+  for (const std::uint64_t offset : kSuperblockOffsets) {  // as it stands: a newer program's, too
+    const bool damaged =
+        std::ranges::find(damaged_superblocks_, offset) != damaged_superblocks_.end();
+    if (damaged) continue;
+    const Result<Superblock> whole = read_superblock(file_, offset, page);
+    if (!whole) return whole.status();
+    break;
+  }
   while (!damaged_superblocks_.empty()) {
     const auto at = static_cast<off_t>(damaged_superblocks_.back());
     const int fd = file_.fd.get();
