@@ -108,11 +108,12 @@ int NvmeQueue::result_of(Io& io, const io_uring_cqe& cqe) {
 
 Result<std::unique_ptr<ZonedDevice>> NvmeDevice::open(const DriveOptions& options, Access access,
                                                       std::string uri) {
-  // Linux 6.1 panics: it polls for a passthrough command by a bio that may be gone.
-  if (is_polled(options.io_mode) && !drive::kernel_at_least(6, 12)) {
+  // 6.1 polls for a passthrough command by a bio that may be gone; 6.12 by a request that another
+  // ring's poll of the same hardware queue may just have ended (nvme_poll of no queue).
+  if (is_polled(options.io_mode)) {
     return zone_failure(Code::unsupported,
-                        "io_mode: nvme: is polled from Linux 6.12 on (6.1 panics); regular and "
-                        "sqpoll are there, and all modes for zbd:");
+                        "io_mode: nvme: is not polled, as Linux panics (6.1 soon, 6.12 rarely); "
+                        "regular and sqpoll are there, and all modes for zbd:");
   }
   Result<std::unique_ptr<NvmeDrive>> drive = NvmeDrive::open(options.path, access);
   if (!drive) return drive.status();
