@@ -1,0 +1,211 @@
+// Establishes how Collector makes free zones of a cache: the zone opened first goes, what was read
+// and what is pinned is written again and nothing else, in bounds; a deleted group stays deleted;
+// damage costs itself alone. How: on a PageLog, by what the device is asked for (TapDevice) and
+// what is found afterwards, also after reopenings.
+#include "tests/log/collector_rig.h"
+
+namespace furrow {
+namespace {
+
+TEST_F(CollectorTest, HitBitsAreChosenForPagesAsTheyAre) {
+  make_log({}, kCache);
+  std::vector<ZoneId> zones;
+  for (std::uint64_t i = 0; zones.size() < 4; ++i) {
+    ASSERT_LT(i, 100u);
+    ASSERT_TRUE(put(i, 0, 4000).ok());
+    if (zones.empty() || zones.back() != zone_of(i)) zones.push_back(zone_of(i));
+  }
+  const std::uint64_t all = shape_.zone_size_lbas / 8;
+  EXPECT_EQ(log_->hits().bytes(zones[0]), all) << "nothing was known of them";
+  EXPECT_EQ(log_->hits().bytes(zones[3]), all / 2) << "two LBAs a bit for pages of eight";
+  drop_pool();
+  recover_log();
+  for (const ZoneId zone : zones) EXPECT_EQ(log_->hits().bytes(zone), all / 2);
+}
+
+TEST_F(CollectorTest, ACacheEvictsInTheOrderOfItsZones) {
+  make_log({}, kCache);
+  std::vector<ZoneId> opened;
+  while (resets().size() < 8) {
+    ASSERT_TRUE(put(next_++, 0, 4000).ok());
+    const ZoneId zone = zone_of(next_ - 1);
+    if (opened.empty() || opened.back() != zone) opened.push_back(zone);
+    EXPECT_LE(pool_->allocator.held(kVolume), shape_.quota);
+  }
+  const std::vector<ZoneId> gone = resets();
+  EXPECT_TRUE(std::equal(gone.begin(), gone.end(), opened.begin()));
+  run();
+  EXPECT_LE(pool_->allocator.held(kVolume) + 1, shape_.quota) << "one zone ahead of the writer";
+  EXPECT_EQ(log_->stats().relocated_bytes, 0u);
+  EXPECT_EQ(log_->stats().evicted_zones, resets().size());
+  EXPECT_EQ(log_->stats().zones_reset, resets().size());
+  EXPECT_EQ(log_->stats().pages + log_->stats().evicted_pages, next_ - 1000);
+}
+
+TEST_F(CollectorTest, WhatWasReadIsWrittenAgainUpToHalfAZone) {
+  make_log({}, kCache);
+  churn(1000, [&] { return pool_->allocator.held(kVolume) == 2; });
+  const ZoneId first = zone_of(1000);
+  const std::uint64_t end = next_ - 1;  // the last one is in the second zone
+  for (std::uint64_t n = 1000; n < end; ++n) hit(n);
+  churn_until_reset(first, 1000);
+  std::uint64_t kept = 0;
+  for (std::uint64_t n = 1000; n < end; ++n) {
+    if (!get(n)) continue;
+    expect_page(n, 0, 1000);
+    EXPECT_NE(zone_of(n), first);
+    ++kept;
+  }
+  EXPECT_EQ(kept, shape_.zone_capacity_lbas / 2 / 2) << "two LBAs each";
+  EXPECT_EQ(log_->stats().relocated_bytes, kept * 1000);
+  // They were not read since: the next time they go.
+  const ZoneId second = zone_of(1000);
+  churn_until_reset(second, 1000);
+  for (std::uint64_t n = 1000; n < end; ++n) expect_absent(n);
+}
+
+TEST_F(CollectorTest, OnlyWhatWasReadIsWrittenAgain) {
+  make_log({}, kCache);
+  churn(1000, [&] { return pool_->allocator.held(kVolume) == 2; });
+  const ZoneId first = zone_of(1000);
+  for (std::uint64_t n = 1000; n < 1020; n += 4) hit(n);
+  churn_until_reset(first, 1000);
+  for (std::uint64_t n = 1000; n < 1020; ++n) EXPECT_EQ(get(n).has_value(), n % 4 == 0) << n;
+}
+
+TEST_F(CollectorTest, PinnedPagesStayWithTheirGroupAndExpiry) {
+  make_log({}, kCache);
+  const auto later = static_cast<std::uint32_t>(executor_.wall_s() + 1'000'000);
+  for (std::uint64_t n = 0; n < 20; ++n) {
+    ASSERT_TRUE(put(n, 0, 1000, {.pinned = true, .group = 3, .expires_s = later}).ok());
+  }
+  for (unsigned round = 0; round < 3; ++round) {
+    const ZoneId zone = zone_of(0);
+    churn_until_reset(zone, 1000);
+    for (std::uint64_t n = 0; n < 20; ++n) {
+      expect_page(n, 0, 1000);
+      EXPECT_TRUE(entry(n).pinned);
+      EXPECT_EQ(log_->expiry(entry(n)), later);
+    }
+  }
+  ASSERT_TRUE(remove_group(3).ok());
+  for (std::uint64_t n = 0; n < 20; ++n) expect_absent(n);
+}
+
+// Its tombstone lies in a zone that goes before the copy's does, be the process killed in between
+// or not: the page must not be back then.
+TEST_F(CollectorTest, AGroupDeletedWhileItsPageIsCopiedStaysDeleted) {
+  enum { unkilled, killed_with_both, killed_with_the_copy };
+  for (const int how : {unkilled, killed_with_both, killed_with_the_copy}) {
+    SCOPED_TRACE(how);
+    remake({}, kCache);
+    ASSERT_TRUE(put(0, 0, 4000, {.pinned = true, .group = 3}).ok());
+    const ZoneId first = zone_of(0);
+    device_->hold(Io::Op::read);
+    churn(1000, [&] { return pool_->allocator.zone(first).use == ZoneUse::draining; });
+    for (unsigned summary = 0; summary < 2; ++summary) {  // its footer, and all of it
+      run();
+      device_->let_one_go(Io::Op::read, 0);
+    }
+    run();
+    ASSERT_EQ(device_->held(Io::Op::read), 1u) << "the page's";
+    // Room for the tombstone, and none for the page.
+    const auto room = [&] {
+      return shape_.zone_capacity_lbas - 1 - pool_->relative_lba(entry(next_ - 1).lba);
+    };
+    churn(400, [&] { return room() <= 8; });
+    const ZoneId tombstone = zone_of(next_ - 1);
+    Group& removal = start_remove_group(3);
+    run();
+    device_->let_one_go(Io::Op::read, 1);  // of the header that names the page
+    ASSERT_TRUE(run([&] { return removal.answers == 1; }));
+    ASSERT_EQ(pool_->tables[tombstone.value].group_tombstones, 1u);
+    if (how == killed_with_both) device_->fail(Io::Op::reset, {Code::io_error, Origin::zone});
+    device_->let_go(Io::Op::read);
+    run();
+    ASSERT_EQ(log_->stats().relocated_bytes, 4000u);
+    if (how == killed_with_both) reopen();
+    churn_until_reset(first, 1000);
+    if (how == killed_with_the_copy) reopen();
+    churn_until_reset(tombstone, 1000);
+    reopen();
+    expect_absent(0);
+    const std::size_t before = resets().size();
+    churn(1000, [&] { return resets().size() > before + 2 * shape_.quota; });
+    for (std::uint32_t i = 0; i < pool_->geometry.zone_count; ++i) {
+      EXPECT_EQ(pool_->tables[i].group_tombstones, 0u) << "when all it deletes is gone, it goes";
+    }
+  }
+}
+
+// The tombstone lies in the zone that is emptied itself, and was looked at before the page was
+// copied.
+TEST_F(CollectorTest, AGroupDeletedBeforeItsPageIsCopiedStaysDeleted) {
+  make_log({}, kCache);
+  ASSERT_TRUE(put(0, 0, 4000, {.pinned = true, .group = 3}).ok());
+  const ZoneId first = zone_of(0);
+  device_->hold(Io::Op::read);
+  Group& removal = start_remove_group(3);
+  run();
+  ASSERT_EQ(device_->held(Io::Op::read), 1u) << "the header that names the page";
+  ASSERT_EQ(pool_->tables[first.value].group_tombstones, 1u);
+  churn(1000, [&] { return pool_->allocator.zone(first).use == ZoneUse::draining; });
+  for (unsigned summary = 0; summary < 2; ++summary) {
+    run();
+    device_->let_one_go(Io::Op::read, 1);
+  }
+  run();  // the page is asked for
+  device_->let_one_go(Io::Op::read, 1);
+  run();
+  ASSERT_EQ(log_->stats().relocated_bytes, 4000u);
+  device_->let_go(Io::Op::read);
+  ASSERT_TRUE(run([&] { return removal.answers == 1; }));
+  expect_absent(0);
+  churn_until_reset(first, 1000);
+  reopen();
+  expect_absent(0);
+}
+
+TEST_F(CollectorTest, ExpiredPagesAreNotWrittenAgain) {
+  make_log({}, kCache);
+  const auto soon = static_cast<std::uint32_t>(executor_.wall_s() + 1);
+  for (std::uint64_t n = 0; n < 10; ++n) {
+    ASSERT_TRUE(put(n, 0, 1000, {.pinned = n % 2 == 0, .expires_s = soon}).ok());
+    hit(n);
+  }
+  const ZoneId zone = zone_of(0);
+  clock_.now_ns += 2'000'000'000;
+  churn_until_reset(zone, 1000);
+  EXPECT_EQ(log_->stats().relocated_bytes, 0u);
+}
+
+TEST_F(CollectorTest, ACacheLetsGoOfPagesThatNoRecordNamesAnyMore) {
+  make_log({}, kCache);
+  churn(1000, [&] { return pool_->allocator.held(kVolume) == 2; });
+  const ZoneId first = zone_of(1000);
+  const std::uint64_t end = next_ - 1;
+  const std::uint64_t header = pool_->relative_lba(entry(1003).lba) - 1;
+  damage(first, header);
+  damage(first, shape_.segment_lbas - 1);  // and the summary that names it, too
+  churn_until_reset(first, 1000);
+  for (std::uint64_t n = 1000; n < end; ++n) {
+    std::array<IndexEntry, 1> found;
+    EXPECT_EQ(log_->lookup(log_->hash(key_number(n)), found), 0u) << n;
+  }
+  EXPECT_EQ(log_->stats().pages + log_->stats().evicted_pages, next_ - 1000);
+}
+
+TEST_F(CollectorTest, ADamagedSummaryCostsNothing) {
+  make_log({}, kCache);
+  for (std::uint64_t n = 0; n < 20; ++n) ASSERT_TRUE(put(n, 0, 1000, {.pinned = true}).ok());
+  const ZoneId first = zone_of(0);
+  churn(1000, [&] { return pool_->allocator.held(kVolume) == 2; });
+  for (std::uint64_t segment = 1; segment <= 3; ++segment) {
+    damage(first, segment * shape_.segment_lbas - 1);
+  }
+  churn_until_reset(first, 1000);
+  for (std::uint64_t n = 0; n < 20; ++n) expect_page(n, 0, 1000);
+}
+
+}  // namespace
+}  // namespace furrow
