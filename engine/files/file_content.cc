@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "zone/check.h"
 
@@ -105,11 +106,16 @@ void FileContent::submit_put(Staging::Slot& slot, Durability durability) {
 void FileContent::send_full_tail(Lock& lock) {
   wait(lock, &FileContent::tail_at_rest);
   if (tail_ == nullptr || tail_->length != services_.chunk_bytes) return;  // another thread did
-  Staging::Slot& slot = *tail_;
+  writing_.push_back(tail_);
   tail_ = nullptr;
-  services_.staging.sealed(slot);
-  writing_.push_back(&slot);
-  submit_piece(slot);
+  if (++held_ == kTogether || services_.staging.short_of_slots()) submit_held();
+}
+
+void FileContent::submit_held() {
+  for (std::size_t i = writing_.size() - std::exchange(held_, 0); i < writing_.size(); ++i) {
+    services_.staging.sealed(*writing_[i]);
+    submit_piece(*writing_[i]);
+  }
 }
 
 void FileContent::submit_piece(Staging::Slot& slot) {
@@ -149,6 +155,7 @@ Status FileContent::put_tail(Durability durability) {
   Lock lock(mutex_);
   Status status = put_again(lock);
   if (!status.ok()) return status;
+  submit_held();
   wait(lock, &FileContent::tail_at_rest);
   const std::uint64_t asked = puts_;
   const bool grown = tail_ != nullptr && tail_->length > tail_->known.length;
@@ -277,8 +284,9 @@ std::optional<std::vector<KnownPage>> FileContent::retire() {
   if (tail_ != nullptr && tail_->known.length != 0) pages.push_back(tail_->known);
   release_tail();
   for (Staging::Slot* slot : writing_) services_.staging.give_back(*slot);  // never put
-  if (!writing_.empty()) strays_ = true;
+  if (writing_.size() != held_) strays_ = true;
   writing_.clear();
+  held_ = 0;
   if (strays_ || !error_.ok()) return std::nullopt;
   return pages;
 }

@@ -1,6 +1,6 @@
 // FileContent: the bytes of one file.
 //
-//   [ chunks that the device has ][ full chunks on their way ][ the tail, still being added to ]
+//   [ chunks that the device has ][ full chunks: on their way, then waiting ][ the tail: added to ]
 //
 // Bytes are gathered in staging memory and put as pages of up to chunk_bytes. A sync puts the tail
 // as it is; it is put again under its key when it has grown, until it is long enough to be left
@@ -144,6 +144,8 @@ class FileContent : public std::enable_shared_from_this<FileContent> {
   };
   using Lock = std::unique_lock<std::mutex>;
   static constexpr std::size_t kWritingMax = 12;
+  // Full chunks wait for each other, as each wakes the pool's thread.
+  static constexpr std::size_t kTogether = 8;
   // Chunks that were put in another's place have versions of their own, from here on: they are only
   // found by the record.
   static constexpr std::uint16_t kReplacements = 0xff00;
@@ -159,6 +161,7 @@ class FileContent : public std::enable_shared_from_this<FileContent> {
   void submit_put(Staging::Slot& slot, Durability durability);
   void submit_tail(Lock& lock, Durability durability);
   void send_full_tail(Lock& lock);
+  void submit_held();
   void submit_piece(Staging::Slot& slot);
   void piece_written(Staging::Slot& slot);
   void tail_written();
@@ -217,7 +220,8 @@ class FileContent : public std::enable_shared_from_this<FileContent> {
   mutable std::condition_variable changed_;
   std::vector<Chunk> chunks_;
   std::vector<Staging::Slot*> writing_;  // full, by offset; few
-  unsigned in_flight_ = 0;               // of these
+  std::size_t held_ = 0;                 // of these, the last: not given to the device yet
+  unsigned in_flight_ = 0;               // of these, the others
   unsigned appending_ = 0;               // calls of append()
   Status full_;                          // some of these were refused for want of room
   Status tail_refusal_;                  // and so was the tail, the last time

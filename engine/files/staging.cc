@@ -220,6 +220,11 @@ void Staging::wait_free() {
   });
 }
 
+bool Staging::short_of_slots() {
+  const std::lock_guard lock(mutex_);
+  return free_.size() < kSlots / 2;
+}
+
 void Staging::set_refused(Slot& slot, bool refused) {
   const std::lock_guard lock(mutex_);
   slot.refused = refused;

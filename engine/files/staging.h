@@ -99,6 +99,7 @@ class Staging {
   // The file whose unfinished or refused chunk was begun, or asked for, longest ago; null: none.
   std::shared_ptr<FileContent> idle();
   void wait_free();  // or until there is such a file
+  bool short_of_slots();
   void set_refused(Slot& slot, bool refused);
   // The first `length` bytes are the file's.
   void publish(Slot& slot, std::uint32_t length);

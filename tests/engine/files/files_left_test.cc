@@ -1,6 +1,7 @@
 // Establishes that nothing that was appended, or synced, is forgotten by those who use a file
-// together, and that staging memory which is there but cannot be had is not passed over. How: two
-// handles of one file, of which one is closed; a process that may open no more files. Nor is it
+// together, or while full chunks wait for each other, and that staging memory which is there but
+// cannot be had is not passed over. How: two handles of one file, of which one is closed; files cut
+// off, removed or synced with some chunks full; a process that may open no more files. Nor is it
 // given to a file that was written to elsewhere.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -17,6 +18,80 @@ class FilesLeftTest : public ::testing::Test, public FilesRig {
  protected:
   void SetUp() override { ASSERT_NO_FATAL_FAILURE(mount(128 << 20)); }
 };
+
+constexpr std::size_t kChunk = 64 << 10;
+std::string numbered(std::size_t bytes) {
+  std::string text(bytes, '\0');
+  for (std::size_t i = 0; i < bytes; ++i) text[i] = static_cast<char>(i / 1000 + i % 251);
+  return text;
+}
+
+TEST_F(FilesLeftTest, FullChunksGoToTheDeviceTogetherAndSoonerWhenAsked) {
+  const auto puts = [this] { return files().store().stats().puts; };
+  const std::string all = numbered(9 * kChunk + 100);
+  auto file = make("/log");
+  const std::uint64_t before = puts();
+  ASSERT_TRUE(file->append(bytes_of(std::string_view(all).substr(0, 7 * kChunk + 5))).ok());
+  EXPECT_EQ(puts(), before);
+  EXPECT_EQ(read(*file).size(), 7 * kChunk + 5);
+  ASSERT_TRUE(file->append(bytes_of(std::string_view(all).substr(7 * kChunk + 5))).ok());
+  file->content().quiesce();
+  EXPECT_EQ(puts(), before + 8);
+  ASSERT_TRUE(file->sync().ok());
+  EXPECT_EQ(puts(), before + 10);  // the ninth, and the tail
+  volume()->abandon();
+  file.reset();
+  kill();
+  forget_staged();
+  ASSERT_NO_FATAL_FAILURE(mount());
+  EXPECT_TRUE(read("/log") == all);
+}
+
+TEST_F(FilesLeftTest, AKillLeavesFullChunksThatWait) {
+  const std::string all = numbered(7 * kChunk + 1000);
+  for (const std::size_t size : {kChunk, 3 * kChunk, 3 * kChunk + 1, all.size()}) {
+    SCOPED_TRACE(size);
+    auto file = make("/log");
+    ASSERT_TRUE(file->append(bytes_of("begun")).ok());
+    ASSERT_TRUE(file->sync().ok());
+    ASSERT_TRUE(file->append(bytes_of(std::string_view(all).substr(5, size - 5))).ok());
+    volume()->abandon();
+    file.reset();
+    kill();
+    ASSERT_NO_FATAL_FAILURE(mount());
+    EXPECT_GT(files().usage().restored_bytes, size - kChunk);
+    EXPECT_TRUE(read("/log") == "begun" + all.substr(5, size - 5));
+    ASSERT_TRUE(files().remove("/log").ok());
+  }
+}
+
+TEST_F(FilesLeftTest, AFileGoesWithItsFullChunks) {
+  const std::string all = numbered(5 * kChunk + 1000);
+  const std::uint64_t before = files().store().usage().pages;
+  for (unsigned i = 0; i < 2 * Staging::kSlots; ++i) {
+    auto file = make("/log");
+    ASSERT_TRUE(file->append(bytes_of(all)).ok());
+    ASSERT_TRUE(files().remove("/log").ok());
+  }
+  EXPECT_EQ(files().store().usage().pages, before);
+}
+
+// None waits when little staging memory is left: who is next would have to wait for it.
+TEST_F(FilesLeftTest, FullChunksDoNotKeepOthersFromWriting) {
+  constexpr unsigned kFiles = Staging::kSlots / 2;
+  const std::string all = numbered(3 * kChunk + 1000);
+  std::vector<std::unique_ptr<OpenFile>> open;
+  for (unsigned i = 0; i < kFiles; ++i) open.push_back(make("/f" + std::to_string(i)));
+  const std::uint64_t before = files().store().stats().put_bytes;
+  for (const auto& file : open) {
+    ASSERT_TRUE(file->append(bytes_of(all)).ok());
+    file->content().quiesce();
+  }
+  const std::uint64_t put = files().store().stats().put_bytes - before;
+  EXPECT_GE(put, 3 * kChunk * (kFiles - Staging::kSlots / 4));
+  EXPECT_EQ(put % kChunk, 0u) << "a file had to give up what it was adding to";
+  for (unsigned i = 0; i < kFiles; ++i) EXPECT_TRUE(read(*open[i]) == all) << i;
+}
 
 // One closes it at some time while the other adds to it.
 TEST_F(FilesLeftTest, AFileThatOneClosesIsAddedToByAnother) {
