@@ -16,6 +16,7 @@ Stream::Stream(PoolContext& pool, std::uint64_t volume, std::uint8_t number,
       value_bytes_max_(value_bytes_max),
       header_bytes_max_((1 + pool.geometry.lbas(batch_header_bytes(kRecordsMax))) *
                         pool.geometry.lba_bytes),
+      user_batch_bytes_(user_batch_bytes(pool.geometry, header_bytes_max_)),
       zeroes_(kZeroBytes) {
   const std::size_t bounce_bytes =
       std::max<std::size_t>(kBatchBytes, pool.page_lbas(value_bytes_max) * pool.geometry.lba_bytes);

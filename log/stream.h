@@ -248,6 +248,7 @@ class Stream {
   std::uint64_t segment_begin() const { return zone_->segment * pool_.segment_lbas; }
   std::uint64_t segment_end() const;
   std::uint64_t summary_lbas(std::size_t more_records, const PageRecord* next) const;
+  static std::uint64_t user_batch_bytes(const Geometry& geometry, std::size_t header_bytes);
   Batch& new_batch();
   void fill(Batch& batch);
   void add_page(Batch& batch, Append& append, std::uint64_t& bounce_used);
@@ -275,6 +276,7 @@ class Stream {
   StreamOwner& owner_;
   const std::uint32_t value_bytes_max_;
   const std::size_t header_bytes_max_;
+  const std::uint64_t user_batch_bytes_;
   std::optional<OpenZone> zone_;
   // A zone's memory goes on to the next: in steady state nothing is allocated.
   std::vector<PageRecord> spare_records_;

@@ -74,6 +74,14 @@ bool Stream::fits(std::uint32_t records, std::uint64_t page_lbas, const PageReco
          segment_end();
 }
 
+// A batch that may be in flight together with others need not wait for them. (One of copies is as
+// large as collection counts on; nor is one so small that its header counts.)
+std::uint64_t Stream::user_batch_bytes(const Geometry& geometry, std::size_t header_bytes) {
+  const std::uint64_t together = std::uint64_t{geometry.together_lbas_max} * geometry.lba_bytes;
+  const bool several = geometry.zone_writes_max > 1 && together >= kEagerBytes;
+  return several ? std::min(kBatchBytes, together - header_bytes) : kBatchBytes;
+}
+
 Stream::Batch& Stream::new_batch() {
   Batch& batch = batches_[(first_ + in_flight_) % kBatchesMax];
   batch.records.clear();
@@ -94,7 +102,9 @@ void Stream::fill(Batch& batch) {
       const std::uint64_t lbas = pool_.page_lbas(append.record.length);
       const auto records = static_cast<std::uint32_t>(batch.records.size());
       if (records == kRecordsMax) break;
-      if (records != 0 && (page_lbas + lbas) * pool_.geometry.lba_bytes > kBatchBytes) break;
+      const bool user = append.priority == Append::Priority::user;
+      const std::uint64_t most = user ? user_batch_bytes_ : kBatchBytes;
+      if (records != 0 && (page_lbas + lbas) * pool_.geometry.lba_bytes > most) break;
       if (!fits(records, page_lbas, append.record)) break;
       // Groups and expiries must be counted before the next one asks whether it fits.
       zone_->groups |= append.record.group != 0;

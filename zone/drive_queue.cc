@@ -18,16 +18,17 @@ void DriveQueue::start_transfer(Io& io) {
   if (io.op == Io::Op::read) {
     to_ring(io);
   } else {
+    io.as_append = may_append(io);
     behind_.push(io);  // perhaps not for long: see start_next_writes()
   }
 }
 
 // A write goes to the kernel when all before it in its zone, from whichever queue, have been
 // acknowledged: when it begins where the readable data ends (or before, where something went past
-// it: then the drive refuses it). An append of the drive's own goes when no write is before it.
+// it: then the drive refuses it). A Zone Append goes when no such write is before it.
 // `before`: what stays behind, in order.
 bool DriveQueue::may_start(const Io& io, const List& before) const {
-  if (goes_as_append(io)) {
+  if (io.as_append) {
     for (const Io* each = before.head; each != nullptr; each = each->next) {
       if (each->zone == io.zone) return false;
     }
@@ -45,7 +46,7 @@ unsigned DriveQueue::start_next_writes() {
     if (table().fails(io->zone, first_lba(*io))) {
       ended += end_transfer(*io, {});
     } else if (may_start(*io, still)) {
-      if (!goes_as_append(*io)) writing_.push_back(io->zone);
+      if (!io->as_append) writing_.push_back(io->zone);
       to_ring(*io);
     } else {
       still.push(*io);
@@ -66,7 +67,7 @@ void DriveQueue::manage(Io& io) {
 }
 
 void DriveQueue::transferred(Io& io, int error) {
-  if (writes(io) && !goes_as_append(io)) std::erase(writing_, io.zone);
+  if (writes(io) && !io.as_append) std::erase(writing_, io.zone);
   if (io.op == Io::Op::flush) {
     if (error != 0) device_.flush_failed_.store(true);
     if (device_.flush_failed_.load()) {
@@ -103,7 +104,7 @@ unsigned DriveQueue::take_answers() {
     --away_;
     if (io->op == Io::Op::read || writes(*io)) {
       // Where the drive would have put a failed append nobody knows: the zone ends at its data.
-      if (writes(*io) && goes_as_append(*io)) {
+      if (io->op == Io::Op::append && io->as_append) {
         io->appended_at.value =
             geometry().zone_start(io->zone).value + table().written_lbas(io->zone);
       }

@@ -1,8 +1,11 @@
 // DriveQueue: the IoQueue of a zoned drive. Reads go to the kernel in parallel; of the writes to a
 // zone one at a time does, in order, at the write pointer, and so do appends where the drive has
-// none of its own; where it has, any number of them, with a write waiting for those before it and
-// holding those behind it (appends and writes to one zone go through one queue); zone management
-// goes to the device's thread, and no read waits for it.
+// none of its own. Where it has, any number of them is in flight in a zone, and of writes that a
+// Zone Append can carry as well, in the trust that the drive places them in the order in which they
+// were given; a write that is larger waits for those before it and holds those behind it (appends
+// and writes to one zone go through one queue). A drive that places a write elsewhere has failed
+// it, so its zone is sealed, and is given one write at a time from then on (Placement). Zone
+// management goes to the device's thread, and no read waits for it.
 #pragma once
 
 #include <atomic>
@@ -31,8 +34,9 @@ class DriveQueue : public RingQueue {
   void zone_was_reset(ZoneId) override {}
   void transferred(Io& io, int error) override;
   bool must_look_again() const override;
-  // Of a write or append: is it a Zone Append to the drive? Else it goes to the write pointer.
-  virtual bool goes_as_append(const Io&) const { return false; }
+  // Is this write or append to be a Zone Append to the drive (Io::as_append)? Else it goes to the
+  // write pointer.
+  virtual bool may_append(const Io&) const { return false; }
 
   unsigned take_answers();
   unsigned start_next_writes();

@@ -16,9 +16,10 @@ struct Io {
   enum class Op : std::uint8_t { read, write, append, reset, finish, open, close, flush };
 
   Op op = Op::read;
-  ZoneId zone;  // write, append and the zone management operations
-  Lba lba;      // read: first LBA (may cross zones of the same device not at all);
-                // write: must be the zone's write pointer
+  bool as_append = false;  // the queue's, while submitted
+  ZoneId zone;             // write, append and the zone management operations
+  Lba lba;                 // read: first LBA (may cross zones of the same device not at all);
+                           // write: must be the zone's write pointer
   std::uint32_t lba_count = 0;
   // The data: iov_count pieces whose lengths add up to lba_count LBAs; each piece's address and
   // length are multiples of the device's Geometry::lba_bytes. `iov` itself and the data stay lent

@@ -19,7 +19,8 @@ constexpr std::size_t kEntryBytes = 128;
 
 class NvmeQueue final : public DriveQueue {
  public:
-  NvmeQueue(DriveDevice& device, const NvmeDrive& drive, IoMode mode, unsigned depth)
+  NvmeQueue(DriveDevice& device, const NvmeDrive& drive, Placement& placement, IoMode mode,
+            unsigned depth)
       : DriveQueue(device,
                    {.fd = drive.fd(),
                     .first_bytes = 0,
@@ -29,6 +30,7 @@ class NvmeQueue final : public DriveQueue {
                     .ring_flags = IORING_SETUP_SQE128 | IORING_SETUP_CQE32,
                     .mode = mode},
                    depth),
+        placement_(placement),
         pieces_max_(drive.limits().pieces),
         nsid_(drive.nsid()) {}
   using DriveQueue::init_ring;
@@ -37,10 +39,12 @@ class NvmeQueue final : public DriveQueue {
   bool prepare(io_uring_sqe& sqe, Io& io) override;
   int result_of(Io& io, const io_uring_cqe& cqe) override;
   // One that takes several commands cannot: each would have a place of its own.
-  bool goes_as_append(const Io& io) const override {
-    return io.op == Io::Op::append && io.iov_count <= pieces_max_;
+  bool may_append(const Io& io) const override {
+    if (io.iov_count > pieces_max_ || io.lba_count > geometry().append_lbas_max) return false;
+    return io.op == Io::Op::append || placement_.in_order();
   }
 
+  Placement& placement_;
   const std::uint32_t pieces_max_;
   const std::uint32_t nsid_;
   bool fixed_buffers_ = true;
@@ -57,7 +61,7 @@ bool NvmeQueue::prepare(io_uring_sqe& sqe, Io& io) {
   sqe.cmd_op = NVME_URING_CMD_IO;
   if (io.op != Io::Op::flush) {
     const Part part = next_part(io);
-    const bool append = goes_as_append(io);
+    const bool append = io.op != Io::Op::read && io.as_append;
     command.opcode = io.op == Io::Op::read ? kRead : append ? kZoneAppend : kWrite;
     if (part.count != 0) {
       sqe.cmd_op = NVME_URING_CMD_IO_VEC;
@@ -66,7 +70,9 @@ bool NvmeQueue::prepare(io_uring_sqe& sqe, Io& io) {
     } else {
       command.addr = reinterpret_cast<std::uintptr_t>(part.data);
       command.data_len = static_cast<std::uint32_t>(part.bytes);
-      fixed = fixed_buffers_ && io.buffer_index >= 0;
+      // A write that the kernel gave back to be tried again would have lost its turn.
+      const bool in_turn = append && io.op == Io::Op::write;
+      fixed = fixed_buffers_ && io.buffer_index >= 0 && !in_turn;
       if (fixed) {
         sqe.uring_cmd_flags = IORING_URING_CMD_FIXED;
         sqe.buf_index = static_cast<std::uint16_t>(io.buffer_index);
@@ -92,15 +98,16 @@ int NvmeQueue::result_of(Io& io, const io_uring_cqe& cqe) {
   if (cqe.res > 0) return -(cqe.res | kStatusFlag);
   if (io.op == Io::Op::flush) return 0;
   const auto bytes = static_cast<int>(next_part(io).bytes);
-  if (goes_as_append(io)) {
-    // Where it went, in the order of the drive. Outside of what is ours: another program's work.
-    const std::uint64_t offset = cqe.big_cqe[0] - geometry().zone_start(io.zone).value;
-    if (offset < table().written_lbas(io.zone) ||
-        offset + io.lba_count > table().admitted_lbas(io.zone)) {
-      return -EIO;
-    }
-    io.appended_at = Lba{cqe.big_cqe[0]};
+  if (io.op == Io::Op::read || !io.as_append) return bytes;
+  const Lba at{cqe.big_cqe[0]};
+  if (io.op == Io::Op::write) return placement_.check(io.lba, at) ? bytes : -EIO;
+  // Where it went, in the order of the drive. Outside of what is ours: another program's work.
+  const std::uint64_t offset = at.value - geometry().zone_start(io.zone).value;
+  if (offset < table().written_lbas(io.zone) ||
+      offset + io.lba_count > table().admitted_lbas(io.zone)) {
+    return -EIO;
   }
+  io.appended_at = at;
   return bytes;
 }
 
@@ -125,7 +132,7 @@ Result<std::unique_ptr<ZonedDevice>> NvmeDevice::open(const DriveOptions& option
 }
 
 Result<std::unique_ptr<IoQueue>> NvmeDevice::create_queue(unsigned depth) {
-  auto queue = std::make_unique<NvmeQueue>(*this, *drive_, io_mode_, depth);
+  auto queue = std::make_unique<NvmeQueue>(*this, *drive_, placement_, io_mode_, depth);
   const Status status = queue->init_ring();
   if (!status.ok()) return status;
   return std::unique_ptr<IoQueue>(std::move(queue));

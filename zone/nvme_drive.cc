@@ -28,6 +28,7 @@ using drive::unsupported;
 namespace {
 
 constexpr std::uint64_t kPageBytes = 4096;
+constexpr std::uint32_t kAppendsMax = 16;  // in flight in a zone
 constexpr std::uint32_t kReportBytes = 64 << 10;
 constexpr std::uint32_t kReportZones =
     (kReportBytes - sizeof(nvme_zone_report)) / sizeof(nvme_zns_desc);
@@ -162,7 +163,8 @@ Status NvmeDrive::identify(const std::string& queue_folder) {
           ? limits_.bytes
           : std::min(limits_.bytes, kPageBytes << std::min<unsigned>(controller.zasl, 20));
   geometry_.append_lbas_max = static_cast<std::uint32_t>(append >> lba.ds);
-  geometry_.zone_writes_max = 1;
+  geometry_.zone_writes_max = kAppendsMax;
+  geometry_.together_lbas_max = geometry_.append_lbas_max;
   return find_zones();
 }
 

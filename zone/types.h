@@ -38,6 +38,7 @@ struct Geometry {
   std::uint32_t active_zones_max = 0;    // MAR; 0: no limit
   std::uint32_t append_lbas_max = 0;     // largest Zone Append; 0: no append on this device
   std::uint32_t zone_writes_max = 1;     // writes that may be in flight in one zone at a time
+  std::uint32_t together_lbas_max = 0;   // of these each; a larger one is alone. 0: of any size
 
   constexpr Lba zone_start(ZoneId zone) const { return Lba{zone.value * zone_size_lbas}; }
   constexpr ZoneId zone_of(Lba lba) const {

@@ -209,8 +209,7 @@ void ZonedVolume::submit(ZonedOp& op) {
 }
 
 bool ZonedVolume::as_append(const ZonedOp& op) const {
-  return op.kind == ZonedOp::Kind::append && pool_.geometry.zone_writes_max == 1 &&
-         op.count <= pool_.geometry.append_lbas_max;
+  return op.kind == ZonedOp::Kind::append && op.count <= pool_.geometry.append_lbas_max;
 }
 
 bool ZonedVolume::must_wait(const Slot& slot, const ZonedOp& op) const {

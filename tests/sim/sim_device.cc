@@ -253,25 +253,50 @@ void SimQueue::move_write(Io& io) {
   device_.watch_submission(moved.io);
 }
 
+// The one in flight that ends where this one begins. Null: there is none.
+SimQueue::Pending* SimQueue::write_before(const Io& io) {
+  const auto before = std::ranges::find_if(pending_, [&](const Pending& each) {
+    return is_write(*each.io) && each.io->zone == io.zone && !each.misplaced &&
+           first_lba(*each.io).value + each.io->lba_count == first_lba(io).value;
+  });
+  return before == pending_.end() ? nullptr : &*before;
+}
+
+// To `lba`, of the device.
+void SimQueue::hand_over(const Io& io, std::uint64_t lba) {
+  const std::uint64_t at = lba - geometry().zone_start(io.zone).value;
+  std::uint64_t byte = 0;
+  for (std::uint32_t i = 0; i < io.iov_count; ++i) {
+    const std::span data(static_cast<const std::byte*>(io.iov[i].iov_base), io.iov[i].iov_len);
+    device_.medium_.hand_over(io.zone, at, byte, data);
+    byte += data.size();
+  }
+}
+
 // The device has a write's data from here on; it may survive a power cut before its completion.
 void SimQueue::start_transfer(Io& io) {
+  bool misplaced = false;
   if (is_write(io)) {
-    const std::uint64_t at = first_lba(io).value - geometry().zone_start(io.zone).value;
-    std::uint64_t byte = 0;
-    for (std::uint32_t i = 0; i < io.iov_count; ++i) {
-      const std::span data(static_cast<const std::byte*>(io.iov[i].iov_base), io.iov[i].iov_len);
-      device_.medium_.hand_over(io.zone, at, byte, data);
-      byte += data.size();
+    Pending* const before = write_before(io);
+    misplaced = before != nullptr && device_.fails(device_.faults_.misplaced_writes);
+    std::uint64_t lba = first_lba(io).value;
+    if (misplaced) {
+      before->misplaced = true;
+      lba = first_lba(*before->io).value;
+      hand_over(*before->io, lba + io.lba_count);
     }
+    hand_over(io, lba);
+    const std::uint64_t at = lba - geometry().zone_start(io.zone).value;
     const bool garbled = std::ranges::any_of(
         moved_, [&](const auto& each) { return &each->io == &io && each->garbled; });
     if (garbled) device_.medium_.garble(io.zone, at, io.lba_count, device_.random_);
   }
-  pending_.push_back({&io, device_.clock_.now_ns + device_.latency_ns(), {}});
+  pending_.push_back({&io, device_.clock_.now_ns + device_.latency_ns(), {}, misplaced});
 }
 
 void SimQueue::start_flush(Io& io) {
-  pending_.push_back({&io, device_.clock_.now_ns + device_.latency_ns(), device_.medium_.mark()});
+  pending_.push_back(
+      {&io, device_.clock_.now_ns + device_.latency_ns(), device_.medium_.mark(), false});
 }
 
 unsigned SimQueue::abort_everything() {
@@ -316,6 +341,8 @@ Status SimQueue::perform(Pending& done) {
     device_.medium_.commit(done.marks);
   } else if (io.op == Io::Op::read) {
     return read(io, transfer_bytes(io));
+  } else if (done.misplaced) {
+    return {Code::io_error, Origin::zone, "the write was placed elsewhere"};
   } else if (device_.is_full()) {
     return kNoRoom;
   } else if (device_.fails(device_.faults_.write_errors)) {

@@ -118,12 +118,15 @@ class SimQueue final : public TableQueue {
     Io* io = nullptr;
     std::uint64_t due_ns = 0;
     std::vector<SimMedium::Mark> marks;  // of a flush
+    bool misplaced = false;
   };
   // A write that is carried out, wholly or in part, and said to have failed.
   struct MovedWrite;
   void do_submit(Io& io) override;
   bool refused(Io& io);
   void move_write(Io& io);
+  Pending* write_before(const Io& io);
+  void hand_over(const Io& io, std::uint64_t lba);
   void start_transfer(Io& io) override;
   void start_flush(Io& io) override;
   void zone_was_reset(ZoneId) override {}

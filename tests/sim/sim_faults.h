@@ -10,6 +10,9 @@ struct SimFaults {  // one in so many operations that it can happen to; 0: never
   std::uint64_t write_errors = 0;
   // It is said to have failed and has moved the write pointer; the data is there, or half of it.
   std::uint64_t write_moves = 0;
+  // One that was given behind another in flight in its zone is placed before that: both fail, and
+  // the zone is sealed, as nvme: does it.
+  std::uint64_t misplaced_writes = 0;
   // A write to an empty zone is refused, as if others had used MOR or MAR up.
   std::uint64_t limit_errors = 0;
   std::uint64_t read_errors = 0;  // once; some of the memory has been filled
@@ -30,8 +33,9 @@ struct SimFaults {  // one in so many operations that it can happen to; 0: never
 
   // Those that an operation which is tried again may pass.
   bool transient() const {
-    return (write_errors | write_moves | limit_errors | read_errors | misdirected_reads |
-            unreadable_spells | full_spells | flush_errors | reset_errors | finish_errors) != 0;
+    return (write_errors | write_moves | misplaced_writes | limit_errors | read_errors |
+            misdirected_reads | unreadable_spells | full_spells | flush_errors | reset_errors |
+            finish_errors) != 0;
   }
   bool loses_zones() const { return (zone_losses | reset_losses) != 0; }
   bool any() const { return transient() || loses_zones() || capacity_losses != 0; }

@@ -101,6 +101,22 @@ void draw_volumes(Swarm& swarm, SimRandom& random) {
   }
 }
 
+// Several batches are in flight in a zone when many large pages are put.
+void enlarge(Swarm& swarm, SimRandom& random) {
+  const std::uint64_t before = swarm.geometry.zone_capacity_bytes();
+  swarm.geometry.lba_bytes = 4096;
+  swarm.geometry.zone_capacity_lbas = swarm.geometry.zone_size_lbas = random.between(300, 800);
+  for (VolumeShape& shape : swarm.volumes) {
+    const std::uint64_t zones = shape.options.quota_bytes / before;
+    shape.options.quota_bytes = zones * swarm.geometry.zone_capacity_bytes();
+    shape.options.value_bytes_max = 96 << 10;
+    shape.value_bytes_min = 1;
+    shape.value_bytes_max = static_cast<std::uint32_t>(random.between(20 << 10, 96 << 10));
+    shape.keys = std::min<std::uint64_t>(shape.keys, 100);
+    shape.depth = static_cast<unsigned>(random.between(16, 32));
+  }
+}
+
 void specialise(std::string_view scenario, Swarm& swarm, SimRandom& random) {
   for (VolumeShape& shape : swarm.volumes) {
     if (scenario == "store" || scenario == "full") shape.options.mode = VolumeMode::store;
@@ -149,6 +165,13 @@ void specialise(std::string_view scenario, Swarm& swarm, SimRandom& random) {
     swarm.faults.reset_losses = random.one_in(2) ? 0 : random.log_between(5, 100);
     swarm.faults.offline = scenario == "offline";
     if (scenario == "worn") swarm.spoil_percent = static_cast<unsigned>(random.below(100));
+  }
+  if (scenario == "misplaced") {
+    swarm.emu = false;
+    enlarge(swarm, random);
+    swarm.geometry.zone_writes_max = 8;
+    swarm.geometry.together_lbas_max = random.one_in(2) ? 0 : 64;
+    swarm.faults.misplaced_writes = random.between(1, 8);
   }
   if (scenario == "shrunk") swarm.faults.capacity_losses = random.between(1, 6);
   if (scenario == "rot") {
@@ -210,15 +233,17 @@ std::string describe(const Swarm& swarm) {
   const SimFaults& faults = swarm.faults;
   if (faults.any()) {
     text += fmt::format(
-        "\n  one in: {} writes fail, {} fail and move, {} over MOR or MAR, {} reads fail, {} go "
+        "\n  one in: {} writes fail, {} fail and move, {} change places, {} over MOR or MAR, {} "
+        "reads fail, {} go "
         "astray, {} flushes, {} resets, {} finishes fail, {} writes and {} resets lose a zone "
         "({}), {} "
         "resets some of its capacity, {} reads find an LBA unreadable for a while, {} writes the "
         "device full",
-        faults.write_errors, faults.write_moves, faults.limit_errors, faults.read_errors,
-        faults.misdirected_reads, faults.flush_errors, faults.reset_errors, faults.finish_errors,
-        faults.zone_losses, faults.reset_losses, faults.offline ? "offline" : "read-only",
-        faults.capacity_losses, faults.unreadable_spells, faults.full_spells);
+        faults.write_errors, faults.write_moves, faults.misplaced_writes, faults.limit_errors,
+        faults.read_errors, faults.misdirected_reads, faults.flush_errors, faults.reset_errors,
+        faults.finish_errors, faults.zone_losses, faults.reset_losses,
+        faults.offline ? "offline" : "read-only", faults.capacity_losses, faults.unreadable_spells,
+        faults.full_spells);
   }
   for (const VolumeShape& shape : swarm.volumes) {
     const Mix& mix = shape.mix;

@@ -189,6 +189,39 @@ TEST_F(Drive, AFailedWriteTakesThoseBehindItAlong) {
   client_->expect_data(0, 0, 4, 1);
 }
 
+// Of many writes in flight in one zone none counts that is not where it was to be, as nvme: sends
+// them as appends; and what is written from then on is written in turn.
+TEST_F(Drive, AnotherProgramWritesBehindWritesInFlight) {
+  const Geometry& geometry = device_->geometry();
+  const std::uint32_t lba = geometry.lba_bytes;
+  constexpr std::uint32_t kWrites = 8, kEach = 2;
+  const auto write_all = [&](std::uint32_t zone, std::uint64_t offset, std::vector<Io>& ios) {
+    std::vector<AlignedBuffer> data;
+    ios = std::vector<Io>(kWrites);
+    for (std::uint32_t i = 0; i < kWrites; ++i) {
+      data.emplace_back(std::size_t{kEach} * lba);
+      fill(data[i].span(), lba, 200 + i);
+      ios[i].op = Io::Op::write;
+      ios[i].zone = ZoneId{zone};
+      ios[i].lba = client_->at(zone, offset + std::uint64_t{i} * kEach);
+      ios[i].set_data(data[i].data(), kEach, lba);
+    }
+    return run_blocking(*client_->queue, ios);
+  };
+  std::vector<Io> ios;
+  ASSERT_TRUE(client_->write(0, 0, 4, 1).ok());
+  write_behind(0, 4 * lba, lba);
+  EXPECT_FALSE(write_all(0, 4, ios).ok());
+  for (const Io& io : ios) EXPECT_EQ(io.status.code(), Code::io_error) << io.status.describe();
+  EXPECT_FALSE(client_->queue->busy());
+  EXPECT_EQ(zone(0).state, ZoneState::full);
+  client_->expect_data(0, 0, 4, 1);
+  ASSERT_TRUE(write_all(1, 0, ios).ok());
+  for (std::uint32_t i = 0; i < kWrites; ++i) {
+    client_->expect_data(1, std::uint64_t{i} * kEach, kEach, 200 + i);
+  }
+}
+
 // Writes and appends to one zone, in flight together, keep their order around each write.
 TEST_F(Drive, WritesAndAppendsMix) {
   const std::uint32_t lba = device_->geometry().lba_bytes;
