@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/engine/block/disk.h"
+#include "tests/rounds.h"
 #include "zone/fault_device.h"
 
 namespace furrow::testing {
@@ -170,7 +171,7 @@ class ResizeCut {
 TEST(ResizeCutTest, OldOrNewAndNothingElse) {
   for (const CrashModel model : {CrashModel::drive, CrashModel::emu}) {
     std::uint64_t resized = 0, cut_off = 0, behind = 0;
-    for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+    for (std::uint64_t seed = 1; seed <= rounds(4, 2); ++seed) {
       ResizeCut cut(seed, model);
       for (unsigned round = 0; round < 8; ++round) {
         ASSERT_NO_FATAL_FAILURE(cut.round(seed * 100 + round)) << "seed " << seed;
@@ -179,9 +180,9 @@ TEST(ResizeCutTest, OldOrNewAndNothingElse) {
       cut_off += cut.cut_off();
       behind += cut.behind();
     }
-    EXPECT_GT(resized, 30u);
-    EXPECT_GT(cut_off, 5u);
-    EXPECT_GT(behind, 30u);
+    EXPECT_GT(resized, rounds(30, 14));
+    EXPECT_GT(cut_off, rounds(5, 2));
+    EXPECT_GT(behind, rounds(30, 14));
   }
 }
 

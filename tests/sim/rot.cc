@@ -141,6 +141,11 @@ bool rot_superblock(SimMedium& medium, ZoneId zone, SimRandom& random) {
   // That of the zone that is written to is replaced behind what is there, for which there may be no
   // room any more.
   if (its->checkpoint > other->checkpoint) return false;
+  // Nothing needs that of a section that was written anew behind it.
+  const auto checkpoints =
+      find_lbas(std::span<const std::byte>(medium.durable_data(zone)), lba_bytes,
+                [](auto lba) { return has_magic(lba, Magic::checkpoint); });
+  if (checkpoints.size() != 1) return false;
   flip_bit(medium.durable_data(zone).first(128), random);
   return true;
 }
@@ -158,9 +163,19 @@ bool has_whole_summary(std::span<const std::byte> data, const ZoneStamp& stamp,
   return first < data.size() && SummaryView::open(data.subspan(first), stamp).ok();
 }
 
+// Its summary is void then: neither is damage to it any, nor does it make up for a batch header.
+bool ends_early(const ZoneHeader& header, std::span<const ZoneTrimRecord> trims,
+                const Geometry& geometry) {
+  return std::ranges::any_of(trims, [&](const ZoneTrimRecord& trim) {
+    return trim.zone == header.stamp.zone.value && trim.generation == header.stamp.generation &&
+           trim.end_lba < geometry.zone_capacity_lbas;
+  });
+}
+
 }  // namespace
 
-std::optional<ZoneId> rot_structure(SimMedium& medium, SimRandom& random) {
+std::optional<ZoneId> rot_structure(SimMedium& medium, std::span<const ZoneTrimRecord> trims,
+                                    SimRandom& random) {
   const std::uint32_t lba_bytes = medium.geometry().lba_bytes;
   if (!has_empty_zone(medium)) return std::nullopt;  // which a repair needs
   const std::uint64_t capacity = medium.geometry().zone_capacity_bytes();
@@ -174,6 +189,7 @@ std::optional<ZoneId> rot_structure(SimMedium& medium, SimRandom& random) {
     const std::optional<ZoneHeader> header = header_of(medium, zone);
     if (!header || data.size() < capacity || is_newest(medium, *header)) continue;
     if (!has_whole_summary(data, header->stamp, lba_bytes)) continue;
+    if (ends_early(*header, trims, medium.geometry())) continue;
     // The header of a zone that was rebuilt is the only one that knows when its pages were written.
     const bool rebuilt = header->opened_sequence != header->stamp.generation;
     const std::uint64_t what = random.between(rebuilt ? 1 : 0, 2);

@@ -16,7 +16,9 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 
+#include "log/format.h"
 #include "tests/sim/sim_medium.h"
 #include "tests/sim/sim_random.h"
 
@@ -29,8 +31,9 @@ bool rot_summary(SimMedium& medium, Rot how, SimRandom& random);
 bool spoil_batch_header(SimMedium& medium, SimRandom& random);
 // A structure that a repair can write anew, of a zone that is whole: its header, a batch header or
 // the summary, of a zone like those of rot_page(); or the superblock of one of two metadata zones.
-// The zone; it must not be struck again before it is repaired.
-std::optional<ZoneId> rot_structure(SimMedium& medium, SimRandom& random);
+// `trims`: of the pool's metadata. The zone; it must not be struck again before it is repaired.
+std::optional<ZoneId> rot_structure(SimMedium& medium, std::span<const ZoneTrimRecord> trims,
+                                    SimRandom& random);
 bool rot_page(SimMedium& medium, Rot how, SimRandom& random);
 bool rot_journal(SimMedium& medium, SimRandom& random);
 

@@ -278,9 +278,11 @@ void SimQueue::start_transfer(Io& io) {
   bool misplaced = false;
   if (is_write(io)) {
     Pending* const before = write_before(io);
-    misplaced = before != nullptr && device_.fails(device_.faults_.misplaced_writes);
+    misplaced =
+        before != nullptr && !device_.misplaced_ && device_.fails(device_.faults_.misplaced_writes);
     std::uint64_t lba = first_lba(io).value;
     if (misplaced) {
+      device_.misplaced_ = true;
       before->misplaced = true;
       lba = first_lba(*before->io).value;
       hand_over(*before->io, lba + io.lba_count);

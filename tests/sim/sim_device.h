@@ -98,6 +98,7 @@ class SimDevice final : public ZonedDevice, private ZoneStore {
   std::uint64_t unreadable_until_ns_ = 0;
   std::uint64_t full_until_ns_ = 0, found_no_room_ = 0, spells_ = 0;
   bool dead_ = false;
+  bool misplaced_ = false;          // writes, since power-on
   bool may_exceed_limits_ = false;  // a zone that could not be finished stays active
   std::uint64_t flushes_failed_ = 0;
   std::string violation_;

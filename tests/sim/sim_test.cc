@@ -104,6 +104,9 @@ TEST(SimTest, SeedsThatFailed) {
   run_seed("repair", 930100017);
   // A store of three zones took no page of nearly half of one after all had been deleted.
   run_seed("flaky", 810003084);
+  // What was damaged counted no more: a void summary, a section of the ring that another one in its
+  // zone had followed.
+  for (const std::uint64_t seed : {1030000509, 1050001494}) run_seed("repair", seed);
   // Collection of a dead device began again and again.
   for (const std::uint64_t seed : {4, 18, 109, 141}) run_seed("cache", seed);
 }
@@ -171,6 +174,7 @@ TEST(SimTest, ReachesItsFaults) {
   EXPECT_GT(sums["rot"].summaries_rotted, 1u);
   EXPECT_GT(sums["repair"].repairs, 2u);
   EXPECT_GT(sums["tight"].puts_refused, 20u);
+  EXPECT_GT(sums["misplaced"].faults, 2u);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "log/metadata_ring.h"
 #include "tests/sim/rot.h"
 #include "tests/sim/structure_check.h"
 
@@ -468,7 +469,9 @@ void Simulation::recover() {
   if (repairable_ && swarm_.repair_percent != 0 && random.percent(swarm_.repair_percent)) {
     power_on();
     if (!check("after a stop")) world_.fail("a stop has damaged structures");
-    if (!world_.failed()) struck = rot_structure(medium_, random);
+    const Result<MetadataRing> ring = MetadataRing::open(*device_, true);
+    if (!ring.ok()) world_.fail("the metadata after a stop: " + ring.status().describe());
+    if (!world_.failed()) struck = rot_structure(medium_, ring->state().trims, random);
     if (struck) see_damage(*struck);
     device_.reset();
     world_.rotted |= struck.has_value();

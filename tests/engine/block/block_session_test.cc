@@ -142,7 +142,7 @@ TEST(BlockSessionTest, IsAsAnArrayOfBytes) {
     for (const std::uint32_t lba_bytes : {512u, 4096u}) {
       SCOPED_TRACE(std::string(device) + ", LBAs of " + std::to_string(lba_bytes));
       Against against(++seed, device, lba_bytes);
-      ASSERT_NO_FATAL_FAILURE(against.run(rounds(400, 100)));
+      ASSERT_NO_FATAL_FAILURE(against.run(rounds(400, 40)));
     }
   }
 }
