@@ -27,6 +27,7 @@ Stream::Stream(PoolContext& pool, std::uint64_t volume, std::uint8_t number,
     batch.records.reserve(kRecordsMax);
     batch.iov.reserve(std::max<std::size_t>(kRecordsMax + 2, bounce_bytes / kZeroBytes + 8));
     batch.io.op = Io::Op::write;
+    batch.io.may_fail_over = true;
     batch.io.context = &batch;
     batch.io.on_complete = [](Io& io) {
       auto& done = *static_cast<Batch*>(io.context);

@@ -1,11 +1,11 @@
 // DriveQueue: the IoQueue of a zoned drive. Reads go to the kernel in parallel; of the writes to a
 // zone one at a time does, in order, at the write pointer, and so do appends where the drive has
 // none of its own. Where it has, any number of them is in flight in a zone, and of writes that a
-// Zone Append can carry as well, in the trust that the drive places them in the order in which they
-// were given; a write that is larger waits for those before it and holds those behind it (appends
-// and writes to one zone go through one queue). A drive that places a write elsewhere has failed
-// it, so its zone is sealed, and is given one write at a time from then on (Placement). Zone
-// management goes to the device's thread, and no read waits for it.
+// Zone Append can carry as well (Io::may_fail_over), in the trust that the drive places them in the
+// order in which they were given; a write that is larger waits for those before it and holds those
+// behind it (appends and writes to one zone go through one queue). A drive that places a write
+// elsewhere has failed it, so its zone is sealed, and is given one write at a time from then on
+// (Placement). Zone management goes to the device's thread, and no read waits for it.
 #pragma once
 
 #include <atomic>

@@ -16,6 +16,9 @@ struct Io {
   enum class Op : std::uint8_t { read, write, append, reset, finish, open, close, flush };
 
   Op op = Op::read;
+  // write: its user has another zone for it should it fail, so that it may be sent to the drive
+  // before those in front of it are done, where there is a chance of its landing elsewhere.
+  bool may_fail_over = false;
   bool as_append = false;  // the queue's, while submitted
   ZoneId zone;             // write, append and the zone management operations
   Lba lba;                 // read: first LBA (may cross zones of the same device not at all);

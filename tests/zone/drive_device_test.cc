@@ -202,6 +202,7 @@ TEST_F(Drive, AnotherProgramWritesBehindWritesInFlight) {
       data.emplace_back(std::size_t{kEach} * lba);
       fill(data[i].span(), lba, 200 + i);
       ios[i].op = Io::Op::write;
+      ios[i].may_fail_over = true;
       ios[i].zone = ZoneId{zone};
       ios[i].lba = client_->at(zone, offset + std::uint64_t{i} * kEach);
       ios[i].set_data(data[i].data(), kEach, lba);
