@@ -28,7 +28,7 @@ using drive::unsupported;
 namespace {
 
 constexpr std::uint64_t kPageBytes = 4096;
-constexpr std::uint32_t kAppendsMax = 16;  // in flight in a zone
+constexpr std::uint32_t kAppendsMax = 16;  // in flight in a zone (a stream has 8)
 constexpr std::uint32_t kReportBytes = 64 << 10;
 constexpr std::uint32_t kReportZones =
     (kReportBytes - sizeof(nvme_zone_report)) / sizeof(nvme_zns_desc);

@@ -155,8 +155,8 @@ Status FileContent::put_tail(Durability durability) {
   Lock lock(mutex_);
   Status status = put_again(lock);
   if (!status.ok()) return status;
-  submit_held();
   wait(lock, &FileContent::tail_at_rest);
+  submit_held();  // from here on all that was appended is on its way, up to the tail's put
   const std::uint64_t asked = puts_;
   const bool grown = tail_ != nullptr && tail_->length > tail_->known.length;
   if (error_.ok() && grown) {
@@ -240,7 +240,8 @@ Status FileContent::finish() {
   const Status written = write_out();
   Lock lock(mutex_);
   wait(lock, &FileContent::nothing_in_flight);
-  const bool stored = written.ok() && tail_ != nullptr && tail_->known.length == tail_->length;
+  const bool stored =
+      written.ok() && writing_.empty() && tail_ != nullptr && tail_->known.length == tail_->length;
   if (stored && tail_->length != 0) seal_tail();
   if (stored || !error_.ok()) release_tail();
   return written;
@@ -283,8 +284,11 @@ std::optional<std::vector<KnownPage>> FileContent::retire() {
   for (const Chunk& chunk : chunks_) pages.push_back(known(chunk));
   if (tail_ != nullptr && tail_->known.length != 0) pages.push_back(tail_->known);
   release_tail();
-  for (Staging::Slot* slot : writing_) services_.staging.give_back(*slot);  // never put
   if (writing_.size() != held_) strays_ = true;
+  for (Staging::Slot* slot : writing_) {  // never put as they are
+    if (slot->known.length != 0) pages.push_back(slot->known);
+    services_.staging.give_back(*slot);
+  }
   writing_.clear();
   held_ = 0;
   if (strays_ || !error_.ok()) return std::nullopt;

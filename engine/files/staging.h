@@ -50,7 +50,7 @@ class Staging {
     unsigned number = 0;
     bool adopted = false;
     std::weak_ptr<FileContent> owner;
-    bool tail = false;  // its file may still add to it
+    bool tail = false;  // its file may still add to it, or has not asked for it to be written
     std::uint64_t used_at = 0;
   };
   // What a process that was killed left.

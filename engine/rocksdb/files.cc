@@ -187,7 +187,7 @@ class WritableFile final : public rocksdb::FSWritableFile {
   IOStatus Flush(const IOOptions&, IODebugContext*) override { return told(file_->flush()); }
   IOStatus Sync(const IOOptions&, IODebugContext*) override { return told(file_->sync()); }
   bool IsSyncThreadSafe() const override { return true; }
-  // Full chunks are on their way as they come.
+  // Full chunks go to the device without being asked for, some at a time.
   IOStatus RangeSync(std::uint64_t, std::uint64_t, const IOOptions&, IODebugContext*) override {
     return strict_bytes_per_sync_ ? told(file_->sync()) : IOStatus::OK();
   }

@@ -9,8 +9,8 @@
 //
 // Of one zone, operations begin in the order in which they came. Many writes are in flight in it;
 // finish and reset wait for those before them, and what follows waits for these. Zone Appends go to
-// the device as such where it takes only one write at a time in a zone, and has them; else as
-// writes at the write pointer. What gives an open or active zone back does so when the device has
+// the device as such, but for those that are too large for it, which are writes at the write
+// pointer. What gives an open or active zone back does so when the device has
 // done it, so the device never has to refuse for its own limits.
 //
 // Threads: the pool's home executor, but for what is said to be any thread's. Nothing is allocated

@@ -53,10 +53,11 @@ class IndexBytesTest : public ::testing::Test {
     }
     return sum;
   }
-  // It is as of when a zone was opened last: since then the open zones' tables have grown.
+  // It is as of when a zone was opened last: since then the open zones' tables have grown, and those
+  // of zones that are full have given back what they did not need.
   void expect_sum(std::uint64_t its_table_bytes) const {
     const std::uint64_t sum = log().index_bytes() + its_table_bytes;
-    EXPECT_LE(bytes(), sum);
+    EXPECT_LE(bytes(), sum + 2048);
     EXPECT_GE(bytes() + 2048, sum);
   }
   PageLog& log() const { return static_cast<PageStoreImpl*>(rig_.store)->log(); }

@@ -11,7 +11,8 @@ struct SimFaults {  // one in so many operations that it can happen to; 0: never
   // It is said to have failed and has moved the write pointer; the data is there, or half of it.
   std::uint64_t write_moves = 0;
   // One that was given behind another in flight in its zone is placed before that: both fail, and
-  // the zone is sealed, as nvme: does it. Once only: from then on it has one at a time.
+  // the zone is sealed, as nvme: does it. Once only, as nvme: has one in
+  // flight from then on.
   std::uint64_t misplaced_writes = 0;
   // A write to an empty zone is refused, as if others had used MOR or MAR up.
   std::uint64_t limit_errors = 0;

@@ -233,6 +233,7 @@ TEST_P(Conformance, WritesInFlightTogetherInOneZoneLandInOrder) {
     data.emplace_back(2 * geometry_.lba_bytes);
     fill(data[i].span(), geometry_.lba_bytes, 50 + i);
     ios[i].op = Io::Op::write;
+    ios[i].may_fail_over = true;
     ios[i].zone = ZoneId{1};
     ios[i].lba = client_->at(1, 2 * i);
     ios[i].set_data(data[i].data(), 2, geometry_.lba_bytes);

@@ -211,15 +211,16 @@ TEST_F(Drive, AnotherProgramWritesBehindWritesInFlight) {
   };
   std::vector<Io> ios;
   ASSERT_TRUE(client_->write(0, 0, 4, 1).ok());
+  ASSERT_TRUE(write_all(1, 0, ios).ok());
   write_behind(0, 4 * lba, lba);
   EXPECT_FALSE(write_all(0, 4, ios).ok());
   for (const Io& io : ios) EXPECT_EQ(io.status.code(), Code::io_error) << io.status.describe();
   EXPECT_FALSE(client_->queue->busy());
   EXPECT_EQ(zone(0).state, ZoneState::full);
   client_->expect_data(0, 0, 4, 1);
-  ASSERT_TRUE(write_all(1, 0, ios).ok());
-  for (std::uint32_t i = 0; i < kWrites; ++i) {
-    client_->expect_data(1, std::uint64_t{i} * kEach, kEach, 200 + i);
+  ASSERT_TRUE(write_all(1, kWrites * kEach, ios).ok());
+  for (std::uint32_t i = 0; i < 2 * kWrites; ++i) {
+    client_->expect_data(1, std::uint64_t{i} * kEach, kEach, 200 + i % kWrites);
   }
 }
 

@@ -119,6 +119,51 @@ TEST_F(FilesThreadsTest, EachFindsWhatItWrote) {
   EXPECT_EQ(read("/CURRENT"), "current");
 }
 
+// Chunks that are full wait for each other, and for a sync; several of those, and who needs their
+// memory, come at any time.
+TEST_F(FilesThreadsTest, ASyncCoversWhatWasAppendedBeforeIt) {
+  std::string all(900'000, '\0');
+  for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<char>(i / 1009 + i % 241);
+  for (unsigned round = 0; round < rounds(60, 15) && !HasFailure(); ++round) {
+    SCOPED_TRACE(round);
+    auto file = make("/log");
+    std::atomic<std::size_t> appended{0}, synced{0};
+    {
+      std::vector<std::jthread> threads;
+      for (unsigned i = 0; i < 3; ++i) {
+        threads.emplace_back([&, i] {
+          while (appended != all.size() && !failed_) {
+            const std::size_t before = appended;
+            const bool sync = i != 2;
+            const Status status = sync ? file->sync() : file->content().give_up_tail();
+            if (!status.ok()) return fail();
+            for (std::size_t known = synced; sync && known < before;) {
+              if (synced.compare_exchange_weak(known, before)) break;
+            }
+          }
+        });
+      }
+      for (std::size_t at = 0, n = round; at != all.size(); ++n) {
+        const std::size_t bytes = std::min(all.size() - at, 1 + n * 7919 % 60'000);
+        if (!file->append(bytes_of(std::string_view(all).substr(at, bytes))).ok()) fail();
+        at += bytes;
+        appended = at;
+      }
+    }
+    ASSERT_FALSE(failed_);
+    EXPECT_TRUE(read(*file) == all);
+    volume()->abandon();
+    file.reset();
+    kill();
+    forget_staged();
+    ASSERT_NO_FATAL_FAILURE(mount());
+    const std::string left = read("/log");
+    EXPECT_GE(left.size(), synced);
+    EXPECT_TRUE(left == all.substr(0, left.size()));
+    ASSERT_TRUE(files().remove("/log").ok());
+  }
+}
+
 // Who reads meanwhile finds what was there before or after, never nothing.
 TEST_F(FilesThreadsTest, AFileIsReadWhileItIsChanged) {
   constexpr std::size_t kBytes = 200'000;
