@@ -469,9 +469,7 @@ void Simulation::recover() {
   if (repairable_ && swarm_.repair_percent != 0 && random.percent(swarm_.repair_percent)) {
     power_on();
     if (!check("after a stop")) world_.fail("a stop has damaged structures");
-    const Result<MetadataRing> ring = MetadataRing::open(*device_, true);
-    if (!ring.ok()) world_.fail("the metadata after a stop: " + ring.status().describe());
-    if (!world_.failed()) struck = rot_structure(medium_, ring->state().trims, random);
+    if (!world_.failed()) struck = strike();
     if (struck) see_damage(*struck);
     device_.reset();
     world_.rotted |= struck.has_value();
@@ -537,6 +535,14 @@ bool Simulation::repair(ZoneId struck) {
     cut();
     power_on();
   }
+}
+
+// Damages a structure; nothing: none was found. The device is on.
+std::optional<ZoneId> Simulation::strike() {
+  const Result<MetadataRing> ring = MetadataRing::open(*device_, true);
+  if (ring.ok()) return rot_structure(medium_, ring->state().trims, world_.random);
+  world_.fail("the metadata after a stop: " + ring.status().describe());
+  return std::nullopt;
 }
 
 Result<CheckReport> Simulation::inspect() {

@@ -68,6 +68,7 @@ class Simulation {
   void recover();
   void cut();
   bool repair(ZoneId struck);
+  std::optional<ZoneId> strike();
   Result<CheckReport> inspect();
   void see_damage(ZoneId zone);
   bool check(const char* when);
