@@ -253,7 +253,7 @@ class Collector {
   // A cache's groups whose tombstone must be copied, and the opening of the last zone with a page
   // that it deletes.
   std::map<std::uint64_t, std::uint64_t> outlived_;
-  bool copied_late_ = false;  // of the victim: its tombstones may have been looked at before
+  bool copied_late_ = false;      // of the victim: its tombstones may have been looked at before
   std::uint64_t purge_from_ = 0;  // the hash up to which the index was purged
   bool found_nothing_ = false;
   bool exhausted_ = false;

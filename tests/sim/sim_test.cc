@@ -148,7 +148,8 @@ TEST(SimTest, ReachesItsFaults) {
   std::map<std::string_view, Summary> sums;
   for (const std::string_view scenario : kScenarios) {
     Summary& sum = sums[scenario];
-    for (std::uint64_t seed = 1; seed <= 12; ++seed) {
+    const std::uint64_t seeds = scenario == "tight" ? 24 : 12;  // few of these come to be full
+    for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
       const Summary one = summary_of(seed, std::string(scenario).c_str());
       sum.faults += one.faults;
       sum.zones_lost += one.zones_lost;
