@@ -210,8 +210,9 @@ class Pool {
   // until the answer is another one, or call it off with the quota that the volume has. no_space:
   // the quota is out of the bounds that the answer has; unsupported: of a kind zoned, a disk that
   // is to get smaller, or a growth for which the pool is to be opened again (the quota beyond 64
-  // times what it was when it was opened, a disk beyond eight times); not_found, permission,
-  // invalid_argument. A file volume that is mounted goes by its quota from the next mount on.
+  // times what it was when it was opened, a disk beyond twice that and 16 GiB); not_found,
+  // permission, invalid_argument. A file volume that is mounted goes by its quota from the next
+  // mount on.
   virtual ResizeAnswer resize_volume(std::string_view name, const ResizeOptions& options) = 0;
   // What hosts have reserved of a volume's namespace, as far as it is to outlive the process; not
   // `persists`: nothing. keep_reservations() has it replaced, durably when it returns. At an error

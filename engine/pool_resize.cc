@@ -32,8 +32,8 @@ Status check_block_growth(const PageStoreImpl& store, std::uint64_t bytes) {
   }
   if (bytes / kBlockPageBytes <= store.blocks()->order.blocks_max()) return {};
   return refused(Code::unsupported,
-                 "that is more than eight times as large as when the pool was opened: resize it "
-                 "in steps, and open the pool again in between");
+                 "that is more than twice as large as when the pool was opened (where that is more "
+                 "than 16 GiB): resize it in steps, and open the pool again in between");
 }
 
 }  // namespace

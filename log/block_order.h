@@ -76,8 +76,8 @@ class BlockOrder {
   static_assert(std::uint64_t{kSizeMibMax} * (1u << 20) / kBlockPageBytes <= std::uint64_t{1}
                                                                                  << kBitsMax);
   // More would make the index of a disk that is much larger than its quota begin with more buckets
-  // than it ever fills.
-  static constexpr unsigned kGrowthBits = 3;
+  // than it ever fills: of 1 TiB with 3 GB written it takes 0.9 bytes a block more with 3 of them.
+  static constexpr unsigned kGrowthBits = 1;
   struct Round {
     std::uint64_t factor, term;  // factor: odd
   };

@@ -60,7 +60,7 @@ Status Scanner::scan(const FoundZone& zone) {
     }
   }
   if (!all_read) unreadable.push_back(zone.info.zone);
-  // One that was filled to its end was flushed before the next one was opened.
+  // One that was filled to its end was flushed before anything went to the next one.
   const bool filled = scans.size() * pool_.segment_lbas >= pool_.geometry.zone_capacity_lbas &&
                       scans.back().summarized();
   if (zone.newest || (zone.unsure && !filled)) {

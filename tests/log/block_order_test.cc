@@ -68,7 +68,7 @@ TEST(BlockOrderTest, WhatIsABlock) {
 TEST(BlockOrderTest, LeavesRoomToGrow) {
   for (const std::uint64_t blocks : {1u, 256u, 65536u, 65537u, 1u << 28, 1u << 31}) {
     const BlockOrder order(kSecret, 7, blocks);
-    EXPECT_GE(order.blocks_max(), std::min(8 * blocks, std::uint64_t{1} << 32)) << blocks;
+    EXPECT_GE(order.blocks_max(), std::min(2 * blocks, std::uint64_t{1} << 32)) << blocks;
     EXPECT_GE(order.blocks_max(), 1u << 22) << "which costs nothing";
     EXPECT_EQ(order.blocks_max(), std::uint64_t{1} << order.bits());
   }
