@@ -140,7 +140,7 @@ void Collector::start() {
   segment_ = 0;
   readmitted_lbas_ = 0;
   unreadable_.clear();
-  records_unread_ = missed_ = copies_gone_ = copied_late_ = false;
+  records_unread_ = missed_ = copies_gone_ = copied_late_ = deletion_stays_ = false;
   copies_in_.clear();
   forget_outlived();
   next_segment();
@@ -269,7 +269,9 @@ void Collector::purge() {
 // counts no more.
 void Collector::copies_failed() {
   const bool no_room = copy_error_.code() == Code::no_space;
-  if (no_room && log_.options_.cache && pool_.allocator.zone(victim_).live_lbas == 0) {
+  const bool deletes = deletion_stays_ || copied_late_;
+  const bool counts = pool_.allocator.zone(victim_).live_lbas != 0 || deletes;
+  if (no_room && log_.options_.cache && !counts) {
     pool_.allocator.set_use(victim_, ZoneUse::draining);
     return flush_when_noted();
   }

@@ -214,7 +214,7 @@ class Collector {
   void page_read(Lane& lane);
   void write_tombstone(Lane& lane);
   void moved(Lane& lane);
-  void give_up(const Status& status);
+  void give_up(const PageRecord& record, const Status& status);
   void release(Lane& lane);
   void drained();
   void purge();
@@ -254,6 +254,7 @@ class Collector {
   // that it deletes.
   std::map<std::uint64_t, std::uint64_t> outlived_;
   bool copied_late_ = false;      // of the victim: its tombstones may have been looked at before
+  bool deletion_stays_ = false;   // of the victim: one that is needed stands nowhere else
   std::uint64_t purge_from_ = 0;  // the hash up to which the index was purged
   bool found_nothing_ = false;
   bool exhausted_ = false;

@@ -12,6 +12,9 @@ namespace furrow {
 
 namespace {
 constexpr std::uint64_t kReadmittedShare = 2;  // at most 1/this of a zone is written again on hits
+constexpr Status kNoRoom{Code::no_space, Origin::log,
+                         "what must stay leaves no room to free a zone; unpin or delete pages, or "
+                         "make the quota larger"};
 }  // namespace
 
 // A bounded number of records a turn. Goes on when a lane comes free, or on the next turn.
@@ -114,10 +117,7 @@ bool Collector::look_at(const PageRecord& record) {
     }
   }
   if (log_.options_.cache && !has_room(moving)) {  // it is pinned, or deletes a group
-    copy_error_ = {Code::no_space, Origin::log,
-                   "what must stay leaves no room to free a zone; unpin or delete pages, or make "
-                   "the quota larger"};
-    pool_.allocator.set_use(victim_, ZoneUse::sealed);
+    give_up(moving, kNoRoom);
     return true;
   }
   Lane* lane = free_lane(pool_.page_lbas(moving.length) * pool_.geometry.lba_bytes);
@@ -318,7 +318,7 @@ void Collector::page_read(Lane& lane) {
   }
   if (undoing_ != Undo::none) return restored(lane);
   if (!read.ok() && !log_.options_.cache) {
-    if (read.code() != Code::io_error) give_up(read);  // nor is anything else
+    if (read.code() != Code::io_error) give_up(record, read);  // nor is anything else
     unreadable_.push_back({lane.io.lba.value, lane.io.lba_count});
     return release(lane);
   }
@@ -353,7 +353,7 @@ void Collector::note_outlived(const OutlivedGroup& group) {
 
 void Collector::moved(Lane& lane) {
   if (!lane.write.status.ok()) {
-    give_up(lane.write.status);
+    give_up(lane.write.record, lane.write.status);
     return release(lane);
   }
   note_copies_in(pool_.geometry.zone_of(Lba{lane.write.lba}));
@@ -377,8 +377,9 @@ void Collector::moved(Lane& lane) {
 }
 
 // The originals stay; the zone is looked at again when collection is next wanted.
-void Collector::give_up(const Status& status) {
+void Collector::give_up(const PageRecord& record, const Status& status) {
   copy_error_ = status;
+  deletion_stays_ |= record.kind != RecordKind::page;
   pool_.allocator.set_use(victim_, ZoneUse::sealed);
 }
 
