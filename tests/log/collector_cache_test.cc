@@ -178,6 +178,48 @@ TEST_F(LateCopyTest, ATombstoneWithoutAPlaceKeepsItsZone) {
   }
 }
 
+// Nor does it where the last zone has taken something else, so that there is no room for anything:
+// until the quota is larger, or an opening has given the last zone back.
+TEST_F(LateCopyTest, ATombstoneWithoutRoomWaitsForAQuotaOrAnOpening) {
+  for (const bool larger : {true, false}) {
+    SCOPED_TRACE(larger);
+    ASSERT_NO_FATAL_FAILURE(begin_late_copy());
+    ASSERT_NO_FATAL_FAILURE(end_late_copy());
+    std::uint64_t read = next_;
+    while (zone_of(read - 1) == tombstone_) --read;
+    churn(1000, [this] { return oldest() == tombstone_; });
+    run();
+    device_->hold(Io::Op::read);
+    churn(1000, [this] { return pool_->allocator.zone(tombstone_).use == ZoneUse::draining; });
+    hit(read);
+    device_->fail(Io::Op::write, {Code::io_error, Origin::zone});
+    Op& waits = start_put(next_++, 0, 1000);  // its zone is sealed, there is the last one alone
+    const std::uint64_t before = log_->stats().relocated_bytes;
+    while (log_->stats().relocated_bytes == before) {
+      run();
+      ASSERT_NE(device_->held(Io::Op::read), 0u);
+      device_->let_one_go(Io::Op::read, 0);
+      run();
+    }
+    device_->fail(Io::Op::write, {Code::io_error, Origin::zone});
+    device_->let_go(Io::Op::read);
+    run();
+    EXPECT_EQ(waits.status.code(), Code::no_space) << waits.status.describe();
+    EXPECT_EQ(put(next_++, 0, 1000).code(), Code::no_space);
+    EXPECT_FALSE(is_reset(tombstone_));
+    if (larger) {
+      pool_->allocator.set_quota(kVolume, shape_.quota + 1);
+      log_->resized();
+    } else {
+      reopen();
+    }
+    churn_until_reset(tombstone_, 1000);
+    if (larger) ++shape_.quota;
+    reopen();
+    expect_absent(0);
+  }
+}
+
 // The tombstone lies in the zone that is emptied itself, and was looked at before the page was
 // copied.
 TEST_F(LateCopyTest, TheTombstoneIsInTheZoneItself) {

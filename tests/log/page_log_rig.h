@@ -69,7 +69,7 @@ class PageLogRig : public LogRig {
     RecoveryOptions options;
     options.scanners_per_thread = 1;
     options.volumes = {kVolume};
-    if (!options_.cache) options.stores = {kVolume};
+    (options_.cache ? options.caches : options.stores) = {kVolume};
     options.trims = cuts_;
     Result<RecoveryResult> found = recover(*device_, *pool_, options);
     ASSERT_TRUE(found.ok()) << found.status().describe();
