@@ -32,6 +32,16 @@ class DiskFullTest : public PoolFileTest, public ::testing::WithParamInterface<V
     const rlimit now{bytes, before_.rlim_max};
     ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &now), 0);
   }
+  Status put_in_group(std::uint64_t key, std::uint64_t group) {
+    std::vector<std::byte> page = content(key, 1, kBytes);
+    PageOp op;
+    op.kind = PageOp::Kind::put;
+    op.key = key_of(key);
+    op.group = group;
+    op.data = page.data();
+    op.length = op.capacity = kBytes;
+    return rig_->run(op);
+  }
   void check_all() {
     for (const std::uint64_t key : stored_) {
       const auto page = rig_->get(key);
@@ -87,6 +97,73 @@ TEST_P(DiskFullTest, IsAClearErrorAndLosesNothing) {
   ASSERT_NO_FATAL_FAILURE(check_all());
   EXPECT_TRUE(rig_->get(5000).ok());
   EXPECT_EQ(rig_->get(1).status().code(), Code::not_found);
+}
+
+// Each is done, for good, or refused with a clear error; then its page is there, or gone as a
+// whole.
+TEST_P(DiskFullTest, DeletesAreDoneOrRefused) {
+  constexpr std::uint64_t kGrouped = 40, kGroups = 4;
+  for (std::uint64_t key = 0; key < kGrouped; ++key) {
+    ASSERT_TRUE(put_in_group(key, 1 + key % kGroups).ok());
+    stored_.insert(key);
+  }
+  constexpr std::uint64_t kNextZone = kDataAt + 6 * (4 << 20);
+  limit(kNextZone - (1 << 20));
+  for (std::uint64_t key = kGrouped; rig_->put(key, 1, kBytes).ok(); ++key) {
+    ASSERT_LT(key, 1000u);
+    stored_.insert(key);
+  }
+  limit(kNextZone + (64 << 10));  // a little room for deletes, not for all of them
+  const std::set<std::uint64_t> all = stored_;
+  std::set<std::uint64_t> refused;
+  const auto note = [&](const Status& removed, std::uint64_t key) {
+    if (removed.ok()) return void(stored_.erase(key));
+    EXPECT_EQ(removed.code(), Code::no_space) << removed.describe();
+    EXPECT_NE(removed.describe().find("file system"), std::string::npos) << removed.describe();
+    stored_.erase(key);
+    refused.insert(key);
+  };
+  for (std::uint64_t group = 1; group <= kGroups / 2; ++group) {
+    PageOp op;
+    op.kind = PageOp::Kind::remove_group;
+    op.group = group;
+    op.durability = Durability::flushed;
+    const Status removed = rig_->run(op);
+    for (std::uint64_t key = group - 1; key < kGrouped; key += kGroups) note(removed, key);
+  }
+  for (const std::uint64_t key : all) {
+    if (key >= kGrouped && key % 3 == 0) note(rig_->simple(PageOp::Kind::remove, key), key);
+  }
+  const auto check = [&](bool later) {
+    ASSERT_NO_FATAL_FAILURE(check_all());
+    for (const std::uint64_t key : all) {
+      if (stored_.contains(key)) continue;
+      const auto page = rig_->get(key);
+      const bool gone = page.status().code() == Code::not_found;
+      if (!refused.contains(key)) {
+        EXPECT_TRUE(gone) << key;
+      } else if (!gone || !later) {
+        ASSERT_TRUE(page.ok()) << key << ": " << page.status().describe();
+        EXPECT_EQ(*page, content(key, 1, kBytes)) << key;
+      }
+    }
+  };
+  ASSERT_NO_FATAL_FAILURE(check(false));
+  EXPECT_FALSE(refused.empty());
+  EXPECT_LT(stored_.size() + refused.size(), all.size()) << "some were done";
+  close_device();
+  ASSERT_NO_FATAL_FAILURE(rig_->open_device());
+  ASSERT_NO_FATAL_FAILURE(rig_->open());
+  ASSERT_NO_FATAL_FAILURE(check(true));
+
+  limit(before_.rlim_cur);
+  for (const std::uint64_t key : refused) {
+    const Status removed = rig_->simple(PageOp::Kind::remove, key);
+    EXPECT_TRUE(removed.ok() || removed.code() == Code::not_found) << removed.describe();
+  }
+  refused.clear();
+  ASSERT_NO_FATAL_FAILURE(rig_->reopen());
+  ASSERT_NO_FATAL_FAILURE(check(true));
 }
 
 }  // namespace
