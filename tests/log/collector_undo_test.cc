@@ -119,5 +119,56 @@ TEST_F(CollectorUndoTest, AnOriginalThatHasRottedSinceLeavesTheCopy) {
   expect_all();
 }
 
+// .. and that zone cannot be reset either, for good: with no zone to write to, the store is read
+// alone, until its quota is larger.
+TEST_F(CollectorUndoTest, ALostLastZoneTakesALargerQuota) {
+  for (const bool opened_again : {false, true}) {
+    SCOPED_TRACE(opened_again);
+    Shape shape;
+    shape.streams = 1;
+    shape.quota = 4;
+    shape.zone_size_lbas = 256;
+    shape.zone_capacity_lbas = 240;
+    shape.segment_lbas = 80;
+    ASSERT_NO_FATAL_FAILURE(fill(shape));
+    Op& waiting = put_until_one_waits();
+    ASSERT_EQ(waiting.answers, 0u) << waiting.status.describe();
+    const std::size_t before = device_->count(Io::Op::write);
+    device_->let_go(Io::Op::read);
+    ASSERT_TRUE(run([&] { return device_->count(Io::Op::write) >= before + 3; }));
+    device_->fail(Io::Op::write, {Code::io_error, Origin::zone});
+    device_->fail(Io::Op::reset, {Code::zone_state, Origin::zone});
+    EXPECT_EQ(finish(waiting).code(), Code::no_space);
+    versions_.back() = 0;
+    for (unsigned round = 0; round < 3; ++round) {
+      clock_.now_ns += 20'000'000'000;
+      EXPECT_EQ(put(versions_.size(), 1, kBytes).code(), Code::no_space);
+      EXPECT_EQ(remove(2).code(), Code::no_space);
+      expect_all();
+    }
+    ASSERT_EQ(pool_->allocator.bad(kVolume), 1u);
+    pool_->allocator.set_quota(kVolume, shape.quota + 1);
+    log_->resized();
+    shape_.quota = shape.quota + 1;
+    if (opened_again) reopen();
+    for (std::size_t number = 2; number < versions_.size(); number += 4) {
+      if (versions_[number] == 0) continue;
+      const Status removed = remove(number);
+      EXPECT_TRUE(removed.ok()) << removed.describe();
+      versions_[number] = 0;
+    }
+    for (unsigned more = 0; more < 100; ++more) {
+      const Status stored = put(versions_.size(), 1, kBytes);
+      ASSERT_TRUE(stored.ok()) << stored.describe();
+      versions_.push_back(1);
+      ASSERT_TRUE(remove(versions_.size() - 1).ok());
+      versions_.back() = 0;
+    }
+    expect_all();
+    reopen();
+    expect_all();
+  }
+}
+
 }  // namespace
 }  // namespace furrow
