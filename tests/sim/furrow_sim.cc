@@ -62,7 +62,7 @@ void aborted(int) {
 struct Totals {
   std::uint64_t seeds = 0, failed = 0, stops = 0, recoveries = 0, answered = 0, refused = 0,
                 rotted = 0, repairs = 0, faults = 0, zones_lost = 0, longest_turns = 0,
-                scrub_findings = 0, zones_reset = 0, relocated_bytes = 0;
+                scrub_findings = 0, zones_reset = 0, relocated_bytes = 0, resized = 0;
   double seconds = 0;
 
   void add(const Simulation::Summary& summary, bool ok) {
@@ -80,6 +80,7 @@ struct Totals {
     scrub_findings += summary.scrub_findings;
     zones_reset += summary.zones_reset;
     relocated_bytes += summary.relocated_bytes;
+    resized += summary.resized;
     longest_turns = std::max(longest_turns, summary.longest_turns);
   }
   void add(const Totals& other) {
@@ -96,6 +97,7 @@ struct Totals {
     scrub_findings += other.scrub_findings;
     zones_reset += other.zones_reset;
     relocated_bytes += other.relocated_bytes;
+    resized += other.resized;
     longest_turns = std::max(longest_turns, other.longest_turns);
     seconds += other.seconds;
   }
@@ -103,12 +105,13 @@ struct Totals {
     fmt::print(
         "{}: {} seeds, {} failed, {} stops, {} recoveries, {} answers, {} deletes refused, {} "
         "zones "
-        "reset, {} KiB relocated, {} places rotted, {} findings of scrub, {} repairs, {} faults, "
+        "reset, {} KiB relocated, {} volumes resized, {} places rotted, {} findings of scrub, {} "
+        "repairs, {} faults, "
         "{} "
         "zones lost, at most {} turns an answer, {:.1f} s: {:.0f} recoveries/s\n",
         name, seeds, failed, stops, recoveries, answered, refused, zones_reset,
-        relocated_bytes / 1024, rotted, scrub_findings, repairs, faults, zones_lost, longest_turns,
-        seconds, static_cast<double>(recoveries) / seconds);
+        relocated_bytes / 1024, resized, rotted, scrub_findings, repairs, faults, zones_lost,
+        longest_turns, seconds, static_cast<double>(recoveries) / seconds);
     std::fflush(stdout);
   }
 };

@@ -37,7 +37,8 @@ TEST_P(SimTest, FixedSeeds) {
 INSTANTIATE_TEST_SUITE_P(Scenarios, SimTest,
                          ::testing::Values("mixed", "store", "cache", "full", "volumes", "metadata",
                                            "faults", "worn", "offline", "shrunk", "rot", "repair",
-                                           "large", "calm", "tight", "flaky", "misplaced"),
+                                           "large", "calm", "tight", "flaky", "misplaced",
+                                           "resized"),
                          [](const auto& each) { return each.param; });
 
 // Each of these once found a bug of log/.

@@ -37,7 +37,12 @@ const char* name_of(PageOp::Kind kind) {
 }  // namespace
 
 SimVolume::SimVolume(World& world, const VolumeShape& shape, const Geometry& geometry)
-    : world_(world), shape_(shape), geometry_(geometry), entries_(shape.keys) {
+    : world_(world),
+      shape_(shape),
+      geometry_(geometry),
+      entries_(shape.keys),
+      quota_zones_(shape.options.quota_bytes / geometry.zone_capacity_bytes()),
+      quota_tried_(quota_zones_) {
   for (std::uint64_t i = 0; i < shape.keys; ++i) entries_[i].key = key_of(i);
 }
 
@@ -490,16 +495,14 @@ void SimVolume::group_answered(Client& client, Code code) {
   }
 }
 
-bool SimVolume::has_least_quota() const {
-  return shape_.options.quota_bytes < 4 * geometry_.zone_capacity_bytes();
-}
+bool SimVolume::has_least_quota() const { return quota_zones() < 4; }
 
 // Deletes make room, so they are taken for as long as a zone can be emptied into another.
 void SimVolume::delete_refused(const Client& client) {
   ++world_.removes_refused;
   // What it had no room for has ended zones. verify_healed() sees that they come back.
   if (world_.device->found_no_room() != 0) return;
-  const std::uint64_t quota = shape_.options.quota_bytes / geometry_.zone_capacity_bytes();
+  const std::uint64_t quota = quota_zones();
   // Power cuts and a device that fails may have sealed all zones of the smallest cache; its pinned
   // pages have nowhere to go then.
   if (cache() && quota < 4 + world_.zones_lost && world_.faults) return;
@@ -529,8 +532,7 @@ void SimVolume::refused(const Client& client) {
   refused_as_full(client);
   // Of pages that are large beside a zone, few fit where many would by their size.
   if (geometry_.lbas(shape_.value_bytes_max) * 8 > geometry_.zone_capacity_lbas) return;
-  const std::uint64_t quota =
-      shape_.options.quota_bytes / geometry_.zone_capacity_bytes() * geometry_.zone_capacity_lbas;
+  const std::uint64_t quota = quota_zones() * geometry_.zone_capacity_lbas;
   if (most_used_lbas() * 2 < quota - 3 * geometry_.zone_capacity_lbas) {
     fail(client, fmt::format("no_space with {} of {} LBAs used", most_used_lbas(), quota));
   }
@@ -562,7 +564,7 @@ std::uint64_t SimVolume::cost_of(std::uint64_t bytes) const {
 }
 
 bool SimVolume::must_have_room(std::uint64_t zones_lost) const {
-  const std::uint64_t quota = shape_.options.quota_bytes / geometry_.zone_capacity_bytes();
+  const std::uint64_t quota = quota_zones();
   if (quota < zones_lost + 6 || shape_.condition_percent != 0) return false;
   if (cache()) return shape_.pinned_percent == 0 && shape_.mix.pin == 0;
   return most_used_lbas() * 2 < (quota - zones_lost - 5) * geometry_.zone_capacity_lbas;
@@ -586,6 +588,17 @@ void SimVolume::note_evictions() {
   const VolumeStats stats = store_->stats();
   const bool dropped = stats.evicted_pages + stats.zones_reset != 0;
   evicts_ |= dropped || world_.rotted || world_.faults;
+}
+
+std::uint64_t SimVolume::quota_zones() const {
+  return store_->info().options.quota_bytes / geometry_.zone_capacity_bytes();
+}
+
+bool SimVolume::has_its_quota() {
+  const std::uint64_t zones = quota_zones();
+  if (zones == quota_zones_ || zones == quota_tried_) quota_zones_ = zones;
+  quota_tried_ = quota_zones_;
+  return zones == quota_zones_;
 }
 
 void SimVolume::check_quota() {

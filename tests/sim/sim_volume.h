@@ -90,6 +90,11 @@ class SimVolume {
   // Counts that the volume gives, against the model's. Nothing may run.
   void check_usage();
   void check_quota();  // at any time
+  std::uint64_t quota_zones() const;
+  // It may have that one from now on.
+  void tried_quota(std::uint64_t zones) { quota_tried_ = zones; }
+  // What it was given last, or what was tried last; only that from now on.
+  bool has_its_quota();
   void note_evictions();
   // One of its zones is offline, with whatever it held. Until the pool is opened again what it had
   // is known, and asking for it gives errors; from then on older versions of keys may be the newest
@@ -169,6 +174,7 @@ class SimVolume {
   unsigned groups_running_ = 0;
   unsigned lists_running_ = 0;
   unsigned running_ = 0;
+  std::uint64_t quota_zones_, quota_tried_;
   bool zone_lost_ = false;
   bool evicts_ = false;  // of a cache: pages have gone for room, or for damage
   std::uint64_t puts_stored_ = 0;

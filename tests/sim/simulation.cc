@@ -248,6 +248,10 @@ bool Simulation::attach_volumes() {
     if (store != nullptr && volume->exists == no) world_.fail("volume back: " + volume->name());
     volume->exists = store != nullptr ? yes : no;
     volume->attach(store, session_.get());
+    if (store != nullptr && !volume->has_its_quota()) {
+      world_.fail(fmt::format("volume {} has a quota of {} zones that nobody gave it",
+                              volume->name(), volume->quota_zones()));
+    }
   }
   std::erase_if(volumes_, [](const auto& each) { return each->exists == SimVolume::Exists::no; });
   return !world_.failed();
@@ -317,6 +321,7 @@ void Simulation::step() {
   if (swarm_.volume_change_one_in != 0 && random.one_in(swarm_.volume_change_one_in)) {
     return change_volumes();
   }
+  if (swarm_.resize_one_in != 0 && random.one_in(swarm_.resize_one_in)) return resize_some();
   if (!volumes_.empty()) {
     SimVolume& volume = *volumes_[random.below(volumes_.size())];
     if (volume.may_start() && !random.one_in(4)) volume.start_any();
@@ -374,10 +379,44 @@ void Simulation::remove(SimVolume& volume) {
   volume.exists = SimVolume::Exists::maybe;
 }
 
+// One volume after another: one that is to be smaller is asked again until it is, or no more.
+void Simulation::resize_some() {
+  SimRandom& random = world_.random;
+  const auto is_it = [this](const auto& volume) { return volume->name() == resizing_.name; };
+  auto volume = std::ranges::find_if(volumes_, is_it);
+  if (volume == volumes_.end() || random.one_in(8)) {
+    if (volumes_.empty()) return;
+    volume = volumes_.begin() + static_cast<std::ptrdiff_t>(random.below(volumes_.size()));
+    if (!(*volume)->attached()) return;
+    const std::uint64_t most = (*volume)->quota_zones() + pool_->info().zones_unpromised;
+    resizing_ = {(*volume)->name(), random.between(3, std::max<std::uint64_t>(most, 4))};
+  }
+  if ((*volume)->attached()) resize(**volume);
+}
+
+void Simulation::resize(SimVolume& volume) {
+  // An answer that waits says what was so with the smaller quota.
+  if (resizing_.zones > volume.quota_zones() && !pump("before a volume grows")) return;
+  volume.tried_quota(resizing_.zones);
+  const ResizeAnswer answer = pool_->resize_volume(
+      volume.name(), {.quota_bytes = resizing_.zones * swarm_.geometry.zone_capacity_bytes()});
+  const Code code = answer.status.code();
+  world_.trace.add(static_cast<std::uint64_t>(code));
+  if (code == Code::busy) return;
+  resizing_ = {};
+  if (device_->dead() || (world_.faults && code != Code::ok && code != Code::no_space)) return;
+  summary_.resized += answer.status.ok() ? 1 : 0;
+  if (code != Code::ok && code != Code::no_space && code != Code::unsupported) {
+    return world_.fail("resize_volume: " + answer.status.describe());
+  }
+  if (!volume.has_its_quota()) world_.fail("volume " + volume.name() + " has another quota");
+}
+
 // --- stops ---
 
 void Simulation::stop() {
   ++summary_.stops;
+  resizing_ = {};
   SimRandom& random = world_.random;
   const bool orderly = !device_->dead() && random.percent(swarm_.close_percent);
   if (orderly) ++summary_.closes;

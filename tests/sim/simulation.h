@@ -46,6 +46,7 @@ class Simulation {
     std::uint64_t spells = 0;  // in which LBAs cannot be read, or the device is full
     // Of collection and eviction, and the bytes of pages that were copied for them.
     std::uint64_t zones_reset = 0, relocated_bytes = 0;
+    std::uint64_t resized = 0;  // volumes
   };
   Summary summary() const;
 
@@ -59,6 +60,8 @@ class Simulation {
   bool open_pool();
   void step();
   void change_volumes();
+  void resize_some();
+  void resize(SimVolume& volume);
   void create(SimVolume& volume);
   void remove(SimVolume& volume);
   bool attach_volumes();
@@ -93,6 +96,10 @@ class Simulation {
   std::unique_ptr<Pool> pool_;
   std::unique_ptr<PageSession> session_;
   std::vector<std::unique_ptr<SimVolume>> volumes_;
+  struct Resizing {
+    std::string name;  // empty: none is
+    std::uint64_t zones = 0;
+  } resizing_;
   std::uint64_t steps_ = 0;
   std::size_t lost_zones_seen_ = 0;
   std::uint64_t shrunk_zones_seen_ = 0;

@@ -137,6 +137,12 @@ void specialise(std::string_view scenario, Swarm& swarm, SimRandom& random) {
   if (scenario == "volumes") {
     swarm.volume_change_one_in = static_cast<unsigned>(random.between(20, 200));
   }
+  if (scenario == "resized") {
+    swarm.resize_one_in = static_cast<unsigned>(random.log_between(3, 100));
+    for (VolumeShape& shape : swarm.volumes) {
+      if (random.one_in(2)) shape.keys = std::min<std::uint64_t>(shape.keys * 2, 800);
+    }
+  }
   if (scenario == "metadata") {
     swarm.cut_events_max = 60;
     swarm.recovery_cut_percent = 60;
@@ -224,12 +230,12 @@ std::string describe(const Swarm& swarm) {
   const Geometry& geometry = swarm.geometry;
   std::string text = fmt::format(
       "{} zones of {} LBAs of {} B, MOR {} MAR {}, {} writes a zone, {}, cuts within {} events, "
-      "kills {}%, recovery cuts {}%, {}, scrubs {} B/s",
+      "kills {}%, recovery cuts {}%, {}, scrubs {} B/s, one resize in {}",
       geometry.zone_count, geometry.zone_capacity_lbas, geometry.lba_bytes, geometry.open_zones_max,
       geometry.active_zones_max, geometry.zone_writes_max, swarm.emu ? "emu" : "drive",
       swarm.cut_events_max, swarm.kill_percent, swarm.recovery_cut_percent,
       swarm.victim_policy == VictimPolicy::greedy ? "greedy" : "cost_benefit",
-      swarm.scrub_bytes_per_s);
+      swarm.scrub_bytes_per_s, swarm.resize_one_in);
   const SimFaults& faults = swarm.faults;
   if (faults.any()) {
     text += fmt::format(

@@ -44,6 +44,7 @@ struct Swarm {
   unsigned verify_percent = 50;       // of recoveries: every key is read at once
   unsigned close_percent = 0;         // of stops: an orderly close
   unsigned volume_change_one_in = 0;  // steps
+  unsigned resize_one_in = 0;         // steps
   unsigned clock_jump_one_in = 0;     // steps
   unsigned summary_rot_percent = 0, page_rot_percent = 0, journal_rot_percent = 0;  // of stops
   unsigned repair_percent = 0;          // of stops: a structure is damaged, and the pool repaired
@@ -55,8 +56,8 @@ struct Swarm {
 
 // Scenarios: see kScenarios. Empty: no such scenario.
 inline constexpr std::string_view kScenarios[] = {
-    "mixed", "store",  "cache", "full", "volumes", "metadata", "faults", "worn",     "offline",
-    "rot",   "repair", "large", "calm", "shrunk",  "tight",    "flaky",  "misplaced"};
+    "mixed", "store",  "cache", "full", "volumes", "metadata", "faults", "worn",      "offline",
+    "rot",   "repair", "large", "calm", "shrunk",  "tight",    "flaky",  "misplaced", "resized"};
 bool is_scenario(std::string_view name);
 Swarm draw_swarm(std::string_view scenario, SimRandom& random);
 std::string describe(const Swarm& swarm);
