@@ -239,7 +239,9 @@ Result<RepairReport> Pool::repair(ZonedDevice& device, Executor& home, unsigned 
     (status.ok() ? report.done : report.failed)
         .push_back(status.ok() ? what : what + ": " + status.describe());
   };
-  if (!device.damage().empty()) tell("the device's superblock was written anew", device.mend());
+  if (!device.damage().empty()) {
+    tell("the device's superblock, or zone table, was written anew", device.mend());
+  }
   Status status = lost ? ring->rebuild(std::move(*lost)) : Status();
   if (status.ok()) status = repair.begin(open_count);
   if (!status.ok()) return status;
@@ -266,7 +268,7 @@ std::vector<std::string> repair_plan(const CheckReport& report) {
     if (!finding.repairable) continue;
     std::string step;
     if (finding.structure == Finding::Structure::device) {
-      step = "write the device's superblock anew";
+      step = "write what is damaged of the device's superblocks and zone table anew";
     } else if (finding.volume) {
       step = fmt::format("volume {}: list it again, as the store '{}', with what its zones hold",
                          *finding.volume, recovered_name(*finding.volume));

@@ -74,8 +74,9 @@ class ZonedDevice {
   virtual bool short_of_room() { return false; }
   // What of the device's own structures is damaged, of which another copy is whole: a line each.
   virtual std::vector<std::string> damage() const { return {}; }
-  // Writes that anew, durably. Of a device that was opened to be written. Blocks; one thread at a
-  // time with damage(). io_error, no_space.
+  // Writes that anew, durably. Of a device that was opened to be written, and of which nothing is in
+  // flight. Blocks; one thread at a time with damage(). What fails leaves the device as it was, or
+  // with less of the damage, and is to be tried again. io_error, no_space.
   virtual Status mend() { return {}; }
 
  protected:

@@ -6,57 +6,16 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
-#include <cstring>
-#include <optional>
 
 #include "zone/aligned_buffer.h"
 #include "zone/emu_queue.h"
+#include "zone/emu_superblocks.h"
 
 namespace furrow::emu {
 
 static_assert(std::endian::native == std::endian::little, "slots are stored as the CPU has them");
 
 namespace {
-
-// `page`: what it stands in.
-Result<Superblock> read_superblock(const EmuFile& file, std::uint64_t offset, AlignedBuffer& page) {
-  const ssize_t got = pread(file.fd.get(), page.data(), page.size(), static_cast<off_t>(offset));
-  if (got < 0) return zone_failure(Code::io_error, "cannot read the superblock", errno);
-  if (static_cast<std::size_t>(got) < kSuperblockBytes) {
-    return zone_failure(Code::foreign, "too short for an emulated zoned device; make one first");
-  }
-  return decode(page.span().first<kSuperblockBytes>());
-}
-
-// The second copy is for a damaged first one; when neither is good, the first says why.
-Result<Superblock> read_superblocks(const EmuFile& file) {
-  AlignedBuffer page(kPageBytes);
-  Result<Superblock> first = read_superblock(file, kSuperblockOffsets[0], page);
-  if (first || first.status().code() == Code::unsupported) return first;
-  const Result<Superblock> second = read_superblock(file, kSuperblockOffsets[1], page);
-  if (second || second.status().code() == Code::unsupported) return second;
-  return first;
-}
-
-// Where those are that are damaged, or not what the first whole one is: the two are the same.
-std::vector<std::uint64_t> other_superblocks(const EmuFile& file) {
-  std::optional<AlignedBuffer> whole;
-  std::vector<std::uint64_t> others;
-  for (const std::uint64_t offset : kSuperblockOffsets) {
-    AlignedBuffer page(kPageBytes);
-    const Result<Superblock> found = read_superblock(file, offset, page);
-    if (!found) {
-      if (found.status().code() == Code::corrupt || found.status().code() == Code::foreign) {
-        others.push_back(offset);
-      }
-    } else if (!whole) {
-      whole = std::move(page);
-    } else if (std::memcmp(whole->data(), page.data(), kSuperblockBytes) != 0) {
-      others.push_back(offset);
-    }
-  }
-  return others;
-}
 
 Status check_openable(const EmuFile& file, const Superblock& superblock, const EmuOptions& options,
                       Access access) {
@@ -145,7 +104,7 @@ Result<std::unique_ptr<ZonedDevice>> EmuDevice::open(const EmuOptions& options, 
   if (!status.ok()) return status;
   std::unique_ptr<EmuDevice> device(
       new EmuDevice(std::move(*file), *superblock, access, options, std::move(uri)));
-  device->damaged_superblocks_ = other_superblocks(device->file_);
+  device->damaged_superblocks_ = damaged_superblocks(device->file_);
   const bool writable = access == Access::exclusive;
   status = device->slots_.open(device->file_, *superblock, writable);
   // After a sync that failed the kernel takes what it holds of the table for written. Written
@@ -184,37 +143,6 @@ EmuDevice::~EmuDevice() {
   unlock(file_);
 }
 
-std::vector<std::string> EmuDevice::damage() const {
-  std::vector<std::string> lines;
-  for (const std::uint64_t offset : damaged_superblocks_) {
-    lines.push_back("the device's superblock at byte " + std::to_string(offset) +
-                    " is damaged; its other copy is whole");
-  }
-  return lines;
-}
-
-Status EmuDevice::mend() {
-  AlignedBuffer page(kPageBytes);
-  for (const std::uint64_t offset : kSuperblockOffsets) {  // as it stands: a newer program's, too
-    const bool damaged =
-        std::ranges::find(damaged_superblocks_, offset) != damaged_superblocks_.end();
-    if (damaged) continue;
-    const Result<Superblock> whole = read_superblock(file_, offset, page);
-    if (!whole) return whole.status();
-    break;
-  }
-  while (!damaged_superblocks_.empty()) {
-    const auto at = static_cast<off_t>(damaged_superblocks_.back());
-    const int fd = file_.fd.get();
-    const ssize_t written = pwrite(fd, page.data(), page.size(), at);
-    if (written != static_cast<ssize_t>(page.size()) || fdatasync(fd) != 0) {
-      return zone_failure(Code::io_error, "cannot write the device's superblock", errno);
-    }
-    damaged_superblocks_.pop_back();
-  }
-  return {};
-}
-
 void EmuDevice::load_table() {
   for (std::uint32_t i = 0; i < geometry_.zone_count; ++i) {
     const ZoneId zone{i};
@@ -231,25 +159,33 @@ void EmuDevice::load_table() {
     if (record.data_tells) record.written_lbas = told_lbas(zone, record.written_lbas);
     if (a && b) {
       table_.load(zone, record);
-    } else {
-      load_half(zone, record);
+      continue;
     }
+    const bool vouched_for = load_half(zone, record);
+    const ZoneRecord all{ZoneRecord::Class::full, record.generation, geometry_.zone_capacity_lbas};
+    damaged_slots_.push_back(
+        {zone, next_copy_[i],
+         vouched_for ? slots_.load(use_a ? 0 : 1, zone) : codec_.encode(zone, all)});
   }
 }
 
 // The other slot is damaged. It may have been the newer one: then what was acknowledged since lies
 // behind this one's write pointer. Where there is anything, all of the zone is readable, and whose
-// data it is can tell what counts; nothing is written, nor zeroed, before it is reset.
-void EmuDevice::load_half(ZoneId zone, const ZoneRecord& record) {
+// data it is can tell what counts; nothing is written, nor zeroed, before it is reset. False: so.
+bool EmuDevice::load_half(ZoneId zone, const ZoneRecord& record) {
   using Class = ZoneRecord::Class;
   const std::uint64_t capacity = geometry_.zone_capacity_lbas;
   const bool known = record.kind == Class::read_only || record.kind == Class::offline;
   const bool more = !known && any_data(file_, superblock_.offset_of(zone, record.written_lbas),
                                        superblock_.offset_of(zone, capacity));
-  if (!more) return table_.load(zone, record);
+  if (!more) {
+    table_.load(zone, record);
+    return true;
+  }
   table_.load(zone, {Class::full, record.generation, capacity},
               "one of the zone's slots in the zone table is damaged, and the other does not vouch "
               "for all that the zone holds");
+  return false;
 }
 
 // How far the zone is written by what its data tells. An LBA that cannot be read was written.

@@ -50,19 +50,26 @@ class EmuDevice final : public ZonedDevice, private ZoneStore {
 
  private:
   friend class EmuQueue;
+  struct DamagedSlot {
+    ZoneId zone;
+    unsigned copy = 0;
+    std::uint64_t anew = 0;  // what it is to be
+  };
   EmuDevice(EmuFile file, const Superblock& superblock, Access access, const EmuOptions& options,
             std::string uri);
   void load_table();
-  void load_half(ZoneId zone, const ZoneRecord& record);
+  bool load_half(ZoneId zone, const ZoneRecord& record);
   std::uint64_t told_lbas(ZoneId zone, std::uint64_t from_lbas) const;
   bool may_tell() const { return (superblock_.incompatible & kDataTells) != 0; }
   Status save(ZoneId zone, const ZoneRecord& record) override;
+  Status mend_slots();
   Status sync_table();
   Status void_tails();
 
   EmuFile file_;
   const Superblock superblock_;
   std::vector<std::uint64_t> damaged_superblocks_;  // where they begin
+  std::vector<DamagedSlot> damaged_slots_;          // beside a whole one each; by zone
   const SlotCodec codec_;
   const Access access_;
   const Reclaim reclaim_;

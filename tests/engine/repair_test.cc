@@ -111,6 +111,17 @@ TEST_F(RepairTest, SuperblocksOfTheDevice) {
   }
 }
 
+// And of its zone table: of a zone of the metadata and one of pages either slot, the later or the
+// earlier one.
+TEST_F(RepairTest, SlotsOfTheDevice) {
+  for (const std::size_t copy : {0u, 1u}) {
+    for (const std::size_t zone : {1u, 3u}) {
+      const std::size_t slot = 8192 + copy * 4096 + zone * 8;
+      ASSERT_NO_FATAL_FAILURE(expect_named_and_repaired(slot, Finding::Structure::device));
+    }
+  }
+}
+
 TEST_F(RepairTest, Checkpoints) {
   for (const std::size_t i : {0u, 1u}) {
     const auto checkpoints = offsets_of("FUCP");

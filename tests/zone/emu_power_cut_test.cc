@@ -229,6 +229,7 @@ class EmuPowerCut : public EmuDeviceTest, public testing::WithParamInterface<Cut
   void check() {
     medium_->written();
     medium_->flushed();  // what an opening voids it syncs
+    EXPECT_TRUE(device_->damage().empty()) << device_->damage().front();
     const auto report = device_->report();
     ASSERT_TRUE(report.ok());
     for (std::uint32_t z = 0; z < kZones; ++z) {
