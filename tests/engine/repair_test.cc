@@ -122,6 +122,42 @@ TEST_F(RepairTest, SlotsOfTheDevice) {
   }
 }
 
+// One whose own structures cannot be written.
+class UnmendableDevice final : public ZonedDevice {
+ public:
+  explicit UnmendableDevice(ZonedDevice& inner)
+      : ZonedDevice(inner.geometry(), inner.uri()), inner_(inner) {}
+  Result<std::unique_ptr<IoQueue>> create_queue(unsigned depth) override {
+    return inner_.create_queue(depth);
+  }
+  Result<std::vector<ZoneInfo>> report() override { return inner_.report(); }
+  std::vector<std::string> damage() const override { return inner_.damage(); }
+  Status mend() override { return {Code::io_error, Origin::zone, "the medium refuses"}; }
+
+ private:
+  ZonedDevice& inner_;
+};
+
+// It is named, and what else there is to repair is repaired.
+TEST_F(RepairTest, ADeviceThatCannotBeMendedKeepsNothingElseFromIt) {
+  damage(4096 + 60);
+  damage(offsets_of("FUSB")[0] + 40);
+  ASSERT_NO_FATAL_FAILURE(rig_->open_device());
+  UnmendableDevice device(*rig_->device);
+  const auto report = Pool::repair(device, rig_->loop);
+  ASSERT_TRUE(report.ok()) << report.status().describe();
+  EXPECT_EQ(report->done.size(), 1u);
+  ASSERT_EQ(report->failed.size(), 1u);
+  EXPECT_NE(report->failed[0].find("the medium refuses"), std::string::npos) << report->failed[0];
+  rig_->device.reset();
+  const CheckReport after = check();
+  ASSERT_EQ(after.damage.size(), 1u);
+  EXPECT_EQ(after.damage[0].structure, Finding::Structure::device);
+  EXPECT_EQ(repair().done.size(), 1u);
+  EXPECT_TRUE(check().clean());
+  ASSERT_NO_FATAL_FAILURE(expect_pages());
+}
+
 TEST_F(RepairTest, Checkpoints) {
   for (const std::size_t i : {0u, 1u}) {
     const auto checkpoints = offsets_of("FUCP");

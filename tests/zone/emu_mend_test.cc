@@ -1,11 +1,61 @@
 // Establishes what an emulated device says of its own structures, and that mending them is safe: a
 // damaged slot of the zone table beside a whole one, or a damaged superblock, is told, by a check
 // as well, and mended; the device is the same afterwards, with all that its zones hold. What was
-// written since is left as it is. (That power cuts leave no such damage: emu_power_cut_test.cc.)
+// written since is left as it is. A mend that the medium refuses is an error, takes nothing away
+// and can be made again; one that a power cut ends, whatever of it the medium has, leaves a device
+// that opens and is mended then. (That power cuts leave no such damage: emu_power_cut_test.cc.)
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstddef>
+#include <functional>
+
 #include "tests/zone/emu_fixture.h"
 
 namespace furrow::test {
 namespace {
+
+// From here to the end of the process what makes data durable fails.
+void refuse_syncs() {
+  const auto number = static_cast<std::uint32_t>(offsetof(seccomp_data, nr));
+  const auto is = [](long call, std::uint8_t skip) {
+    return sock_filter{BPF_JMP | BPF_JEQ | BPF_K, skip, 0, static_cast<std::uint32_t>(call)};
+  };
+  sock_filter code[] = {{BPF_LD | BPF_W | BPF_ABS, 0, 0, number},
+                        is(SYS_fdatasync, 2),
+                        is(SYS_msync, 1),
+                        {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW},
+                        {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ERRNO | EIO}};
+  const sock_fprog program{static_cast<unsigned short>(std::size(code)), code};
+  ASSERT_EQ(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+  ASSERT_EQ(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
+}
+
+// Files end at `bytes`, as where a disk is full or broken from there on.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(std::uint64_t bytes) {
+    EXPECT_EQ(getrlimit(RLIMIT_FSIZE, &before_), 0);
+    handler_ = signal(SIGXFSZ, SIG_IGN);
+    const rlimit now{bytes, before_.rlim_max};
+    EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &now), 0);
+  }
+  ~FileSizeLimit() {
+    EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &before_), 0);
+    (void)signal(SIGXFSZ, handler_);
+  }
+
+ private:
+  rlimit before_{};
+  sighandler_t handler_ = nullptr;
+};
 
 class EmuMend : public EmuDeviceTest {
  protected:
@@ -76,6 +126,19 @@ class EmuMend : public EmuDeviceTest {
     }
     return all;
   }
+  // In a process of its own.
+  static void in_child(const std::function<void()>& work) {
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      work();
+      _exit(HasFailure() ? 1 : 0);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  }
+
   emu::Superblock layout_;
 };
 
@@ -173,6 +236,128 @@ TEST_F(EmuMend, WhatWasStoredSinceIsLeftAlone) {
   client.expect_data(6, 12, 4, 70);
   client.expect_data(5, 0, 4, 80);
   client.expect_data(5, 4, 4, 81);
+}
+
+// --- errors ---
+
+// The write fails at once, or in the middle of what counts, or behind that.
+TEST_F(EmuMend, ASuperblockThatCannotBeWrittenIsAnErrorAndNoMore) {
+  for (const std::uint64_t offset : {0u, 4096u}) {
+    for (const std::uint64_t bytes_written : {0u, 256u, 512u}) {
+      SCOPED_TRACE(std::to_string(bytes_written) + " bytes of the one at " +
+                   std::to_string(offset));
+      flip(offset + 64);
+      auto device = open("?direct=0");
+      {
+        const FileSizeLimit limit(offset + bytes_written);
+        const Status status = device->mend();
+        EXPECT_EQ(status.code(), Code::io_error);
+        EXPECT_NE(status.sys_errno(), 0) << "why is not said: " << status.describe();
+      }
+      EXPECT_EQ(device->damage().size(), 1u);
+      EXPECT_TRUE(Client(*device).flush().ok());
+      expect_all(*device);
+      device.reset();
+      device = open();
+      ASSERT_NE(device, nullptr);
+      expect_all(*device);
+      const Status status = device->mend();
+      ASSERT_TRUE(status.ok()) << status.describe();
+      device.reset();
+      EXPECT_TRUE(told().empty());
+    }
+  }
+}
+
+TEST_F(EmuMend, WhatCannotBeMadeDurableIsAnErrorAndNoMore) {
+  const std::string before = bytes();
+  for (const std::uint64_t offset :
+       {std::uint64_t{0}, std::uint64_t{4096}, slot_at(newest(6), 6)}) {
+    SCOPED_TRACE(offset);
+    flip(offset + (offset <= 4096 ? 64 : 0));
+    in_child([&] {
+      auto device = open("?reclaim=never");
+      const auto lines = device->damage();
+      refuse_syncs();
+      EXPECT_EQ(device->mend().code(), Code::io_error);
+      EXPECT_EQ(device->damage(), lines) << "what is not durable may still be damaged";
+      EXPECT_EQ(device->mend().code(), Code::io_error);
+      expect_all(*device);
+    });
+    auto device = open("?reclaim=never");
+    ASSERT_NE(device, nullptr);
+    expect_all(*device);
+    ASSERT_TRUE(device->mend().ok());
+    device.reset();
+    EXPECT_TRUE(told().empty());
+    put_back(before);
+  }
+}
+
+// --- power cuts ---
+
+// Any sectors of it, and a sector that is torn between any two words.
+TEST_F(EmuMend, ACutInTheMiddleOfASuperblock) {
+  const std::string before = bytes();
+  for (const std::uint64_t offset : {0u, 4096u}) {
+    std::string damaged = before;
+    for (std::size_t at = offset; at < offset + 4096; ++at) damaged[at] ^= 0x55;
+    put_back(damaged);
+    { ASSERT_TRUE(open()->mend().ok()); }
+    const std::string mended = bytes();
+    EXPECT_TRUE(mended == before) << "nothing but what was damaged is written";
+    for (std::size_t cut = 0; cut <= 4096; cut += cut < 512 ? 32 : 512) {
+      for (const bool first_part : {true, false}) {
+        std::string left = first_part ? damaged : mended;
+        const std::string& other = first_part ? mended : damaged;
+        left.replace(offset, cut, other, offset, cut);
+        poke(offset, left.data() + offset, 4096);
+        auto device = open();
+        ASSERT_NE(device, nullptr) << cut;
+        ASSERT_TRUE(device->mend().ok());
+        device.reset();
+        ASSERT_EQ(peek(offset + 64), peek((offset ^ 4096) + 64)) << cut;
+        ASSERT_TRUE(told().empty()) << cut;
+      }
+    }
+    auto device = open();
+    expect_all(*device);
+    device.reset();
+    put_back(before);
+  }
+}
+
+// Of several slots, any may have been stored and any not.
+TEST_F(EmuMend, ACutBetweenSlots) {
+  const std::string before = bytes();
+  for (const std::uint32_t zone : {1u, 4u, 5u, 6u}) flip(slot_at(newest(zone), zone));
+  const std::string damaged = bytes();
+  std::string half;
+  {
+    auto device = open("?reclaim=never");
+    half = states(*device);
+    ASSERT_TRUE(device->mend().ok());
+  }
+  const std::string mended = bytes();
+  for (unsigned survive = 0; survive < 16; ++survive) {
+    std::string left = damaged;
+    unsigned bit = 0;
+    for (const std::uint32_t zone : {1u, 4u, 5u, 6u}) {
+      if ((survive >> bit++ & 1) == 0) continue;
+      for (unsigned copy = 0; copy < 2; ++copy) {
+        left.replace(slot_at(copy, zone), 8, mended, slot_at(copy, zone), 8);
+      }
+    }
+    put_back(left);
+    auto device = open("?reclaim=never");
+    ASSERT_NE(device, nullptr);
+    EXPECT_EQ(states(*device), half) << survive;
+    EXPECT_EQ(device->damage().empty(), survive == 15);
+    expect_all(*device);
+    ASSERT_TRUE(device->mend().ok());
+    device.reset();
+    EXPECT_TRUE(bytes() == mended) << survive;
+  }
 }
 
 }  // namespace
