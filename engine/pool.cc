@@ -352,6 +352,7 @@ PoolInfo PoolImpl::info() const {
   info.zones_data =
       context_.geometry.zone_count - info.zones_free - info.zones_metadata - info.zones_bad;
   info.device_full = context_.device_full || device_.short_of_room();
+  info.misplaced_writes = device_.misplaced_writes();
   info.system_calls = queue_->system_calls();
   info.recovery_us = recovery_us_;
   info.recovered_pages = recovered_pages_;

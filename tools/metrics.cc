@@ -69,6 +69,10 @@ constexpr Metric<PoolInfo> kPool[] = {
     {"furrow_pool_zones_metadata", "Zones of the metadata ring", kGauge, &PoolInfo::zones_metadata},
     {"furrow_pool_zones_data", "Zones that volumes hold", kGauge, &PoolInfo::zones_data},
     {"furrow_pool_zones_bad", "Zones that are read-only or offline", kGauge, &PoolInfo::zones_bad},
+    {"furrow_pool_misplaced_writes_total",
+     "Writes that failed because the drive placed them elsewhere; with one, a zone's writes are "
+     "given to it one at a time",
+     kCounter, &PoolInfo::misplaced_writes},
     {"furrow_pool_system_calls_total", "System calls of the device queue for all that writes",
      kCounter, &PoolInfo::system_calls},
     {"furrow_pool_recovered_pages", "Pages that the last open found", kGauge,

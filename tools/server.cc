@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <semaphore>
+#include <utility>
 
 #include "tools/command.h"
 #include "tools/file_limit.h"
@@ -228,7 +229,8 @@ int Server::start_admin() {
 
 void Server::watch_device() {
   constexpr std::uint64_t kWatchNs = 1'000'000'000;
-  const bool full = open_->info().device_full;
+  const PoolInfo info = open_->info();
+  const bool full = info.device_full;
   if (full != device_full_) {
     fmt::print(
         stderr, "{}: {}\n", program_name(),
@@ -236,6 +238,12 @@ void Server::watch_device() {
                "be stored is refused until there is room"
              : "the device takes data again");
     device_full_ = full;
+  }
+  if (info.misplaced_writes != 0 && !std::exchange(misplaced_writes_, true)) {
+    fmt::print(stderr,
+               "{}: the drive does not keep the order of the writes in flight in a zone: from now "
+               "on it is given one at a time, which is slower\n",
+               program_name());
   }
   watch_timer_.server = this;
   watch_timer_.fire = [](Timer& timer) { static_cast<WatchTimer&>(timer).server->watch_device(); };

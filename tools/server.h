@@ -91,7 +91,8 @@ class Server {
   std::thread signals_;
   MemberTask stop_task_, admin_stopped_task_;
   WatchTimer watch_timer_;
-  bool device_full_ = false;  // as was said last
+  bool device_full_ = false;       // as was said last
+  bool misplaced_writes_ = false;  // was said
 };
 
 }  // namespace furrow::tools

@@ -72,11 +72,15 @@ class ZonedDevice {
   // Is the medium, such as the file system under emu:, so full that only deletes, and what frees
   // room, should be written? Cheap while it is not. Any thread.
   virtual bool short_of_room() { return false; }
+  // Writes since it was opened that have failed because the drive placed them elsewhere, for no
+  // reason but its own. When there is one, a zone's writes are given to it one at a time. Any
+  // thread.
+  virtual std::uint64_t misplaced_writes() const { return 0; }
   // What of the device's own structures is damaged, of which another copy is whole: a line each.
   virtual std::vector<std::string> damage() const { return {}; }
-  // Writes that anew, durably. Of a device that was opened to be written, and of which nothing is in
-  // flight. Blocks; one thread at a time with damage(). What fails leaves the device as it was, or
-  // with less of the damage, and is to be tried again. io_error, no_space.
+  // Writes that anew, durably. Of a device that was opened to be written, and of which nothing is
+  // in flight. Blocks; one thread at a time with damage(). What fails leaves the device as it was,
+  // or with less of the damage, and is to be tried again. io_error, no_space.
   virtual Status mend() { return {}; }
 
  protected:

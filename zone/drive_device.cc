@@ -116,6 +116,7 @@ Status DriveDevice::manage(Io::Op op, ZoneId zone) {
   Status status = op == Io::Op::open ? table_.manage(op, zone) : Status();
   if (status.ok()) status = drive_.manage(op, zone);
   if (status.ok() && op != Io::Op::open) {
+    if (op == Io::Op::reset) was_reset(zone);
     status = table_.manage(op, zone);
   } else if (!status.ok()) {
     const Result<std::vector<ZoneInfo>> now = drive_.report(zone, 1);

@@ -42,6 +42,9 @@ class DriveDevice : public ZonedDevice {
   void stop();
 
  private:
+  // On the device's thread; no write is in flight in the zone, nor admitted.
+  virtual void was_reset(ZoneId) {}
+
   friend class DriveQueue;
   // What the device's thread is given: zone management, and transfers that failed. The Io is linked
   // through Io::next and answered, with its status, to its queue.

@@ -4,8 +4,9 @@
 // Zone Append can carry as well (Io::may_fail_over), in the trust that the drive places them in the
 // order in which they were given; a write that is larger waits for those before it and holds those
 // behind it (appends and writes to one zone go through one queue). A drive that places a write
-// elsewhere has failed it, so its zone is sealed, and is given one write at a time from then on
-// (Placement). Zone management goes to the device's thread, and no read waits for it.
+// elsewhere has failed it, so its zone is sealed; unless that follows from another append's
+// failure, it is given one write at a time from then on (Placement). Zone management goes to the
+// device's thread, and no read waits for it.
 #pragma once
 
 #include <atomic>

@@ -50,6 +50,7 @@ class FaultDevice final : public ZonedDevice, private ZoneStore {
   Result<std::unique_ptr<IoQueue>> create_queue(unsigned depth) override;
   Result<std::vector<ZoneInfo>> report() override;
   bool short_of_room() override { return inner_->short_of_room(); }
+  std::uint64_t misplaced_writes() const override { return inner_->misplaced_writes(); }
   std::vector<std::string> damage() const override { return inner_->damage(); }
   Status mend() override { return inner_->mend(); }
 

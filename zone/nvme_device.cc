@@ -89,6 +89,11 @@ bool NvmeQueue::prepare(io_uring_sqe& sqe, Io& io) {
 }
 
 int NvmeQueue::result_of(Io& io, const io_uring_cqe& cqe) {
+  const std::uint64_t start = geometry().zone_start(io.zone).value;
+  const bool append = (io.op == Io::Op::write || io.op == Io::Op::append) && io.as_append;
+  if (append && cqe.res != 0) {
+    placement_.not_placed(io.zone, first_lba(io).value - start, io.lba_count);
+  }
   // Passthrough in older kernels takes only some registered buffers: in pages of 4 KiB, whole ones.
   if (cqe.res == -EINVAL && (cqe.user_data & kFixedTag) != 0) {
     fixed_buffers_ = false;
@@ -98,11 +103,13 @@ int NvmeQueue::result_of(Io& io, const io_uring_cqe& cqe) {
   if (cqe.res > 0) return -(cqe.res | kStatusFlag);
   if (io.op == Io::Op::flush) return 0;
   const auto bytes = static_cast<int>(next_part(io).bytes);
-  if (io.op == Io::Op::read || !io.as_append) return bytes;
+  if (!append) return bytes;
   const Lba at{cqe.big_cqe[0]};
-  if (io.op == Io::Op::write) return placement_.check(io.lba, at) ? bytes : -EIO;
+  if (io.op == Io::Op::write) {
+    return placement_.check(io.zone, io.lba.value - start, at.value - start) ? bytes : -EIO;
+  }
   // Where it went, in the order of the drive. Outside of what is ours: another program's work.
-  const std::uint64_t offset = at.value - geometry().zone_start(io.zone).value;
+  const std::uint64_t offset = at.value - start;
   if (offset < table().written_lbas(io.zone) ||
       offset + io.lba_count > table().admitted_lbas(io.zone)) {
     return -EIO;

@@ -1,5 +1,5 @@
 // Establishes that a check of a pool in use tells of what was answered only: what is still with the
-// device is neither whole nor damaged.
+// device is neither whole nor damaged. And that the pool tells what its device counts.
 #include <gtest/gtest.h>
 
 #include "tests/engine/pool_file.h"
@@ -77,6 +77,13 @@ TEST_F(CheckLiveTest, AZoneThatIsBeingBegun) {
   rig_->wait();
   ASSERT_TRUE(op_.status.ok());
   EXPECT_EQ(damage_found(), 1u);
+}
+
+// What its device counts the pool tells.
+TEST_F(CheckLiveTest, WritesThatTheDriveMisplaced) {
+  EXPECT_EQ(rig_->pool->info().misplaced_writes, 0u);
+  tap_->set_misplaced_writes(5);
+  EXPECT_EQ(rig_->pool->info().misplaced_writes, 5u);
 }
 
 }  // namespace

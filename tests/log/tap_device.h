@@ -4,6 +4,7 @@
 // what its user does.) Any thread may use it; the test's own calls come from one.
 #pragma once
 
+#include <atomic>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -28,6 +29,9 @@ class TapDevice final : public ZonedDevice {
 
   Result<std::unique_ptr<IoQueue>> create_queue(unsigned depth) override;
   Result<std::vector<ZoneInfo>> report() override { return inner_->report(); }
+
+  std::uint64_t misplaced_writes() const override { return misplaced_; }
+  void set_misplaced_writes(std::uint64_t count) { misplaced_ = count; }
 
   // All submissions and answers so far, in their order; without reads unless they are asked for.
   std::vector<Event> events(bool reads = false) const;
@@ -55,6 +59,7 @@ class TapDevice final : public ZonedDevice {
   static std::size_t at(Io::Op op) { return static_cast<std::size_t>(op); }
 
   std::unique_ptr<ZonedDevice> inner_;
+  std::atomic<std::uint64_t> misplaced_{0};
   mutable std::mutex mutex_;
   std::vector<Event> events_;
   bool holding_[kOps] = {};
