@@ -484,12 +484,12 @@ Result<std::size_t> OpenFile::read(std::uint64_t offset, std::span<std::byte> me
 }
 
 Status OpenFile::close() {
-  if (closed_ || !changed_ || volume_->abandoned_) return {};
+  if (!changed_ || volume_->abandoned_) return {};
   const Status finished = content().close();
   std::unique_lock lock(volume_->mutex_);
   node_->modified_s = wall_s();
   const Status recorded = volume_->record(lock, node_, Durability::none);
-  closed_ = finished.ok() && recorded.ok();  // else the next call tries again
+  changed_ = !finished.ok() || !recorded.ok();  // then the next call tries again
   return finished.ok() ? recorded : finished;
 }
 

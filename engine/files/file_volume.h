@@ -78,7 +78,8 @@ class OpenFile {
   Status truncate(std::uint64_t bytes);
   // As content().read(), also while others overwrite or cut what is read.
   Result<std::size_t> read(std::uint64_t offset, std::span<std::byte> memory) const;
-  // Writers: the record is brought up to date. Again, or after reading alone: does nothing.
+  // Writers: the record is brought up to date. Again, or after reading alone: does nothing; what is
+  // written after it takes another.
   Status close();
 
   FileContent& content() { return *node_->file; }
@@ -92,8 +93,7 @@ class OpenFile {
   Status record(Durability durability);
   std::shared_ptr<FileVolume> volume_;
   std::shared_ptr<FileNode> node_;
-  bool changed_ = false;
-  bool closed_ = false;
+  bool changed_ = false;  // since it was closed
 };
 
 class FileVolume : public std::enable_shared_from_this<FileVolume> {

@@ -76,6 +76,49 @@ TEST_F(FilesLeftTest, AFileGoesWithItsFullChunks) {
   EXPECT_EQ(files().store().usage().pages, before);
 }
 
+// A file that goes is closed before, unless that fails: what is retired then are full chunks that
+// wait. One may have been put when it was shorter: that page goes, too.
+TEST_F(FilesLeftTest, FullChunksThatWaitAreRetired) {
+  const std::string all = numbered(3 * kChunk + 1000);
+  const std::string_view begun = "begun";
+  for (unsigned i = 0; i < 2 * Staging::kSlots; ++i) {  // their memory is given back
+    auto file = make("/log");
+    const std::uint64_t before = files().store().stats().puts;
+    if (i % 2 == 0) {
+      ASSERT_TRUE(file->append(bytes_of(begun)).ok());
+      ASSERT_TRUE(file->sync().ok());
+    }
+    ASSERT_TRUE(file->append(bytes_of(all)).ok());
+    ASSERT_EQ(files().store().stats().puts, before + (i % 2 == 0 ? 1 : 0)) << "none waits";
+    const auto pages = file->content().retire();
+    ASSERT_TRUE(pages.has_value());
+    ASSERT_EQ(pages->size(), i % 2 == 0 ? 1u : 0u);
+    if (i % 2 == 0) {
+      EXPECT_EQ(pages->front().length, begun.size());
+      EXPECT_EQ(pages->front().key, chunk_key(file->inode(), 0, 0));
+    }
+    EXPECT_EQ(file->content().size(), 0u);
+    file.reset();
+    ASSERT_TRUE(files().remove("/log").ok());
+  }
+}
+
+TEST_F(FilesLeftTest, WhatIsAppendedAfterAHandleWasClosedIsClosedAsWell) {
+  const std::string all = numbered(3 * kChunk + 1000);
+  auto file = make("/log");
+  ASSERT_TRUE(file->append(bytes_of(std::string_view(all).substr(0, kChunk))).ok());
+  ASSERT_TRUE(file->close().ok());
+  ASSERT_TRUE(file->append(bytes_of(std::string_view(all).substr(kChunk))).ok());
+  ASSERT_TRUE(file->close().ok());
+  ASSERT_TRUE(files().sync_names().ok());
+  volume()->abandon();
+  file.reset();
+  kill();
+  forget_staged();
+  ASSERT_NO_FATAL_FAILURE(mount());
+  EXPECT_TRUE(read("/log") == all);
+}
+
 // None waits when little staging memory is left: who is next would have to wait for it.
 TEST_F(FilesLeftTest, FullChunksDoNotKeepOthersFromWriting) {
   constexpr unsigned kFiles = Staging::kSlots / 2;

@@ -104,5 +104,64 @@ TEST_F(FilesNamesTest, ARenameThatFailsWhileItsNameIsTakenKeepsTheName) {
   EXPECT_EQ(read("/f"), "full");
 }
 
+// What is made in it may be there in memory alone: until that is decided, the directory stays.
+TEST_F(FilesNamesTest, ADirectoryStaysWhileAFileIsMadeInIt) {
+  ASSERT_TRUE(files().make_directory("/d").ok());
+  hold_writes();
+  auto made = std::async(std::launch::async, [&] {
+    return files().create("/d/f", FileVolume::Existing::refuse).status();
+  });
+  wait_until_held();
+  auto removed = std::async(std::launch::async, [&] { return files().remove_directory("/d"); });
+  give_others_time();
+  let_writes_go();
+  EXPECT_TRUE(made.get().ok());
+  const Status status = removed.get();
+  EXPECT_EQ(status.code(), Code::invalid_argument);
+  EXPECT_NE(std::string(status.hint()).find("not empty"), std::string::npos) << status.hint();
+  EXPECT_EQ(names("/d"), std::vector<std::string>{"f"});
+}
+
+// And as long as a name in it may come back.
+TEST_F(FilesNamesTest, ADirectoryStaysWhileAFileIsMovedOutOfItAndFailsTo) {
+  ASSERT_TRUE(files().make_directory("/d").ok());
+  (void)make_full();
+  ASSERT_TRUE(files().rename("/f", "/d/f").ok());
+  hold_writes();
+  auto first = std::async(std::launch::async,
+                          [&] { return files().rename(name(1, kUsual), name(9999, kUsual)); });
+  wait_until_held();
+  auto renamed =
+      std::async(std::launch::async, [&] { return files().rename("/d/f", name(1, kFileNameMax)); });
+  wait_until("/d/f", Code::not_found);
+  auto removed = std::async(std::launch::async, [&] { return files().remove_directory("/d"); });
+  give_others_time();
+  EXPECT_TRUE(files().stat("/d").ok()) << "it looked empty";
+  let_writes_go();
+  EXPECT_TRUE(first.get().ok());
+  EXPECT_EQ(renamed.get().code(), Code::too_large);
+  EXPECT_EQ(removed.get().code(), Code::invalid_argument);
+  EXPECT_EQ(read("/d/f"), "full");
+  unmount();
+  ASSERT_NO_FATAL_FAILURE(FilesRig::mount(pool_));
+  EXPECT_EQ(read("/d/f"), "full");
+}
+
+// It is empty when what is removed from it is gone.
+TEST_F(FilesNamesTest, ADirectoryGoesAfterTheFileThatIsBeingRemovedFromIt) {
+  ASSERT_TRUE(files().make_directory("/d").ok());
+  write("/d/f", "file");
+  hold_writes();
+  auto file = std::async(std::launch::async, [&] { return files().remove("/d/f"); });
+  wait_until_held();
+  auto directory = std::async(std::launch::async, [&] { return files().remove_directory("/d"); });
+  give_others_time();
+  EXPECT_TRUE(files().stat("/d").ok());
+  let_writes_go();
+  EXPECT_TRUE(file.get().ok());
+  EXPECT_TRUE(directory.get().ok());
+  EXPECT_EQ(files().stat("/d").status().code(), Code::not_found);
+}
+
 }  // namespace
 }  // namespace furrow::testing

@@ -97,6 +97,32 @@ TEST_F(FilesThreadsTest, ReplacedFilesGoOnce) {
   EXPECT_EQ(files().usage().files, 101u);
 }
 
+// Of a directory that one takes away and another puts a file into, one of the two has its way.
+TEST_F(FilesThreadsTest, DirectoriesGoWhileFilesComeAndGoInThem) {
+  ASSERT_TRUE(files().make_directory("/d").ok());
+  std::atomic<bool> stop{false};
+  {
+    const std::jthread remover([&] {
+      while (!stop) {
+        const Status gone = files().remove_directory("/d");
+        if (gone.ok() && !files().make_directory("/d").ok()) return fail();
+        if (!gone.ok() && gone.code() != Code::invalid_argument) return fail();
+      }
+    });
+    for (unsigned i = 0; i < kAppends && !failed_; ++i) {
+      auto file = files().create("/d/f", FileVolume::Existing::refuse);
+      if (!file.ok() && file.status().code() == Code::not_found) continue;  // the directory is
+      if (!file.ok() || !files().stat("/d/f").ok() || !files().remove("/d/f").ok()) fail();
+    }
+    stop = true;
+  }
+  ASSERT_FALSE(failed_);
+  unmount();
+  ASSERT_NO_FATAL_FAILURE(mount());
+  EXPECT_TRUE(names("/d").empty());
+  EXPECT_EQ(files().usage().files, 0u);
+}
+
 TEST_F(FilesThreadsTest, EachFindsWhatItWrote) {
   {
     std::vector<std::jthread> threads;
