@@ -10,12 +10,12 @@ namespace furrow {
 
 namespace {
 
-std::uint64_t wall_s() { return static_cast<std::uint64_t>(time(nullptr)); }
-
 Status fail(Code code, const char* hint) { return {code, Origin::engine, hint}; }
 Status not_found() { return fail(Code::not_found, "no such file or directory"); }
 
 }  // namespace
+
+std::uint64_t FileVolume::wall_s() { return static_cast<std::uint64_t>(time(nullptr)); }
 
 // --- records ---
 
@@ -405,92 +405,6 @@ std::unique_ptr<OpenFile> FileVolume::handle(const std::shared_ptr<FileNode>& no
 void FileVolume::release(const std::shared_ptr<FileNode>& node) {
   Lock lock(mutex_);
   (void)unpin(lock, node);  // if it cannot be taken away now, the next mount does it
-}
-
-OpenFile::OpenFile(std::shared_ptr<FileVolume> volume, std::shared_ptr<FileNode> node)
-    : volume_(std::move(volume)), node_(std::move(node)) {}
-
-OpenFile::~OpenFile() {
-  (void)close();  // who wants to know calls it before
-  volume_->release(node_);
-}
-
-Status OpenFile::record(Durability durability) {
-  std::unique_lock lock(volume_->mutex_);
-  return volume_->record(lock, node_, durability);
-}
-
-Status OpenFile::append(std::span<const std::byte> bytes) {
-  if (bytes.empty()) return {};
-  Status status = content().append(bytes);
-  while (status.code() == Code::busy) {  // its record does not say yet that more may come
-    status = content().begin_appending([this] { return record(Durability::flushed); });
-    if (status.ok()) status = content().append(bytes);
-  }
-  changed_ = true;
-  volume_->appended_bytes_ += bytes.size();
-  return status;
-}
-
-Status OpenFile::flush() { return volume_->survives_kill() ? Status() : content().write_out(); }
-
-Status OpenFile::sync() { return content().sync(); }
-
-Status OpenFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes) {
-  if (bytes.empty()) return {};
-  if (offset > kFileBytesMax - std::min<std::uint64_t>(bytes.size(), kFileBytesMax)) {
-    return fail(Code::too_large, "a file has less than 256 TiB");
-  }
-  const std::uint64_t size = content().size();
-  Status status = offset > size ? add_zeroes(offset) : Status();
-  const std::uint64_t there = std::min<std::uint64_t>(bytes.size(), size - std::min(size, offset));
-  if (there != 0) {
-    changed_ = true;
-    status = content().overwrite(offset, bytes.first(there),
-                                 [this] { return record(Durability::flushed); });
-  }
-  return status.ok() ? append(bytes.subspan(there)) : status;
-}
-
-Status OpenFile::truncate(std::uint64_t bytes) {
-  const std::uint64_t size = content().size();
-  if (bytes > kFileBytesMax) return fail(Code::too_large, "a file has less than 256 TiB");
-  if (bytes >= size) return add_zeroes(bytes);
-  changed_ = true;
-  return content().cut(bytes, [this] { return record(Durability::flushed); });
-}
-
-Status OpenFile::add_zeroes(std::uint64_t size) {
-  const std::uint64_t bytes = size - content().size();
-  if (bytes > volume_->store().usage().free_bytes) {
-    return fail(Code::no_space, "zeroes take as much room as other bytes, and there is less");
-  }
-  const std::vector<std::byte> zeroes(std::min<std::uint64_t>(bytes, 1 << 20));
-  for (std::uint64_t left = bytes; left != 0;) {
-    const std::uint64_t part = std::min<std::uint64_t>(left, zeroes.size());
-    const Status status = append(std::span(zeroes).first(part));
-    if (!status.ok()) return status;
-    left -= part;
-  }
-  return {};
-}
-
-Result<std::size_t> OpenFile::read(std::uint64_t offset, std::span<std::byte> memory) const {
-  for (;;) {
-    const std::uint64_t before = content().replacements();
-    const Result<std::size_t> bytes = content().read(offset, memory);
-    if (bytes.ok() || content().replacements() == before) return bytes;
-  }
-}
-
-Status OpenFile::close() {
-  if (!changed_ || volume_->abandoned_) return {};
-  const Status finished = content().close();
-  std::unique_lock lock(volume_->mutex_);
-  node_->modified_s = wall_s();
-  const Status recorded = volume_->record(lock, node_, Durability::none);
-  changed_ = !finished.ok() || !recorded.ok();  // then the next call tries again
-  return finished.ok() ? recorded : finished;
 }
 
 }  // namespace furrow
