@@ -257,7 +257,8 @@ bool PageLog::kept_from_users(const Stream& stream) const {
 bool PageLog::kept_from_deletions() const { return at_quota() && !left_for_deletions(); }
 
 bool PageLog::may_write_user(const Stream& stream) {
-  if (without_reserve()) collector_->kick();  // deletes may have made copying possible
+  // Deletes may have made copying possible, or it waits for what is kept from being written.
+  if (without_reserve() || frees_for_quota()) collector_->kick();
   return !kept_from_users(stream);
 }
 
