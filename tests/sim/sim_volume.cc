@@ -533,8 +533,11 @@ void SimVolume::refused(const Client& client) {
   // Of pages that are large beside a zone, few fit where many would by their size.
   if (geometry_.lbas(shape_.value_bytes_max) * 8 > geometry_.zone_capacity_lbas) return;
   const std::uint64_t quota = quota_zones() * geometry_.zone_capacity_lbas;
-  if (most_used_lbas() * 2 < quota - 3 * geometry_.zone_capacity_lbas) {
-    fail(client, fmt::format("no_space with {} of {} LBAs used", most_used_lbas(), quota));
+  const StoreRoom room = room_of(*store_);
+  const std::uint64_t used =
+      most_used_lbas() + geometry_.lbas(room.tombstones_max * room.record_bytes);
+  if (used * 2 < quota - 3 * geometry_.zone_capacity_lbas) {
+    fail(client, fmt::format("no_space with {} of {} LBAs used", used, quota));
   }
 }
 
