@@ -43,7 +43,8 @@ struct VolumeOptions {
   std::uint64_t quota_bytes = 0;             // of zones; 0: all that is free. At least three zones.
   std::uint32_t nsid = 0;                    // 0: the lowest free one
   Durability durability = Durability::none;  // flushed: every put is
-  std::uint32_t value_bytes_max = 1 << 20;   // up to 4 MiB; of kind block: kBlockPageBytes
+  // Up to 4 MiB; of kind block: kBlockPageBytes; of kind fs also 0: chunk_bytes_of().
+  std::uint32_t value_bytes_max = 1 << 20;
   // Of kind block, whose mode is store; else 0.
   std::uint64_t block_bytes = 0;      // its size, a multiple of 1 MiB; may be more than the quota
   std::uint32_t block_lba_bytes = 0;  // 512 or 4096
@@ -55,6 +56,10 @@ struct VolumeOptions {
   // limit, where the device has none.
   std::uint32_t open_zones_max = 0, active_zones_max = 0;
 };
+
+// The largest page of a volume of kind fs that is not told one: what a zone has left behind its
+// last page is lost, so a 64th of its capacity, and 64 to 256 KiB.
+std::uint32_t chunk_bytes_of(const Geometry& geometry);
 
 struct VolumeInfo {
   VolumeOptions options;

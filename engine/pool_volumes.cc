@@ -16,8 +16,21 @@ constexpr std::uint64_t kWaitUs = 100'000;
 // A zone that is partly written is room that a small quota has not got.
 constexpr std::uint64_t kShortStreamZonesMin = 16;
 constexpr unsigned kSlotsKept = 4;  // open zones, for volumes to come
+constexpr std::uint64_t kChunksOfZone = 64;
+constexpr std::uint64_t kChunkBytesLow = 64 << 10, kChunkBytesHigh = 256 << 10;
+
+VolumeOptions with_defaults(const Geometry& geometry, VolumeOptions options) {
+  const bool asks = options.kind == VolumeKind::fs && options.value_bytes_max == 0;
+  if (asks) options.value_bytes_max = chunk_bytes_of(geometry);
+  return options;
+}
 
 }  // namespace
+
+std::uint32_t chunk_bytes_of(const Geometry& geometry) {
+  const std::uint64_t share = std::bit_floor(geometry.zone_capacity_bytes() / kChunksOfZone);
+  return static_cast<std::uint32_t>(std::clamp(share, kChunkBytesLow, kChunkBytesHigh));
+}
 
 VolumeInfo info_of(const VolumeRecord& record, const Geometry& geometry) {
   VolumeInfo info;
@@ -152,7 +165,8 @@ Status check_options(const Geometry& geometry, std::uint64_t segment_lbas,
 
 }  // namespace
 
-Status Pool::suits(const Geometry& geometry, const VolumeOptions& first) {
+Status Pool::suits(const Geometry& geometry, const VolumeOptions& asked) {
+  const VolumeOptions first = with_defaults(geometry, asked);
   const Status checked = check_options(geometry, segment_lbas_of(geometry), first);
   if (!checked.ok()) return checked;
   const std::uint64_t zones = geometry.zone_count - kMetadataZones;
@@ -229,7 +243,8 @@ Status PoolImpl::check_new_volume(const VolumeOptions& options) const {
   return check_options(context_.geometry, context_.segment_lbas, options);
 }
 
-Result<PageStore*> PoolImpl::create_volume(const VolumeOptions& options) {
+Result<PageStore*> PoolImpl::create_volume(const VolumeOptions& asked) {
+  const VolumeOptions options = with_defaults(context_.geometry, asked);
   const Status checked = check_new_volume(options);
   if (!checked.ok()) return checked;
   const std::uint64_t zone_bytes = context_.geometry.zone_capacity_bytes();

@@ -5,7 +5,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "engine/files/file_volume.h"
 #include "tools/command_line.h"
 #include "tools/ctl_command.h"
 #include "tools/ctl_server.h"
@@ -41,7 +40,7 @@ int create(const Arguments& arguments) {
   if (FLAGS_kind == "fs") {
     volume.options.kind = VolumeKind::fs;
     if (!flag_given("mode")) volume.options.mode = VolumeMode::store;
-    if (!flag_given("value_bytes_max")) volume.options.value_bytes_max = FileVolume::kChunkBytesMax;
+    if (!flag_given("value_bytes_max")) volume.options.value_bytes_max = 0;
   }
   if (server_asked()) return create_on_server(volume.options);
   EventLoop home;

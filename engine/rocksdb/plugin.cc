@@ -84,7 +84,7 @@ class Mounts {
     make.volume.name = uri.volume.empty() ? "files" : uri.volume;
     make.volume.kind = VolumeKind::fs;
     make.volume.mode = VolumeMode::store;
-    make.volume.value_bytes_max = FileVolume::kChunkBytesMax;
+    make.volume.value_bytes_max = 0;  // what suits the zones
     Result<std::unique_ptr<EmbeddedPool>> opened = EmbeddedPool::open(uri.device, make);
     if (!opened.ok()) return opened.status();
     std::shared_ptr<EmbeddedPool> pool = std::move(*opened);

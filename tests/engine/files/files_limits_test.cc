@@ -8,6 +8,7 @@
 #include <chrono>
 #include <fstream>
 #include <iostream>
+#include <utility>
 
 #include "tests/engine/files/files_rig.h"
 
@@ -96,6 +97,26 @@ TEST_F(FilesLimitsTest, AFileIsMuchLargerThanAZone) {
   unmount();
   ASSERT_NO_FATAL_FAILURE(mount());
   EXPECT_TRUE(read("/large") == all);
+}
+
+// What a zone has left behind its last chunk is little, and chunks are none the less large.
+TEST_F(FilesLimitsTest, ChunksSuitTheZones) {
+  for (const auto& [zone_mib, chunk_kib] : {std::pair(4u, 64u), {8u, 128u}, {64u, 256u}}) {
+    SCOPED_TRACE(zone_mib);
+    ASSERT_NO_FATAL_FAILURE(make_device(std::uint64_t{zone_mib} << 25, zone_mib << 20));
+    EmbeddedPool::CreateOptions make;
+    make.size_bytes = 1;  // the pool and its volume are made
+    make.volume.name = "files";
+    make.volume.kind = VolumeKind::fs;
+    make.volume.mode = VolumeMode::store;
+    make.volume.value_bytes_max = 0;
+    auto pool = EmbeddedPool::open(uri(), make);
+    ASSERT_TRUE(pool.ok()) << pool.status().describe();
+    ASSERT_NO_FATAL_FAILURE(mount(std::move(*pool)));
+    EXPECT_EQ(files().info().options.value_bytes_max, chunk_kib << 10);
+    unmount();
+    std::filesystem::remove(path());
+  }
 }
 
 }  // namespace
