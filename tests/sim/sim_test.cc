@@ -63,6 +63,7 @@ TEST(SimTest, SeedsThatFailed) {
   run_seed("calm", 997000254);
   // Tombstones alone are more than what a small store may hold.
   run_seed("resized", 40291);
+  run_seed("full", 552000620);
   // A flush was refused for want of a zone that the puts before it needed.
   run_seed("metadata", 20442);
   // A page that could not be read took the batch header before it along.

@@ -566,6 +566,13 @@ std::uint64_t SimVolume::cost_of(std::uint64_t bytes) const {
   return geometry_.lbas(bytes) * geometry_.lba_bytes + room_of(*store_).record_bytes;
 }
 
+bool SimVolume::tombstones_fill() const {
+  if (cache() || quota_zones() >= 6) return false;
+  const StoreRoom room = room_of(*store_);
+  const std::uint64_t page = cost_of(shape_.options.value_bytes_max);
+  return room.tombstones_max * room.record_bytes + page > room.usable_bytes;
+}
+
 bool SimVolume::must_have_room(std::uint64_t zones_lost) const {
   const std::uint64_t quota = quota_zones();
   if (quota < zones_lost + 6 || shape_.condition_percent != 0) return false;
