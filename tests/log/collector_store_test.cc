@@ -445,5 +445,28 @@ TEST_F(CollectorTest, StopsAndGoesOn) {
   EXPECT_TRUE(collector.idle());
 }
 
+// Its key was locked before collection came to the key's page, and it is kept from being written
+// only afterwards.
+TEST_F(CollectorTest, CopiesOvertakeAPutThatAShrinkingStoreKeepsWaiting) {
+  remake({}, kStore);
+  fill(4);
+  const std::uint64_t number = filler_.front();
+  const ZoneId first = zone_of(number);
+  filler_.erase(filler_.begin());
+  thin_out(first);
+  device_->hold(Io::Op::read);
+  Op& late = start_put(number, 1, 400);
+  run();
+  ASSERT_EQ(device_->held(Io::Op::read), 1u) << "the header of its page";
+  log_->shrink(4);
+  for (run(); device_->held(Io::Op::read) > 1; run()) device_->let_one_go(Io::Op::read, 1);
+  ASSERT_EQ(pool_->allocator.zone(first).use, ZoneUse::draining);
+  device_->let_go(Io::Op::read);
+  EXPECT_TRUE(run([&] { return late.answers == 1; }));
+  EXPECT_TRUE(late.status.ok()) << late.status.describe();
+  EXPECT_TRUE(is_reset(first));
+  expect_page(number, 1, 400);
+}
+
 }  // namespace
 }  // namespace furrow
