@@ -513,6 +513,9 @@ void SimVolume::delete_refused(const Client& client) {
   // It was the last zone, the one that copies go to, that was lost, and power cuts had ended the
   // others.
   if (world_.zones_lost != 0 && world_.is_wedged(id())) return;
+  // Of so small a zone what it has beside pages may be more than half: the copies of one that is
+  // full of tombstones take more than another is sure to hold.
+  if (has_least_quota() && geometry_.zone_capacity_lbas <= 64) return;
   // What it holds was stored when it had those that are lost.
   if (world_.zones_lost != 0 && store_->usage().free_bytes == 0) return;
   fail(client, fmt::format("is refused by a volume of {} zones, of which {} are lost", quota,
