@@ -54,7 +54,6 @@ class Recovery {
   Result<std::uint64_t> owner_of(const ZoneInfo& info, const ZoneStamp& stamp, AlignedBuffer& lba);
   bool is_void(const ZoneStamp& stamp) const;
   bool is_rebuilt(const ZoneHeader& header, const std::vector<ReadZone>& zones) const;
-  bool begins_with_batch(const FoundZone& zone);
   void mark_newest();
   void mark_spares();
   Status scan_zones();

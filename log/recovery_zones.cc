@@ -197,17 +197,9 @@ Result<std::uint64_t> Recovery::owner_of(const ZoneInfo& info, const ZoneStamp& 
   return Status(Code::corrupt, Origin::log);
 }
 
-// No batch goes to a zone before its header and the zone before it are durable.
-bool Recovery::begins_with_batch(const FoundZone& zone) {
-  AlignedBuffer lba(pool_.geometry.lba_bytes);
-  return read_lba(zone.info.zone, 1, lba).ok() &&
-         BatchView::fixed_part(lba.span(), zone.header.stamp).ok();
-}
-
 // Of a stream only the zone opened last can hold what was not flushed, unless those opened after it
-// were collected: then the journal says that it is durable. One that has become read-only, or that
-// the device has finished when its first write failed, may have got no further than its header,
-// which is written before the zone before it is flushed.
+// were collected: then the journal says that it is durable. One that has become read-only may have
+// got no further than its header, which is written before the zone before it is flushed.
 void Recovery::mark_newest() {
   std::map<std::pair<std::uint64_t, unsigned>, std::vector<FoundZone*>> streams;
   for (FoundZone& zone : zones_) streams[{zone.header.volume, zone.header.stream}].push_back(&zone);
@@ -217,9 +209,7 @@ void Recovery::mark_newest() {
     for (FoundZone* zone : zones) {
       zone->newest = !pool_.tables[zone->info.zone.value].durable;
       zone->followed = zone != zones.front();
-      const ZoneState state = zone->info.state;
-      const bool has_length = state != ZoneState::read_only && state != ZoneState::full;
-      if (has_length || begins_with_batch(*zone)) break;
+      if (zone->info.state != ZoneState::read_only) break;
     }
   }
   for (FoundZone& zone : zones_) {

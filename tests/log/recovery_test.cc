@@ -10,7 +10,6 @@
 
 #include "log/page_log.h"
 #include "tests/log/zone_image.h"
-#include "zone/blocking.h"
 
 namespace furrow {
 namespace {
@@ -379,41 +378,6 @@ TEST_F(RecoveryTest, TheZoneBeforeAReadOnlyOneIsVerifiedToo) {
   EXPECT_EQ(result_->new_trims[0].zone, ZoneId{2});
   EXPECT_EQ(use(2), ZoneUse::sealed) << "another was opened behind it";
   EXPECT_EQ(info(ZoneId{2}).state, ZoneState::full);
-}
-
-// As a drive's zone is whose first write failed, having moved the pointer.
-TEST_F(RecoveryTest, TheZoneBeforeAFinishedHeaderIsVerifiedToo) {
-  ZoneImage& before = zone(2, 10);
-  before.add_batch({before.page(1, 11, 600), before.page(2, 12, 600)});
-  const std::uint32_t torn = before.add_batch({before.page(2, 13, 600, 1)});
-  before.damage(torn + 1);
-  zone(3, 20);
-  write_all();
-  Result<std::unique_ptr<IoQueue>> queue = device_->create_queue(1);
-  ASSERT_TRUE(queue.ok());
-  ASSERT_TRUE(manage_blocking(**queue, Io::Op::finish, ZoneId{3}).ok());
-  recover_now();
-  EXPECT_EQ(found(1), 11u);
-  EXPECT_EQ(found(2), 12u) << "the later one was torn";
-}
-
-// Nothing follows a header before the zone before it is durable.
-TEST_F(RecoveryTest, TheZoneBeforeAReadOnlyOneWithABatchIsDurable) {
-  Shape shape;
-  shape.faults = true;
-  make(shape);
-  ZoneImage& before = zone(2, 10);
-  const std::uint32_t rotten = before.add_batch({before.page(1, 11, 600)});
-  before.add_batch({before.page(2, 12, 600)});
-  before.damage(rotten + 1);
-  ZoneImage& last = zone(3, 20);
-  last.add_batch({last.page(3, 21, 600)});
-  write_all();
-  faults_->degrade(ZoneId{3}, ZoneState::read_only);
-  recover_now();
-  EXPECT_EQ(found(1), 11u) << "it is damage";
-  EXPECT_EQ(found(2), 12u);
-  EXPECT_EQ(found(3), 21u);
 }
 
 TEST_F(RecoveryTest, AZoneThatIsFollowedIsNotGoneOnWith) {
