@@ -198,19 +198,17 @@ Result<std::uint64_t> Recovery::owner_of(const ZoneInfo& info, const ZoneStamp& 
 }
 
 // Of a stream only the zone opened last can hold what was not flushed, unless those opened after it
-// were collected: then the journal says that it is durable. One that has become read-only may have
-// got no further than its header, which is written before the zone before it is flushed.
+// were collected: then the journal says that it is durable.
 void Recovery::mark_newest() {
-  std::map<std::pair<std::uint64_t, unsigned>, std::vector<FoundZone*>> streams;
-  for (FoundZone& zone : zones_) streams[{zone.header.volume, zone.header.stream}].push_back(&zone);
-  for (auto& [stream, zones] : streams) {
-    const auto opened = [](const FoundZone* zone) { return zone->header.opened_sequence; };
-    std::ranges::sort(zones, std::greater(), opened);
-    for (FoundZone* zone : zones) {
-      zone->newest = !pool_.tables[zone->info.zone.value].durable;
-      zone->followed = zone != zones.front();
-      if (zone->info.state != ZoneState::read_only) break;
+  std::map<std::pair<std::uint64_t, unsigned>, FoundZone*> newest;
+  for (FoundZone& zone : zones_) {
+    FoundZone*& best = newest[{zone.header.volume, zone.header.stream}];
+    if (best == nullptr || best->header.opened_sequence < zone.header.opened_sequence) {
+      best = &zone;
     }
+  }
+  for (auto& [stream, zone] : newest) {
+    zone->newest = !pool_.tables[zone->info.zone.value].durable;
   }
   for (FoundZone& zone : zones_) {
     const ZoneDirectory& table = pool_.tables[zone.info.zone.value];

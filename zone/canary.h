@@ -12,7 +12,8 @@ enum class Canary : std::uint8_t {
   none,
   flush_skipped,           // a put or delete at `flushed` is answered without a flush
   acknowledged_early,      // pages are published and answered before their batch is written
-  header_not_durable,      // pages follow a zone header before it and the zone before are durable
+  header_not_durable,      // pages follow a zone header that is not durable
+  zone_before_unflushed,   // pages go to a zone before the one before it is durable
   copies_not_durable,      // a victim is reset before its copies are durable
   reset_not_durable,       // pages go to a zone again before its reset is durable
   not_noted_durable,       // a stream's newest zone is reset, and the one before it not vouched for
@@ -29,6 +30,7 @@ inline constexpr std::string_view kCanaryNames[] = {
     "flush_skipped",
     "acknowledged_early",
     "header_not_durable",
+    "zone_before_unflushed",
     "copies_not_durable",
     "reset_not_durable",
     "not_noted_durable",

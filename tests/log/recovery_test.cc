@@ -359,42 +359,6 @@ TEST_F(RecoveryTest, ZonesThatWentBad) {
   EXPECT_EQ(result_->lost[0].why, "is offline");
 }
 
-// The next zone's header is written before this one is flushed.
-TEST_F(RecoveryTest, TheZoneBeforeAReadOnlyOneIsVerifiedToo) {
-  Shape shape;
-  shape.faults = true;
-  make(shape);
-  ZoneImage& before = zone(2, 10);
-  before.add_batch({before.page(1, 11, 600)});
-  const std::uint32_t torn = before.add_batch({before.page(2, 12, 600)});
-  before.damage(torn + 1);
-  zone(3, 20);
-  write_all();
-  faults_->degrade(ZoneId{3}, ZoneState::read_only);
-  recover_now();
-  EXPECT_EQ(found(1), 11u);
-  EXPECT_EQ(found(2), 0u) << "it was torn";
-  ASSERT_EQ(result_->new_trims.size(), 1u);
-  EXPECT_EQ(result_->new_trims[0].zone, ZoneId{2});
-  EXPECT_EQ(use(2), ZoneUse::sealed) << "another was opened behind it";
-  EXPECT_EQ(info(ZoneId{2}).state, ZoneState::full);
-}
-
-TEST_F(RecoveryTest, AZoneThatIsFollowedIsNotGoneOnWith) {
-  Shape shape;
-  shape.faults = true;
-  make(shape);
-  ZoneImage& before = zone(2, 10);
-  before.add_batch({before.page(1, 11, 600)});
-  zone(3, 20);
-  write_all();
-  faults_->degrade(ZoneId{3}, ZoneState::read_only);
-  recover_now();
-  EXPECT_EQ(found(1), 11u);
-  EXPECT_EQ(use(2), ZoneUse::sealed);
-  EXPECT_EQ(info(ZoneId{2}).state, ZoneState::full);
-}
-
 TEST_F(RecoveryTest, AnUnreadableZoneIsSetAside) {
   Shape shape;
   shape.faults = true;
