@@ -513,9 +513,6 @@ void SimVolume::delete_refused(const Client& client) {
   // It was the last zone, the one that copies go to, that was lost, and power cuts had ended the
   // others.
   if (world_.zones_lost != 0 && world_.is_wedged(id())) return;
-  // Of so small a zone what it has beside pages may be more than half: the copies of one that is
-  // full of tombstones take more than another is sure to hold.
-  if (has_least_quota() && geometry_.zone_capacity_lbas <= 64) return;
   // What it holds was stored when it had those that are lost.
   if (world_.zones_lost != 0 && store_->usage().free_bytes == 0) return;
   fail(client, fmt::format("is refused by a volume of {} zones, of which {} are lost", quota,
@@ -536,11 +533,8 @@ void SimVolume::refused(const Client& client) {
   // Of pages that are large beside a zone, few fit where many would by their size.
   if (geometry_.lbas(shape_.value_bytes_max) * 8 > geometry_.zone_capacity_lbas) return;
   const std::uint64_t quota = quota_zones() * geometry_.zone_capacity_lbas;
-  const StoreRoom room = room_of(*store_);
-  const std::uint64_t used =
-      most_used_lbas() + geometry_.lbas(room.tombstones_max * room.record_bytes);
-  if (used * 2 < quota - 3 * geometry_.zone_capacity_lbas) {
-    fail(client, fmt::format("no_space with {} of {} LBAs used", used, quota));
+  if (most_used_lbas() * 2 < quota - 3 * geometry_.zone_capacity_lbas) {
+    fail(client, fmt::format("no_space with {} of {} LBAs used", most_used_lbas(), quota));
   }
 }
 
@@ -567,13 +561,6 @@ void SimVolume::refused_as_full(const Client& client) {
 // Of a store's page, with all that is written for it.
 std::uint64_t SimVolume::cost_of(std::uint64_t bytes) const {
   return geometry_.lbas(bytes) * geometry_.lba_bytes + room_of(*store_).record_bytes;
-}
-
-bool SimVolume::tombstones_fill() const {
-  if (cache() || quota_zones() >= 6) return false;
-  const StoreRoom room = room_of(*store_);
-  const std::uint64_t page = cost_of(shape_.options.value_bytes_max);
-  return room.tombstones_max * room.record_bytes + page > room.usable_bytes;
 }
 
 bool SimVolume::must_have_room(std::uint64_t zones_lost) const {

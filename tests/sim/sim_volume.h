@@ -84,8 +84,6 @@ class SimVolume {
     const bool pins = cache() && shape_.pinned_percent + shape_.mix.pin != 0;
     return shape_.condition_percent == 0 && !pins;
   }
-  // A store of a few zones whose tombstones alone cost more than it may hold (README, limits).
-  bool tombstones_fill() const;
   const Status& last_refusal() const { return last_refusal_; }  // of a put
   // With so many of its zones lost there is room for a put whatever the others hold.
   bool must_have_room(std::uint64_t zones_lost) const;

@@ -146,7 +146,7 @@ void Simulation::refill(SimVolume& volume) {
     volume.start_put();
     if (!pump("puts after a removal of all pages")) return;
   }
-  const bool must = volume.takes_puts() && !volume.tombstones_fill();
+  const bool must = volume.takes_puts();
   if (must && volume.puts_stored() == before) {
     world_.fail(fmt::format("volume {} takes no put, with nothing in it: {}", volume.name(),
                             volume.last_refusal().describe()));
