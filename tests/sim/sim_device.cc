@@ -131,6 +131,7 @@ void SimDevice::watch_submission(const Io& io) {
       violation_ = "more open zones than MOR, with zone " + zone;
       break;
     case nvme_status::kZoneInvalidWrite:
+      if (std::ranges::count(cut_short_, io.zone) != 0) break;  // the one before it had no place
       violation_ = "a write that is not at the write pointer of zone " + zone;
       break;
     case nvme_status::kZoneBoundary:
@@ -214,6 +215,7 @@ bool SimQueue::refused(Io& io) {
   }
   if (device_.table_.info(io.zone).written_lbas + io.lba_count >
       device_.medium_.capacity(io.zone)) {
+    device_.cut_short_.push_back(io.zone);
     decide(io, zone_status(nvme_status::kZoneBoundary));
     return true;
   }
@@ -314,7 +316,9 @@ unsigned SimQueue::abort_everything() {
 
 unsigned SimQueue::do_poll() {
   if (device_.dead_) return abort_everything();
+  const std::vector<ZoneId> told = device_.cut_short_;
   unsigned count = settle();
+  for (const ZoneId zone : told) std::erase(device_.cut_short_, zone);
   std::vector<Pending> due;
   std::erase_if(pending_, [&](Pending& each) {
     if (each.due_ns > device_.clock_.now_ns) return false;

@@ -97,6 +97,8 @@ class SimDevice final : public ZonedDevice, private ZoneStore {
   std::vector<std::uint64_t> unreadable_;  // LBAs
   std::uint64_t unreadable_until_ns_ = 0;
   std::uint64_t full_until_ns_ = 0, found_no_room_ = 0, spells_ = 0;
+  std::vector<ZoneId>
+      cut_short_;  // refused a write for its lost capacity, of which nobody knows yet
   bool dead_ = false;
   bool misplaced_ = false;          // writes, since power-on
   bool may_exceed_limits_ = false;  // a zone that could not be finished stays active
