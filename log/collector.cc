@@ -114,6 +114,10 @@ void Collector::start() {
     return needed ? log_.fail_waiting(failure_, found_nothing_) : void();
   }
   if (probe()) return;
+  if (needed && !log_.options_.cache) {
+    log_.zones_changed();
+    if (Stream* const stream = stream_to_end()) return stream->end_zone();  // which kicks
+  }
   std::optional<ZoneId> victim = choose_requested();
   if (!victim && !needed) return;
   if (!victim) victim = choose();

@@ -6,7 +6,8 @@
 // a zone; every live page is written again, and so is a tombstone that an
 // older version somewhere may still need (an expired page leaves one, too). When tombstones take a
 // good part of the quota the zone opened first goes instead, one after another: once all zones
-// older than a tombstone are gone, it is not needed any more. Where no zone is sure to gain room
+// older than a tombstone are gone, it is not needed any more. A zone that is still written to, but
+// seldom, is ended for that. Where no zone is sure to gain room
 // and a deletion waits, which will: it is written where copies go, and where that is full any zone
 // goes whose copies leave room for it there.
 //
@@ -168,6 +169,7 @@ class Collector {
   std::optional<ZoneId> choose() const;
   std::optional<ZoneId> zone_with_nothing() const;
   std::optional<ZoneId> choose_from_store() const;
+  Stream* stream_to_end() const;
   std::optional<ZoneId> choose_for_waiting() const;
   std::optional<ZoneId> choose_with_room(VictimPolicy policy, std::uint64_t most) const;
   std::optional<ZoneId> choose_within(VictimPolicy policy, std::uint64_t most, bool twice) const;

@@ -43,6 +43,19 @@ std::optional<ZoneId> Collector::choose_from_store() const {
   return choose_with_room(log_.options_.victim_policy, gaining);
 }
 
+// The oldest zone may be one that is seldom written to: tombstones would stay for as long as that
+// has room. It is ended, so that it can be collected, where that will find room. (Later, what is
+// left of the quota may be no more than room for the copies of one that is full.)
+Stream* Collector::stream_to_end() const {
+  if (log_.options_.cache || !log_.many_tombstones() || log_.at_quota()) return nullptr;
+  const ZoneId oldest = log_.oldest_.zone;
+  const ZoneAllocator::Zone& zone = pool_.allocator.zone(oldest);
+  if (zone.use != ZoneUse::open || zone.owner != log_.options_.volume) return nullptr;
+  Stream& stream = *log_.streams_[zone.stream];
+  const bool room = log_.copied_lbas(oldest) <= log_.copied_lbas_max(log_.largest_bytes_);
+  return room && stream.can_end_zone() ? &stream : nullptr;
+}
+
 // None gains room for certain, and a deletion waits, which does when it is written: any zone whose
 // copies leave room for it in the zone that they go to. Likewise where all that the store has fits
 // one zone: when it is in one, the others are free.
@@ -100,8 +113,8 @@ bool Collector::holds_nothing(ZoneId id) const {
   const ZoneAllocator::Zone& zone = pool_.allocator.zone(id);
   const ZoneDirectory& table = pool_.tables[id.value];
   if (log_.options_.cache) return zone.min_sequence == ~std::uint64_t{0} || table.end_lba <= 1;
-  if (zone.live_lbas + table.tombstones + table.group_tombstones + table.expiring != 0)
-    return false;
+  const std::uint64_t tombstones = log_.tombstones_needed(id) ? table.tombstones : 0;
+  if (zone.live_lbas + tombstones + table.group_tombstones + table.expiring != 0) return false;
   return table.groups.empty() || !any_group_deleted();
 }
 

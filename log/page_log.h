@@ -176,6 +176,7 @@ class PageLog final : public StreamOwner {
   bool may_write_user(const Stream& stream) override;
   bool may_write_note(const Stream&) override { return !at_quota(); }
   void on_zone_opened(ZoneId zone) override;
+  void on_zone_abandoned() override { collector_->kick(); }
   void on_write(std::uint64_t bytes) override { stats_.device_bytes_written += bytes; }
 
  private:
@@ -273,6 +274,8 @@ class PageLog final : public StreamOwner {
   bool knows_group(std::uint64_t group) const;
   // Do tombstones take so much of the quota that zones are to be collected in turn?
   bool many_tombstones() const;
+  // May a tombstone in the zone say that a page in another zone is an older version?
+  bool tombstones_needed(ZoneId zone) const;
   bool at_quota() const;
   // The quota is reached and collection has no zone of its own to write to.
   bool without_reserve() const;
@@ -302,7 +305,12 @@ class PageLog final : public StreamOwner {
   std::array<std::unique_ptr<Stream>, kStreamMax + 1> streams_;  // null: the user's serves for it
   std::unique_ptr<Collector> collector_;
   std::unique_ptr<ExpirySweep> sweep_;
-  std::uint64_t tombstones_ = 0, group_tombstones_ = 0;  // as of the zone opened last
+  // As of the zone opened last, or the last look for one to free:
+  std::uint64_t tombstones_ = 0, group_tombstones_ = 0;
+  struct Oldest {  // zone of all that the volume has, by its opening
+    ZoneId zone;
+    std::uint64_t opened = ~std::uint64_t{0}, next_opened = ~std::uint64_t{0};
+  } oldest_;
   std::uint64_t cost_bytes_ = 0;                         // of the pages present
   std::uint32_t largest_bytes_ = 0;                      // page since the pool was opened
   bool left_out_ = false;                                // of the index: pages that the medium has

@@ -54,7 +54,8 @@ std::uint64_t PageLog::copied_records(ZoneId id) const {
   const ZoneDirectory& table = pool_.tables[id.value];
   if (!table.groups.empty()) return table.records;
   const std::uint64_t live = pool_.allocator.zone(id).live_lbas;
-  return std::min(table.records, live + table.tombstones + table.group_tombstones + table.expiring);
+  const std::uint64_t tombstones = tombstones_needed(id) ? table.tombstones : 0;
+  return std::min(table.records, live + tombstones + table.group_tombstones + table.expiring);
 }
 
 std::uint64_t PageLog::copied_lbas_max(std::uint32_t largest_bytes) const {

@@ -97,6 +97,11 @@ bool PageLog::many_tombstones() const {
   return tombstones_ * record_cost_bytes(pool_) > many;
 }
 
+bool PageLog::tombstones_needed(ZoneId zone) const {
+  const bool oldest = zone == oldest_.zone;
+  return pool_.tables[zone.value].last_tombstone > (oldest ? oldest_.next_opened : oldest_.opened);
+}
+
 std::uint64_t PageLog::written_lba(ZoneId zone) const {
   std::uint64_t lba = ~std::uint64_t{0};
   for (const auto& stream : streams_) {
@@ -303,12 +308,19 @@ void PageLog::zones_changed() {
   stats_.zones = pool_.allocator.held(options_.volume);
   std::uint64_t bytes = 0;
   tombstones_ = group_tombstones_ = 0;
+  oldest_ = Oldest();
   for (std::uint32_t i = 0; i < pool_.geometry.zone_count; ++i) {
     if (pool_.allocator.zones()[i].owner != options_.volume) continue;
     bytes += pool_.tables[i].bytes();
     if (options_.cache) bytes += pool_.hits.bytes(ZoneId{i});
     tombstones_ += pool_.tables[i].tombstones;
     group_tombstones_ += pool_.tables[i].group_tombstones;
+    const std::uint64_t opened = pool_.allocator.zones()[i].opened_sequence;
+    if (opened < oldest_.opened) {
+      oldest_ = {ZoneId{i}, opened, oldest_.opened};
+    } else {
+      oldest_.next_opened = std::min(oldest_.next_opened, opened);
+    }
   }
   stats_.table_bytes = bytes;
   note_used();

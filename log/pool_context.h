@@ -32,6 +32,7 @@ struct ZoneDirectory {
   std::vector<GroupRun> groups;           // ascending
   std::uint64_t records = 0;              // at least as many as are in the zone
   std::uint64_t tombstones = 0, group_tombstones = 0;  // of these
+  std::uint64_t last_tombstone = 0;                    // the highest sequence of its tombstones
   std::uint64_t expiring = 0;                          // likewise: pages that expire
   std::uint32_t last_expiry_s = 0;  // Unix time, of its pages; ~0: one never does
   // Records at or behind it are void: torn at a crash, or (0) of a zone that was emptied.

@@ -109,6 +109,7 @@ class StreamOwner {
   // May a note take some of it?
   virtual bool may_write_note(const Stream& stream) { return may_write_user(stream); }
   virtual void on_zone_opened(ZoneId) = 0;         // quota use has changed
+  virtual void on_zone_abandoned() {}              // one was sealed before it was full
   virtual void on_write(std::uint64_t bytes) = 0;  // is given to the device, all included
 };
 
@@ -142,6 +143,13 @@ class Stream {
   // next recovery has nothing to verify. Call it until it is true.
   bool close();
   void kick();  // tries again to write what waits
+  // Nothing is on its way to the zone that it writes to: it can be ended.
+  bool can_end_zone() const {
+    return zone_ && zone_->header == OpenZone::Header::durable && in_flight_ == 0 &&
+           failure_.ok() && zone_->next_lba < pool_.geometry.zone_capacity_lbas;
+  }
+  // The zone takes no more, full or not: it is finished, and then sealed. When can_end_zone().
+  void end_zone();
   // Answers what waits for a zone; or, while there is a zone, the pages that wait for room in it
   // (and the deletions, if they are not to stay).
   void fail_waiting(Status status, bool keep_deletions = true);
@@ -258,6 +266,7 @@ class Stream {
   void completed(Batch& batch);
   void finish(Batch& batch);
   void zone_failed(Status status);
+  void finish_zone();
   void abandon_zone();
   void request_flush_point();
   void seal_zone();

@@ -103,16 +103,15 @@ void Stream::request_flush_point() {
   pool_.flusher.request(*point);
 }
 
-// All that was in flight to a zone that failed a write has come back: the zone is finished (which
-// gives its open slot back) and what it did not take goes to another zone, or fails when the cause
-// is one that another zone will not mend.
-void Stream::zone_failed(Status status) {
-  constexpr unsigned kFailedZonesMax = 3;
-  const bool hopeless = status.code() == Code::no_space || ++failed_zones_ >= kFailedZonesMax;
-  AppendQueue again = to_retry_;
-  to_retry_ = AppendQueue();
-  // A full zone does not say where its data ends, so that is noted first. One without a durable
-  // header holds nothing, and nobody could tell.
+void Stream::end_zone() {
+  FURROW_CHECK(can_end_zone());
+  failure_ = Status(Code::aborted, Origin::log, "the zone has been ended");
+  finish_zone();
+}
+
+// Gives the zone's open slot back. A full zone does not say where its data ends, so that is noted
+// first. One without a durable header holds nothing, and nobody could tell.
+void Stream::finish_zone() {
   const bool begun = zone_->header == OpenZone::Header::durable;
   if (begun && pool_.on_zone_cut) {
     pool_.on_zone_cut(zone_->id, static_cast<std::uint32_t>(zone_->written_lba));
@@ -121,6 +120,18 @@ void Stream::zone_failed(Status status) {
   finish_io_.zone = zone_->id;
   finish_io_.lba = pool_.geometry.zone_start(zone_->id);
   pool_.queue.submit(finish_io_);
+}
+
+// All that was in flight to a zone that failed a write has come back: the zone is finished and what
+// it did not take goes to another zone, or fails when the cause is one that another zone will not
+// mend.
+void Stream::zone_failed(Status status) {
+  constexpr unsigned kFailedZonesMax = 3;
+  const bool hopeless = status.code() == Code::no_space || ++failed_zones_ >= kFailedZonesMax;
+  AppendQueue again = to_retry_;
+  to_retry_ = AppendQueue();
+  const bool begun = zone_->header == OpenZone::Header::durable;
+  finish_zone();
   AppendQueue users;
   AppendQueue moves;
   while (Append* append = again.pop()) {
@@ -138,7 +149,7 @@ void Stream::zone_failed(Status status) {
   if (hopeless && !begun) fail_waiting(status);
 }
 
-// The finish (or reset) of a failed zone is answered. Whether it worked or not, the zone takes no
+// The finish (or reset) of a zone that failed, or was ended, is answered. Whether it worked or not, the zone takes no
 // more writes; it is drained like any sealed one, and its reset tells whether it can be used again.
 void Stream::abandon_zone() {
   pool_.allocator.set_use(zone_->id, ZoneUse::sealed);
@@ -149,6 +160,7 @@ void Stream::abandon_zone() {
   previous_flushed_ = false;
   failure_ = Status();
   schedule();
+  owner_.on_zone_abandoned();
 }
 
 }  // namespace furrow

@@ -15,6 +15,7 @@ void ZoneDirectory::count(const PageRecord& record) {
   switch (record.kind) {
     case RecordKind::tombstone:
       ++tombstones;
+      last_tombstone = std::max(last_tombstone, record.sequence);
       return;
     case RecordKind::group_tombstone:
       ++group_tombstones;

@@ -4,155 +4,17 @@
 // where the format says, at each way to fill a segment and a zone; a zone's header is durable
 // before anything follows it and the zone before is flushed before the next one is opened; headers
 // carry the last flush point, a note does when nothing follows, and an orderly close notes the
-// whole; relocations go first; a failed
-// write loses nothing that another zone can take. How: a stream alone, on a device that writes down
-// what it is asked and holds answers back; what it wrote is read by ZoneSurvey.
+// whole; relocations go first. How: a
+// stream alone, on a device that writes down what it is asked and holds answers back; what it wrote
+// is read by ZoneSurvey.
 #include "log/stream.h"
 
 #include <numeric>
 
-#include "tests/log/log_rig.h"
+#include "tests/log/stream_rig.h"
 
 namespace furrow {
 namespace {
-
-struct Owner final : StreamOwner {
-  bool may_open_zone(bool relocation) override {
-    asked_for_relocation = relocation;
-    return relocation ? may_open_for_relocation : may_open;
-  }
-  bool may_write_user(const Stream&) override { return may_write; }
-  void on_zone_opened(ZoneId) override { ++zones_opened; }
-  void on_write(std::uint64_t bytes) override { bytes_written += bytes; }
-  bool may_open = true, may_open_for_relocation = true, may_write = true;
-  bool asked_for_relocation = false;
-  unsigned zones_opened = 0;
-  std::uint64_t bytes_written = 0;
-};
-
-class StreamTest : public LogRig {
- protected:
-  // An append with a page of its own.
-  struct Page : Append {
-    AlignedBuffer memory;
-    StreamTest* test = nullptr;
-    std::uint64_t number = 0;
-    unsigned answers = 0;
-  };
-
-  void SetUp() override {
-    make({});
-    open();
-  }
-  void TearDown() override {
-    device_->let_go(Io::Op::write);
-    device_->let_go(Io::Op::flush);
-    run();
-    if (stream_) stream_->fail_waiting({Code::aborted, Origin::log});
-    run();
-    stream_.reset();
-  }
-  void open(std::uint32_t value_bytes_max = 8 << 10) {
-    stream_ = std::make_unique<Stream>(*pool_, kVolume, kUserStream, value_bytes_max, owner_);
-  }
-
-  Page& page(std::uint64_t number, std::uint32_t bytes) {
-    pages_.push_back(std::make_unique<Page>());
-    Page& made = *pages_.back();
-    made.number = number;
-    made.test = this;
-    made.record.key = key_number(number);
-    made.record.length = bytes;
-    const std::vector<std::byte> content = page_bytes(number, 0, bytes);
-    made.record.checksum = page_checksum(content, hash(made.record.key));
-    made.memory = AlignedBuffer((bytes + kLbaBytes - 1) / kLbaBytes * kLbaBytes);
-    std::ranges::fill(made.memory.span(), std::byte{0xee});
-    std::ranges::copy(content, made.memory.data());
-    made.data = made.memory.data();
-    made.capacity = static_cast<std::uint32_t>(made.memory.size());
-    made.on_done = [](Append& append) {
-      auto& done = static_cast<Page&>(append);
-      ++done.answers;
-      done.test->answered_.push_back(done.number);
-    };
-    return made;
-  }
-  Page& tombstone(std::uint64_t number) {
-    Page& made = page(number, 1);
-    made.record.kind = RecordKind::tombstone;
-    made.record.length = made.record.checksum = 0;
-    made.data = nullptr;
-    return made;
-  }
-  Page& put(std::uint64_t number, std::uint32_t bytes) {
-    Page& made = page(number, bytes);
-    stream_->append(made);
-    return made;
-  }
-  Page& put_now(std::uint64_t number, std::uint32_t bytes) {
-    Page& made = put(number, bytes);
-    EXPECT_TRUE(run());
-    EXPECT_EQ(made.answers, 1u);
-    EXPECT_TRUE(made.status.ok()) << made.status.describe();
-    return made;
-  }
-  // Of the device, pool-wide.
-  ZoneId zone_of(const Page& page) { return pool_->geometry.zone_of(Lba{page.lba}); }
-  // The page's bytes on the medium, with the rest of its last LBA.
-  void expect_on_medium(const Page& page) {
-    const std::vector<std::byte> zone = read_zone(*device_, zone_of(page));
-    const auto begin =
-        zone.begin() + static_cast<std::ptrdiff_t>(std::uint64_t{page.record.lba} * kLbaBytes);
-    const std::vector<std::byte> wanted = page_bytes(page.number, 0, page.record.length);
-    EXPECT_TRUE(std::equal(wanted.begin(), wanted.end(), begin)) << page.number;
-    const std::size_t rounded = pool_->page_lbas(page.record.length) * kLbaBytes;
-    EXPECT_TRUE(std::all_of(begin + page.record.length,
-                            begin + static_cast<std::ptrdiff_t>(rounded),
-                            [](std::byte b) { return b == std::byte{0}; }))
-        << "padding is zero";
-  }
-  std::vector<TapDevice::Event> writes() {
-    std::vector<TapDevice::Event> all = device_->events();
-    std::erase_if(all, [](const auto& e) { return e.op != Io::Op::write || e.answered; });
-    return all;
-  }
-  // Appends until the stream's zone is full. The last append did not fit, and waits for what comes
-  // between two zones.
-  Page& fill_zone() {
-    const ZoneId zone = zone_of(put_now(next_++, 100));
-    for (;;) {
-      Page& last = put(next_++, 4 * kLbaBytes);
-      EXPECT_TRUE(run());
-      if (pool_->allocator.zone(zone).use == ZoneUse::sealed) return last;
-    }
-  }
-  void remake(const Shape& shape, std::uint32_t value_bytes_max) {
-    stream_.reset();
-    drop_pool();
-    make(shape);
-    open(value_bytes_max);
-    owner_ = Owner();
-    answered_.clear();
-    pages_.clear();
-  }
-  // Zones that hold all of a large batch and more.
-  static Shape large(std::uint64_t lbas) {
-    return {.zones = 6,
-            .zone_size_lbas = lbas,
-            .zone_capacity_lbas = lbas,
-            .segment_lbas = lbas,
-            .quota = 4,
-            .streams = 1,
-            .faults = false};
-  }
-
-  Owner owner_;
-  std::unique_ptr<Stream> stream_;
-  std::vector<std::unique_ptr<Page>> pages_;
-  std::vector<std::uint64_t> answered_;
-  std::uint64_t next_ = 1000;
-};
-
 TEST_F(StreamTest, NothingIsOpenedBeforeSomethingIsAppended) {
   stream_->kick();
   EXPECT_TRUE(run());
@@ -689,7 +551,7 @@ TEST_F(StreamTest, WithoutAZoneWhatWaitsIsFailedOrWithdrawnOrHandedOn) {
   moved.priority = Append::Priority::relocation;
   stream_->append(moved);
   EXPECT_TRUE(run());
-  Owner other_owner;
+  StreamTestOwner other_owner;
   Stream other(*pool_, kVolume, kCollectionStream, 8 << 10, other_owner);
   stream_->hand_relocations_to(other);
   EXPECT_TRUE(run());
@@ -721,121 +583,6 @@ TEST_F(StreamTest, WhileThereIsAZoneDeletesStayWhenPagesAreFailed) {
   EXPECT_TRUE(run());
   EXPECT_EQ(removal.answers, 1u);
   EXPECT_TRUE(removal.status.ok());
-}
-
-TEST_F(StreamTest, AfterAFailedWriteAllGoesToAnotherZoneInOrder) {
-  put_now(0, 100);
-  const ZoneId bad = zone_of(*pages_[0]);
-  const auto end = static_cast<std::uint32_t>(stream_->written_lba(bad));
-  device_->fail(Io::Op::write, {Code::io_error, Origin::zone});
-  device_->forget_events();
-  for (std::uint64_t i = 1; i <= 5; ++i) put(i, 100);
-  EXPECT_TRUE(run());
-  EXPECT_EQ(answered_, (std::vector<std::uint64_t>{0, 1, 2, 3, 4, 5}));
-  for (std::size_t i = 1; i <= 5; ++i) {
-    EXPECT_TRUE(pages_[i]->status.ok());
-    EXPECT_NE(zone_of(*pages_[i]), bad);
-    expect_on_medium(*pages_[i]);
-  }
-  ASSERT_EQ(cuts_.size(), 1u) << "where its data ends goes to the journal";
-  EXPECT_EQ(cuts_[0].zone, bad);
-  EXPECT_EQ(cuts_[0].end_lba, end);
-  EXPECT_EQ(device_->count(Io::Op::finish), 1u);
-  EXPECT_EQ(info(bad).state, ZoneState::full);
-  EXPECT_EQ(pool_->allocator.zone(bad).use, ZoneUse::sealed);
-  EXPECT_EQ(pool_->tables[bad.value].batch_lbas, std::vector<std::uint32_t>{1});
-  EXPECT_FALSE(pool_->device_full);
-}
-
-// Recovery verifies the newest zone only: with another one behind it, the zone that failed would
-// count to its end.
-TEST_F(StreamTest, NoOtherZoneIsBegunBeforeTheJournalSaysWhereTheFailedOneEnds) {
-  put_now(0, 100);
-  Status noted(Code::io_error, Origin::log, "the journal cannot be written");
-  pool_->note_cuts = [&noted] { return noted; };
-  device_->fail(Io::Op::write, {Code::io_error, Origin::zone});
-  Page& told = put(1, 100);
-  EXPECT_TRUE(run());
-  EXPECT_EQ(told.answers, 1u);
-  EXPECT_EQ(told.status.describe(), noted.describe());
-  EXPECT_EQ(owner_.zones_opened, 1u);
-  noted = Status();
-  EXPECT_NE(zone_of(put_now(2, 100)), zone_of(*pages_[0]));
-  EXPECT_EQ(owner_.zones_opened, 2u);
-}
-
-TEST_F(StreamTest, WhatWasInFlightBehindAFailedWriteIsNotAnsweredFromThere) {
-  remake(large(4096), 300 << 10);
-  put_now(0, 1);
-  const ZoneId bad = zone_of(*pages_[0]);
-  device_->fail(Io::Op::write, {Code::io_error, Origin::zone});
-  put(1, 100);  // this write fails, the next is behind it
-  put(2, 300 << 10);
-  device_->hold(Io::Op::write);
-  EXPECT_TRUE(run());
-  device_->let_go(Io::Op::write);
-  EXPECT_TRUE(run());
-  EXPECT_EQ(answered_, (std::vector<std::uint64_t>{0, 1, 2}));
-  for (std::size_t i = 1; i <= 2; ++i) {
-    EXPECT_TRUE(pages_[i]->status.ok());
-    EXPECT_NE(zone_of(*pages_[i]), bad);
-    expect_on_medium(*pages_[i]);
-  }
-}
-
-TEST_F(StreamTest, AFullDeviceIsToldAtOnceAndNotTriedAgainAndAgain) {
-  put_now(0, 100);
-  device_->fail(Io::Op::write, {Code::no_space, Origin::zone});
-  device_->forget_events();
-  Page& told = put(1, 100);
-  EXPECT_TRUE(run());
-  EXPECT_EQ(told.status.code(), Code::no_space);
-  EXPECT_EQ(writes().size(), 1u);
-  EXPECT_TRUE(pool_->device_full);
-  put_now(2, 100);  // there is room again
-  EXPECT_FALSE(pool_->device_full);
-}
-
-TEST_F(StreamTest, AfterThreeZonesThatFailTheAppendFails) {
-  put_now(0, 100);
-  owner_.zones_opened = 0;
-  // The batch, then twice a batch in a new zone whose header was taken.
-  device_->fail(Io::Op::write, {Code::io_error, Origin::zone}, 100);
-  Page& told = put(1, 100);
-  EXPECT_TRUE(run());
-  EXPECT_EQ(told.answers, 1u);
-  EXPECT_EQ(told.status.code(), Code::io_error);
-  EXPECT_LE(owner_.zones_opened, 3u);
-  device_->fail(Io::Op::write, Status(), 0);
-  for (std::uint32_t i = kMetadataZones; i < shape_.zones; ++i) {
-    if (pool_->allocator.zone(ZoneId{i}).use == ZoneUse::sealed &&
-        info(ZoneId{i}).written_lbas == 0)
-      pool_->allocator.release(ZoneId{i});
-  }
-  put_now(2, 100);
-}
-
-TEST_F(StreamTest, AZoneWhoseHeaderCannotBeWrittenIsReset) {
-  device_->fail(Io::Op::write, {Code::no_space, Origin::zone});
-  Page& told = put(1, 100);
-  EXPECT_TRUE(run());
-  EXPECT_EQ(told.status.code(), Code::no_space);
-  EXPECT_EQ(device_->count(Io::Op::reset), 1u);
-  EXPECT_EQ(device_->count(Io::Op::finish), 0u);
-  EXPECT_TRUE(cuts_.empty()) << "it holds nothing, and nobody could tell whose life it was";
-}
-
-TEST_F(StreamTest, AZoneThatGoesReadOnlyIsLeftForAnother) {
-  Shape shape;
-  shape.faults = true;
-  remake(shape, 8 << 10);
-  put_now(0, 100);
-  const ZoneId bad = zone_of(*pages_[0]);
-  faults_->degrade(bad, ZoneState::read_only);
-  Page& moved = put_now(1, 100);
-  EXPECT_NE(zone_of(moved), bad);
-  EXPECT_EQ(pool_->allocator.zone(bad).use, ZoneUse::sealed)
-      << "drained like any, reset tells more";
 }
 
 TEST_F(StreamTest, GoesOnInAZoneThatRecoveryFoundOpen) {
