@@ -120,6 +120,7 @@ void Collector::start() {
   }
   std::optional<ZoneId> victim = choose_requested();
   if (!victim && !needed) return;
+  if (!victim && goes_in_circles()) return nothing_to_free(false);
   if (!victim) victim = choose();
   if (!victim && !wanted_for_quota()) return log_.end_shrinking(kNothingToFree);
   const bool handed = !victim && log_.hand_deletions_to_collection();
@@ -129,14 +130,7 @@ void Collector::start() {
     note_failed_ = 0;
     return log_.fail_waiting(copy_error_, found_nothing_);
   }
-  if (!victim) {  // open zones are all there is (the next one sealed kicks), or zones have gone bad
-    exhausted_ = leaves_some_alone();
-    if (exhausted_ && !handed) log_.hand_deletions_to_collection();
-    log_.fail_waiting(exhausted_ && !unreadable_for_long() ? kUnreadableNow : kNothingToFree);
-    found_nothing_ = true;
-    if (exhausted_) log_.kick();  // what was kept from them, users may have now
-    return;
-  }
+  if (!victim) return nothing_to_free(handed);
   found_nothing_ = exhausted_ = false;
   victim_ = *victim;
   pool_.allocator.set_use(victim_, ZoneUse::draining);
@@ -148,6 +142,30 @@ void Collector::start() {
   copies_in_.clear();
   forget_outlived();
   next_segment();
+}
+
+// Open zones are all there is (the next one sealed kicks), or zones have gone bad.
+void Collector::nothing_to_free(bool handed) {
+  exhausted_ = leaves_some_alone();
+  if (exhausted_ && !handed) log_.hand_deletions_to_collection();
+  log_.end_shrinking(kNothingToFree);
+  log_.fail_waiting(exhausted_ && !unreadable_for_long() ? kUnreadableNow : kNothingToFree);
+  found_nothing_ = true;
+  if (exhausted_) log_.kick();  // what was kept from them, users may have now
+}
+
+// Each zone gains a 64th of one, or goes in its turn: unless zones hold less than they say.
+bool Collector::goes_in_circles() const {
+  constexpr std::uint64_t kVictimsMax = 128;
+  return freed_in_vain_ > kVictimsMax + 2 * pool_.allocator.held(log_.options_.volume);
+}
+
+void Collector::note_freed() {
+  const std::uint64_t held = pool_.allocator.held(log_.options_.volume);
+  ++freed_in_vain_;
+  if (held >= least_held_) return;
+  least_held_ = held;
+  freed_in_vain_ = 0;
 }
 
 void Collector::next_segment() {
@@ -416,6 +434,7 @@ void Collector::reset_done() {
 void Collector::settled() {
   if (!flush_.status.ok()) return failed(flush_.status);  // and is reset once more
   pool_.allocator.release(victim_);
+  note_freed();
   note_failed_ = 0;
   if (victim_ != undo_copies_.zone) undone_ = 0;
   undo_copies_ = undo_originals_ = ZoneLife();

@@ -52,6 +52,11 @@ class Collector {
   Collector& operator=(const Collector&) = delete;
 
   void kick();  // looks whether a zone is to be freed
+  // A user's record has been written, or may be now.
+  void note_progress() {
+    freed_in_vain_ = 0;
+    least_held_ = ~std::uint64_t{0};
+  }
   void note_outlived(const OutlivedGroup& group);
   void stop() { stopping_ = true; }
   void resume() {
@@ -165,6 +170,8 @@ class Collector {
   static Tombstone deletion_of(const PageRecord& record);
 
   bool wanted() const;
+  bool goes_in_circles() const;
+  void note_freed();
   bool wanted_for_quota() const;
   std::optional<ZoneId> choose() const;
   std::optional<ZoneId> zone_with_nothing() const;
@@ -177,6 +184,7 @@ class Collector {
   bool choosable(ZoneId zone) const;
   bool has_room_for(ZoneId zone, bool twice) const;
   struct Stuck;
+  void nothing_to_free(bool handed);
   void leave_alone();
   void put_off(Stuck& stuck) const;
   bool probe();
@@ -267,6 +275,8 @@ class Collector {
   std::uint64_t retry_ns_ = 0;  // no attempt before
   std::uint64_t attempts_failed_ = 0;
   unsigned resets_failed_ = 0;  // one after another
+  // Since note_progress(), of the volume's zones; and how many were freed since there were so few.
+  std::uint64_t least_held_ = ~std::uint64_t{0}, freed_in_vain_ = 0;
   // A zone of copies that takes no more, and the zone that they were made from.
   enum class Undo : std::uint8_t { none, gather, restore };  // its step
   Undo undoing_ = Undo::none;

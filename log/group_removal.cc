@@ -47,6 +47,7 @@ void GroupRemoval::write() {
 
 void GroupRemoval::written() {
   if (!write_.status.ok()) return finish(write_.status);
+  log_.collector_->note_progress();
   if (op_.known.empty()) gather();
   for (const KnownPage& page : op_.known) remove_known(page);
   read_next();

@@ -371,6 +371,7 @@ void PageLog::written(KeyOp& op) {
   op.lock.writing = false;
   count_pending(op, false);
   if (!op.write.status.ok()) return finish(op, op.write.status);
+  collector_->note_progress();
   if (page) {
     publish(op.lock.hash, op.found ? &op.old : nullptr,
             {op.write.lba, record.length, record.checksum, record.pinned, record.expires_s != 0},

@@ -311,9 +311,9 @@ class PageLog final : public StreamOwner {
     ZoneId zone;
     std::uint64_t opened = ~std::uint64_t{0}, next_opened = ~std::uint64_t{0};
   } oldest_;
-  std::uint64_t cost_bytes_ = 0;                         // of the pages present
-  std::uint32_t largest_bytes_ = 0;                      // page since the pool was opened
-  bool left_out_ = false;                                // of the index: pages that the medium has
+  std::uint64_t cost_bytes_ = 0;     // of the pages present
+  std::uint32_t largest_bytes_ = 0;  // page since the pool was opened
+  bool left_out_ = false;            // of the index: pages that the medium has
   std::uint64_t pinned_lbas_ = 0;
   std::uint64_t pending_pinned_lbas_ = 0;
   std::uint64_t pending_cost_bytes_ = 0;  // of puts admitted and not yet published

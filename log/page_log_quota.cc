@@ -48,6 +48,7 @@ void PageLog::resized() {
   shrinks_to_.reset();
   shrinking_failed_ = Status();
   kick();
+  collector_->note_progress();
   collector_->kick();
 }
 

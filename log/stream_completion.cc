@@ -36,7 +36,7 @@ void Stream::finish(Batch& batch) {
     while (Append* append = batch.appends.pop()) to_retry_.push(*append);
     return;
   }
-  failed_zones_ = 0;
+  if (!batch.appends.empty()) failed_zones_ = 0;
   zone_->written_lba = batch.end_lba;
   const bool sealed = batch.end_lba == pool_.geometry.zone_capacity_lbas;
   if (batch.summary && !sealed) request_flush_point();
@@ -149,8 +149,9 @@ void Stream::zone_failed(Status status) {
   if (hopeless && !begun) fail_waiting(status);
 }
 
-// The finish (or reset) of a zone that failed, or was ended, is answered. Whether it worked or not, the zone takes no
-// more writes; it is drained like any sealed one, and its reset tells whether it can be used again.
+// The finish (or reset) of a zone that failed, or was ended, is answered. Whether it worked or not,
+// the zone takes no more writes; it is drained like any sealed one, and its reset tells whether it
+// can be used again.
 void Stream::abandon_zone() {
   pool_.allocator.set_use(zone_->id, ZoneUse::sealed);
   ZoneDirectory& table = pool_.tables[zone_->id.value];

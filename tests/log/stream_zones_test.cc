@@ -124,6 +124,21 @@ TEST_F(StreamTest, AZoneThatGoesReadOnlyIsLeftForAnother) {
       << "drained like any, reset tells more";
 }
 
+// Others would go round for ever on a device whose zones hold less than they say.
+TEST_F(StreamTest, ZonesThatTakeAHeaderAndNothingElseAreThreeToo) {
+  Shape shape;
+  shape.faults = true;
+  remake(shape, 8 << 10);
+  for (std::uint32_t i = kMetadataZones; i < shape_.zones; ++i) {
+    faults_->fail_writes(Lba{pool_->device_lba(ZoneId{i}, 1)}, 1);
+  }
+  Page& told = put(1, 100);
+  EXPECT_TRUE(run());
+  EXPECT_EQ(told.answers, 1u);
+  EXPECT_EQ(told.status.code(), Code::io_error);
+  EXPECT_EQ(owner_.zones_opened, 3u);
+}
+
 TEST_F(StreamTest, AZoneThatIsEndedEarlyIsLeftForAnother) {
   EXPECT_FALSE(stream_->can_end_zone()) << "there is none";
   put_now(0, 100);
