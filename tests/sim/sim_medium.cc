@@ -150,8 +150,9 @@ SimMedium::Life SimMedium::survive_drive(const Zone& zone, bool torn, SimRandom&
     scribble(std::span(life.data).last(sectors * kSectorBytes), random);
   }
   life.written = life.durable = kept;
-  life.full = from.durable_full || kept == geometry_.zone_capacity_lbas ||
-              (from.full && kept == from.written && random.one_in(2));
+  // It may have been finished, and what was written before that be lost.
+  life.full =
+      from.durable_full || kept == geometry_.zone_capacity_lbas || (from.full && random.one_in(2));
   return life;
 }
 
@@ -239,12 +240,20 @@ void SimMedium::crash(Crash how, SimRandom& random) {
       zone.lives[0].durable_full = zone.lives[0].full;
     }
     active_zones += active(zone) ? 1 : 0;
+    if (how == Crash::drive || how == Crash::kill) forget_end(zone.lives.back());
   }
-  if (geometry_.active_zones_max != 0) limit_active(active_zones, before, random);
+  if (geometry_.active_zones_max != 0) limit_active(active_zones, before, how, random);
+}
+
+// A drive's full zone does not say where its data ends.
+void SimMedium::forget_end(Life& life) const {
+  if (!life.full) return;
+  life.written = life.durable = geometry_.zone_capacity_lbas;
+  life.data.resize(geometry_.zone_capacity_bytes());
 }
 
 // A device never has more active zones than it may: what made room for one has happened too.
-void SimMedium::limit_active(std::uint32_t active_zones, std::span<const Life> before,
+void SimMedium::limit_active(std::uint32_t active_zones, std::span<const Life> before, Crash how,
                              SimRandom& random) {
   std::vector<std::uint32_t> order(zones_.size());
   std::iota(order.begin(), order.end(), 0u);
@@ -259,6 +268,7 @@ void SimMedium::limit_active(std::uint32_t active_zones, std::span<const Life> b
       now.generation = before[i].generation;
     } else if (before[i].full) {  // its finish
       now.full = now.durable_full = true;
+      if (how == Crash::drive || how == Crash::kill) forget_end(now);
     } else {
       continue;
     }

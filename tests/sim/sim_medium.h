@@ -101,7 +101,9 @@ class SimMedium {
 
   bool active(const Zone& zone) const;
   bool dirty(const Zone& zone) const;
-  void limit_active(std::uint32_t active_zones, std::span<const Life> before, SimRandom& random);
+  void limit_active(std::uint32_t active_zones, std::span<const Life> before, Crash how,
+                    SimRandom& random);
+  void forget_end(Life& life) const;
   void leave_residue(Zone& zone, std::vector<std::byte> data);
   Life survive_drive(const Zone& zone, bool torn, SimRandom& random) const;
   Life survive_emu(const Zone& zone, SimRandom& random) const;
