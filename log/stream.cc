@@ -25,7 +25,7 @@ Stream::Stream(PoolContext& pool, std::uint64_t volume, std::uint8_t number,
     batch.header = AlignedBuffer(header_bytes_max_);
     batch.bounce = AlignedBuffer();
     batch.records.reserve(kRecordsMax);
-    batch.iov.reserve(std::max<std::size_t>(kRecordsMax + 2, bounce_bytes / kZeroBytes + 8));
+    batch.iov.reserve(std::max<std::size_t>(kRecordsMax + 8, bounce_bytes / kZeroBytes + 8));
     batch.io.op = Io::Op::write;
     batch.io.may_fail_over = true;
     batch.io.context = &batch;

@@ -208,13 +208,15 @@ class Stream {
   static constexpr std::uint64_t kBatchBytes = 1 << 20;    // of pages, unless one page is larger
   static constexpr std::uint64_t kEagerBytes = 256 << 10;  // waiting bytes that start another batch
   static constexpr std::size_t kZeroBytes = 256 << 10;     // of zeroes_, a piece of the padding
+  static constexpr std::size_t kBounceBytesMin = 64 << 10;
   static constexpr std::uint64_t kNoteDelayNs = 10'000'000;
 
   struct Batch {
     Io io;
     Stream* stream = nullptr;
-    AlignedBuffer header;  // batch header; zone header; of a summary: all of it
-    AlignedBuffer bounce;  // pages whose memory could not be written as it is
+    AlignedBuffer header;                 // batch header; zone header; of a summary: all of it
+    AlignedBuffer bounce;                 // pages whose memory could not be written as it is
+    std::vector<AlignedBuffer> outgrown;  // .. that were there before it was made larger
     std::vector<PageRecord> records;
     std::vector<iovec> iov;
     AppendQueue appends;

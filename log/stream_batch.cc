@@ -87,6 +87,7 @@ Stream::Batch& Stream::new_batch() {
   batch.records.clear();
   batch.iov.clear();
   batch.appends = AppendQueue();
+  batch.outgrown.clear();
   batch.summary = batch.done = false;
   return batch;
 }
@@ -133,10 +134,11 @@ void Stream::add_page(Batch& batch, Append& append, std::uint64_t& bounce_used) 
                         reinterpret_cast<std::uintptr_t>(data) % pool_.geometry.lba_bytes == 0;
   if (!as_it_is) {
     if (batch.bounce.size() < bounce_used + rounded) {
-      // Sized once for the largest batch; pages already there are only ever in a buffer that was
-      // large enough for all of them.
-      FURROW_CHECK(bounce_used == 0);
-      grow(batch.bounce, std::max(rounded, kBatchBytes));
+      // A few times, until it has room for the largest batch; small ones need not wait for that.
+      const std::size_t bytes = std::max({rounded, 2 * batch.bounce.size(), kBounceBytesMin});
+      if (bounce_used != 0) batch.outgrown.push_back(std::move(batch.bounce));
+      batch.bounce = AlignedBuffer(bytes);
+      bounce_used = 0;
     }
     data = batch.bounce.data() + bounce_used;
     std::memcpy(data, append.data, length);

@@ -168,6 +168,21 @@ TEST_F(StreamTest, PagesInNarrowOrUnalignedMemoryAreCopied) {
   EXPECT_EQ(narrow.memory.data()[1023], std::byte{0xee});
 }
 
+// What they are copied to grows while it is filled, and keeps what is there.
+TEST_F(StreamTest, PagesThatAreCopiedOutgrowWhatABatchBegunWith) {
+  remake(large(4096), 300 << 10);
+  put_now(0, 1);
+  const std::size_t written = writes().size();
+  for (std::uint64_t n = 1; n <= 60; ++n) {
+    Page& copied = page(n, n % 20 == 7 ? 200 << 10 : 7000);
+    copied.capacity = copied.record.length;
+    stream_->append(copied);
+  }
+  EXPECT_TRUE(run());
+  EXPECT_EQ(writes().size(), written + 1) << "one batch";
+  for (const auto& each : pages_) expect_on_medium(*each);
+}
+
 // The edges of a segment: with each size of page it ends with a summary that names what is in it.
 TEST_F(StreamTest, SegmentsEndWithASummaryOfTheirRecords) {
   for (std::uint32_t bytes = 1; bytes <= 12 * kLbaBytes; bytes += kLbaBytes / 4) {
