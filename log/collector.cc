@@ -120,7 +120,7 @@ void Collector::start() {
   }
   std::optional<ZoneId> victim = choose_requested();
   if (!victim && !needed) return;
-  if (!victim && goes_in_circles()) return nothing_to_free(false);
+  if (!victim && goes_in_circles()) return nothing_to_free(log_.hand_deletions_to_collection());
   if (!victim) victim = choose();
   if (!victim && !wanted_for_quota()) return log_.end_shrinking(kNothingToFree);
   const bool handed = !victim && log_.hand_deletions_to_collection();
