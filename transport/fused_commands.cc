@@ -145,8 +145,8 @@ void FusedCommands::done(BlockOp& op) {
 void FusedCommands::finish(Request& first) {
   const BlockOp& op = first.block_op;
   const std::uint16_t status = NvmCommands::status_of(op);
-  if (!op.status.ok() && op.status.code() != Code::corrupt) {
-    return complete(first, sc::kFailedFused, status);  // it was not written
+  if (!op.status.ok() && op.equal) {  // compared, and not written
+    return complete(first, sc::kFailedFused, status);
   }
   if (status != sc::kSuccess) return complete(first, status, sc::kFailedFused);
   ReactorImpl::Counters& counters = io_.reactor().counters();

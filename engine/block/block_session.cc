@@ -83,7 +83,7 @@ void BlockSession::submit(PageStore& volume, BlockOp& op) {
   in.running = 0;
   in.waiting = false;
   in.part = ~std::uint64_t{0};
-  op.equal = true;
+  op.equal = op.kind != BlockOp::Kind::compare_and_write;  // until it has been compared
   op.status = refusal(volume, op);
   if (!op.status.ok()) return answer_later(op);
   if (op.kind == BlockOp::Kind::flush) {

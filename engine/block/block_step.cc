@@ -113,6 +113,7 @@ bool BlockSession::deleted(Step& step) {
 void BlockSession::was_read(Step& step) {
   PageOp& page = step.page;
   BlockOp& op = *step.op;
+  if (op.kind == BlockOp::Kind::compare_and_write) op.equal = false;  // perhaps not any more
   if (deleted(step)) return;
   const bool absent = page.status.code() == Code::not_found;
   if (!page.status.ok() && !absent) return end(step, page.status);
