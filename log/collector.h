@@ -56,6 +56,7 @@ class Collector {
   void note_progress() {
     freed_in_vain_ = 0;
     least_held_ = ~std::uint64_t{0};
+    circles_ns_ = 0;
   }
   void note_outlived(const OutlivedGroup& group);
   void stop() { stopping_ = true; }
@@ -170,7 +171,7 @@ class Collector {
   static Tombstone deletion_of(const PageRecord& record);
 
   bool wanted() const;
-  bool goes_in_circles() const;
+  bool goes_in_circles();
   void note_freed();
   bool wanted_for_quota() const;
   std::optional<ZoneId> choose() const;
@@ -277,6 +278,7 @@ class Collector {
   unsigned resets_failed_ = 0;  // one after another
   // Since note_progress(), of the volume's zones; and how many were freed since there were so few.
   std::uint64_t least_held_ = ~std::uint64_t{0}, freed_in_vain_ = 0;
+  std::uint64_t circles_ns_ = 0;  // when that was found to be too many
   // A zone of copies that takes no more, and the zone that they were made from.
   enum class Undo : std::uint8_t { none, gather, restore };  // its step
   Undo undoing_ = Undo::none;
