@@ -8,11 +8,15 @@ namespace furrow {
 
 namespace {
 
-// Copies of one record (relocated, the original not yet reset) are equal: either will do.
+// Of copies of one record (relocated, the original not yet reset) recovery chooses. A tombstone
+// that stands for a page has that page's sequence, and comes before it.
 bool before(const RecoveredRecord& a, const RecoveredRecord& b) {
   if (a.order != b.order) return a.order < b.order;
   if (a.identity != b.identity) return a.identity < b.identity;
   if (a.sequence != b.sequence) return a.sequence > b.sequence;
+  const bool a_deletes = a.kind == RecoveredRecord::Kind::tombstone;
+  const bool b_deletes = b.kind == RecoveredRecord::Kind::tombstone;
+  if (a_deletes != b_deletes) return a_deletes;
   if (a.lba() != b.lba()) return a.lba() < b.lba();
   return a.kind < b.kind;
 }

@@ -87,21 +87,41 @@ void Recovery::merge_volume(std::uint64_t volume, RecoveredVolume& into) {
   }
 }
 
+// Of all that say the same as a key's newest record, with which `versions` begin, that which was
+// written last. What was moved needs no moving again then, nor is its original missed if it rots
+// before its zone is reset.
+const RecoveredRecord& Recovery::latest_copy(std::span<const RecoveredRecord> versions) const {
+  const auto written = [this](const RecoveredRecord& record) {
+    const ZoneAllocator::Zone& zone =
+        pool_.allocator.zone(pool_.geometry.zone_of(Lba{record.lba()}));
+    return std::pair(zone.stream == kCollectionStream, zone.opened_sequence);
+  };
+  const RecoveredRecord* latest = &versions.front();
+  if (latest->kind != RecoveredRecord::Kind::page) return *latest;
+  for (const RecoveredRecord& each : versions.subspan(1)) {
+    if (!each.same_key(*latest) || each.sequence != latest->sequence) break;
+    if (each.kind == RecoveredRecord::Kind::page && written(each) > written(*latest)) {
+      latest = &each;
+    }
+  }
+  return *latest;
+}
+
 // Of each key in a partition the newest record, if that is a page that nothing has deleted. Of
-// copies, the one that is not in a zone that may be given back.
+// copies, the latest that is not in a zone that may be given back.
 void Recovery::winners(std::uint64_t volume, std::span<const RecoveredRecord> sorted,
                        RecordPile& into, Merged& sums) {
   const auto spare = spares_.find(volume);
   const bool evicts = std::ranges::find(options_.stores, volume) == options_.stores.end();
   for (std::size_t i = 0; i < sorted.size(); ++i) {
     if (i != 0 && sorted[i].same_key(sorted[i - 1])) continue;
-    const RecoveredRecord* winner = &sorted[i];
+    const RecoveredRecord* winner = &latest_copy(sorted.subspan(i));
     if (spare != spares_.end() &&
         pool_.geometry.zone_of(Lba{winner->lba()}) == spare->second.zone) {
       winner = same_without(volume, spare->second.zone, sorted.subspan(i));
       if (winner == nullptr) {
         sums.spare_needed = true;
-        winner = &sorted[i];
+        winner = &latest_copy(sorted.subspan(i));
       }
     }
     if (!present(volume, *winner)) {

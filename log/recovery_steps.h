@@ -80,6 +80,7 @@ class Recovery {
   };
   void winners(std::uint64_t volume, std::span<const RecoveredRecord> sorted, RecordPile& into,
                Merged& sums);
+  const RecoveredRecord& latest_copy(std::span<const RecoveredRecord> versions) const;
   bool present(std::uint64_t volume, const RecoveredRecord& record) const;
   // A page, among those that its expiry follows.
   bool expired(const RecoveredRecord& page) const {

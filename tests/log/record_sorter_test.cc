@@ -1,5 +1,6 @@
 // Establishes that RecordSorter sorts the records of one partition by hash and identity, the newest
-// version first, an expiry right behind its page; for none, few and many, spread evenly or all of
+// version first, a tombstone before the page in whose place it stands, an expiry right behind its
+// page; for none, few and many, spread evenly or all of
 // one key, of several piles; and that it can be used again. How: against std::ranges::sort.
 #include "log/record_sorter.h"
 
@@ -16,16 +17,19 @@ namespace {
 class RecordSorterTest : public testing::Test {
  protected:
   static constexpr auto kExpiry = RecoveredRecord::Kind::expiry;
+  static constexpr auto kTombstone = RecoveredRecord::Kind::tombstone;
 
   RecoveredRecord record(std::uint64_t order) {
     const IndexEntry entry{next_lba_++, static_cast<std::uint32_t>(random_() % 4096) + 1,
                            static_cast<std::uint32_t>(random_()), random_() % 2 == 0,
                            random_() % 2 == 0};
+    const auto kind = random_() % 4 == 0 ? kTombstone : RecoveredRecord::Kind::page;
     // Some are of one key, some only look so at first.
-    return {{order, random_() % 3}, random_() % 1000, entry, RecoveredRecord::Kind::page, false};
+    return {{order, random_() % 3}, random_() % 1000, entry, kind, false};
   }
   static auto sort_key(const RecoveredRecord& r) {
-    return std::tuple(r.order, std::uint32_t{r.identity}, ~r.sequence, r.lba(), r.kind == kExpiry);
+    return std::tuple(r.order, std::uint32_t{r.identity}, ~r.sequence, r.kind != kTombstone,
+                      r.lba(), r.kind == kExpiry);
   }
   // `hot`: one in so many records is of one of a few keys.
   void expect_sorted(std::size_t count, std::size_t hot) {
@@ -37,7 +41,7 @@ class RecordSorterTest : public testing::Test {
       all.push_back(record(partition | rest >> kPartitionBits));
       RecordPile& pile = piles[random_() % 3];
       pile.add(all.back(), memory_);
-      if (random_() % 2 == 0) continue;
+      if (all.back().kind == kTombstone || random_() % 2 == 0) continue;
       RecoveredRecord expiry = all.back();
       expiry.kind = kExpiry;
       all.push_back(expiry);

@@ -1,9 +1,9 @@
 // Establishes what recover() makes of the zones of a pool: of each key the newest record wins,
-// wherever the versions lie; tombstones, deleted groups and expiry are applied; what is counted
-// with the pages is right; zones that are nobody's, never begun, void, damaged, read-only or
-// offline are dealt with, and nothing is touched in a pool that is only read; trims are found once
-// and hold; a store's last zone is given back when it holds copies alone; several threads find what
-// one finds. How: on images of zones, one fact in each.
+// wherever the versions lie, and of its copies the last; tombstones, deleted groups and expiry are
+// applied; what is counted with the pages is right; zones that are nobody's, never begun, void,
+// damaged, read-only or offline are dealt with, and nothing is touched in a pool that is only read;
+// trims are found once and hold; a store's last zone is given back when it holds copies alone;
+// several threads find what one finds. How: on images of zones, one fact in each.
 #include "log/recovery.h"
 
 #include <map>
@@ -51,6 +51,12 @@ class RecoveryTest : public LogRig {
   }
   void recover_now() { recover_now(options()); }
   RecoveredVolume& volume() { return result_->volumes[kVolume]; }
+  // Where the page that counts for a key lies; ~0: nowhere.
+  std::uint32_t zone_of(std::uint64_t number) {
+    std::array<IndexEntry, 4> entries;
+    if (index_->find(hash(key_number(number)).order, 0, entries) != 1) return ~std::uint32_t{0};
+    return pool_->geometry.zone_of(Lba{entries[0].lba}).value;
+  }
   // The sequence of the record that counts for a key; 0: there is none.
   std::uint64_t found(std::uint64_t number) {
     std::array<IndexEntry, 4> entries;
@@ -110,6 +116,56 @@ TEST_F(RecoveryTest, TheHighestSequenceWinsWhereverItLies) {
   EXPECT_EQ(pool_->allocator.zone(ZoneId{3}).live_lbas, 2u * 2);
   EXPECT_EQ(pool_->allocator.zone(ZoneId{2}).min_sequence, 11u);
   EXPECT_EQ(pool_->allocator.held(kVolume), 2u);
+}
+
+// A zone was being emptied: what had been moved needs no moving again, and its original may rot.
+TEST_F(RecoveryTest, OfCopiesTheOneWrittenLastCounts) {
+  const auto expires = static_cast<std::uint32_t>(executor_.wall_s()) + 100;
+  ZoneImage& copies = zone(5, 10, kVolume, kCollectionStream);
+  ZoneImage& pages = zone(4, 20);
+  ZoneImage& again = zone(3, 40, kVolume, kCollectionStream);
+  const auto expiring = [&](ZoneImage& image) {
+    return ZoneImage::expiring(image.page(2, 22, 600), expires);
+  };
+  pages.add_batch({pages.page(1, 21, 600), expiring(pages), pages.page(3, 23, 600)});
+  pages.add_batch({pages.page(4, 24, 600)});
+  pages.close_segment();
+  copies.add_batch({copies.page(1, 21, 600), expiring(copies), copies.page(4, 24, 600)});
+  copies.close_segment();
+  again.add_batch({again.page(1, 21, 600), again.page(4, 25, 600, 1)});
+  write_all();
+  recover_now();
+  EXPECT_EQ(zone_of(1), 3u) << "moved twice";
+  EXPECT_EQ(zone_of(2), 5u) << "moved to a zone that was open before the page was written";
+  EXPECT_EQ(zone_of(3), 4u);
+  EXPECT_EQ(found(4), 25u) << "a newer version";
+  ASSERT_EQ(volume().expiries.size(), 1u);
+  EXPECT_EQ(volume().expiries[0].expires_s, expires);
+  EXPECT_EQ(pool_->geometry.zone_of(Lba{volume().expiries[0].lba}), ZoneId{5});
+  EXPECT_EQ(volume().pages.size(), 4u);
+  EXPECT_EQ(pool_->allocator.zone(ZoneId{4}).live_lbas, 2u);
+  EXPECT_EQ(pool_->allocator.zone(ZoneId{5}).live_lbas, 2u);
+  EXPECT_EQ(pool_->allocator.zone(ZoneId{3}).live_lbas, 2u * 2);
+}
+
+// One that collection wrote for a page that was damaged or had expired, and of all its copies.
+TEST_F(RecoveryTest, ATombstoneInAPagesPlaceHidesItWhereverItLies) {
+  for (const std::uint32_t tombstones : {2u, 6u}) {
+    SCOPED_TRACE(tombstones);
+    images_.clear();
+    ZoneImage& a = zone(4, 10);
+    a.add_batch({a.page(1, 11, 600), a.page(2, 12, 600)});
+    a.close_segment();
+    ZoneImage& b = zone(tombstones, 20, kVolume, kCollectionStream);
+    b.add_batch({ZoneImage::tombstone(1, 11)});
+    ZoneImage& c = zone(5, 30);
+    c.add_batch({c.page(1, 11, 600)});
+    make({});
+    write_all();
+    recover_now();
+    EXPECT_EQ(found(1), 0u);
+    EXPECT_EQ(found(2), 12u);
+  }
 }
 
 TEST_F(RecoveryTest, TombstonesDeleteWhatIsOlderAlone) {

@@ -59,6 +59,8 @@ TEST(SimTest, SeedsThatFailed) {
   run_seed("rot", 3069);
   // The burial of a rotten page was not durable: it was back after a kill, and counted.
   run_seed("rot", 992000134);
+  // Copied, cut off, then the original rotted: it was dropped, and the copy was back after a kill.
+  run_seed("rot", 1540000114);
   // A page of a deleted group was copied after the tombstone beside it had been looked at.
   run_seed("calm", 997000254);
   // A flush was refused for want of a zone that the puts before it needed.
