@@ -37,7 +37,7 @@ void run_key_op(PageOp& op, KeyOp::Kind kind) {
     const std::uint64_t at = store.context().home.wall_s() + op.ttl_s;
     key_op.expires_s = static_cast<std::uint32_t>(std::min<std::uint64_t>(at, ~std::uint32_t{0}));
   }
-  key_op.short_lived = op.short_lived;
+  key_op.lifetime = op.lifetime;
   key_op.known = op.known;
   key_op.data = op.data;
   key_op.length = op.length;

@@ -65,8 +65,10 @@ struct PageOp {
   // group, all of them, `known_count`; none: they are found.
   const KnownPage* known = nullptr;
   std::size_t known_count = 0;
-  // put: it is not expected to live long, and is written apart from what is, as one with a ttl_s.
-  bool short_lived = false;
+  // put: with what it is expected to go; one with a ttl_s is a short one. A hint: a store that has
+  // no zones to spare for that, or no open zone of the device's, keeps them together, and so does a
+  // cache.
+  Lifetime lifetime = Lifetime::medium_term;
   std::uint32_t checksum = 0;  // result of put, get and exist: the page's, as in a KnownPage
 
   // list: up to keys_max keys are written to `keys`; keys_count says how many. In listing order: a

@@ -223,23 +223,30 @@ Status PoolImpl::drop_trims() {
   return {};
 }
 
-// Volumes that have a stream's zone open keep it; what is left goes to the others.
-std::map<std::uint64_t, PoolImpl::Streams> PoolImpl::share_streams(
-    const RecoveryResult& recovered) {
-  std::map<std::uint64_t, Streams> streams;
-  for (const bool with_zone : {true, false}) {
-    for (const std::uint8_t stream : {kCollectionStream, kShortStream}) {
-      for (const VolumeRecord& record : ring_.state().volumes) {
-        if (record.kind == kKindZoned) continue;
-        const auto found = recovered.volumes.find(record.id);
-        const bool there = found != recovered.volumes.end();
-        const bool has_zone = there && found->second.resumes.contains(stream);
-        if (has_zone != with_zone) continue;
-        const std::uint64_t used = there ? found->second.cost_bytes : 0;
-        if (grant_stream(record, stream, has_zone, used)) streams[record.id].insert(stream);
-      }
+// A store has a stream for copies, where there is an open zone to spare, and those by lifetime that
+// have a zone open; others are granted when the first page comes. A cache evicts zones in the order
+// in which they were opened, which is that of its pages in one stream only.
+std::map<std::uint64_t, StreamSet> PoolImpl::share_streams(const RecoveryResult& recovered) {
+  std::map<std::uint64_t, StreamSet> streams;
+  const auto share = [&](std::uint8_t stream, bool with_zone) {
+    for (const VolumeRecord& record : ring_.state().volumes) {
+      const bool cache = record.mode == static_cast<std::uint8_t>(VolumeMode::cache);
+      if (record.kind == kKindZoned || cache) continue;
+      const auto found = recovered.volumes.find(record.id);
+      const bool there = found != recovered.volumes.end();
+      const bool has_zone = there && found->second.resumes.contains(stream);
+      StreamSet& its = streams[record.id];
+      const std::uint64_t by_lifetime = its.count() - (its.test(kCollectionStream) ? 1 : 0);
+      const bool few = stream != kCollectionStream &&
+                       context_.allocator.quota(record.id) <= kVolumeZonesMin + by_lifetime;
+      if (has_zone != with_zone || few) continue;
+      if (context_.allocator.try_add_stream(record.id)) its.set(stream);
     }
+  };
+  for (std::uint8_t stream = kCollectionStream; stream <= kStreamMax; ++stream) {
+    share(stream, true);
   }
+  share(kCollectionStream, false);
   return streams;
 }
 
@@ -249,7 +256,7 @@ Status PoolImpl::load(const RecoveryResult& recovered) {
     notes_.push_back(
         fmt::format("{} zones are lost: quotas are smaller by as much until they are back", lost));
   }
-  std::map<std::uint64_t, Streams> streams = share_streams(recovered);
+  std::map<std::uint64_t, StreamSet> streams = share_streams(recovered);
   // A copy: ending a zone adds to the journal, which makes the state anew.
   const std::vector<VolumeRecord> volumes = ring_.state().volumes;
   for (const VolumeRecord& record : volumes) {
@@ -265,7 +272,7 @@ Status PoolImpl::load(const RecoveryResult& recovered) {
       log.load_expiry(expiry.lba, expiry.expires_s);
     }
     for (const auto& [stream, resume] : volume.resumes) {
-      const bool granted = stream == kUserStream || streams[record.id].contains(stream);
+      const bool granted = stream == kUserStream || streams[record.id].test(stream);
       const Status ended = granted ? Status() : end_zone(resume);
       if (!ended.ok()) return ended;
       log.resume(stream, Stream::Resume(resume));

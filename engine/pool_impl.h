@@ -95,13 +95,11 @@ class PoolImpl final : public Pool {
   Status count_opening(std::uint64_t highest_sequence);
   Status note_trim(const ZoneTrimRecord& trim);  // durable when it returns; not when read-only
   Status drop_trims();
-  using Streams = std::set<std::uint8_t>;  // of a volume, beside the user's
-  std::map<std::uint64_t, Streams> share_streams(const RecoveryResult& recovered);
-  bool grant_stream(const VolumeRecord& record, std::uint8_t stream, bool has_zone,
-                    std::uint64_t used_bytes);
+  std::map<std::uint64_t, StreamSet> share_streams(const RecoveryResult& recovered);
+  bool grant_lifetime(std::uint64_t volume, std::uint8_t stream);
   Status end_zone(const Stream::Resume& resume);
   void add_blocks(const VolumeRecord& record);  // before its recovery
-  Status add_store(const VolumeRecord& record, const Streams& streams);
+  Status add_store(const VolumeRecord& record, StreamSet streams);
   // Resizing (pool_resize.cc).
   Status check_resize(const PageStoreImpl* store, const ResizeOptions& options) const;
   ResizeAnswer bounds_of(PageStoreImpl& store) const;

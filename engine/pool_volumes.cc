@@ -13,7 +13,6 @@ namespace furrow {
 namespace {
 
 constexpr std::uint64_t kWaitUs = 100'000;
-// A zone that is partly written is room that a small quota has not got.
 constexpr std::uint64_t kShortStreamZonesMin = 16;
 constexpr unsigned kSlotsKept = 4;  // open zones, for volumes to come
 constexpr std::uint64_t kChunksOfZone = 64;
@@ -182,19 +181,13 @@ Status Pool::suits(const Geometry& geometry, const VolumeOptions& asked) {
           "the quota, or the zones, are more than the device has without its two metadata zones"};
 }
 
-// A store has a stream for copies, and one for pages that expire, where there are open zones to
-// spare. `has_zone`: recovery found one of the stream's open. A cache evicts zones in the order in
-// which they were opened, which is that of its pages in one stream only.
-bool PoolImpl::grant_stream(const VolumeRecord& record, std::uint8_t stream, bool has_zone,
-                            std::uint64_t used_bytes) {
-  if (record.mode == static_cast<std::uint8_t>(VolumeMode::cache)) return false;
-  if (stream == kCollectionStream) return context_.allocator.try_add_stream(record.id);
-  const std::uint64_t quota = context_.allocator.quota(record.id);
-  if (has_zone) return quota > kVolumeZonesMin && context_.allocator.try_add_stream(record.id);
-  // One that was filled without it has no room for one more zone that is partly written.
-  const bool room = used_bytes <= quota * context_.geometry.zone_capacity_bytes() / 3 * 2;
-  return room && quota >= kShortStreamZonesMin &&
-         context_.allocator.try_add_stream(record.id, kSlotsKept);
+// A zone that is partly written is room that a small quota has not got.
+bool PoolImpl::grant_lifetime(std::uint64_t volume, std::uint8_t stream) {
+  const std::uint64_t wanted = stream == kShortStream  ? kShortStreamZonesMin
+                               : stream == kLongStream ? 2 * options_.lifetime_zones
+                                                       : 4 * options_.lifetime_zones;
+  return context_.allocator.quota(volume) >= wanted &&
+         context_.allocator.try_add_stream(volume, kSlotsKept);
 }
 
 void PoolImpl::add_blocks(const VolumeRecord& record) {
@@ -204,14 +197,16 @@ void PoolImpl::add_blocks(const VolumeRecord& record) {
       record.id, std::make_unique<PoolContext::Blocks>(context_.hash_key, record.id, blocks));
 }
 
-Status PoolImpl::add_store(const VolumeRecord& record, const Streams& streams) {
+Status PoolImpl::add_store(const VolumeRecord& record, StreamSet streams) {
   PageLogOptions options;
   options.volume = record.id;
   options.cache = record.mode == static_cast<std::uint8_t>(VolumeMode::cache);
   options.value_bytes_max = record.value_bytes_max;
   options.victim_policy = options_.victim_policy;
-  options.own_collection_stream = streams.contains(kCollectionStream);
-  options.own_short_stream = streams.contains(kShortStream);
+  options.streams = streams;
+  options.grant_stream = [this, volume = record.id](std::uint8_t stream, bool room) {
+    return room && grant_lifetime(volume, stream);
+  };
   stores_.push_back(std::make_unique<PageStoreImpl>(*this, info_of(record, context_.geometry),
                                                     context_, options, next_ordinal_));
   ++next_ordinal_;
@@ -283,10 +278,9 @@ Result<PageStore*> PoolImpl::create_volume(const VolumeOptions& asked) {
     context_.allocator.dismiss(record.id);
     return status;
   }
-  Streams streams;
-  for (const std::uint8_t stream : {kCollectionStream, kShortStream}) {
-    if (grant_stream(record, stream, false, 0)) streams.insert(stream);
-  }
+  StreamSet streams;
+  const bool collects = options.mode == VolumeMode::store;
+  streams.set(kCollectionStream, collects && context_.allocator.try_add_stream(record.id));
   add_blocks(record);
   status = add_store(record, streams);
   if (!status.ok()) return status;

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <array>
+#include <bitset>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -45,9 +46,12 @@ struct ZoneStamp {
 };
 
 // A volume's streams, by the numbers in zone and batch headers: pages that live about as long lie
-// together. What users write; what collection found to live longer; pages with a time to live.
-constexpr std::uint8_t kUserStream = 0, kCollectionStream = 1, kShortStream = 2;
-constexpr std::uint8_t kStreamMax = kShortStream;
+// together. What users write; what collection found to live longer; and of what users write, pages
+// with a time to live or a lifetime that is short, long, or longer than that.
+constexpr std::uint8_t kUserStream = 0, kCollectionStream = 1, kShortStream = 2, kLongStream = 3,
+                       kExtremeStream = 4;
+constexpr std::uint8_t kStreamMax = kExtremeStream;
+using StreamSet = std::bitset<kStreamMax + 1>;
 
 // First LBA of a data zone.
 struct ZoneHeader {

@@ -11,9 +11,7 @@ void GroupRemoval::start(PageLog& log, RemoveGroupOp& op) {
   const bool may_come_back = log.options_.cache && log.may_come_back();
   if (!may_come_back && !log.knows_group(op.group)) return removal->read_next();
   removal->draw_sequence();
-  const bool to_user = &removal->stream_ == &log.user_stream();
-  Stream* const other = to_user ? log.short_stream() : &log.user_stream();
-  other != nullptr ? other->append(removal->marker_) : removal->write();
+  removal->pass_marker();
 }
 
 GroupRemoval::GroupRemoval(PageLog& log, RemoveGroupOp& op)
@@ -25,7 +23,7 @@ GroupRemoval::GroupRemoval(PageLog& log, RemoveGroupOp& op)
   write_.record.group = op.group;
   write_.on_done = [](Append& append) { static_cast<Write&>(append).removal->written(); };
   marker_.marker = true;
-  marker_.on_done = [](Append& append) { static_cast<Write&>(append).removal->write(); };
+  marker_.on_done = [](Append& append) { static_cast<Write&>(append).removal->pass_marker(); };
   read_.on_read = [](HeaderRead& read, const Result<BatchView>& view) {
     static_cast<Read&>(read).removal->header_read(view);
   };
@@ -40,8 +38,12 @@ void GroupRemoval::draw_sequence() {
   log_.removing_.push_back({op_.group, write_.record.sequence});
 }
 
-void GroupRemoval::write() {
+void GroupRemoval::pass_marker() {
   if (!marker_.status.ok()) return finish(marker_.status);
+  while (next_stream_ <= kStreamMax) {
+    Stream* const stream = log_.users_stream(next_stream_++);
+    if (stream != nullptr && stream != &stream_) return stream->append(marker_);
+  }
   stream_.append(write_);
 }
 

@@ -23,7 +23,7 @@ class GroupRemoval {
  private:
   GroupRemoval(PageLog& log, RemoveGroupOp& op);
   void draw_sequence();
-  void write();
+  void pass_marker();  // through the other streams, and then the tombstone is written
   void written();
   void remove_known(const KnownPage& page);
   void gather();
@@ -49,6 +49,7 @@ class GroupRemoval {
   PageLog& log_;
   RemoveGroupOp& op_;
   Stream& stream_;  // that the tombstone goes to
+  unsigned next_stream_ = 0;
   Write write_, marker_;
   Read read_;
   Flush flush_;

@@ -24,6 +24,10 @@ struct KnownPage {
   std::uint32_t checksum = 0;
 };
 
+// How long a page is expected to live, beside the others of its volume: those that live about as
+// long are written to the same zones, which are free again when their pages are gone.
+enum class Lifetime : std::uint8_t { medium_term, short_term, long_term, extreme };
+
 struct KeyOp {
   enum class Kind : std::uint8_t {
     put,
@@ -46,10 +50,10 @@ struct KeyOp {
   std::byte* data = nullptr;  // put, rewrite: the page, see Append
   std::uint32_t length = 0;
   std::uint32_t capacity = 0;
-  bool short_lived = false;          // put: as a page that expires, beside the others
-  const KnownPage* known = nullptr;  // what stands there; null: read from the medium
-  std::uint64_t rewritten_lba = 0;   // pool-wide
-  std::uint64_t old_sequence = 0;    // rewrite: of its record
+  Lifetime lifetime = Lifetime::medium_term;  // put; one that expires is a short one
+  const KnownPage* known = nullptr;           // what stands there; null: read from the medium
+  std::uint64_t rewritten_lba = 0;            // pool-wide
+  std::uint64_t old_sequence = 0;             // rewrite: of its record
 
   Status status;                     // result
   std::uint32_t value_length = 0;    // exist: the page's true length

@@ -28,15 +28,16 @@ PageLog::PageLog(PoolContext& pool, const PageLogOptions& options)
                 {.entries_limit = quota_max_ * pool.geometry.zone_capacity_lbas}),
       headers_(pool, [this](ZoneId zone) { return written_lba(zone); }),
       epoch_(pool.epoch.add()) {
-  const auto make = [&](std::uint8_t number) {
-    streams_[number] =
-        std::make_unique<Stream>(pool, options.volume, number, options.value_bytes_max, *this);
-  };
-  make(kUserStream);
-  if (options.own_collection_stream) make(kCollectionStream);
-  if (options.own_short_stream) make(kShortStream);
+  for (std::uint8_t number = 0; number <= kStreamMax; ++number) {
+    if (number == kUserStream || options.streams.test(number)) make_stream(number);
+  }
   collector_ = std::make_unique<Collector>(*this);
   sweep_ = std::make_unique<ExpirySweep>(*this);
+}
+
+void PageLog::make_stream(std::uint8_t number) {
+  streams_[number] =
+      std::make_unique<Stream>(pool_, options_.volume, number, options_.value_bytes_max, *this);
 }
 
 Index::Shape PageLog::index_shape() const {
@@ -349,7 +350,7 @@ void PageLog::append(KeyOp& op, RecordKind kind) {
   count_pending(op, true);
   op.lock.writing = true;
   op.value_checksum = checksum;
-  (op.short_lived && short_stream() ? *short_stream() : stream_of(record)).append(op.write);
+  stream_of(record, op.lifetime).append(op.write);
 }
 
 void PageLog::overtake(KeyLockHolder& waiter) {
@@ -418,25 +419,27 @@ void PageLog::flush(FlushOp& op) {
   op.log = this;
   op.marker.marker = true;
   op.marker.op = &op;
+  op.next_stream = 0;
   op.marker.on_done = [](Append& marker) {
     FlushOp& its_op = *static_cast<FlushOp::Marker&>(marker).op;
-    if (!marker.status.ok()) {
-      its_op.status = marker.status;
-      return its_op.on_flushed(its_op);
-    }
-    for (const auto& stream : its_op.log->streams_) {
-      if (stream) stream->note_flush();
-    }
-    its_op.log->pool_.flusher.request(its_op);
+    its_op.log->pass_marker(its_op);
   };
-  if (short_stream() == nullptr) return user_stream().append(op.marker);
-  op.then = op.marker.on_done;  // behind what the other stream was given as well
-  op.marker.on_done = [](Append& marker) {
-    FlushOp& its_op = *static_cast<FlushOp::Marker&>(marker).op;
-    marker.on_done = its_op.then;
-    marker.status.ok() ? its_op.log->user_stream().append(marker) : its_op.then(marker);
-  };
-  short_stream()->append(op.marker);
+  pass_marker(op);
+}
+
+void PageLog::pass_marker(FlushOp& op) {
+  if (!op.marker.status.ok()) {
+    op.status = op.marker.status;
+    return op.on_flushed(op);
+  }
+  while (op.next_stream <= kStreamMax) {
+    Stream* const stream = users_stream(op.next_stream++);
+    if (stream != nullptr) return stream->append(op.marker);
+  }
+  for (const auto& stream : streams_) {
+    if (stream) stream->note_flush();
+  }
+  pool_.flusher.request(op);
 }
 
 }  // namespace furrow

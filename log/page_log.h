@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -30,8 +31,11 @@ struct PageLogOptions {
   std::uint64_t volume = 0;
   bool cache = true;  // evicts; else relocates and says no_space when full
   std::uint32_t value_bytes_max = 1 << 20;
-  bool own_collection_stream = false;                 // relocation writes to a zone of its own
-  bool own_short_stream = false;                      // so do pages that expire
+  // That it has from the beginning beside the user's: one for copies, and by lifetime.
+  StreamSet streams{};
+  // Asked when a store gets the first page of a lifetime that has none; true: it has one from now
+  // on. `room`: pages take so little that zones which are partly written cost nothing. Null: no.
+  std::function<bool(std::uint8_t stream, bool room)> grant_stream{};
   VictimPolicy victim_policy = VictimPolicy::greedy;  // of a store: greedy or cost_benefit
 };
 
@@ -71,8 +75,8 @@ struct FlushOp : FlushWaiter {  // on_flushed is the caller's
     FlushOp* op = nullptr;
   } marker;
   class PageLog* log = nullptr;
-  void (*then)(Append&) = nullptr;  // of the marker, in the second of two streams
-  PageOp* page_op = nullptr;        // the caller's
+  unsigned next_stream = 0;   // for the marker, which goes behind what each of the users' was given
+  PageOp* page_op = nullptr;  // the caller's
 };
 
 class PageLog final : public StreamOwner {
@@ -247,8 +251,15 @@ class PageLog final : public StreamOwner {
   std::uint64_t pinned_lbas_max(std::uint32_t largest_bytes, std::uint64_t quota) const;
   Stream& user_stream() const { return *streams_[kUserStream]; }
   Stream* collection_stream() const { return streams_[kCollectionStream].get(); }
-  Stream* short_stream() const { return streams_[kShortStream].get(); }
-  Stream& stream_of(const PageRecord& record) const;
+  // Users' streams, by lifetime: all but collection's.
+  Stream* users_stream(unsigned number) const {
+    return number != kCollectionStream ? streams_[number].get() : nullptr;
+  }
+  std::uint64_t users_streams() const;  // how many
+  void make_stream(std::uint8_t number);
+  bool grant_stream(std::uint8_t number);
+  void pass_marker(FlushOp& op);
+  Stream& stream_of(const PageRecord& record, Lifetime lifetime);
   Stream& fallback() const;
   bool any_stream(bool (*test)(const Stream&)) const;
   Stream& relocation_stream();

@@ -15,8 +15,8 @@ std::uint64_t PageLog::quota_min() const {
     if (!options_.cache) return used_bytes() <= usable_bytes(largest_bytes_, zones);
     return pinned_lbas_ + pending_pinned_lbas_ <= pinned_lbas_max(largest_bytes_, zones);
   };
-  std::uint64_t zones = zones_min(pool_.geometry, options_.cache, options_.value_bytes_max) +
-                        (short_stream() != nullptr ? 1 : 0);
+  std::uint64_t zones =
+      zones_min(pool_.geometry, options_.cache, options_.value_bytes_max) + users_streams() - 1;
   while (zones + bad < quota && !suffices(zones)) ++zones;
   return std::min(zones + bad, quota);
 }

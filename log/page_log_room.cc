@@ -90,8 +90,8 @@ bool PageLog::fits_a_zone(std::uint64_t page_lbas) const {
 
 bool PageLog::all_fits_a_zone() const { return fits_a_zone(pool_.geometry.lbas(cost_bytes_)); }
 
-// One zone is the collection's, one may be partly written, or two. Were the pages of the others
-// copied, each zone's copies would begin and end batches.
+// One zone is the collection's, and one of each of the users' streams may be partly written. Were
+// the pages of the others copied, each zone's copies would begin and end batches.
 std::uint64_t PageLog::usable_bytes(std::uint32_t largest_bytes) const {
   return usable_bytes(largest_bytes, pool_.allocator.quota(options_.volume));
 }
@@ -99,7 +99,7 @@ std::uint64_t PageLog::usable_bytes(std::uint32_t largest_bytes) const {
 std::uint64_t PageLog::usable_bytes(std::uint32_t largest_bytes, std::uint64_t quota) const {
   const std::uint64_t most = copied_lbas_max(largest_bytes);
   const std::uint64_t lbas = most - std::min(most, segments(pool_) + 2);
-  const std::uint64_t zones = quota - (short_stream() ? 3 : 2);
+  const std::uint64_t zones = quota - std::min(quota, 1 + users_streams());
   const std::uint64_t bytes = zones * lbas * pool_.geometry.lba_bytes / 100 * 97;
   return std::max(bytes, cost_bytes(pool_, largest_bytes));  // of any size, one
 }

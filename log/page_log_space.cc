@@ -189,16 +189,43 @@ std::uint32_t PageLog::expiry(const IndexEntry& entry) const {
 
 // --- zones ---
 
-Stream& PageLog::stream_of(const PageRecord& record) const {
-  if (short_stream() == nullptr) return user_stream();
+std::uint64_t PageLog::users_streams() const {
+  return static_cast<std::uint64_t>(
+      std::ranges::count_if(streams_, [](const auto& stream) { return stream != nullptr; }) -
+      (collection_stream() != nullptr ? 1 : 0));
+}
+
+// A zone more that is partly written is room that pages have not got.
+bool PageLog::grant_stream(std::uint8_t number) {
+  if (options_.cache || !options_.grant_stream) return false;
+  const std::uint64_t zones = pool_.allocator.quota(options_.volume) - 1;
+  const bool room = used_bytes() <= usable_bytes(options_.value_bytes_max, zones) / 4 * 3;
+  if (!options_.grant_stream(number, room)) return false;
+  make_stream(number);
+  zones_changed();
+  return true;
+}
+
+// The longest lifetime goes with the long one where it has none of its own.
+Stream& PageLog::stream_of(const PageRecord& record, Lifetime lifetime) {
   if (record.kind == RecordKind::tombstone) return fallback();
-  return record.expires_s != 0 ? *short_stream() : user_stream();
+  const auto own = [this](std::uint8_t number) {
+    return streams_[number] != nullptr || grant_stream(number);
+  };
+  if (record.expires_s != 0) lifetime = Lifetime::short_term;
+  if (lifetime == Lifetime::short_term && own(kShortStream)) return *streams_[kShortStream];
+  if (lifetime == Lifetime::extreme && own(kExtremeStream)) return *streams_[kExtremeStream];
+  const bool is_long = lifetime == Lifetime::long_term || lifetime == Lifetime::extreme;
+  return is_long && own(kLongStream) ? *streams_[kLongStream] : user_stream();
 }
 
 // Where there is room when no more zones can be taken.
 Stream& PageLog::fallback() const {
-  const bool other = short_stream() && user_stream().room_lbas() == 0;
-  return other && short_stream()->room_lbas() != 0 ? *short_stream() : user_stream();
+  for (unsigned number = kUserStream; number <= kStreamMax; ++number) {
+    Stream* const stream = users_stream(number);
+    if (stream != nullptr && stream->room_lbas() != 0) return *stream;
+  }
+  return user_stream();
 }
 
 bool PageLog::any_stream(bool (*test)(const Stream&)) const {

@@ -96,7 +96,7 @@ void FileContent::submit_put(Staging::Slot& slot, Durability durability) {
   op.data = slot.data;
   op.length = op.capacity = slot.length;
   op.known = &slot.known;
-  op.short_lived = short_lived_;
+  op.lifetime = lifetime_;
   op.context = &slot;
   op.on_result = [](PageOp&) {};
   slot.keep = shared_from_this();
@@ -265,9 +265,10 @@ Status FileContent::close() {
 
 // Bytes that are written apart could outlive a record that is not durable: nobody would delete
 // them.
-void FileContent::set_short_lived(bool short_lived) {
+void FileContent::set_lifetime(Lifetime lifetime) {
   Lock lock(mutex_);
-  short_lived_ = short_lived && (flushed_ != 0 || flush(lock).ok());
+  const bool apart = lifetime != Lifetime::medium_term && (flushed_ != 0 || flush(lock).ok());
+  lifetime_ = apart ? lifetime : Lifetime::medium_term;
 }
 
 Status FileContent::run(PageOp& op) const {

@@ -68,8 +68,9 @@ class FileContent : public std::enable_shared_from_this<FileContent> {
   std::uint64_t size() const;
   std::uint64_t inode() const { return inode_; }
   std::uint64_t chunks() const;  // that it is kept in, or waits to be
-  // What is put from now on is written apart from what lives long.
-  void set_short_lived(bool short_lived);
+  // What is put from now on is written with what lives as long. Any but a medium term first makes
+  // the file's record durable.
+  void set_lifetime(Lifetime lifetime);
 
   // Bytes at the end. What was appended outlives the process when this returns (unless staging is
   // private: then after write_out()). busy: begin_appending() comes first.
@@ -234,7 +235,7 @@ class FileContent : public std::enable_shared_from_this<FileContent> {
   bool appendable_ = false;    // the record says so
   bool strays_ = false;        // pages may have been put that are no part of the file
   bool unsure_ = false;        // mount: a power cut may have taken what the record lists
-  std::atomic<bool> short_lived_{false};
+  std::atomic<Lifetime> lifetime_{Lifetime::medium_term};
   std::uint16_t version_ = 0;
   Status error_;
   std::mutex changing_;  // held by who overwrites, cuts, closes, or begins to append; taken first

@@ -193,7 +193,8 @@ class WritableFile final : public rocksdb::FSWritableFile {
   }
   void SetWriteLifeTimeHint(rocksdb::Env::WriteLifeTimeHint hint) override {
     FSWritableFile::SetWriteLifeTimeHint(hint);
-    file_->content().set_short_lived(hint == rocksdb::Env::WLTH_SHORT);
+    const bool is_short = hint == rocksdb::Env::WLTH_SHORT;
+    file_->content().set_lifetime(is_short ? Lifetime::short_term : Lifetime::medium_term);
   }
   std::uint64_t GetFileSize(const IOOptions&, IODebugContext*) override {
     return file_->content().size();

@@ -1,9 +1,13 @@
 // Establishes which volume has which stream after an opening where the device has not enough open
 // zones for all: those with a zone of it open keep it, and one that has lost it has that zone
-// finished, with all its pages there; and that a note, which nobody asked for, is no use of a
+// finished, with all its pages there; which lifetimes a store keeps apart, by its quota and the
+// open zones that the device has to spare; and that a note, which nobody asked for, is no use of a
 // volume that is to be deleted. How: pools on files with few active zones; the allocator tells
 // which streams' zones are open.
 #include <gtest/gtest.h>
+
+#include <array>
+#include <set>
 
 #include "engine/pool_impl.h"
 #include "tests/engine/pool_file.h"
@@ -33,11 +37,12 @@ class VolumeStreamsTest : public ::testing::Test, public PoolFile {
     rig_ = std::make_unique<Rig>(uri());
     ASSERT_NO_FATAL_FAILURE(rig_->make(volume_of("pages", VolumeMode::store, 16)));
   }
-  Status put(std::uint64_t number, std::uint32_t ttl_s) {
+  Status put(std::uint64_t number, std::uint32_t ttl_s, Lifetime lifetime = Lifetime::medium_term) {
     PageOp op;
     op.kind = PageOp::Kind::put;
     op.key = key_of(number);
     op.ttl_s = ttl_s;
+    op.lifetime = lifetime;
     AlignedBuffer page(kPageBytes);
     const auto bytes = content(number, 1, kPageBytes);
     std::ranges::copy(bytes, page.data());
@@ -135,6 +140,74 @@ TEST_F(VolumeStreamsTest, AStreamWithoutAnOpenZoneToSpareEnds) {
   ASSERT_TRUE(checked.ok());
   EXPECT_TRUE(checked->clean());
   rig_->close();
+}
+
+// A page of each lifetime into a store of so many zones: which streams have a zone then.
+class LifetimeStreamsTest : public VolumeStreamsTest {
+ protected:
+  using Streams = std::set<unsigned>;
+
+  void SetUp() override {}
+  void make(std::uint32_t active_zones, std::uint64_t quota) {
+    rig_.reset();
+    std::filesystem::remove(path());
+    ASSERT_NO_FATAL_FAILURE(make_device(80 << 20, kZoneBytes, active_zones));
+    rig_ = std::make_unique<Rig>(uri());
+    rig_->open_options.lifetime_zones = 16;
+    ASSERT_NO_FATAL_FAILURE(rig_->make(volume_of("pages", VolumeMode::store, quota)));
+  }
+  Streams streams() {
+    Streams open;
+    for (std::uint8_t stream = 0; stream <= kStreamMax; ++stream) {
+      if (open_zone(stream)) open.insert(stream);
+    }
+    return open;
+  }
+  void put_each() {
+    rig_->store = rig_->pool->find("pages");
+    constexpr std::array kAll = {Lifetime::medium_term, Lifetime::short_term, Lifetime::long_term,
+                                 Lifetime::extreme};
+    for (std::uint64_t n = 0; n < kKeys; ++n) ASSERT_TRUE(put(n, 0, kAll[n % 4]).ok());
+  }
+};
+
+TEST_F(LifetimeStreamsTest, AreAsManyAsTheQuotaIsWorth) {
+  for (const auto& [quota, expected] :
+       {std::pair(15u, Streams{kUserStream}), std::pair(16u, Streams{kUserStream, kShortStream}),
+        std::pair(31u, Streams{kUserStream, kShortStream}),
+        std::pair(32u, Streams{kUserStream, kShortStream, kLongStream}),
+        std::pair(63u, Streams{kUserStream, kShortStream, kLongStream}),
+        std::pair(64u, Streams{kUserStream, kShortStream, kLongStream, kExtremeStream})}) {
+    SCOPED_TRACE(quota);
+    ASSERT_NO_FATAL_FAILURE(make(14, quota));
+    ASSERT_NO_FATAL_FAILURE(put_each());
+    EXPECT_EQ(streams(), expected);
+    for (int round = 0; round < 2; ++round) {
+      ASSERT_NO_FATAL_FAILURE(rig_->reopen());
+      EXPECT_EQ(streams(), expected) << "and they are gone on with";
+      ASSERT_NO_FATAL_FAILURE(expect_all());
+      ASSERT_NO_FATAL_FAILURE(put_each());
+      EXPECT_EQ(streams(), expected);
+    }
+    rig_->close();
+  }
+}
+
+// Four open zones are for volumes to come, and collection has one.
+TEST_F(LifetimeStreamsTest, AreAsManyAsTheDeviceHasOpenZonesToSpare) {
+  for (const auto& [active, expected] :
+       {std::pair(7u, Streams{kUserStream}), std::pair(8u, Streams{kUserStream, kShortStream}),
+        std::pair(9u, Streams{kUserStream, kShortStream, kLongStream})}) {
+    SCOPED_TRACE(active);
+    ASSERT_NO_FATAL_FAILURE(make(active, 64));
+    ASSERT_NO_FATAL_FAILURE(put_each());
+    EXPECT_EQ(streams(), expected);
+    EXPECT_LE(active_zones(), active);
+    ASSERT_NO_FATAL_FAILURE(rig_->reopen());
+    EXPECT_EQ(streams(), expected);
+    ASSERT_NO_FATAL_FAILURE(expect_all());
+    rig_->close();
+  }
 }
 
 TEST_F(VolumeStreamsTest, AVolumeIsDeletedWhileItsNoteIsWritten) {

@@ -1,8 +1,9 @@
 // Establishes that a store with a stream for pages that expire keeps them apart from the others, so
-// that zones of expired pages are set free with little to copy; and that with two streams to write
-// to a flush covers both, a group's deletion takes what either was given before it, and a reopening
-// goes on in both, or without the one that it has not got. How: on a PageLog, beside one with a
-// single stream for all.
+// that zones of expired pages are set free with little to copy; so with pages of other lifetimes,
+// those that have no stream going with others, or getting one when the first page comes; and that
+// with several streams to write to a flush covers all, a group's deletion takes what any was given
+// before it, and a reopening goes on in all, or without the one that it has not got. How: on a
+// PageLog, beside one with a single stream for all.
 #include <cstdio>
 #include <set>
 
@@ -124,6 +125,150 @@ TEST_F(LifetimesTest, AFlushWaitsForBothStreams) {
   }
 }
 
+constexpr std::array kLifetimes = {Lifetime::medium_term, Lifetime::short_term, Lifetime::long_term,
+                                   Lifetime::extreme};
+constexpr std::array<std::uint8_t, 4> kStreamsOfLifetimes = {kUserStream, kShortStream, kLongStream,
+                                                             kExtremeStream};
+
+// Pages of each lifetime in turn.
+class EachLifetimeTest : public LifetimesTest {
+ protected:
+  Shape with_streams(unsigned streams) const {
+    Shape shape = kShape;
+    shape.streams = streams;
+    shape.open_zones = 6;
+    return shape;
+  }
+  Put of(std::uint64_t number) const { return {.lifetime = kLifetimes[number % 4]}; }
+  void fill_each(std::uint64_t pages) {
+    for (std::uint64_t n = 0; n < pages; ++n) ASSERT_TRUE(put(n, 1, 400, of(n)).ok()) << n;
+  }
+  std::uint8_t stream_of(std::uint64_t number) {
+    return pool_->allocator.zone(zone_of(number)).stream;
+  }
+};
+
+TEST_F(EachLifetimeTest, HasZonesOfItsOwn) {
+  make_log(with_streams(5), false);
+  fill_each(300);
+  for (std::uint64_t n = 0; n < 300; ++n) {
+    ASSERT_EQ(stream_of(n), kStreamsOfLifetimes[n % 4]) << n;
+  }
+  ASSERT_TRUE(put(2, 2, 400, {.expires_s = in_s(1000), .lifetime = Lifetime::long_term}).ok());
+  EXPECT_EQ(stream_of(2), kShortStream) << "it expires, whatever was said";
+}
+
+TEST_F(EachLifetimeTest, GoesWithAnotherWhereItHasNone) {
+  constexpr std::array<std::array<std::uint8_t, 4>, 4> kByStreams = {{
+      {kUserStream, kUserStream, kUserStream, kUserStream},
+      {kUserStream, kUserStream, kUserStream, kUserStream},
+      {kUserStream, kShortStream, kUserStream, kUserStream},
+      {kUserStream, kShortStream, kLongStream, kLongStream},
+  }};
+  for (unsigned streams = 1; streams <= 4; ++streams) {
+    SCOPED_TRACE(streams);
+    drop_pool();
+    make_log(with_streams(streams), false);
+    fill_each(8);
+    for (std::uint64_t n = 0; n < 8; ++n) {
+      EXPECT_EQ(stream_of(n), kByStreams[streams - 1][n % 4]) << n;
+    }
+  }
+}
+
+// So nothing is kept for lifetimes that no page has.
+TEST_F(EachLifetimeTest, GetsAStreamWithItsFirstPage) {
+  std::vector<std::pair<unsigned, bool>> asked;
+  options_.grant_stream = [&](std::uint8_t stream, bool room) {
+    asked.emplace_back(stream, room);
+    return room && stream != kExtremeStream;
+  };
+  make_log(with_streams(2), false);
+  const std::uint64_t usable = log_->stats().usable_bytes;
+  ASSERT_TRUE(put(0, 1, 400, of(0)).ok());
+  EXPECT_TRUE(asked.empty());
+  EXPECT_EQ(log_->stats().usable_bytes, usable);
+  ASSERT_TRUE(put(1, 1, 400, of(1)).ok());
+  const std::uint64_t a_zone = usable - log_->stats().usable_bytes;
+  EXPECT_GT(a_zone, pool_->geometry.zone_capacity_bytes() / 3);
+  EXPECT_LE(a_zone, pool_->geometry.zone_capacity_bytes());
+  fill_each(40);
+  EXPECT_NEAR(static_cast<double>(usable - log_->stats().usable_bytes),
+              2 * static_cast<double>(a_zone), 200);
+  EXPECT_EQ(std::ranges::count(asked, std::pair(unsigned{kShortStream}, true)), 1);
+  EXPECT_EQ(std::ranges::count(asked, std::pair(unsigned{kLongStream}, true)), 1);
+  EXPECT_GT(std::ranges::count(asked, std::pair(unsigned{kExtremeStream}, true)), 5);
+  for (std::uint64_t n = 4; n < 40; ++n) {
+    EXPECT_EQ(stream_of(n), n % 4 == 3 ? kLongStream : kStreamsOfLifetimes[n % 4]) << n;
+  }
+}
+
+TEST_F(EachLifetimeTest, GetsNoneInAStoreThatIsNearlyFull) {
+  bool room_at_last = true;
+  options_.grant_stream = [&](std::uint8_t, bool room) { return room_at_last = room; };
+  make_log(with_streams(2), false);
+  const std::uint64_t usable = log_->stats().usable_bytes;
+  std::uint64_t n = 0;
+  for (; log_->stats().cost_bytes < usable / 5 * 4; ++n) ASSERT_TRUE(put(n, 1, 400).ok()) << n;
+  ASSERT_TRUE(put(n, 1, 400, {.lifetime = Lifetime::long_term}).ok());
+  EXPECT_FALSE(room_at_last);
+  EXPECT_EQ(stream_of(n), kUserStream);
+  EXPECT_EQ(log_->stats().usable_bytes, usable);
+}
+
+// What any stream was given before it is on the device when a flush is answered, or a group
+// deleted.
+TEST_F(EachLifetimeTest, IsWaitedForByFlushesAndDeletionsOfGroups) {
+  make_log(with_streams(5), false);
+  fill_each(8);
+  for (const Lifetime late : kLifetimes) {
+    for (const bool flushes : {true, false}) {
+      SCOPED_TRACE(static_cast<int>(late) * 2 + flushes);
+      clock_.now_ns += 20'000'000;  // so that all notes are written
+      run();
+      device_->hold(Io::Op::write);
+      Op& put_late = start_put(10, 1, 400, {.group = 9, .lifetime = late});
+      run();
+      ASSERT_EQ(device_->held(Io::Op::write), 1u);
+      Flush* const flush = flushes ? &start_flush() : nullptr;
+      Group* const removal = flushes ? nullptr : &start_remove_group(9);
+      run();
+      // The deletion's own write may be another one's neighbour.
+      if (device_->held(Io::Op::write) == 2) device_->let_one_go(Io::Op::write, 1);
+      run();
+      EXPECT_EQ(flushes ? flush->answers : removal->answers, 0u);
+      device_->let_go(Io::Op::write);
+      ASSERT_TRUE(run([&] { return (flushes ? flush->answers : removal->answers) != 0; }));
+      EXPECT_TRUE((flushes ? flush->status : removal->status).ok());
+      EXPECT_TRUE(finish(put_late).ok());
+    }
+    expect_absent(10);
+  }
+  reopen(true);
+  expect_absent(10);
+  for (std::uint64_t n = 0; n < 8; ++n) expect_page(n, 1, 400);
+}
+
+// Overwrites of all lifetimes, until each zone has been collected more than once; then the power is
+// cut.
+TEST_F(EachLifetimeTest, SurvivesCollectionAndAPowerCut) {
+  Shape shape = with_streams(5);
+  shape.faults = true;
+  make_log(shape, false);
+  constexpr std::uint64_t kPages = 400;
+  for (std::uint64_t version = 1; version <= 6; ++version) {
+    for (std::uint64_t n = 0; n < kPages; ++n) {
+      const std::uint64_t number = n * 7 % kPages;
+      ASSERT_TRUE(put(number, version, 400, of(number + version / 3)).ok()) << number;
+    }
+  }
+  EXPECT_GT(log_->stats().zones_reset, shape.zones);
+  Flush& flush = start_flush();
+  ASSERT_TRUE(run([&] { return flush.answers != 0; }));
+  power_cut(CrashModel::drive);
+  for (std::uint64_t n = 0; n < kPages; ++n) expect_page(n, 6, 400);
+}
+
 // With as many zones as its quota lets users take, all of them of pages that expire, and none being
 // set free.
 class NoUserZoneTest : public LifetimesTest {
@@ -212,7 +357,7 @@ TEST_F(LifetimesTest, GoesOnInBothZonesOrWithoutTheOneThatItHasNotGot) {
   ASSERT_TRUE(put(21, 1, 400).ok());
   EXPECT_EQ(zone_of(20), expiring);
   EXPECT_EQ(zone_of(21), other);
-  options_.own_short_stream = false;
+  options_.streams.reset(kShortStream);
   reopen(true);
   EXPECT_EQ(pool_->allocator.zone(expiring).use, ZoneUse::sealed);
   ASSERT_TRUE(put(22, 1, 400, {.expires_s = in_s(1000)}).ok());

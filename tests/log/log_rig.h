@@ -51,6 +51,7 @@ class LogRig : public ::testing::Test {
     std::uint64_t segment_lbas = 32;
     std::uint64_t quota = 6;
     unsigned streams = 2;
+    unsigned open_zones = 5;       // of the device's at most, and active ones
     bool faults = false;           // a FaultDevice, whose power can be cut, under the TapDevice
     unsigned delay_polls_max = 0;  // of its completions, which come in any order then
   };
@@ -60,10 +61,12 @@ class LogRig : public ::testing::Test {
 
   void make(const Shape& shape) {
     shape_ = shape;
+    const std::string open_zones = std::to_string(shape.open_zones);
     const auto bytes = [](std::uint64_t lbas) { return std::to_string(lbas * kLbaBytes); };
     auto device = open_device("mem:" + bytes(shape.zones * shape.zone_size_lbas) +
-                                  "?zone_size=" + bytes(shape.zone_size_lbas) + "&zone_capacity=" +
-                                  bytes(shape.zone_capacity_lbas) + "&lba=512&mor=5&mar=5",
+                                  "?zone_size=" + bytes(shape.zone_size_lbas) +
+                                  "&zone_capacity=" + bytes(shape.zone_capacity_lbas) +
+                                  "&lba=512&mor=" + open_zones + "&mar=" + open_zones,
                               Access::exclusive);
     ASSERT_TRUE(device.ok()) << device.status().describe();
     use_device(std::move(*device));

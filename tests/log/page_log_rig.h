@@ -26,6 +26,7 @@ class PageLogRig : public LogRig {
     bool flushed = false, pinned = false;
     std::uint64_t group = 0;
     std::uint32_t expires_s = 0;
+    Lifetime lifetime = Lifetime::medium_term;
   };
 
   PageLogRig() = default;
@@ -36,8 +37,10 @@ class PageLogRig : public LogRig {
     make(shape);
     options_.volume = kVolume;
     options_.cache = cache;
-    options_.own_collection_stream = !cache && shape.streams > 1;
-    options_.own_short_stream = !cache && shape.streams > 2;
+    // The user's, collection's, and those by lifetime, as the format numbers them.
+    for (unsigned number = 1; number <= kStreamMax; ++number) {
+      options_.streams.set(number, !cache && number < shape.streams);
+    }
     log_ = std::make_unique<PageLog>(*pool_, options_);
     log_->start();
   }
@@ -122,6 +125,7 @@ class PageLogRig : public LogRig {
     op.pinned = how.pinned;
     op.group = how.group;
     op.expires_s = how.expires_s;
+    op.lifetime = how.lifetime;
     op.memory = AlignedBuffer((bytes + kLbaBytes - 1) / kLbaBytes * kLbaBytes);
     std::ranges::copy(page_bytes(number, version, bytes), op.memory.data());
     op.data = op.memory.data();

@@ -152,6 +152,11 @@ void SimVolume::draw_put(Client& client, State& state) {
   client.offset = random.one_in(4) ? static_cast<std::uint32_t>(1 + random.below(255)) : 0;
   op.data = client.page.data() + client.offset;
   op.length = state.bytes;
+  // Not drawn, so that what else a seed is stays as it was. Half of the keys change theirs.
+  if (shape_.keys % 2 == 0) {
+    const std::uint64_t which = client.key + (client.key % 8 < 4 ? 0 : state.version);
+    op.lifetime = static_cast<Lifetime>(which % 4);
+  }
   const bool roomy = random.one_in(2);
   const auto whole = static_cast<std::uint32_t>(geometry_.lbas(op.length) * geometry_.lba_bytes);
   op.capacity = roomy ? whole : op.length;

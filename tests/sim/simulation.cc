@@ -218,6 +218,7 @@ bool Simulation::open_pool() {
   Pool::OpenOptions options;
   options.recovery_threads = Pool::OpenOptions::kCallingThread;
   options.victim_policy = swarm_.victim_policy;
+  options.lifetime_zones = swarm_.lifetime_zones;
   options.scrub_bytes_per_s = swarm_.scrub_bytes_per_s;
   options.scrub_pause_s = 0;
   options.on_scrub_finding = [this](const ScrubFinding& finding) {

@@ -220,6 +220,7 @@ Swarm draw_swarm(std::string_view scenario, SimRandom& random) {
   specialise(scenario, swarm, random);
   // Not drawn from `random`: what else a seed is stays as it was.
   if (swarm.recovery_cut_percent % 2 != 0) swarm.victim_policy = VictimPolicy::cost_benefit;
+  if (swarm.verify_percent % 4 != 0) swarm.lifetime_zones = 8;
   // From a zone or so in a run on to many passes in one.
   constexpr std::uint64_t kScrubRates[] = {0, 0, 0, 10'000'000, 1'000'000'000, 100'000'000'000};
   swarm.scrub_bytes_per_s = kScrubRates[swarm.verify_percent % std::size(kScrubRates)];

@@ -93,7 +93,7 @@ bool FilesLife::step_bytes(unsigned which, Body& body) {
       return close(body);
     case 13:  // also while full chunks are on their way
       if (draw(2) == 0 && (!append(body) || body.failed)) return !gone_;
-      body.file->content().set_short_lived(draw(2) == 0);
+      body.file->content().set_lifetime(static_cast<Lifetime>(draw(4)));
       return draw(2) == 0 || (append(body) && (body.failed || sync(body)));
     case 14:
     case 15:
@@ -127,7 +127,7 @@ bool FilesLife::create() {
   if (made.ok()) next[path] = (*made)->inode();
   if (!named(made.status(), next)) return false;
   if (!made.ok()) return true;
-  (*made)->content().set_short_lived(draw(2) == 0);
+  (*made)->content().set_lifetime(static_cast<Lifetime>(draw(4)));
   bodies_[(*made)->inode()].file = std::move(*made);
   return true;
 }

@@ -26,9 +26,9 @@ class FilesPowerCutTest : public ::testing::Test, public FilesRig {
   // durable but its record.
   std::unique_ptr<OpenFile> make_apart(const std::string& all) {
     auto file = make("/file");
-    file->content().set_short_lived(true);
+    file->content().set_lifetime(Lifetime::short_term);
     EXPECT_TRUE(file->append(bytes_of(std::string_view(all).substr(0, kApart))).ok());
-    file->content().set_short_lived(false);
+    file->content().set_lifetime(Lifetime::medium_term);
     EXPECT_TRUE(file->append(bytes_of(std::string_view(all).substr(kApart))).ok());
     return file;
   }
@@ -124,7 +124,7 @@ TEST_F(FilesPowerCutTest, AChangeIsWholeOrNotAtAll) {
     const std::string at = "/" + std::to_string(round);
     unsigned done = 0;
     if (auto file = files().create(at, FileVolume::Existing::refuse); file.ok()) {
-      (*file)->content().set_short_lived(round % 4 < 2);  // its parts are then in different zones
+      (*file)->content().set_lifetime(round % 4 < 2 ? Lifetime::short_term : Lifetime::medium_term);  // its parts are then in different zones
       if ((*file)->append(bytes_of(old)).ok() && ++done &&
           (*file)->write_at(60'000, bytes_of(change)).ok() && ++done &&
           (*file)->truncate(shortened.size()).ok()) {
