@@ -29,6 +29,17 @@ std::size_t copy_id(const std::string& from, char* id, std::size_t bytes_max) {
   return from.size();
 }
 
+// Level compaction says how long a table will live. The other styles say nothing: what a compaction
+// writes outlives what comes from memory then.
+Lifetime lifetime_of(rocksdb::Env::WriteLifeTimeHint hint, rocksdb::Env::IOPriority priority) {
+  using rocksdb::Env;
+  if (hint == Env::WLTH_SHORT) return Lifetime::short_term;
+  if (hint == Env::WLTH_MEDIUM) return Lifetime::medium_term;
+  if (hint == Env::WLTH_LONG) return Lifetime::long_term;
+  if (hint == Env::WLTH_EXTREME) return Lifetime::extreme;
+  return priority == Env::IO_LOW ? Lifetime::long_term : Lifetime::medium_term;
+}
+
 IOStatus read_at(const OpenFile& file, const std::string& name, std::uint64_t offset, std::size_t n,
                  Slice* result, char* scratch) {
   const Result<std::size_t> read = file.read(offset, memory_of(scratch, n));
@@ -193,8 +204,7 @@ class WritableFile final : public rocksdb::FSWritableFile {
   }
   void SetWriteLifeTimeHint(rocksdb::Env::WriteLifeTimeHint hint) override {
     FSWritableFile::SetWriteLifeTimeHint(hint);
-    const bool is_short = hint == rocksdb::Env::WLTH_SHORT;
-    file_->content().set_lifetime(is_short ? Lifetime::short_term : Lifetime::medium_term);
+    file_->content().set_lifetime(lifetime_of(hint, GetIOPriority()));
   }
   std::uint64_t GetFileSize(const IOOptions&, IODebugContext*) override {
     return file_->content().size();

@@ -9,9 +9,12 @@
 #include <rocksdb/utilities/checkpoint.h>
 #include <rocksdb/utilities/transaction_db.h>
 
+#include <array>
 #include <thread>
 
+#include "engine/pool_impl.h"
 #include "tests/engine/rocksdb/db_rig.h"
+#include "zone/event_loop.h"
 
 namespace furrow::testing {
 namespace {
@@ -280,6 +283,91 @@ TEST_F(DbTest, ThreadsWriteAndRead) {
   }
   threads.clear();
   EXPECT_FALSE(wrong);
+}
+
+// On zones enough for all lifetimes: what lies where is read from the medium.
+class LifetimesDbTest : public DbTest {
+ protected:
+  using BytesByStream = std::array<std::uint64_t, kStreamMax + 1>;
+
+  void SetUp() override {
+    ASSERT_NO_FATAL_FAILURE(make_device(300 << 20, 1 << 20));
+    ASSERT_NO_FATAL_FAILURE(open_env());
+  }
+  rocksdb::Options of_style(rocksdb::CompactionStyle style) {
+    rocksdb::Options with = options();
+    with.compaction_style = style;
+    with.compaction_options_universal.size_ratio = 50;
+    return with;
+  }
+  std::uint64_t table_bytes() {
+    std::vector<rocksdb::LiveFileMetaData> tables;
+    db_->GetLiveFilesMetaData(&tables);
+    std::uint64_t bytes = 0;
+    for (const auto& table : tables) bytes += table.size;
+    return bytes;
+  }
+  BytesByStream bytes_by_stream() {
+    db_.reset();
+    close_env();
+    EventLoop loop;
+    auto device = open_device(uri(), Access::inspect);
+    EXPECT_TRUE(device.ok());
+    Pool::OpenOptions inspect;
+    inspect.read_only = true;
+    auto pool = Pool::open(**device, loop, inspect);
+    EXPECT_TRUE(pool.ok()) << pool.status().describe();
+    const PoolContext& context = static_cast<const PoolImpl&>(**pool).context();
+    BytesByStream bytes{};
+    for (const ZoneAllocator::Zone& zone : context.allocator.zones()) {
+      if (zone.owner != 0) bytes.at(zone.stream) += zone.live_lbas * context.geometry.lba_bytes;
+    }
+    return bytes;
+  }
+};
+
+TEST_F(LifetimesDbTest, LevelsThatLiveLongHaveZonesOfTheirOwn) {
+  rocksdb::Options with = of_style(rocksdb::kCompactionStyleLevel);
+  with.level_compaction_dynamic_level_bytes = false;
+  with.disable_auto_compactions = true;
+  with.level0_slowdown_writes_trigger = with.level0_stop_writes_trigger = 1000;
+  constexpr std::array<std::uint8_t, 5> kStreams = {kUserStream, kUserStream, kLongStream,
+                                                    kExtremeStream, kExtremeStream};
+  for (int level = 1; level < 5; ++level) {
+    SCOPED_TRACE(level);
+    with.env = env();
+    ASSERT_NO_FATAL_FAILURE(open(with));
+    for (unsigned version = 0; version < 2; ++version) ASSERT_NO_FATAL_FAILURE(fill(version));
+    ASSERT_TRUE(db_->Flush({}).ok());
+    std::vector<rocksdb::LiveFileMetaData> tables;
+    db_->GetLiveFilesMetaData(&tables);
+    std::vector<std::string> names;
+    for (const auto& table : tables) names.push_back(table.name);
+    rocksdb::CompactionOptions as_it_is;
+    as_it_is.compression = rocksdb::kNoCompression;
+    ASSERT_TRUE(db_->CompactFiles(as_it_is, names, level).ok());
+    const std::uint64_t size = table_bytes();
+    ASSERT_GT(size, 1u << 20);
+    const BytesByStream bytes = bytes_by_stream();
+    EXPECT_GT(bytes[kStreams[static_cast<unsigned>(level)]], size - size / 10);
+    if (level > 1) {
+      EXPECT_LT(bytes[kUserStream], size / 4);
+    }
+    ASSERT_NO_FATAL_FAILURE(open_env());
+    ASSERT_TRUE(rocksdb::DestroyDB("/db", options()).ok());
+  }
+}
+
+TEST_F(LifetimesDbTest, WithoutHintsWhatCompactionsWriteIsApart) {
+  ASSERT_NO_FATAL_FAILURE(open(of_style(rocksdb::kCompactionStyleUniversal)));
+  for (unsigned version = 0; version < 3; ++version) ASSERT_NO_FATAL_FAILURE(fill(version));
+  ASSERT_TRUE(db_->Flush({}).ok());
+  ASSERT_TRUE(db_->CompactRange({}, nullptr, nullptr).ok());
+  const std::uint64_t size = table_bytes();
+  ASSERT_GT(size, 1u << 20);
+  const BytesByStream bytes = bytes_by_stream();
+  EXPECT_GT(bytes[kLongStream], size - size / 10);
+  EXPECT_LT(bytes[kUserStream], size / 4);
 }
 
 // As few zones as a pool may have open, each smaller or larger than a file; all of it is written
