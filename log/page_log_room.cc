@@ -100,7 +100,7 @@ std::uint64_t PageLog::usable_bytes(std::uint32_t largest_bytes, std::uint64_t q
   const std::uint64_t most = copied_lbas_max(largest_bytes);
   const std::uint64_t lbas = most - std::min(most, segments(pool_) + 2);
   const std::uint64_t zones = quota - std::min(quota, 1 + users_streams());
-  const std::uint64_t bytes = zones * lbas * pool_.geometry.lba_bytes / 100 * 97;
+  const std::uint64_t bytes = zones * lbas * pool_.geometry.lba_bytes / 100 * 99;
   return std::max(bytes, cost_bytes(pool_, largest_bytes));  // of any size, one
 }
 
