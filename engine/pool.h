@@ -183,7 +183,7 @@ class Pool {
     // Stores write pages of different lifetimes (PageOp) to different zones where they have enough
     // of them for that: short ones apart from 16 zones of quota on, long ones from twice as many as
     // this on, and the longest from four times as many.
-    std::uint64_t lifetime_zones = 64;
+    std::uint64_t lifetime_zones = 32;
     // The home executor's thread may wait for a flush when nothing else runs
     // (IoQueue::may_block()).
     bool may_block = false;

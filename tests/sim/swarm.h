@@ -38,7 +38,7 @@ struct Swarm {
   std::vector<VolumeShape> volumes;
   bool emu = false;  // the crash model
   VictimPolicy victim_policy = VictimPolicy::greedy;
-  std::uint64_t lifetime_zones = 64;  // as in Pool::OpenOptions
+  std::uint64_t lifetime_zones = 32;  // as in Pool::OpenOptions
   unsigned kill_percent = 0;  // of stops: the process alone
   std::uint64_t cut_events_max = 1000;
   unsigned recovery_cut_percent = 20;
