@@ -77,6 +77,16 @@ std::vector<std::size_t> find_lbas(std::span<const std::byte> data, std::uint32_
   return found;
 }
 
+// Not its footer alone, as a power cut may have left, nor that of an earlier life of the zone: it
+// has to make up for a batch header.
+bool has_whole_summary(std::span<const std::byte> data, const ZoneStamp& stamp,
+                       std::uint32_t lba_bytes) {
+  const Result<Summary> footer = SummaryView::footer(data.last(lba_bytes), stamp);
+  if (!footer.ok()) return false;
+  const std::size_t first = std::size_t{footer->first_lba} * lba_bytes;
+  return first < data.size() && SummaryView::open(data.subspan(first), stamp).ok();
+}
+
 }  // namespace
 
 // Zones are written by one segment each here, so one with a summary at its end has no other.
@@ -87,7 +97,8 @@ bool spoil_batch_header(SimMedium& medium, SimRandom& random) {
     const std::span<const std::byte> data = medium.durable_data(zone);
     const std::optional<ZoneHeader> header = header_of(medium, zone);
     if (!header || data.size() < medium.geometry().zone_capacity_bytes()) continue;
-    if (is_newest(medium, *header) || !ends_with_footer(data.last(lba_bytes))) continue;
+    if (is_newest(medium, *header)) continue;
+    if (!has_whole_summary(data, header->stamp, lba_bytes)) continue;
     if (!medium.spoiled(zone).empty()) continue;
     const auto headers =
         find_lbas(data, lba_bytes, [](auto lba) { return has_magic(lba, Magic::batch_header); });
@@ -153,15 +164,6 @@ bool rot_superblock(SimMedium& medium, ZoneId zone, SimRandom& random) {
 }  // namespace
 
 namespace {
-
-// Not its footer alone, as a power cut may have left: it has to make up for a batch header.
-bool has_whole_summary(std::span<const std::byte> data, const ZoneStamp& stamp,
-                       std::uint32_t lba_bytes) {
-  const Result<Summary> footer = SummaryView::footer(data.last(lba_bytes), stamp);
-  if (!footer.ok()) return false;
-  const std::size_t first = std::size_t{footer->first_lba} * lba_bytes;
-  return first < data.size() && SummaryView::open(data.subspan(first), stamp).ok();
-}
 
 // Its summary is void then: neither is damage to it any, nor does it make up for a batch header.
 bool ends_early(const ZoneHeader& header, std::span<const ZoneTrimRecord> trims,
