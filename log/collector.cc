@@ -120,9 +120,10 @@ void Collector::start() {
   }
   std::optional<ZoneId> victim = choose_requested();
   if (!victim && !needed) return;
-  if (!victim && goes_in_circles()) return nothing_to_free(log_.hand_deletions_to_collection());
-  if (!victim) victim = choose();
+  const bool circles = !victim && goes_in_circles();
+  if (!victim && !circles) victim = choose();
   if (!victim && !wanted_for_quota()) return log_.end_shrinking(kNothingToFree);
+  if (circles) return nothing_to_free(log_.hand_deletions_to_collection());
   const bool handed = !victim && log_.hand_deletions_to_collection();
   if (!victim && !handed) victim = choose_for_waiting();
   if (!victim && !handed && begin_undo()) return;

@@ -468,5 +468,47 @@ TEST_F(CollectorTest, CopiesOvertakeAPutThatAShrinkingStoreKeepsWaiting) {
   expect_page(number, 1, 400);
 }
 
+// Zones that hold less than they say, with nothing dead in them: they can be emptied into each
+// other for ever. What waits meanwhile has room in the quota as it is.
+TEST_F(CollectorTest, AStoreThatCannotShrinkGoesOn) {
+  constexpr std::uint64_t kHoldsLbas = 40;
+  Shape shape;
+  shape.zones = 14;
+  shape.quota = 8;
+  shape.faults = true;
+  remake(shape, kStore);
+  const auto make_short = [&] {
+    faults_->heal();
+    for (std::uint32_t i = kMetadataZones; i < shape_.zones; ++i) {
+      faults_->fail_writes(Lba{pool_->device_lba(ZoneId{i}, kHoldsLbas)},
+                           shape_.zone_capacity_lbas - kHoldsLbas);
+    }
+  };
+  std::size_t seen = 0;
+  const auto answered = [&](const Op& op) {  // a reset makes a zone whole
+    if (resets().size() != seen) make_short();
+    seen = resets().size();
+    return op.answers != 0;
+  };
+  make_short();
+  const auto put_one = [&] {
+    Op& op = start_put(next_++, 0, 2000);
+    EXPECT_TRUE(run([&] { return answered(op); }));
+    EXPECT_TRUE(op.status.ok()) << op.status.describe();
+  };
+  while (pool_->allocator.held(kVolume) < 6) put_one();
+  while (log_->written_lba(zone_of(next_ - 1)) + 5 <= kHoldsLbas) put_one();
+  run();
+  Op& late = start_put(next_++, 0, 2000);
+  const std::size_t writes = device_->count(Io::Op::write);
+  ASSERT_TRUE(run([&] { return device_->count(Io::Op::write) != writes; }));
+  log_->shrink(log_->quota_min());  // before it is told that there is no room for it
+  EXPECT_TRUE(run([&] { return answered(late); }));
+  EXPECT_TRUE(late.status.ok()) << late.status.describe();
+  EXPECT_FALSE(log_->shrinking());
+  EXPECT_EQ(log_->take_shrinking_failure().code(), Code::no_space);
+  EXPECT_GT(resets().size(), 100u);
+}
+
 }  // namespace
 }  // namespace furrow
