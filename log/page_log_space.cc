@@ -198,7 +198,7 @@ std::uint64_t PageLog::users_streams() const {
 // A zone more that is partly written is room that pages have not got.
 bool PageLog::grant_stream(std::uint8_t number) {
   if (options_.cache || !options_.grant_stream) return false;
-  const std::uint64_t zones = pool_.allocator.quota(options_.volume) - 1;
+  const std::uint64_t zones = zones_max() - 1;
   const bool room = used_bytes() <= usable_bytes(options_.value_bytes_max, zones) / 4 * 3;
   if (!options_.grant_stream(number, room)) return false;
   make_stream(number);

@@ -216,6 +216,24 @@ TEST_F(EachLifetimeTest, GetsNoneInAStoreThatIsNearlyFull) {
   EXPECT_EQ(log_->stats().usable_bytes, usable);
 }
 
+// .. or will be, once its quota is smaller.
+TEST_F(EachLifetimeTest, GetsNoneInAStoreThatShrinks) {
+  std::vector<bool> rooms;
+  options_.grant_stream = [&](std::uint8_t, bool room) {
+    rooms.push_back(room);
+    return false;
+  };
+  make_log(with_streams(2), false);
+  const std::uint64_t usable = log_->stats().usable_bytes;
+  std::uint64_t n = 0;
+  for (; log_->stats().cost_bytes < usable / 2; ++n) ASSERT_TRUE(put(n, 1, 400).ok()) << n;
+  ASSERT_TRUE(put(++n, 1, 400, {.lifetime = Lifetime::long_term}).ok());
+  log_->shrink(log_->quota_min());
+  ASSERT_TRUE(log_->shrinking());
+  ASSERT_TRUE(put(++n, 1, 400, {.lifetime = Lifetime::long_term}).ok());
+  EXPECT_EQ(rooms, (std::vector<bool>{true, false}));
+}
+
 // What any stream was given before it is on the device when a flush is answered, or a group
 // deleted.
 TEST_F(EachLifetimeTest, IsWaitedForByFlushesAndDeletionsOfGroups) {
