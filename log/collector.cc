@@ -331,6 +331,8 @@ void Collector::failed(const Status& status) {
   const bool nothing = status.origin() == Origin::log || status.code() == Code::no_space;
   log_.fail_waiting(status, nothing);
   found_nothing_ = nothing;
+  // Room that was kept for copies may not be any more, as the victim counts again.
+  log_.kick();
 }
 
 // After the reset nothing would say that there was a zone behind the one before it, which recovery

@@ -3,6 +3,8 @@
 // that meets a full device answers what waits, whatever the journal says.
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "log/collector.h"
 #include "tests/log/page_log_rig.h"
 
@@ -187,6 +189,42 @@ TEST_F(LeftAloneTest, AJournalThatIsFullTooIsNotAskedForEver) {
   Op& op = start_put(next++, 0, 400, plain);
   EXPECT_TRUE(run([&] { return op.answers != 0; }));
   EXPECT_LT(notes, 20u);
+}
+
+// What is kept for copies while no zone counts for which there is room is not any more when the one
+// that was to be freed, and had nothing left to copy, is not reset after all.
+TEST_F(LeftAloneTest, WhatWasKeptWaitingGoesOnWhenAResetFails) {
+  constexpr std::uint32_t kBytes = 4000;
+  Shape shape;
+  shape.faults = true;
+  shape.quota = 6;
+  shape.segment_lbas = 96;
+  make_log(shape, false);
+  ASSERT_EQ(fill(kBytes), 38u);
+  for (const std::uint64_t number : {22, 23, 25}) {
+    faults_->fail_reads(Lba{entry(number).lba}, 1);
+  }
+  device_->fail(Io::Op::reset, {Code::io_error, Origin::zone}, 1);
+  struct Step {
+    std::uint64_t removed;
+    bool put_after;
+  };
+  constexpr std::array<Step, 10> kSteps = {{{30, false},
+                                            {28, false},
+                                            {26, false},
+                                            {29, false},
+                                            {19, true},
+                                            {11, true},
+                                            {10, false},
+                                            {4, true},
+                                            {1, false},
+                                            {22, true}}};
+  for (const Step& step : kSteps) {
+    clock_.now_ns += 5'000'000;
+    EXPECT_TRUE(remove(step.removed).ok()) << step.removed;
+    if (step.put_after) (void)put(100'000 + step.removed, 0, kBytes);  // is answered
+  }
+  EXPECT_EQ(device_->count(Io::Op::reset), 1u);
 }
 
 }  // namespace
