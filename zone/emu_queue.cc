@@ -1,5 +1,7 @@
 #include "zone/emu_queue.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <cerrno>
 
@@ -70,6 +72,15 @@ bool EmuQueue::make_room(Io& io) {
   return device_.ballast_.move(offset, transfer_bytes(io) - bytes_done(io), end);
 }
 
+// A write that crosses what the process's files may be (ulimit -f) is cut off there, and direct I/O
+// then refused if that is within a block.
+bool EmuQueue::crosses_limit(Io& io, std::uint64_t zeroes_bytes) const {
+  if (io.op != Io::Op::write && io.op != Io::Op::append) return false;
+  rlimit limit{};
+  const std::uint64_t bytes = transfer_bytes(io) - bytes_done(io) + zeroes_bytes;
+  return getrlimit(RLIMIT_FSIZE, &limit) == 0 && next_part(io).offset + bytes > limit.rlim_cur;
+}
+
 void EmuQueue::start_flush(Io& io) {
   bytes_done(io) = device_.zero_ahead_.flush_begins();  // it has none
   to_ring(io);
@@ -87,10 +98,12 @@ bool EmuQueue::data_tells(const Io& io) const {
 // A flush writes back the dirty pages of the whole file, the zone table's among them, and then
 // the device's cache, whichever way the data was written.
 void EmuQueue::transferred(Io& io, int error) {
-  if (&io == with_zeroes_) {
+  const bool with_zeroes = &io == with_zeroes_;
+  if (with_zeroes) {
     device_.zero_ahead_.ended(io.zone, bytes_done(io) == transfer_bytes(io) + zeroes_bytes_);
     with_zeroes_ = nullptr;
   }
+  if (error == EINVAL && crosses_limit(io, with_zeroes ? zeroes_bytes_ : 0)) error = EFBIG;
   if (io.op == Io::Op::flush) {
     if (error != 0) device_.flush_failed_.store(true);
     const bool failed = device_.flush_failed_.load();

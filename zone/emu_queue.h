@@ -25,6 +25,7 @@ class EmuQueue : public RingQueue {
   void start_flush(Io& io) override;
   bool data_tells(const Io& io) const override;
   bool make_room(Io& io);
+  bool crosses_limit(Io& io, std::uint64_t zeroes_bytes) const;
 
   EmuDevice& device_;
   // A write that has taken zeroes along, until it ends, and its pieces; one at a time.

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <array>
+#include <csignal>
 #include <fstream>
 #include <memory>
 #include <string>
@@ -13,6 +15,25 @@
 #include "zone/emu_device.h"
 
 namespace furrow::test {
+
+// Files end at `bytes`, as where a disk is full or broken from there on.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(std::uint64_t bytes) {
+    EXPECT_EQ(getrlimit(RLIMIT_FSIZE, &before_), 0);
+    handler_ = signal(SIGXFSZ, SIG_IGN);
+    const rlimit now{bytes, before_.rlim_max};
+    EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &now), 0);
+  }
+  ~FileSizeLimit() {
+    EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &before_), 0);
+    (void)signal(SIGXFSZ, handler_);
+  }
+
+ private:
+  rlimit before_{};
+  sighandler_t handler_ = nullptr;
+};
 
 class EmuDeviceTest : public testing::Test {
  protected:

@@ -47,6 +47,33 @@ TEST_F(EmuDeviceTest, PushesManySubmissionsByOneSystemCall) {
   EXPECT_EQ(client.queue->system_calls(), after);
 }
 
+// A write across the end that the process's files may have, which need not be one of a block's: the
+// file system is as good as full. Later it is not.
+TEST_F(EmuDeviceTest, AWriteAcrossTheLimitOfFilesFindsThemFull) {
+  for (const char* parameters : {"?direct=0&reclaim=never", "?reclaim=never"}) {
+    for (const bool may_block : {false, true}) {
+      SCOPED_TRACE(testing::Message() << parameters << " may block: " << may_block);
+      std::filesystem::remove(path_);
+      create();
+      auto device = open(parameters);
+      Client client(*device);
+      if (may_block) client.queue->may_block();
+      for (std::uint64_t at = 0; at < 384; at += 32) ASSERT_TRUE(client.write(0, at, 32, 1).ok());
+      ASSERT_TRUE(client.manage(Io::Op::reset, 0).ok());
+      ASSERT_TRUE(client.write(0, 0, 4, 2).ok());
+      {
+        const FileSizeLimit limit(superblock().offset_of(ZoneId{0}, 6) + 100);
+        const Status status = client.write(0, 4, 4, 3);
+        EXPECT_EQ(status.code(), Code::no_space) << status.describe();
+        EXPECT_EQ(status.sys_errno(), EFBIG);
+      }
+      client.expect_data(0, 0, 4, 2);
+      ASSERT_TRUE(client.write(1, 0, 4, 4).ok());
+      client.expect_data(1, 0, 4, 4);
+    }
+  }
+}
+
 // Wherever the file ends now, in an LBA too: what lies before is read, all else is an error that
 // says so, and never a success.
 TEST_F(EmuDeviceTest, AFileThatIsTruncatedWhileItIsOpenGivesErrors) {
