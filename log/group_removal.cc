@@ -39,7 +39,6 @@ void GroupRemoval::draw_sequence() {
 }
 
 void GroupRemoval::pass_marker() {
-  if (!marker_.status.ok()) return finish(marker_.status);
   while (next_stream_ <= kStreamMax) {
     Stream* const stream = log_.users_stream(next_stream_++);
     if (stream != nullptr && stream != &stream_) return stream->append(marker_);

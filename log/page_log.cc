@@ -428,10 +428,6 @@ void PageLog::flush(FlushOp& op) {
 }
 
 void PageLog::pass_marker(FlushOp& op) {
-  if (!op.marker.status.ok()) {
-    op.status = op.marker.status;
-    return op.on_flushed(op);
-  }
   while (op.next_stream <= kStreamMax) {
     Stream* const stream = users_stream(op.next_stream++);
     if (stream != nullptr) return stream->append(op.marker);

@@ -31,7 +31,7 @@ struct Append {
   enum class Priority : std::uint8_t { user, relocation };
 
   PageRecord record;    // sequence 0: drawn when given; lba is filled in
-  bool marker = false;  // writes nothing: answered when all before it are
+  bool marker = false;  // writes nothing: answered when all before it are, whatever came of that
   Priority priority = Priority::user;
   std::uint8_t stream = 0;  // the number of that which was given it
   // Pages: `record.length` bytes, then room to round up to LBAs if `capacity` says so. Written from

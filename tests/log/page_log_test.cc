@@ -441,6 +441,19 @@ TEST_F(PageLogTest, AWriteThatFailsLeavesTheOldPage) {
   EXPECT_TRUE(remove(1).ok());
 }
 
+// What was acknowledged is flushed although what is written beside it finds the device full.
+TEST_F(PageLogTest, AFlushIsDoneBesideAWriteThatFails) {
+  ASSERT_TRUE(put(1, 0, 600).ok());
+  const std::uint64_t before = device_->count(Io::Op::flush);
+  device_->fail(Io::Op::write, {Code::no_space, Origin::zone});
+  Op& refused = start_put(2, 0, 600);
+  Flush& flush = start_flush();
+  EXPECT_TRUE(run([&] { return flush.answers != 0 && refused.answers != 0; }));
+  EXPECT_EQ(refused.status.code(), Code::no_space);
+  EXPECT_TRUE(flush.status.ok()) << flush.status.describe();
+  EXPECT_EQ(device_->count(Io::Op::flush), before + 1);
+}
+
 TEST_F(PageLogTest, CountsWhatItHolds) {
   EXPECT_EQ(PageLog::cost_bytes(*pool_, 1), PageLog::cost_bytes(*pool_, 512));
   EXPECT_EQ(PageLog::cost_bytes(*pool_, 513), PageLog::cost_bytes(*pool_, 512) + 512);
