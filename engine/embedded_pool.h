@@ -47,6 +47,9 @@ class EmbeddedPool {
     std::uint64_t size_bytes = 0;  // not 0: make what is missing: an emulated device of this size,
     std::string name = "furrow";   //   a pool of this name, and `volume` where there is none at all
     VolumeOptions volume;
+    // Its thread does not interrupt a thread of the program's to begin its work where no processor
+    // is free (SCHED_BATCH): for who writes much behind threads that must not be late.
+    bool gives_way = false;
   };
   static Result<std::unique_ptr<EmbeddedPool>> open(std::string_view uri);
   static Result<std::unique_ptr<EmbeddedPool>> open(std::string_view uri,
@@ -91,7 +94,7 @@ class EmbeddedPool {
   using Opener = std::function<Result<std::unique_ptr<Pool>>(ZonedDevice&, EventLoop&)>;
   EmbeddedPool() = default;
   static Result<std::unique_ptr<EmbeddedPool>> run(std::unique_ptr<ZonedDevice> device,
-                                                   const Opener& open);
+                                                   bool gives_way, const Opener& open);
   struct Thread;
   std::unique_ptr<ZonedDevice> device_;
   std::unique_ptr<Pool> pool_;

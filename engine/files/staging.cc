@@ -30,8 +30,40 @@ struct alignas(64) Staging::SlotHeader {
 };
 
 namespace {
+
 constexpr std::size_t kHeadBytes = 16384;
 constexpr std::size_t kSlotHeadersAt = 512;
+constexpr std::size_t kHugePageBytes = 2 << 20;
+
+// Where huge pages may be, all but the last of them. MAP_FAILED as mmap().
+void* map_aligned(std::size_t bytes, int flags, int fd) {
+  const std::size_t reserved_bytes = bytes + kHugePageBytes;
+  void* const reserved =
+      mmap(nullptr, reserved_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (reserved == MAP_FAILED) return MAP_FAILED;
+  auto* const from = static_cast<std::byte*>(reserved);
+  const std::size_t before = -reinterpret_cast<std::uintptr_t>(from) % kHugePageBytes;
+  void* const mapped = mmap(from + before, bytes, PROT_READ | PROT_WRITE, flags | MAP_FIXED, fd, 0);
+  if (mapped == MAP_FAILED) {
+    munmap(from, reserved_bytes);
+    return MAP_FAILED;
+  }
+  if (before != 0) munmap(from, before);
+  munmap(from + before + bytes, kHugePageBytes - before);
+  return mapped;
+}
+
+// A device is given a chunk in as many pieces as it has of memory, and some take few at a time.
+// Where the kernel has none (or is before 6.1), small pages do.
+void ask_for_huge_pages(void* memory, std::size_t bytes) {
+#ifdef MADV_COLLAPSE
+  constexpr int kCollapse = MADV_COLLAPSE;
+#else
+  constexpr int kCollapse = 25;
+#endif
+  (void)madvise(memory, bytes, kCollapse);
+}
+
 }  // namespace
 
 Staging::Staging(std::string name, std::uint32_t slot_bytes, std::uint64_t mount, Use use)
@@ -104,14 +136,14 @@ bool Staging::map_shared() {
   const auto bytes = static_cast<off_t>(bytes_);
   const bool there = ours && (look ? status.st_size >= bytes : posix_fallocate(fd_, 0, bytes) == 0);
   const int kind = look ? MAP_PRIVATE : MAP_SHARED;  // who looks writes to pages of its own
-  void* const mapped =
-      there ? mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, kind, fd_, 0) : MAP_FAILED;
+  void* const mapped = there ? map_aligned(bytes_, kind, fd_) : MAP_FAILED;
   if (mapped == MAP_FAILED) {
     close(fd_);
     fd_ = -1;
     return false;
   }
   memory_ = static_cast<std::byte*>(mapped);
+  if (!look) ask_for_huge_pages(memory_, bytes_);
   const auto& header = *reinterpret_cast<const Header*>(memory_);
   if (header.magic != Header::kMagic || (header.mount != mount_ && header.announced != mount_) ||
       header.slot_bytes != slot_bytes_ || header.slots != kSlots) {
@@ -121,10 +153,10 @@ bool Staging::map_shared() {
 }
 
 void Staging::map_private() {
-  void* const mapped =
-      mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* const mapped = map_aligned(bytes_, MAP_PRIVATE | MAP_ANONYMOUS, -1);
   FURROW_CHECK(mapped != MAP_FAILED);
   memory_ = static_cast<std::byte*>(mapped);
+  (void)madvise(memory_, bytes_, MADV_HUGEPAGE);
 }
 
 Staging::SlotHeader& Staging::header_of(const Slot& slot) const {

@@ -85,6 +85,7 @@ class Mounts {
     make.volume.kind = VolumeKind::fs;
     make.volume.mode = VolumeMode::store;
     make.volume.value_bytes_max = 0;  // what suits the zones
+    make.gives_way = true;
     Result<std::unique_ptr<EmbeddedPool>> opened = EmbeddedPool::open(uri.device, make);
     if (!opened.ok()) return opened.status();
     std::shared_ptr<EmbeddedPool> pool = std::move(*opened);
