@@ -3,7 +3,9 @@
 // gives no ring the user is told what to do.
 #include <unistd.h>
 
-#include <filesystem>
+#include <memory>
+#include <string>
+#include <tuple>
 #include <utility>
 
 #include "tests/zone/emu_fixture.h"
@@ -47,58 +49,57 @@ TEST_F(EmuDeviceTest, PushesManySubmissionsByOneSystemCall) {
   EXPECT_EQ(client.queue->system_calls(), after);
 }
 
-// A write across the end that the process's files may have, which need not be one of a block's: the
-// file system is as good as full. Later it is not.
-TEST_F(EmuDeviceTest, AWriteAcrossTheLimitOfFilesFindsThemFull) {
-  for (const char* parameters : {"?direct=0&reclaim=never", "?reclaim=never"}) {
-    for (const bool may_block : {false, true}) {
-      SCOPED_TRACE(testing::Message() << parameters << " may block: " << may_block);
-      std::filesystem::remove(path_);
-      create();
-      auto device = open(parameters);
-      Client client(*device);
-      if (may_block) client.queue->may_block();
-      for (std::uint64_t at = 0; at < 384; at += 32) ASSERT_TRUE(client.write(0, at, 32, 1).ok());
-      ASSERT_TRUE(client.manage(Io::Op::reset, 0).ok());
-      ASSERT_TRUE(client.write(0, 0, 4, 2).ok());
-      {
-        const FileSizeLimit limit(superblock().offset_of(ZoneId{0}, 6) + 100);
-        const Status status = client.write(0, 4, 4, 3);
-        EXPECT_EQ(status.code(), Code::no_space) << status.describe();
-        EXPECT_EQ(status.sys_errno(), EFBIG);
-      }
-      client.expect_data(0, 0, 4, 2);
-      ASSERT_TRUE(client.write(1, 0, 4, 4).ok());
-      client.expect_data(1, 0, 4, 4);
-    }
+// A new device, through the page cache or not, by the ring or by calls that may block.
+class EmuQueueTest : public EmuDeviceTest,
+                     public testing::WithParamInterface<std::tuple<bool, bool>> {
+ protected:
+  void SetUp() override {
+    const auto [direct, may_block] = GetParam();
+    create();
+    device_ = open(direct ? "?reclaim=never" : "?reclaim=never&direct=0");
+    ASSERT_NE(device_, nullptr);
+    client_ = std::make_unique<Client>(*device_);
+    if (may_block) client_->queue->may_block();
   }
+  std::unique_ptr<ZonedDevice> device_;
+  std::unique_ptr<Client> client_;
+};
+INSTANTIATE_TEST_SUITE_P(Ways, EmuQueueTest, testing::Combine(testing::Bool(), testing::Bool()));
+
+// A write across the end that the process's files may have, which need not be one of a block's: the
+// file system is as good as full. Elsewhere it is not.
+TEST_P(EmuQueueTest, AWriteAcrossTheLimitOfFilesFindsThemFull) {
+  Client& client = *client_;
+  for (std::uint64_t at = 0; at < 384; at += 32) ASSERT_TRUE(client.write(0, at, 32, 1).ok());
+  ASSERT_TRUE(client.manage(Io::Op::reset, 0).ok());
+  ASSERT_TRUE(client.write(0, 0, 4, 2).ok());
+  {
+    const FileSizeLimit limit(superblock().offset_of(ZoneId{0}, 6) + 100);
+    const Status status = client.write(0, 4, 4, 3);
+    EXPECT_EQ(status.code(), Code::no_space) << status.describe();
+    EXPECT_EQ(status.sys_errno(), EFBIG);
+  }
+  client.expect_data(0, 0, 4, 2);
+  ASSERT_TRUE(client.write(1, 0, 4, 4).ok());
+  client.expect_data(1, 0, 4, 4);
 }
 
 // Wherever the file ends now, in an LBA too: what lies before is read, all else is an error that
 // says so, and never a success.
-TEST_F(EmuDeviceTest, AFileThatIsTruncatedWhileItIsOpenGivesErrors) {
-  for (const char* parameters : {"?direct=0", ""}) {
-    for (const bool may_block : {false, true}) {
-      SCOPED_TRACE(testing::Message() << parameters << " may block: " << may_block);
-      std::filesystem::remove(path_);
-      create();
-      auto device = open(parameters);
-      Client client(*device);
-      if (may_block) client.queue->may_block();
-      ASSERT_TRUE(client.write(1, 0, 16, 7).ok());
-      ASSERT_TRUE(client.flush().ok());
-      const std::uint64_t begin = superblock().offset_of(ZoneId{1}, 0);
-      const std::uint32_t lba_bytes = device->geometry().lba_bytes;
-      ASSERT_EQ(truncate(path_.c_str(), static_cast<off_t>(begin + 5 * lba_bytes + 100)), 0);
-      client.expect_data(1, 0, 5, 7);
-      AlignedBuffer page;
-      for (const auto& [at, lbas] : {std::pair{0u, 16u}, {4u, 2u}, {5u, 1u}, {6u, 1u}, {8u, 8u}}) {
-        const Status status = client.read(client.at(1, at), lbas, page);
-        EXPECT_EQ(status.code(), Code::io_error) << at << ": " << status.describe();
-      }
-      client.expect_data(1, 0, 5, 7);
-    }
+TEST_P(EmuQueueTest, AFileThatIsTruncatedWhileItIsOpenGivesErrors) {
+  Client& client = *client_;
+  ASSERT_TRUE(client.write(1, 0, 16, 7).ok());
+  ASSERT_TRUE(client.flush().ok());
+  const std::uint64_t begin = superblock().offset_of(ZoneId{1}, 0);
+  const std::uint32_t lba_bytes = device_->geometry().lba_bytes;
+  ASSERT_EQ(truncate(path_.c_str(), static_cast<off_t>(begin + 5 * lba_bytes + 100)), 0);
+  client.expect_data(1, 0, 5, 7);
+  AlignedBuffer page;
+  for (const auto& [at, lbas] : {std::pair{0u, 16u}, {4u, 2u}, {5u, 1u}, {6u, 1u}, {8u, 8u}}) {
+    const Status status = client.read(client.at(1, at), lbas, page);
+    EXPECT_EQ(status.code(), Code::io_error) << at << ": " << status.describe();
   }
+  client.expect_data(1, 0, 5, 7);
 }
 
 // The queue wakes an event loop that sleeps on its descriptor.
