@@ -1,0 +1,157 @@
+// Establishes that recover() gives a store's last zone back when it holds copies alone, and only
+// then. How: on images of zones, one fact in each.
+#include "tests/log/recovery_rig.h"
+
+namespace furrow {
+namespace {
+
+class RecoverySpareTest : public RecoveryTest {
+ protected:
+  // Zones 2 to 6 of a store with a quota of 6, one page each, and the last one.
+  void fill(std::uint8_t last_stream = kCollectionStream) {
+    for (std::uint32_t i = 2; i < 7; ++i) {
+      ZoneImage& image = zone(i, 10 * i);
+      image.add_batch({image.page(i, 10 * i + 1, 600), ZoneImage::tombstone(100 + i, 10 * i + 2)});
+      image.close_segment();
+      image.set_written(static_cast<std::uint32_t>(shape_.zone_capacity_lbas));
+    }
+    last_ = &zone(7, 90, kVolume, last_stream);
+  }
+  RecoveryOptions of_a_store() const {
+    RecoveryOptions made = options();
+    made.stores = {kVolume};
+    return made;
+  }
+  bool given_back() { return use(7) == ZoneUse::free && info(ZoneId{7}).written_lbas == 0; }
+  ZoneImage* last_ = nullptr;
+};
+
+TEST_F(RecoverySpareTest, CopiesAloneAreGivenBack) {
+  fill();
+  last_->add_batch({last_->page(2, 21, 600), last_->page(3, 31, 600), ZoneImage::tombstone(102, 22),
+                    last_->page(4, 40, 600),
+                    ZoneImage::tombstone(777, 91)});  // of a key that is nowhere else
+  write_all();
+  recover_now(of_a_store());
+  EXPECT_TRUE(given_back());
+  for (std::uint32_t i = 2; i < 7; ++i) EXPECT_EQ(found(i), 10u * i + 1);
+  EXPECT_EQ(pool_->allocator.held(kVolume), shape_.quota - 1);
+  EXPECT_TRUE(volume().resumes.empty());
+  for (const ZoneTrim& trim : result_->new_trims) EXPECT_NE(trim.zone, ZoneId{7});
+  // Twice it is the same.
+  recover_now(of_a_store());
+  for (std::uint32_t i = 2; i < 7; ++i) EXPECT_EQ(found(i), 10u * i + 1);
+}
+
+// Of a cache that was cut off in writing a group's tombstone again, as a page that it deletes lies
+// in a later zone: the copy goes with the last zone, and the tombstone must be copied once more.
+TEST_F(RecoverySpareTest, ACopiedGroupTombstoneIsNowhereElse) {
+  for (std::uint32_t i = 2; i < 7; ++i) {
+    ZoneImage& image = zone(i, 10 * i);
+    if (i == 2) image.add_batch({ZoneImage::group_tombstone(5, 25)});
+    if (i == 3) image.add_batch({ZoneImage::in_group(image.page(1, 11, 600), 5)});
+    image.add_batch({image.page(i, 10 * i + 1, 600)});
+    image.close_segment();
+    image.set_written(static_cast<std::uint32_t>(shape_.zone_capacity_lbas));
+  }
+  last_ = &zone(7, 90, kVolume, kUserStream);
+  last_->add_batch({ZoneImage::group_tombstone(5, 25)});
+  write_all();
+  RecoveryOptions of_a_cache = options();
+  of_a_cache.caches = {kVolume};
+  recover_now(of_a_cache);
+  EXPECT_TRUE(given_back());
+  EXPECT_FALSE(found(1));
+  ASSERT_EQ(volume().outlived.size(), 1u);
+  EXPECT_EQ(volume().outlived[0].group, 5u);
+  EXPECT_EQ(volume().outlived[0].opened_sequence, 30u);
+}
+
+// Zone 6 was durable before the last zone was opened, and is its stream's newest without it.
+TEST_F(RecoverySpareTest, ThatTheOneBeforeItIsDurableIsNotedFirst) {
+  fill(kUserStream);
+  last_->add_batch({last_->page(2, 21, 600)});
+  write_all();
+  RecoveryOptions with = of_a_store();
+  with.note_trim = [](const ZoneTrim&) { return Status(Code::io_error, Origin::log); };
+  drop_pool();
+  make_pool();
+  EXPECT_EQ(recover(*device_, *pool_, with).status().code(), Code::io_error);
+  EXPECT_GT(info(ZoneId{7}).written_lbas, 0u);
+  std::vector<ZoneTrim> noted;
+  with.note_trim = [&](const ZoneTrim& trim) {
+    EXPECT_GT(info(ZoneId{7}).written_lbas, 0u) << "before the reset";
+    noted.push_back(trim);
+    return Status();
+  };
+  recover_now(with);
+  EXPECT_TRUE(given_back());
+  ASSERT_EQ(noted.size(), 1u);
+  EXPECT_EQ(noted[0].zone, ZoneId{6});
+  EXPECT_EQ(noted[0].generation, 60u);
+  EXPECT_EQ(noted[0].end_lba, shape_.zone_capacity_lbas);
+  EXPECT_TRUE(noted[0].durable);
+}
+
+TEST_F(RecoverySpareTest, NothingIsNotedWhereTheOneBeforeItIsOfAnotherStream) {
+  fill();
+  last_->add_batch({last_->page(2, 21, 600)});
+  write_all();
+  RecoveryOptions with = of_a_store();
+  with.note_trim = [](const ZoneTrim&) { return Status(Code::io_error, Origin::log); };
+  recover_now(with);
+  EXPECT_TRUE(given_back());
+}
+
+TEST_F(RecoverySpareTest, WhatStandsThereAloneKeepsIt) {
+  using Make = std::vector<ZoneImage::Item> (*)(const ZoneImage&);
+  const Make kinds[] = {
+      [](const ZoneImage& z) { return std::vector{z.page(50, 91, 600)}; },        // a new page
+      [](const ZoneImage& z) { return std::vector{z.page(2, 91, 600, 1)}; },      // a newer version
+      [](const ZoneImage&) { return std::vector{ZoneImage::tombstone(2, 91)}; },  // a delete
+      [](const ZoneImage&) { return std::vector{ZoneImage::group_tombstone(9, 91)}; },
+  };
+  for (const Make& make_items : kinds) {
+    images_.clear();
+    fill();
+    last_->add_batch(make_items(*last_));
+    write_all();
+    recover_now(of_a_store());
+    EXPECT_FALSE(given_back());
+    EXPECT_GT(info(ZoneId{7}).written_lbas, 0u);
+    EXPECT_EQ(pool_->allocator.held(kVolume), shape_.quota);
+  }
+}
+
+TEST_F(RecoverySpareTest, BelowItsQuotaAndInACacheNothingIsGivenBack) {
+  fill();
+  last_->add_batch({last_->page(2, 21, 600)});
+  write_all();
+  recover_now();
+  EXPECT_FALSE(given_back()) << "it collects by evicting";
+  RecoveryOptions inspect = of_a_store();
+  inspect.read_only = true;
+  recover_now(inspect);
+  EXPECT_FALSE(given_back());
+  ASSERT_TRUE(direct(Io::Op::reset, ZoneId{6}).ok());
+  recover_now(of_a_store());
+  EXPECT_FALSE(given_back());
+}
+
+TEST_F(RecoverySpareTest, ATombstoneInThePlaceOfAnExpiredPageIsACopy) {
+  const auto past = static_cast<std::uint32_t>(executor_.wall_s() - 1);
+  fill();
+  ZoneImage& first = *images_[0];
+  first = ZoneImage(first.shape());
+  first.add_batch({ZoneImage::expiring(first.page(2, 21, 600), past), first.page(2, 20, 600)});
+  first.close_segment();
+  first.set_written(static_cast<std::uint32_t>(shape_.zone_capacity_lbas));
+  last_->add_batch({ZoneImage::tombstone(2, 21)});
+  write_all();
+  recover_now(of_a_store());
+  EXPECT_TRUE(given_back());
+  EXPECT_EQ(found(2), 0u);
+}
+
+}  // namespace
+}  // namespace furrow

@@ -1,0 +1,284 @@
+// Establishes what recover() does with the zones of a pool: those that are nobody's, never begun,
+// void, damaged, read-only or offline are dealt with, and nothing is touched in a pool that is only
+// read; trims are found once and hold. How: on images of zones, one fact in each.
+#include "tests/log/recovery_rig.h"
+
+namespace furrow {
+namespace {
+
+TEST_F(RecoveryTest, NobodysZonesAreResetAndOthersKept) {
+  ZoneImage& deleted = zone(2, 10, 99);  // of a volume that is gone
+  deleted.add_batch({deleted.page(1, 11, 600)});
+  zone(3, 20);  // a header alone
+  ZoneImage& kept = zone(4, 30);
+  kept.add_batch({kept.page(2, 31, 600)});
+  ZoneImage::Shape shape;  // of another pool: kept, and not used
+  shape.stamp = {Uuid{1}, ZoneId{5}, 40};
+  ZoneImage foreign(shape);
+  foreign.add_batch({foreign.page(3, 41, 600)});
+  foreign.write_to(*device_);
+  write_all();
+  recover_now();
+  EXPECT_EQ(info(ZoneId{2}).written_lbas, 0u);
+  EXPECT_EQ(use(2), ZoneUse::free);
+  EXPECT_EQ(info(ZoneId{3}).written_lbas, 0u);
+  EXPECT_EQ(found(2), 31u);
+  EXPECT_EQ(found(1), 0u);
+  EXPECT_EQ(pool_->allocator.held(kVolume), 1u);
+  EXPECT_EQ(use(5), ZoneUse::free) << "no structure of this pool: as if never begun";
+  EXPECT_TRUE(result_->lost.empty());
+}
+
+TEST_F(RecoveryTest, AnInspectionTouchesNothing) {
+  ZoneImage& deleted = zone(2, 10, 99);
+  deleted.add_batch({deleted.page(1, 11, 600)});
+  zone(3, 20);
+  ZoneImage& old = zone(4, 30);
+  old.add_batch({old.page(2, 31, 600)});
+  ZoneImage& newest = zone(5, 40);
+  newest.add_batch({newest.page(3, 41, 600)});
+  newest.damage(newest.written_lbas() - 1);  // torn
+  write_all();
+  device_->forget_events();
+  RecoveryOptions inspect = options();
+  inspect.read_only = true;
+  recover_now(inspect);
+  EXPECT_TRUE(device_->events().empty()) << "but for reads";
+  EXPECT_EQ(found(2), 31u);
+  EXPECT_EQ(found(3), 0u);
+  EXPECT_EQ(result_->new_trims.size(), 2u) << "it says what it would do";
+}
+
+// Once it is finished, nothing but the journal says where its data ends.
+TEST_F(RecoveryTest, WhereAZoneEndsIsNotedBeforeItIsFinished) {
+  ZoneImage& newest = zone(3, 20);
+  newest.add_batch({newest.page(2, 21, 600)});
+  const std::uint32_t torn = newest.add_batch({newest.page(3, 22, 600)});
+  newest.damage(torn + 1);
+  write_all();
+  RecoveryOptions with = options();
+  std::vector<std::uint32_t> ends;
+  with.note_trim = [&](const ZoneTrim& trim) {
+    EXPECT_EQ(trim.zone, ZoneId{3});
+    EXPECT_NE(info(ZoneId{3}).state, ZoneState::full);
+    ends.push_back(trim.end_lba);
+    return Status();
+  };
+  recover_now(with);
+  EXPECT_EQ(ends, std::vector<std::uint32_t>{torn + 1});
+  EXPECT_EQ(info(ZoneId{3}).state, ZoneState::full);
+  // Where it cannot be noted the zone stays as it is.
+  write_all();
+  with.note_trim = [](const ZoneTrim&) { return Status(Code::io_error, Origin::log); };
+  drop_pool();
+  make_pool();
+  EXPECT_EQ(recover(*device_, *pool_, with).status().code(), Code::io_error);
+  EXPECT_NE(info(ZoneId{3}).state, ZoneState::full);
+}
+
+TEST_F(RecoveryTest, TrimsAreFoundOnceAndHold) {
+  ZoneImage& old = zone(2, 10);
+  old.add_batch({old.page(1, 11, 600)});
+  ZoneImage& newest = zone(3, 20);
+  newest.add_batch({newest.page(2, 21, 600)});
+  const std::uint32_t torn = newest.add_batch({newest.page(3, 22, 600), newest.page(1, 23, 600)});
+  newest.damage(torn + 1);
+  write_all();
+  recover_now();
+  EXPECT_EQ(found(1), 11u) << "the newer version was torn off";
+  EXPECT_EQ(found(2), 21u);
+  EXPECT_EQ(found(3), 0u);
+  std::map<std::uint32_t, std::uint32_t> ends;
+  for (const ZoneTrim& trim : result_->new_trims) ends[trim.zone.value] = trim.end_lba;
+  EXPECT_EQ(ends, (std::map<std::uint32_t, std::uint32_t>{{2, old.written_lbas()}, {3, torn + 1}}));
+  EXPECT_EQ(info(ZoneId{2}).state, ZoneState::full);
+  EXPECT_EQ(info(ZoneId{3}).state, ZoneState::full);
+  // With the journal's trims nothing new is found, even if what was torn is whole again.
+  RecoveryOptions again = options();
+  again.trims = result_->new_trims;
+  newest.damage(torn + 1);
+  newest.set_written(static_cast<std::uint32_t>(shape_.zone_capacity_lbas));
+  newest.write_to(*device_);
+  recover_now(again);
+  EXPECT_TRUE(result_->new_trims.empty());
+  EXPECT_EQ(found(1), 11u);
+  EXPECT_EQ(found(2), 21u);
+  EXPECT_EQ(found(3), 0u);
+  // They are of one life of the zone.
+  for (ZoneTrim& trim : again.trims) ++trim.generation;
+  recover_now(again);
+  EXPECT_EQ(found(1), 23u);
+}
+
+TEST_F(RecoveryTest, AZoneThatIsVoidIsReset) {
+  ZoneImage& a = zone(2, 10);
+  a.add_batch({a.page(1, 11, 600)});
+  write_all();
+  RecoveryOptions with = options();
+  with.trims = {{ZoneId{2}, 10, 0}};
+  recover_now(with);
+  EXPECT_EQ(found(1), 0u);
+  EXPECT_EQ(info(ZoneId{2}).written_lbas, 0u);
+  EXPECT_EQ(use(2), ZoneUse::free);
+}
+
+TEST_F(RecoveryTest, ADamagedZoneHeaderIsKnownFromTheRest) {
+  ZoneImage& a = zone(2, 10, kVolume, kCollectionStream);
+  a.add_batch({a.page(1, 11, 600)});
+  a.close_segment();
+  a.damage(0);
+  ZoneImage& b = zone(3, 20);  // without a summary: the pool has one volume
+  b.add_batch({b.page(2, 21, 600)});
+  b.damage(0);
+  write_all();
+  recover_now();
+  EXPECT_EQ(found(1), 11u);
+  EXPECT_EQ(found(2), 21u);
+  EXPECT_EQ(pool_->allocator.zone(ZoneId{2}).generation, 10u);
+  EXPECT_EQ(pool_->allocator.zone(ZoneId{2}).stream, kCollectionStream);
+  EXPECT_EQ(pool_->allocator.zone(ZoneId{2}).opened_sequence, 10u);
+  // With two volumes nobody can tell whose the second one is.
+  RecoveryOptions two = options();
+  two.volumes = {kVolume, 8};
+  drop_pool();
+  make_pool();
+  ASSERT_TRUE(pool_->allocator.admit(8, 2, 1).ok());
+  Result<RecoveryResult> recovered = recover(*device_, *pool_, two);
+  ASSERT_TRUE(recovered.ok());
+  ASSERT_EQ(recovered->lost.size(), 1u);
+  EXPECT_EQ(recovered->lost[0].zone, ZoneId{3});
+  EXPECT_EQ(use(3), ZoneUse::bad);
+  EXPECT_GT(info(ZoneId{3}).written_lbas, 0u) << "it is kept";
+  EXPECT_EQ(info(ZoneId{3}).state, ZoneState::full) << "and holds no active zone";
+  EXPECT_EQ(use(2), ZoneUse::open);
+}
+
+TEST_F(RecoveryTest, AZoneWithoutAnyStructureIsReset) {
+  ZoneImage& a = zone(2, 10);
+  a.add_batch({a.page(1, 11, 600)});
+  a.damage(0);
+  a.damage(1);
+  write_all();
+  recover_now();
+  EXPECT_EQ(use(2), ZoneUse::free);
+  EXPECT_EQ(info(ZoneId{2}).written_lbas, 0u);
+}
+
+TEST_F(RecoveryTest, ZonesThatWentBad) {
+  Shape shape;
+  shape.faults = true;
+  make(shape);
+  ZoneImage& a = zone(2, 10);
+  a.add_batch({a.page(1, 11, 600)});
+  ZoneImage& b = zone(3, 20);
+  b.add_batch({b.page(2, 21, 600)});
+  ZoneImage& c = zone(4, 30);
+  c.add_batch({c.page(3, 31, 600)});
+  write_all();
+  faults_->degrade(ZoneId{2}, ZoneState::offline);
+  faults_->degrade(ZoneId{3}, ZoneState::read_only);
+  recover_now();
+  EXPECT_EQ(found(1), 0u);
+  EXPECT_EQ(found(2), 21u) << "readable";
+  EXPECT_EQ(found(3), 31u);
+  EXPECT_EQ(use(2), ZoneUse::bad);
+  ASSERT_GE(result_->lost.size(), 1u);
+  EXPECT_EQ(result_->lost[0].zone, ZoneId{2});
+  EXPECT_EQ(result_->lost[0].why, "is offline");
+}
+
+TEST_F(RecoveryTest, AnUnreadableZoneIsSetAside) {
+  Shape shape;
+  shape.faults = true;
+  make(shape);
+  ZoneImage& a = zone(2, 10);
+  a.add_batch({a.page(1, 11, 600)});
+  write_all();
+  faults_->fail_reads(Lba{pool_->device_lba(ZoneId{2}, 0)}, shape_.zone_capacity_lbas);
+  recover_now();
+  EXPECT_EQ(use(2), ZoneUse::bad);
+  ASSERT_EQ(result_->lost.size(), 1u);
+  EXPECT_GT(info(ZoneId{2}).written_lbas, 0u) << "there may be data";
+}
+
+TEST_F(RecoveryTest, EachStreamsNewestZoneIsGoneOnWith) {
+  for (const std::uint8_t stream : {kUserStream, kCollectionStream}) {
+    for (std::uint32_t i = 0; i < 2; ++i) {
+      const std::uint32_t number = 2 + stream * 2u + i;
+      ZoneImage& image = zone(number, 10 * number, kVolume, stream);
+      image.add_batch({image.page(number, 10 * number + 1, 600)});
+    }
+  }
+  write_all();
+  recover_now();
+  ASSERT_EQ(volume().resumes.size(), 2u);
+  EXPECT_EQ(volume().resumes.at(kUserStream).zone, ZoneId{3});
+  EXPECT_EQ(volume().resumes.at(kCollectionStream).zone, ZoneId{5});
+  EXPECT_EQ(use(3), ZoneUse::open);
+  EXPECT_EQ(use(2), ZoneUse::sealed);
+  EXPECT_EQ(info(ZoneId{2}).state, ZoneState::full);
+  EXPECT_EQ(device_->count(Io::Op::finish), 2u);
+}
+
+TEST_F(RecoveryTest, WhatWasFoundIsDurableWhenItReturns) {
+  ZoneImage& a = zone(2, 10);
+  a.add_batch({a.page(1, 11, 600)});
+  write_all();
+  device_->forget_events();
+  recover_now();
+  EXPECT_EQ(device_->count(Io::Op::flush), 1u);
+  drop_pool();
+  make_pool();
+  device_->fail(Io::Op::flush, {Code::io_error, Origin::zone});
+  EXPECT_EQ(recover(*device_, *pool_, options()).status().code(), Code::io_error);
+}
+
+// Those opened after it are gone, and the journal says that it was durable: a page that is not
+// whole is damage, and costs nothing else.
+TEST_F(RecoveryTest, AZoneKnownToBeDurableIsNotVerified) {
+  ZoneImage& a = zone(2, 10);
+  const std::uint32_t first = a.add_batch({a.page(1, 11, 600), a.page(2, 12, 600)});
+  const std::uint32_t end = a.add_batch({a.page(3, 13, 600)});
+  a.damage(first + 1);
+  write_all();
+  RecoveryOptions with = options();
+  with.read_only = true;
+  recover_now(with);
+  EXPECT_EQ(found(2), 0u) << "it may have been torn";
+  with.trims = {{ZoneId{2}, 10, end, true}};
+  recover_now(with);
+  EXPECT_EQ(found(1), 11u);
+  EXPECT_EQ(found(2), 12u);
+  EXPECT_EQ(found(3), 0u) << "behind its end";
+  EXPECT_TRUE(volume().resumes.empty()) << "nothing more is written to it";
+  // Of another life of the zone it says nothing.
+  with.trims = {{ZoneId{2}, 9, end, true}};
+  recover_now(with);
+  EXPECT_EQ(found(2), 0u);
+}
+
+// A repair wrote zone 2 anew as zone 4, and was cut off before or after the journal said that this
+// is durable.
+TEST_F(RecoveryTest, AZoneThatWasWrittenAnewIsResetOnceItsSuccessorIsDurable) {
+  ZoneImage& a = zone(2, 10);
+  a.add_batch({a.page(1, 11, 600)});
+  ZoneImage& b = zone(3, 20);
+  b.add_batch({b.page(2, 21, 600)});
+  ZoneImage& again = zone(4, 30, kVolume, kUserStream, 10);
+  const std::uint32_t end = again.add_batch({again.page(1, 11, 600)}) + again.written_lbas();
+  write_all();
+  recover_now();
+  EXPECT_EQ(use(2), ZoneUse::sealed);
+  EXPECT_EQ(use(4), ZoneUse::sealed);
+  RecoveryOptions with = options();
+  with.trims = {{ZoneId{4}, 30, end, true}};
+  recover_now(with);
+  EXPECT_EQ(use(2), ZoneUse::free);
+  EXPECT_EQ(info(ZoneId{2}).written_lbas, 0u);
+  EXPECT_EQ(use(4), ZoneUse::sealed);
+  EXPECT_EQ(found(1), 11u);
+  EXPECT_EQ(found(2), 21u);
+}
+
+}  // namespace
+}  // namespace furrow
