@@ -346,8 +346,10 @@ void Collector::flush_when_noted() {
 }
 
 // A zone that recovery might take for the newest of the victim's stream when the victim is gone.
-// It was flushed before the victim was opened. One that has gone bad may be there then, or not.
+// It was flushed before anything but a header went to the victim: of a victim that has not so much
+// as that, recovery takes no notice. One that has gone bad may be there then, or not.
 std::optional<ZoneId> Collector::to_be_noted() const {
+  if (pool_.tables[victim_.value].end_lba == 0) return std::nullopt;
   const ZoneAllocator::Zone& victim = pool_.allocator.zone(victim_);
   std::vector<ZoneId> older;
   for (std::uint32_t i = 0; i < pool_.geometry.zone_count; ++i) {

@@ -72,19 +72,31 @@ Status Recovery::scan_zones() {
 }
 
 // A full zone does not say where its data ends: the next recovery, should this one be cut off,
-// could take what the device happens to have behind that for more of it.
-Status Recovery::note_end(const Scanner& scanner, ZoneId zone) {
-  const auto trim = std::ranges::find(scanner.trims, zone, &ZoneTrim::zone);
-  return trim == scanner.trims.end() || !options_.note_trim ? Status() : options_.note_trim(*trim);
+// could take what the device happens to have behind that for more of it. It takes the zone before
+// one with a trim for durable: what was found whole is made so first, and trims are noted in the
+// order in which their zones were opened.
+Status Recovery::note_ends() {
+  for (const auto& scanner : scanners_) {
+    std::ranges::move(scanner->trims, std::back_inserter(result_.new_trims));
+  }
+  std::ranges::sort(result_.new_trims, {}, [this](const ZoneTrim& trim) {
+    return pool_.allocator.zone(trim.zone).opened_sequence;
+  });
+  if (options_.read_only || !options_.note_trim || result_.new_trims.empty()) return {};
+  Status status = flush_blocking(*queue_);
+  for (const ZoneTrim& trim : result_.new_trims) {
+    if (status.ok()) status = options_.note_trim(trim);
+  }
+  return status;
 }
 
 // A zone that will not be written again must not hold one of the device's active zones.
 Status Recovery::finish_zones() {
+  const Status noted = note_ends();
+  if (!noted.ok()) return noted;
   for (const auto& scanner : scanners_) {
     for (const ZoneId zone : scanner->to_finish) {
       if (options_.read_only) continue;
-      const Status noted = note_end(*scanner, zone);
-      if (!noted.ok()) return noted;
       const Status status = manage_blocking(*queue_, Io::Op::finish, zone);
       if (!status.ok()) {
         result_.lost.push_back({zone, "cannot be finished: " + status.describe()});
@@ -97,7 +109,6 @@ Status Recovery::finish_zones() {
       }
     }
     std::ranges::move(scanner->gaps, std::back_inserter(result_.gaps));
-    std::ranges::move(scanner->trims, std::back_inserter(result_.new_trims));
     result_.highest_sequence = std::max(result_.highest_sequence, scanner->highest_sequence);
     for (const ZoneId zone : scanner->unreadable) keep_unreadable(zone);
   }

@@ -162,7 +162,8 @@ void Scanner::end_newest(const FoundZone& zone, std::vector<SegmentScan>& scans)
   // and that may be readable another time.
   const bool all_read = std::ranges::none_of(
       scans, [&](const SegmentScan& scan) { return scan.unreadable_before(table.end_lba); });
-  if (zone.unsure || table.end_lba != ~std::uint32_t{0} || !tail.gaps().empty() || !all_read) {
+  const bool whole = table.end_lba == ~std::uint32_t{0} && tail.gaps().empty() && all_read;
+  if (zone.unsure || zone.followed || !whole) {
     finish(zone);
     return;
   }

@@ -42,9 +42,10 @@ struct Gathered {
 struct FoundZone {
   ZoneInfo info;
   ZoneHeader header;
-  bool newest = false;  // of its stream, and not known to be durable
-  bool unsure = false;  // not the newest; a power cut may have ended it, and nothing says where
-  bool spare = false;   // took the last zone of a store's quota: it may hold nothing but copies
+  bool newest = false;    // of its stream, and not known to be durable
+  bool followed = false;  // the newest but for one that may be no more than a header
+  bool unsure = false;    // not the newest; a power cut may have ended it, and nothing says where
+  bool spare = false;     // took the last zone of a store's quota: it may hold nothing but copies
 };
 
 class Scanner {

@@ -54,11 +54,12 @@ class Recovery {
   Result<std::uint64_t> owner_of(const ZoneInfo& info, const ZoneStamp& stamp, AlignedBuffer& lba);
   bool is_void(const ZoneStamp& stamp) const;
   bool is_rebuilt(const ZoneHeader& header, const std::vector<ReadZone>& zones) const;
+  bool has_batch(const FoundZone& zone);
   void mark_newest();
   void mark_spares();
   Status scan_zones();
   Status finish_zones();
-  Status note_end(const Scanner& scanner, ZoneId zone);
+  Status note_ends();
   void keep_unreadable(ZoneId zone);
   void merge();
   void merge_volume(std::uint64_t volume, RecoveredVolume& into);

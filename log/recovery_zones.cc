@@ -4,6 +4,7 @@
 #include "log/recovery_steps.h"
 #include "log/structure.h"
 #include "zone/blocking.h"
+#include "zone/canary.h"
 
 namespace furrow {
 
@@ -43,7 +44,8 @@ Status Recovery::find_zones() {
 
 // not_found: nothing in the zone counts; corrupt: nobody can tell whose it is.
 Result<ZoneHeader> Recovery::read_header(const ZoneInfo& info, AlignedBuffer& lba) {
-  if (info.written_lbas == 1 && info.state != ZoneState::read_only) {
+  if (info.written_lbas == 1 && info.state != ZoneState::read_only &&
+      !canary(Canary::header_counts)) {
     // A header and nothing else: its own or, when that was not made durable, an earlier life's.
     return Status(Code::not_found, Origin::log);
   }
@@ -197,23 +199,42 @@ Result<std::uint64_t> Recovery::owner_of(const ZoneInfo& info, const ZoneStamp& 
   return Status(Code::corrupt, Origin::log);
 }
 
+// Did anything follow its header? The zone before it was flushed by then.
+bool Recovery::has_batch(const FoundZone& zone) {
+  AlignedBuffer lba(pool_.geometry.lba_bytes);
+  const std::uint64_t end = std::min(zone.info.written_lbas, kFirstBatchBytes / lba.size());
+  for (std::uint64_t at = 1; at < end; ++at) {
+    const bool read = read_lba(zone.info.zone, at, lba).ok();
+    if (read && BatchView::fixed_part(lba.span(), zone.header.stamp).ok()) return true;
+  }
+  return false;
+}
+
 // Of a stream only the zone opened last can hold what was not flushed, unless those opened after it
-// were collected: then the journal says that it is durable.
+// were collected: then the journal says that it is durable. One that has become read-only, or that
+// the device has finished when its first write failed, may have got no further than its header,
+// which is written before the zone before it is flushed. A trim is of a zone that got further, or
+// of a recovery that has looked at the zone before it.
 void Recovery::mark_newest() {
-  std::map<std::pair<std::uint64_t, unsigned>, FoundZone*> newest;
-  for (FoundZone& zone : zones_) {
-    FoundZone*& best = newest[{zone.header.volume, zone.header.stream}];
-    if (best == nullptr || best->header.opened_sequence < zone.header.opened_sequence) {
-      best = &zone;
+  std::map<std::pair<std::uint64_t, unsigned>, std::vector<FoundZone*>> streams;
+  for (FoundZone& zone : zones_) streams[{zone.header.volume, zone.header.stream}].push_back(&zone);
+  const auto is_trimmed = [this](const FoundZone& zone) {
+    const ZoneDirectory& table = pool_.tables[zone.info.zone.value];
+    return table.durable || table.end_lba != ~std::uint32_t{0};
+  };
+  for (auto& [stream, zones] : streams) {
+    const auto opened = [](const FoundZone* zone) { return zone->header.opened_sequence; };
+    std::ranges::sort(zones, std::greater(), opened);
+    for (FoundZone* zone : zones) {
+      zone->newest = !pool_.tables[zone->info.zone.value].durable;
+      zone->followed = zone != zones.front();
+      const ZoneState state = zone->info.state;
+      const bool has_length = state != ZoneState::read_only && state != ZoneState::full;
+      if (has_length || is_trimmed(*zone) || has_batch(*zone)) break;
     }
   }
-  for (auto& [stream, zone] : newest) {
-    zone->newest = !pool_.tables[zone->info.zone.value].durable;
-  }
   for (FoundZone& zone : zones_) {
-    const ZoneDirectory& table = pool_.tables[zone.info.zone.value];
-    const bool told = table.durable || table.end_lba != ~std::uint32_t{0};
-    zone.unsure = options_.trims_lost && !zone.newest && !told;
+    zone.unsure = options_.trims_lost && !zone.newest && !is_trimmed(zone);
   }
 }
 

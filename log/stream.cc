@@ -51,12 +51,7 @@ Stream::Stream(PoolContext& pool, std::uint64_t volume, std::uint8_t number,
   seal_flush_.on_flushed = [](FlushWaiter& waiter) {
     auto& seal = static_cast<FlushPoint&>(waiter);
     seal.busy = false;
-    if (seal.status.ok()) {
-      seal.stream->previous_flushed_ = true;
-      seal.stream->kick();
-    } else {
-      seal.stream->fail_waiting(seal.status);
-    }
+    if (seal.status.ok()) seal.stream->previous_flushed_ = true;
   };
   header_flush_.on_flushed = [](FlushWaiter& waiter) {
     auto& flush = static_cast<FlushPoint&>(waiter);
@@ -66,6 +61,7 @@ Stream::Stream(PoolContext& pool, std::uint64_t volume, std::uint8_t number,
     if (zone && zone->header == OpenZone::Header::written) {
       zone->header = OpenZone::Header::durable;
       zone->flushed_lba = std::max<std::uint64_t>(zone->flushed_lba, 1);
+      flush.stream->previous_flushed_ = true;
     }
     flush.stream->kick();
   };
@@ -233,13 +229,6 @@ bool Stream::issue_one() {
 }
 
 bool Stream::open_zone() {
-  if (!previous_flushed_) {
-    if (!seal_flush_.busy) {
-      seal_flush_.busy = true;
-      pool_.flusher.request(seal_flush_);
-    }
-    return false;
-  }
   if (!owner_.may_open_zone(!relocations_.empty())) return false;
   const Status noted = pool_.note_cuts ? pool_.note_cuts() : Status();
   if (!noted.ok()) {
@@ -260,7 +249,8 @@ bool Stream::open_zone() {
   return true;
 }
 
-// Writes the zone's header, then makes it durable. True: something was submitted.
+// Writes the zone's header, then makes it durable, and with it the zone before: until anything
+// follows it the header counts for nothing. True: something was submitted.
 bool Stream::begin_zone() {
   if (zone_->header == OpenZone::Header::none) {
     Batch& batch = new_batch();
@@ -273,9 +263,8 @@ bool Stream::begin_zone() {
     submit_batch(batch, 1);
     return true;
   }
-  // The header's flush would make up for what the other two leave out.
-  if (canary(Canary::header_not_durable) || canary(Canary::zone_before_unflushed) ||
-      canary(Canary::reset_not_durable)) {
+  // The header's flush would make up for what the other leaves out.
+  if (canary(Canary::header_not_durable) || canary(Canary::reset_not_durable)) {
     zone_->header = OpenZone::Header::durable;
     return true;
   }

@@ -4,12 +4,12 @@
 // Order: appends are written and answered in the order in which they were given, so what was
 // answered always lies before what was not, and recovery can stop at the first hole.
 //
-// Durability of a zone's beginning is known from `flushed_lba` in batch headers; a zone is started
-// only after a flush has covered the stream's zone before it. So recovery has pages to verify in
-// the newest zone of a stream only, behind the last flush point. When nothing follows a flush for a
-// while, a batch without records notes it: damage to what was flushed must not look torn. A zone's
-// header is durable before anything follows it: with an older header in its place, what an earlier
-// life of the zone left behind would count again.
+// Durability of a zone's beginning is known from `flushed_lba` in batch headers; nothing follows a
+// zone's header before a flush has covered it and the stream's zone before it. So recovery has
+// pages to verify in the newest zone of a stream only, behind the last flush point. When nothing
+// follows a flush for a while, a batch without records notes it: damage to what was flushed must
+// not look torn. With an older header in a header's place, what an earlier life of the zone left
+// behind would count again.
 //
 // Threads: the pool's home executor.
 #pragma once
@@ -292,7 +292,7 @@ class Stream {
   // A zone's memory goes on to the next: in steady state nothing is allocated.
   std::vector<PageRecord> spare_records_;
   std::vector<std::uint32_t> spare_batches_;
-  bool previous_flushed_ = true;  // the zone before the one to open next
+  bool previous_flushed_ = true;  // the zone before the open one, or the one to open next
   AppendQueue queue_, relocations_;
   std::uint64_t queued_bytes_ = 0;
   std::array<Batch, kBatchesMax> batches_;

@@ -3,14 +3,13 @@
 #include <algorithm>
 
 #include "log/stream.h"
-#include "zone/canary.h"
 #include "zone/check.h"
 
 namespace furrow {
 
 // Nothing more goes to this zone. Its last batches may still be in flight.
 void Stream::seal_zone() {
-  previous_flushed_ = canary(Canary::zone_before_unflushed);
+  previous_flushed_ = false;
   ZoneDirectory& table = pool_.tables[zone_->id.value];
   table.batch_lbas.shrink_to_fit();
   table.groups.shrink_to_fit();

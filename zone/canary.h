@@ -12,8 +12,7 @@ enum class Canary : std::uint8_t {
   none,
   flush_skipped,           // a put or delete at `flushed` is answered without a flush
   acknowledged_early,      // pages are published and answered before their batch is written
-  header_not_durable,      // pages follow a zone header that is not durable
-  zone_before_unflushed,   // pages go to a zone before the one before it is durable
+  header_not_durable,      // pages follow a zone header before it and the zone before are durable
   copies_not_durable,      // a victim is reset before its copies are durable
   reset_not_durable,       // pages go to a zone again before its reset is durable
   not_noted_durable,       // a stream's newest zone is reset, and the one before it not vouched for
@@ -21,6 +20,7 @@ enum class Canary : std::uint8_t {
   tombstone_dropped,       // collection does not take tombstones along
   checkpoint_not_durable,  // the older checkpoint goes before the newer is durable
   summary_unchecked,       // a summary's records are trusted without their checksum
+  header_counts,           // a zone with nothing but its header is taken for a stream's newest
   tail_unchecked,          // recovery trusts pages behind the last flush without looking at them
   zone_limits_ignored,     // MOR and MAR are ignored
 };
@@ -30,7 +30,6 @@ inline constexpr std::string_view kCanaryNames[] = {
     "flush_skipped",
     "acknowledged_early",
     "header_not_durable",
-    "zone_before_unflushed",
     "copies_not_durable",
     "reset_not_durable",
     "not_noted_durable",
@@ -38,6 +37,7 @@ inline constexpr std::string_view kCanaryNames[] = {
     "tombstone_dropped",
     "checkpoint_not_durable",
     "summary_unchecked",
+    "header_counts",
     "tail_unchecked",
     "zone_limits_ignored",
 };

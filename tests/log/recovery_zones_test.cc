@@ -1,7 +1,9 @@
 // Establishes what recover() does with the zones of a pool: those that are nobody's, never begun,
 // void, damaged, read-only or offline are dealt with, and nothing is touched in a pool that is only
-// read; trims are found once and hold. How: on images of zones, one fact in each.
+// read; trims are found once, noted in their order, and hold; of each stream the zones that a power
+// cut may have torn are verified, and no others. How: on images of zones, one fact in each.
 #include "tests/log/recovery_rig.h"
+#include "zone/blocking.h"
 
 namespace furrow {
 namespace {
@@ -185,6 +187,131 @@ TEST_F(RecoveryTest, ZonesThatWentBad) {
   ASSERT_GE(result_->lost.size(), 1u);
   EXPECT_EQ(result_->lost[0].zone, ZoneId{2});
   EXPECT_EQ(result_->lost[0].why, "is offline");
+}
+
+// The next zone's header is written before this one is flushed.
+TEST_F(RecoveryTest, TheZoneBeforeAReadOnlyOneIsVerifiedToo) {
+  Shape shape;
+  shape.faults = true;
+  make(shape);
+  ZoneImage& before = zone(2, 10);
+  before.add_batch({before.page(1, 11, 600)});
+  const std::uint32_t torn = before.add_batch({before.page(2, 12, 600)});
+  before.damage(torn + 1);
+  zone(3, 20);
+  write_all();
+  faults_->degrade(ZoneId{3}, ZoneState::read_only);
+  recover_now();
+  EXPECT_EQ(found(1), 11u);
+  EXPECT_EQ(found(2), 0u) << "it was torn";
+  ASSERT_EQ(result_->new_trims.size(), 1u);
+  EXPECT_EQ(result_->new_trims[0].zone, ZoneId{2});
+  EXPECT_EQ(use(2), ZoneUse::sealed) << "another was opened behind it";
+  EXPECT_EQ(info(ZoneId{2}).state, ZoneState::full);
+}
+
+// As a drive's zone is whose first write failed, having moved the pointer.
+TEST_F(RecoveryTest, TheZoneBeforeAFinishedHeaderIsVerifiedToo) {
+  ZoneImage& before = zone(2, 10);
+  before.add_batch({before.page(1, 11, 600), before.page(2, 12, 600)});
+  const std::uint32_t torn = before.add_batch({before.page(2, 13, 600, 1)});
+  before.damage(torn + 1);
+  zone(3, 20);
+  write_all();
+  Result<std::unique_ptr<IoQueue>> queue = device_->create_queue(1);
+  ASSERT_TRUE(queue.ok());
+  ASSERT_TRUE(manage_blocking(**queue, Io::Op::finish, ZoneId{3}).ok());
+  recover_now();
+  EXPECT_EQ(found(1), 11u);
+  EXPECT_EQ(found(2), 12u) << "the later one was torn";
+}
+
+// Whatever its first batch is now, it was written behind a header that was durable.
+TEST_F(RecoveryTest, TheZoneBeforeATrimmedOneIsDurable) {
+  ZoneImage& before = zone(2, 10);
+  const std::uint32_t rotten = before.add_batch({before.page(1, 11, 600)});
+  before.add_batch({before.page(2, 12, 600)});
+  before.damage(rotten + 1);
+  ZoneImage& torn = zone(3, 20);
+  torn.add_batch({torn.page(3, 21, 600)});
+  torn.damage(1);
+  torn.set_written(static_cast<std::uint32_t>(shape_.zone_capacity_lbas));
+  write_all();
+  RecoveryOptions with = options();
+  with.trims = {{ZoneId{3}, 20, 1}};
+  recover_now(with);
+  EXPECT_EQ(found(1), 11u) << "it is damage";
+  EXPECT_EQ(found(2), 12u);
+}
+
+// A trim of the header alone says that the zone before it was verified: it must not be there first.
+TEST_F(RecoveryTest, TrimsAreNotedAsTheZonesWereOpened) {
+  ZoneImage& before = zone(5, 10);
+  before.add_batch({before.page(1, 11, 600)});
+  before.damage(before.add_batch({before.page(2, 12, 600)}) + 1);
+  ZoneImage& failed = zone(3, 20);
+  failed.set_written(static_cast<std::uint32_t>(shape_.zone_capacity_lbas));
+  write_all();
+  device_->forget_events();
+  RecoveryOptions with = options();
+  std::vector<std::uint32_t> noted;
+  with.note_trim = [&](const ZoneTrim& trim) {
+    EXPECT_EQ(device_->count(Io::Op::flush), 1u) << "what was found whole is durable before";
+    noted.push_back(trim.zone.value);
+    return Status();
+  };
+  recover_now(with);
+  EXPECT_EQ(noted, (std::vector<std::uint32_t>{5, 3}));
+  EXPECT_EQ(found(2), 0u) << "it was torn";
+}
+
+// A batch further on is as good: the first one may be what is damaged.
+TEST_F(RecoveryTest, AnyBatchTellsThatTheZoneBeforeIsDurable) {
+  ZoneImage& before = zone(2, 10);
+  const std::uint32_t rotten = before.add_batch({before.page(1, 11, 600)});
+  before.damage(rotten + 1);
+  ZoneImage& last = zone(3, 20);
+  last.add_batch({last.page(3, 21, 600)});
+  last.add_batch({last.page(4, 22, 600)});
+  last.damage(1);
+  last.set_written(static_cast<std::uint32_t>(shape_.zone_capacity_lbas));
+  write_all();
+  recover_now();
+  EXPECT_EQ(found(1), 11u) << "it is damage";
+}
+
+// Nothing follows a header before the zone before it is durable.
+TEST_F(RecoveryTest, TheZoneBeforeAReadOnlyOneWithABatchIsDurable) {
+  Shape shape;
+  shape.faults = true;
+  make(shape);
+  ZoneImage& before = zone(2, 10);
+  const std::uint32_t rotten = before.add_batch({before.page(1, 11, 600)});
+  before.add_batch({before.page(2, 12, 600)});
+  before.damage(rotten + 1);
+  ZoneImage& last = zone(3, 20);
+  last.add_batch({last.page(3, 21, 600)});
+  write_all();
+  faults_->degrade(ZoneId{3}, ZoneState::read_only);
+  recover_now();
+  EXPECT_EQ(found(1), 11u) << "it is damage";
+  EXPECT_EQ(found(2), 12u);
+  EXPECT_EQ(found(3), 21u);
+}
+
+TEST_F(RecoveryTest, AZoneThatIsFollowedIsNotGoneOnWith) {
+  Shape shape;
+  shape.faults = true;
+  make(shape);
+  ZoneImage& before = zone(2, 10);
+  before.add_batch({before.page(1, 11, 600)});
+  zone(3, 20);
+  write_all();
+  faults_->degrade(ZoneId{3}, ZoneState::read_only);
+  recover_now();
+  EXPECT_EQ(found(1), 11u);
+  EXPECT_EQ(use(2), ZoneUse::sealed);
+  EXPECT_EQ(info(ZoneId{2}).state, ZoneState::full);
 }
 
 TEST_F(RecoveryTest, AnUnreadableZoneIsSetAside) {
