@@ -56,6 +56,7 @@ Collector::Collector(PageLog& log) : log_(log), pool_(log.pool_) {
   };
   flush_.on_flushed = [](FlushWaiter& waiter) {
     Collector& collector = *static_cast<Flush&>(waiter).collector;
+    if (collector.step_ == Step::cover) return collector.covered();
     collector.step_ == Step::settle ? collector.settled() : collector.flushed();
   };
   note_.on_noted = [](DurableNote& note) { static_cast<Note&>(note).collector->noted(); };
@@ -140,6 +141,7 @@ void Collector::start() {
   readmitted_lbas_ = 0;
   unreadable_.clear();
   records_unread_ = missed_ = copies_gone_ = copied_late_ = deletion_stays_ = false;
+  covered_ = !log_.any_stream([](const Stream& each) { return !each.previous_flushed(); });
   copies_in_.clear();
   forget_outlived();
   next_segment();

@@ -98,6 +98,7 @@ class Collector {
     probe,
     scan,
     move,
+    cover,
     drain,
     purge,
     note,
@@ -201,6 +202,8 @@ class Collector {
   void scan_fed();
   void look_at_records();
   Lane* free_lane(std::uint64_t bytes);
+  void cover();
+  void covered();
   void close(Group& group);
   void lane_read(Lane& lane);
   void write_if_complete(Group& group);
@@ -264,6 +267,7 @@ class Collector {
   // A cache's groups whose tombstone must be copied, and the opening of the last zone with a page
   // that it deletes.
   std::map<std::uint64_t, std::uint64_t> outlived_;
+  bool covered_ = false;          // the victim is durable, and what was written before it
   bool copied_late_ = false;      // of the victim: its tombstones may have been looked at before
   bool deletion_stays_ = false;   // of the victim: one that is needed stands nowhere else
   std::uint64_t purge_from_ = 0;  // the hash up to which the index was purged

@@ -78,7 +78,22 @@ void Collector::write_if_complete(Group& group) {
   }
 }
 
-// False: the record must move and every lane is taken.
+// The victim may be a zone that was filled a moment ago. Were a copy of what stands in it durable
+// before what was written before that, a power cut could leave a deletion that is newer than the
+// page which it does not delete, and not that page.
+void Collector::cover() {
+  step_ = Step::cover;
+  pool_.flusher.request(flush_);
+}
+
+void Collector::covered() {
+  if (!flush_.status.ok()) return failed(flush_.status);
+  covered_ = true;
+  step_ = Step::move;
+  post_turn();
+}
+
+// False: the record must move, and every lane is taken or the victim is not durable yet.
 bool Collector::look_at(const PageRecord& record) {
   if (record.lba >= pool_.tables[victim_.value].end_lba) return true;
   if (undoing_ != Undo::none) return undo_look_at(record);
@@ -119,6 +134,10 @@ bool Collector::look_at(const PageRecord& record) {
   if (log_.options_.cache && !has_room(moving)) {  // it is pinned, or deletes a group
     give_up(moving, kNoRoom);
     return true;
+  }
+  if (!covered_) {
+    cover();
+    return false;
   }
   Lane* lane = free_lane(pool_.page_lbas(moving.length) * pool_.geometry.lba_bytes);
   if (lane == nullptr) return false;

@@ -177,6 +177,8 @@ class Stream {
            !header_flush_.busy && !issue_task_.posted;
   }
   bool waits_for_zone() const { return !zone_ && !(queue_.empty() && relocations_.empty()); }
+  // False: of the zones that were filled, or ended, the last may not be durable yet.
+  bool previous_flushed() const { return previous_flushed_; }
   bool has_waiting_user() const { return !queue_.empty(); }
   bool relocations_wait_for_zone() const { return !zone_ && !relocations_.empty(); }
   // A record of the group has no place in a zone yet.

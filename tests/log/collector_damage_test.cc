@@ -76,7 +76,7 @@ TEST_F(CollectorTest, AStoreKeepsAZoneInWhichATombstoneIsMissing) {
       return is_reset(second);
     });
     EXPECT_FALSE(is_reset(first));
-    EXPECT_LT(attempts, 20u);
+    EXPECT_LT(attempts, 30u);
     if (!comes_back) continue;
     reopen();
     expect_absent(500);

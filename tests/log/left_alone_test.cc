@@ -201,7 +201,7 @@ TEST_F(LeftAloneTest, WhatWasKeptWaitingGoesOnWhenAResetFails) {
   shape.segment_lbas = 96;
   make_log(shape, false);
   ASSERT_EQ(fill(kBytes), 38u);
-  for (const std::uint64_t number : {22, 23, 25}) {
+  for (const std::uint64_t number : {18, 20, 25}) {
     faults_->fail_reads(Lba{entry(number).lba}, 1);
   }
   device_->fail(Io::Op::reset, {Code::io_error, Origin::zone}, 1);
@@ -209,16 +209,16 @@ TEST_F(LeftAloneTest, WhatWasKeptWaitingGoesOnWhenAResetFails) {
     std::uint64_t removed;
     bool put_after;
   };
-  constexpr std::array<Step, 10> kSteps = {{{30, false},
-                                            {28, false},
-                                            {26, false},
-                                            {29, false},
+  constexpr std::array<Step, 10> kSteps = {{{34, false},
+                                            {13, true},
+                                            {31, false},
+                                            {16, false},
                                             {19, true},
-                                            {11, true},
-                                            {10, false},
-                                            {4, true},
-                                            {1, false},
-                                            {22, true}}};
+                                            {5, false},
+                                            {37, true},
+                                            {32, false},
+                                            {21, true},
+                                            {6, false}}};
   for (const Step& step : kSteps) {
     clock_.now_ns += 5'000'000;
     EXPECT_TRUE(remove(step.removed).ok()) << step.removed;

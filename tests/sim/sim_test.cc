@@ -118,6 +118,8 @@ TEST(SimTest, SeedsThatFailed) {
   for (const std::uint64_t seed : {6000165, 1230000277}) run_seed("shrunk", seed);
   // Collection of a dead device began again and again.
   for (const std::uint64_t seed : {4, 18, 109, 141}) run_seed("cache", seed);
+  // Copies were durable before the zone that they were made from.
+  run_seed("misplaced", 2440001333);
 }
 
 Simulation::Summary summary_of(std::uint64_t seed, const char* scenario = "mixed") {
