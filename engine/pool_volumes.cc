@@ -321,12 +321,21 @@ Status PoolImpl::delete_volume(std::string_view name) {
   // What reads one of its zones now is the scrubber alone; it begins no other.
   while (scrubber_ && scrubber_->reading()) queue_->wait(kWaitUs);
   // From here on the volume is gone; a zone that cannot be reset now is reset at the next open.
+  std::vector<ZoneId> zones;
   for (std::uint32_t i = 0; i < context_.geometry.zone_count; ++i) {
     if (context_.allocator.zones()[i].owner != id) continue;
-    const ZoneId zone{i};
-    if (manage_blocking(*queue_, Io::Op::reset, zone).ok()) {
+    if (manage_blocking(*queue_, Io::Op::reset, ZoneId{i}).ok()) {
+      zones.push_back(ZoneId{i});
+    } else {
+      context_.allocator.retire(ZoneId{i});
+    }
+  }
+  // Before they are written again: a power cut could leave one with its old write pointer.
+  const bool durable = flush_blocking(*queue_).ok();
+  for (const ZoneId zone : zones) {
+    if (durable) {
       context_.allocator.release(zone);
-      context_.tables[i] = ZoneDirectory();
+      context_.tables[zone.value] = ZoneDirectory();
     } else {
       context_.allocator.retire(zone);
     }

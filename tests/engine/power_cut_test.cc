@@ -230,6 +230,34 @@ TEST_P(PowerCutTest, AFullVolumeGoesOn) {
   }
 }
 
+// They may be another volume's at once. One that came back with what it had would look written to,
+// where it has no more than a header.
+TEST(DeletedVolumeTest, ItsZonesAreEmptyForGood) {
+  for (const CrashModel model : {CrashModel::drive, CrashModel::emu}) {
+    for (std::uint64_t seed = 1; seed <= 16; ++seed) {
+      Rig rig("mem:24MiB?zone_size=1MiB");
+      PowerCuts cuts(rig, model);
+      cuts.start(seed);
+      VolumeOptions options;
+      options.name = "pages";
+      options.value_bytes_max = 64 << 10;
+      ASSERT_NO_FATAL_FAILURE(rig.make(options));
+      for (std::uint64_t key = 0; key < 60; ++key) ASSERT_TRUE(rig.put(key, 1, 40'000).ok());
+      Status deleted;
+      while ((deleted = rig.pool->delete_volume("pages")).code() == Code::busy) rig.turns(1);
+      ASSERT_TRUE(deleted.ok()) << deleted.describe();
+      ASSERT_NO_FATAL_FAILURE(cuts.cut());
+      rig.close();
+      cuts.restore(seed);
+      const auto zones = rig.device->report();
+      ASSERT_TRUE(zones.ok());
+      for (const ZoneInfo& zone : std::span(*zones).subspan(2)) {
+        EXPECT_EQ(zone.written_lbas, 0u) << "seed " << seed << ", zone " << zone.zone.value;
+      }
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, PowerCutTest,
                          ::testing::Values(Case{CrashModel::drive, VolumeMode::store},
                                            Case{CrashModel::emu, VolumeMode::store},
