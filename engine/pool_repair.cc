@@ -242,11 +242,13 @@ Result<RepairReport> Pool::repair(ZonedDevice& device, Executor& home, unsigned 
   if (!device.damage().empty()) {
     tell("the device's superblock, or zone table, was written anew", device.mend());
   }
-  Status status = lost ? ring->rebuild(std::move(*lost)) : Status();
+  // First: a power cut can leave one with its header more than the device may have active (MAR),
+  // and the metadata ring needs one.
+  Status status = repair.reset_unused();
+  if (!status.ok()) tell("zones that hold nothing were reset", status);
+  status = lost ? ring->rebuild(std::move(*lost)) : Status();
   if (status.ok()) status = repair.begin(open_count);
   if (!status.ok()) return status;
-  status = repair.reset_unused();
-  if (!status.ok()) tell("zones that hold nothing were reset", status);
   if (metadata) {
     tell("the metadata zones were written anew", lost ? Status() : ring->repair());
   }
