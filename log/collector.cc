@@ -56,7 +56,8 @@ Collector::Collector(PageLog& log) : log_(log), pool_(log.pool_) {
   };
   flush_.on_flushed = [](FlushWaiter& waiter) {
     Collector& collector = *static_cast<Flush&>(waiter).collector;
-    if (collector.step_ == Step::cover) return collector.covered();
+    const bool covering = collector.step_ == Step::cover || collector.step_ == Step::cover_all;
+    if (covering) return collector.covered();
     collector.step_ == Step::settle ? collector.settled() : collector.flushed();
   };
   note_.on_noted = [](DurableNote& note) { static_cast<Note&>(note).collector->noted(); };
@@ -124,6 +125,8 @@ void Collector::start() {
   const bool circles = !victim && goes_in_circles();
   if (!victim && !circles) victim = choose();
   if (!victim && !wanted_for_quota()) return log_.end_shrinking(kNothingToFree);
+  // Deletions may be handed over, to a zone that is durable before what they come after.
+  if (!victim && log_.filled_unflushed()) return cover(Step::cover_all);
   if (circles) return nothing_to_free(log_.hand_deletions_to_collection());
   const bool handed = !victim && log_.hand_deletions_to_collection();
   if (!victim && !handed) victim = choose_for_waiting();
@@ -141,7 +144,7 @@ void Collector::start() {
   readmitted_lbas_ = 0;
   unreadable_.clear();
   records_unread_ = missed_ = copies_gone_ = copied_late_ = deletion_stays_ = false;
-  covered_ = !log_.any_stream([](const Stream& each) { return !each.previous_flushed(); });
+  covered_ = !log_.filled_unflushed();
   copies_in_.clear();
   forget_outlived();
   next_segment();
@@ -318,6 +321,10 @@ void Collector::copies_failed() {
 void Collector::failed(const Status& status) {
   if (undoing_ != Undo::none) end_undo();
   pool_.allocator.set_use(victim_, ZoneUse::sealed);
+  attempt_failed(status);
+}
+
+void Collector::attempt_failed(const Status& status) {
   step_ = Step::idle;
   log_.end_shrinking(status);
   copy_error_ = status;

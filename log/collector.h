@@ -99,6 +99,7 @@ class Collector {
     scan,
     move,
     cover,
+    cover_all,
     drain,
     purge,
     note,
@@ -202,7 +203,7 @@ class Collector {
   void scan_fed();
   void look_at_records();
   Lane* free_lane(std::uint64_t bytes);
-  void cover();
+  void cover(Step step);
   void covered();
   void close(Group& group);
   void lane_read(Lane& lane);
@@ -242,6 +243,7 @@ class Collector {
   void undo_missed();
   void end_undo();
   void failed(const Status& status);
+  void attempt_failed(const Status& status);
   void flush_when_noted();
   std::optional<ZoneId> to_be_noted() const;
   void noted();
@@ -267,7 +269,7 @@ class Collector {
   // A cache's groups whose tombstone must be copied, and the opening of the last zone with a page
   // that it deletes.
   std::map<std::uint64_t, std::uint64_t> outlived_;
-  bool covered_ = false;          // the victim is durable, and what was written before it
+  bool covered_ = false;          // the victim is durable
   bool copied_late_ = false;      // of the victim: its tombstones may have been looked at before
   bool deletion_stays_ = false;   // of the victim: one that is needed stands nowhere else
   std::uint64_t purge_from_ = 0;  // the hash up to which the index was purged

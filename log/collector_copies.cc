@@ -78,18 +78,20 @@ void Collector::write_if_complete(Group& group) {
   }
 }
 
-// The victim may be a zone that was filled a moment ago. Were a copy of what stands in it durable
-// before what was written before that, a power cut could leave a deletion that is newer than the
-// page which it does not delete, and not that page.
-void Collector::cover() {
-  step_ = Step::cover;
+// A zone that was filled a moment ago is not durable yet. Were a copy of what stands in it, or a
+// deletion that comes after that, durable before it, a power cut could leave a group's deletion
+// that takes an older page away, and not the page that had taken that one's place.
+void Collector::cover(Step step) {
+  step_ = step;
+  log_.flush_filled();
   pool_.flusher.request(flush_);
 }
 
 void Collector::covered() {
-  if (!flush_.status.ok()) return failed(flush_.status);
+  const bool chosen = step_ == Step::cover;
+  if (!flush_.status.ok()) return chosen ? failed(flush_.status) : attempt_failed(flush_.status);
   covered_ = true;
-  step_ = Step::move;
+  step_ = chosen ? Step::move : Step::idle;
   post_turn();
 }
 
@@ -136,7 +138,7 @@ bool Collector::look_at(const PageRecord& record) {
     return true;
   }
   if (!covered_) {
-    cover();
+    cover(Step::cover);
     return false;
   }
   Lane* lane = free_lane(pool_.page_lbas(moving.length) * pool_.geometry.lba_bytes);

@@ -18,7 +18,8 @@ GroupRemoval::GroupRemoval(PageLog& log, RemoveGroupOp& op)
     : log_(log), op_(op), stream_(log.fallback()) {
   ++log_.running_;
   read_.whole = true;
-  write_.removal = marker_.removal = read_.removal = flush_.removal = this;
+  write_.removal = marker_.removal = read_.removal = this;
+  before_.removal = flush_.removal = this;
   write_.record.kind = RecordKind::group_tombstone;
   write_.record.group = op.group;
   write_.on_done = [](Append& append) { static_cast<Write&>(append).removal->written(); };
@@ -26,6 +27,9 @@ GroupRemoval::GroupRemoval(PageLog& log, RemoveGroupOp& op)
   marker_.on_done = [](Append& append) { static_cast<Write&>(append).removal->pass_marker(); };
   read_.on_read = [](HeaderRead& read, const Result<BatchView>& view) {
     static_cast<Read&>(read).removal->header_read(view);
+  };
+  before_.on_flushed = [](FlushWaiter& waiter) {
+    static_cast<Flush&>(waiter).removal->others_flushed(waiter.status);
   };
   flush_.on_flushed = [](FlushWaiter& waiter) {
     static_cast<Flush&>(waiter).removal->finish(waiter.status);
@@ -43,7 +47,21 @@ void GroupRemoval::pass_marker() {
     Stream* const stream = log_.users_stream(next_stream_++);
     if (stream != nullptr && stream != &stream_) return stream->append(marker_);
   }
-  stream_.append(write_);
+  // What these have must not be lost where the deletion is not: a page there may have taken the
+  // place of one in the group.
+  bool unflushed = false;
+  for (const auto& stream : log_.streams_) {
+    if (!stream || stream.get() == &stream_ || !stream->unflushed()) continue;
+    stream->flush_filled();
+    stream->note_flush();
+    unflushed = true;
+  }
+  if (!unflushed) return stream_.append(write_);
+  log_.pool_.flusher.request(before_);
+}
+
+void GroupRemoval::others_flushed(const Status& status) {
+  status.ok() ? stream_.append(write_) : finish(status);
 }
 
 void GroupRemoval::written() {

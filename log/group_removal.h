@@ -24,6 +24,7 @@ class GroupRemoval {
   GroupRemoval(PageLog& log, RemoveGroupOp& op);
   void draw_sequence();
   void pass_marker();  // through the other streams, and then the tombstone is written
+  void others_flushed(const Status& status);
   void written();
   void remove_known(const KnownPage& page);
   void gather();
@@ -52,7 +53,7 @@ class GroupRemoval {
   unsigned next_stream_ = 0;
   Write write_, marker_;
   Read read_;
-  Flush flush_;
+  Flush before_, flush_;
   std::vector<Batch> batches_;
   std::size_t next_ = 0;
   unsigned epoch_side_ = 0;  // while a header is being read

@@ -262,6 +262,8 @@ class PageLog final : public StreamOwner {
   Stream& stream_of(const PageRecord& record, Lifetime lifetime);
   Stream& fallback() const;
   bool any_stream(bool (*test)(const Stream&)) const;
+  bool filled_unflushed() const;
+  void flush_filled();
   Stream& relocation_stream();
   // Copies wait in a stream that will get no zone.
   bool relocations_stranded() const;

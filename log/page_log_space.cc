@@ -232,6 +232,16 @@ bool PageLog::any_stream(bool (*test)(const Stream&)) const {
   return std::ranges::any_of(streams_, [&](const auto& stream) { return stream && test(*stream); });
 }
 
+bool PageLog::filled_unflushed() const {
+  return any_stream([](const Stream& stream) { return stream.filled_unflushed(); });
+}
+
+void PageLog::flush_filled() {
+  for (const auto& stream : streams_) {
+    if (stream) stream->flush_filled();
+  }
+}
+
 // The last zone of the quota is for relocation alone: a zone can then always be emptied.
 bool PageLog::may_open_zone(bool relocation) {
   const std::uint64_t held = pool_.allocator.held(options_.volume);

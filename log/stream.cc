@@ -51,7 +51,8 @@ Stream::Stream(PoolContext& pool, std::uint64_t volume, std::uint8_t number,
   seal_flush_.on_flushed = [](FlushWaiter& waiter) {
     auto& seal = static_cast<FlushPoint&>(waiter);
     seal.busy = false;
-    if (seal.status.ok()) seal.stream->previous_flushed_ = true;
+    const bool all = seal.stream->covered_ == seal.stream->filled_;
+    if (seal.status.ok() && all) seal.stream->previous_flushed_ = true;
   };
   header_flush_.on_flushed = [](FlushWaiter& waiter) {
     auto& flush = static_cast<FlushPoint&>(waiter);

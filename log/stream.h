@@ -177,8 +177,14 @@ class Stream {
            !header_flush_.busy && !issue_task_.posted;
   }
   bool waits_for_zone() const { return !zone_ && !(queue_.empty() && relocations_.empty()); }
-  // False: of the zones that were filled, or ended, the last may not be durable yet.
-  bool previous_flushed() const { return previous_flushed_; }
+  // Of the zones that were filled, or ended, the last may not be durable yet.
+  bool filled_unflushed() const { return !previous_flushed_; }
+  // Or something in the open one.
+  bool unflushed() const {
+    return !previous_flushed_ || (zone_ && zone_->flushed_lba < zone_->records_end);
+  }
+  // Makes what was filled durable, and tells nobody.
+  void flush_filled();
   bool has_waiting_user() const { return !queue_.empty(); }
   bool relocations_wait_for_zone() const { return !zone_ && !relocations_.empty(); }
   // A record of the group has no place in a zone yet.
@@ -295,6 +301,8 @@ class Stream {
   std::vector<PageRecord> spare_records_;
   std::vector<std::uint32_t> spare_batches_;
   bool previous_flushed_ = true;  // the zone before the open one, or the one to open next
+  std::uint64_t filled_ = 0;      // zones, or ended
+  std::uint64_t covered_ = 0;     // of them when seal_flush_ was asked for
   AppendQueue queue_, relocations_;
   std::uint64_t queued_bytes_ = 0;
   std::array<Batch, kBatchesMax> batches_;

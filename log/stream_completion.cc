@@ -10,6 +10,7 @@ namespace furrow {
 // Nothing more goes to this zone. Its last batches may still be in flight.
 void Stream::seal_zone() {
   previous_flushed_ = false;
+  ++filled_;
   ZoneDirectory& table = pool_.tables[zone_->id.value];
   table.batch_lbas.shrink_to_fit();
   table.groups.shrink_to_fit();
@@ -67,8 +68,8 @@ void Stream::note_time() {
 bool Stream::close() {
   if (!idle()) return false;
   if (!previous_flushed_ && !seal_asked_) {  // the zone that was filled last
-    seal_asked_ = seal_flush_.busy = true;
-    pool_.flusher.request(seal_flush_);
+    seal_asked_ = true;
+    flush_filled();
     return false;
   }
   if (!zone_ || noted_ || zone_->next_lba == pool_.geometry.zone_capacity_lbas) return true;
@@ -82,6 +83,13 @@ bool Stream::close() {
   if (!note_due() || !fits(0, 0, PageRecord())) return true;  // nothing new, or no room
   write_flush_note();
   return false;
+}
+
+void Stream::flush_filled() {
+  if (previous_flushed_ || seal_flush_.busy) return;
+  seal_flush_.busy = true;
+  covered_ = filled_;
+  pool_.flusher.request(seal_flush_);
 }
 
 void Stream::request_flush_point() {
@@ -158,6 +166,7 @@ void Stream::abandon_zone() {
   table.truncate(table.end_lba);
   zone_.reset();
   previous_flushed_ = false;
+  ++filled_;
   failure_ = Status();
   schedule();
   owner_.on_zone_abandoned();

@@ -107,6 +107,41 @@ TEST_F(LifetimesTest, AGroupsDeletionWaitsForWhatTheOtherStreamWasGiven) {
   }
 }
 
+// A power cut that left the deletion, and not the page that has taken another one's place, would
+// take both.
+TEST_F(LifetimesTest, AGroupsDeletionIsNotDurableBeforeWhatTheOtherStreamWasGiven) {
+  make_log(kShape, false);
+  ASSERT_TRUE(put(1, 1, 400, {.flushed = true, .group = 9}).ok());
+  ASSERT_TRUE(put(1, 2, 400, {.group = 8, .expires_s = in_s(1000)}).ok());
+  device_->hold(Io::Op::flush);
+  Group& removal = start_remove_group(9);
+  run();
+  EXPECT_EQ(removal.answers, 0u);
+  const auto deletions = [this] {
+    unsigned all = 0;
+    for (const ZoneDirectory& table : pool_->tables) all += table.group_tombstones;
+    return all;
+  };
+  EXPECT_EQ(deletions(), 0u) << "none is on its way";
+  EXPECT_EQ(device_->held(Io::Op::flush), 1u);
+  device_->let_go(Io::Op::flush);
+  ASSERT_TRUE(run([&] { return removal.answers != 0; }));
+  EXPECT_TRUE(removal.status.ok());
+  EXPECT_EQ(deletions(), 1u);
+  expect_page(1, 2, 400);
+  // What is durable is waited for no longer.
+  ASSERT_TRUE(put(2, 1, 400, {.group = 7}).ok());
+  device_->forget_events();
+  ASSERT_TRUE(remove_group(7).ok());
+  EXPECT_EQ(device_->count(Io::Op::flush), 0u);
+  // Nor is anything deleted where it cannot be made durable.
+  ASSERT_TRUE(put(2, 1, 400, {.group = 7}).ok());
+  ASSERT_TRUE(put(1, 3, 400, {.expires_s = in_s(1000)}).ok());
+  device_->fail(Io::Op::flush, {Code::io_error, Origin::zone}, 1);
+  EXPECT_EQ(remove_group(7).code(), Code::io_error);
+  expect_page(2, 1, 400);
+}
+
 // A flush is answered when what either stream was given before it is on the device.
 TEST_F(LifetimesTest, AFlushWaitsForBothStreams) {
   make_log(kShape, false);

@@ -120,6 +120,10 @@ TEST(SimTest, SeedsThatFailed) {
   for (const std::uint64_t seed : {4, 18, 109, 141}) run_seed("cache", seed);
   // Copies were durable before the zone that they were made from.
   run_seed("misplaced", 2440001333);
+  run_seed("rot", 2001061);
+  // A group's deletion was durable before a page in another stream that had taken the place of one
+  // of the group.
+  run_seed("rot", 2201408, 16'000);
 }
 
 Simulation::Summary summary_of(std::uint64_t seed, const char* scenario = "mixed") {

@@ -357,8 +357,10 @@ void SimVolume::put_answered(Client& client, Code code) {
   // for want of another; it was attempted, though.
   if (world_.device_dead || (code == Code::no_space && world_.faults)) return;
   history.drop(client.serial);
-  if (code == Code::exists && !history.may_be_present(client.window) &&
-      !entries_[client.key].lossy) {
+  // (A rotten page is there, if it is to be read or not.)
+  const Entry& entry = entries_[client.key];
+  if (code == Code::exists && !history.may_be_present(client.window) && !entry.lossy &&
+      !entry.rotten) {
     fail(client, "says that the key exists");
   }
   if (code == Code::not_found && !evicts_ && !history.may_be_absent(client.window) &&
@@ -549,6 +551,9 @@ void SimVolume::refused(const Client& client) {
 void SimVolume::refused_as_full(const Client& client) {
   const StoreRoom room = room_of(*store_);
   if (room.usable_bytes <= cost_of(shape_.options.value_bytes_max)) return;
+  // What had been copied to the last zone stays there where the original has rotted, and power cuts
+  // have ended all zones.
+  if (world_.pages_rotted && has_least_quota() && world_.is_wedged(id())) return;
   std::uint64_t cost = cost_of(client.op.length);
   for (const Entry& entry : entries_) {
     std::uint64_t most = 0;
