@@ -229,21 +229,8 @@ int Server::start_admin() {
 
 void Server::watch_device() {
   constexpr std::uint64_t kWatchNs = 1'000'000'000;
-  const PoolInfo info = open_->info();
-  const bool full = info.device_full;
-  if (full != device_full_) {
-    fmt::print(
-        stderr, "{}: {}\n", program_name(),
-        full ? "the device takes no more data (is the file system under it full?): what is to "
-               "be stored is refused until there is room"
-             : "the device takes data again");
-    device_full_ = full;
-  }
-  if (info.misplaced_writes != 0 && !std::exchange(misplaced_writes_, true)) {
-    fmt::print(stderr,
-               "{}: the drive does not keep the order of the writes in flight in a zone: from now "
-               "on it is given one at a time, which is slower\n",
-               program_name());
+  for (const std::string_view news : device_watch_.look(open_->info())) {
+    fmt::print(stderr, "{}: {}\n", program_name(), news);
   }
   watch_timer_.server = this;
   watch_timer_.fire = [](Timer& timer) { static_cast<WatchTimer&>(timer).server->watch_device(); };

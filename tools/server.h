@@ -13,6 +13,7 @@
 
 #include "tools/admin_server.h"
 #include "tools/command_line.h"
+#include "tools/device_watch.h"
 #include "tools/live_volumes.h"
 #include "tools/make_pool.h"
 #include "tools/metrics.h"
@@ -72,7 +73,7 @@ class Server {
   };
   void post(MemberTask& task, void (Server::*call)());
   void stop_home() { home_.stop_running(); }
-  void watch_device();  // says when it is full, and when it no longer is
+  void watch_device();
 
   struct WatchTimer : Timer {
     Server* server = nullptr;
@@ -91,8 +92,7 @@ class Server {
   std::thread signals_;
   MemberTask stop_task_, admin_stopped_task_;
   WatchTimer watch_timer_;
-  bool device_full_ = false;       // as was said last
-  bool misplaced_writes_ = false;  // was said
+  DeviceWatch device_watch_;
 };
 
 }  // namespace furrow::tools

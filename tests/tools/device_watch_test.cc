@@ -1,0 +1,39 @@
+// Establishes that a full device and a drive that does not keep the order of writes are said when
+// they are first seen, that room is said when it is back, and nothing in between.
+#include "tools/device_watch.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace furrow::tools {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+TEST(DeviceWatch, EachChangeIsSaidOnce) {
+  DeviceWatch watch;
+  PoolInfo info;
+  EXPECT_THAT(watch.look(info), IsEmpty());
+  info.device_full = true;
+  EXPECT_THAT(watch.look(info), ElementsAre(HasSubstr("takes no more data")));
+  EXPECT_THAT(watch.look(info), IsEmpty());
+  info.device_full = false;
+  EXPECT_THAT(watch.look(info), ElementsAre(HasSubstr("takes data again")));
+  EXPECT_THAT(watch.look(info), IsEmpty());
+}
+
+TEST(DeviceWatch, ADriveThatMixesUpWritesIsSaidOnce) {
+  DeviceWatch watch;
+  PoolInfo info;
+  info.misplaced_writes = 1;
+  EXPECT_THAT(watch.look(info), ElementsAre(HasSubstr("does not keep the order of the writes")));
+  info.misplaced_writes = 2;
+  EXPECT_THAT(watch.look(info), IsEmpty());
+  info.device_full = true;
+  EXPECT_THAT(watch.look(info), ElementsAre(HasSubstr("takes no more data")));
+}
+
+}  // namespace
+}  // namespace furrow::tools

@@ -1,0 +1,23 @@
+#include "tools/device_watch.h"
+
+#include <utility>
+
+namespace furrow::tools {
+
+std::vector<std::string_view> DeviceWatch::look(const PoolInfo& info) {
+  std::vector<std::string_view> news;
+  if (std::exchange(full_, info.device_full) != info.device_full) {
+    news.push_back(info.device_full
+                       ? "the device takes no more data (is the file system under it full?): what "
+                         "is to be stored is refused until there is room"
+                       : "the device takes data again");
+  }
+  if (info.misplaced_writes != 0 && !std::exchange(misplaced_writes_, true)) {
+    news.push_back(
+        "the drive does not keep the order of the writes in flight in a zone: from now on it is "
+        "given one at a time, which is slower");
+  }
+  return news;
+}
+
+}  // namespace furrow::tools

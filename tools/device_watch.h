@@ -1,0 +1,23 @@
+// DeviceWatch: what furrowd says of its pool's device while it serves: each change once.
+//
+// Threads: one at a time.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "engine/pool.h"
+
+namespace furrow::tools {
+
+class DeviceWatch {
+ public:
+  // What is new since it looked last, a sentence each.
+  std::vector<std::string_view> look(const PoolInfo& info);
+
+ private:
+  bool full_ = false;
+  bool misplaced_writes_ = false;
+};
+
+}  // namespace furrow::tools
