@@ -60,21 +60,28 @@ Result<bool> Pool::is_blank(ZonedDevice& device) {
   if (!report.ok()) return report.status();
   const Result<std::unique_ptr<IoQueue>> queue = device.create_queue(kFormatDepth);
   if (!queue.ok()) return queue.status();
-  AlignedBuffer first(device.geometry().lba_bytes);
+  // A format that was cut off has written to metadata zones alone, and no more than this to one.
+  constexpr std::uint64_t kFormatBytesMax = 64 << 10;
+  const std::uint32_t lba_bytes = device.geometry().lba_bytes;
+  AlignedBuffer first(lba_bytes);
   bool any = false;
   for (const ZoneInfo& info : *report) {
     if (info.state == ZoneState::empty || info.state == ZoneState::offline) continue;
+    const bool data_zone = info.zone.value >= kMetadataZones;
+    if (data_zone && info.state == ZoneState::read_only) continue;  // nothing could overwrite it
     any = true;
+    if (data_zone) return false;
     Io io;
     io.op = Io::Op::read;
     io.zone = info.zone;
     io.lba = device.geometry().zone_start(info.zone);
-    io.set_data(first.data(), 1, device.geometry().lba_bytes);
+    io.set_data(first.data(), 1, lba_bytes);
     if (const Status status = run_blocking(**queue, io); !status.ok()) return status;
-    const bool zeroes =
-        std::ranges::all_of(first.span(), [](std::byte byte) { return byte == std::byte{0}; });
-    // Only a format begins with these, and only a volume's data with anything else.
-    if (!zeroes && !has_magic(first.span(), Magic::superblock)) return false;
+    // Its first LBA may be what was torn. What others have written may begin with zeroes as well.
+    const bool torn =
+        std::ranges::all_of(first.span(), [](std::byte byte) { return byte == std::byte{0}; }) &&
+        info.written_lbas <= kFormatBytesMax / lba_bytes;
+    if (!torn && !has_magic(first.span(), Magic::superblock)) return false;
   }
   if (!any) return true;
   const Code code = MetadataRing::open(device, true).status().code();

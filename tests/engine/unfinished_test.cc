@@ -73,6 +73,29 @@ TEST(UnfinishedTest, APoolWithDataIsNeverBlank) {
   EXPECT_FALSE(is_blank()) << "pages without a pool";
 }
 
+// As an ISO image does, or an ext4 file system on LBAs of 512 bytes.
+TEST(UnfinishedTest, DataThatBeginsWithZeroesIsNotBlank) {
+  for (const std::uint32_t zone : {0u, 1u, 2u, 5u}) {
+    const auto device = memory();
+    auto queue = device->create_queue(1);
+    ASSERT_TRUE(queue.ok());
+    const std::uint32_t lba_bytes = device->geometry().lba_bytes;
+    const std::uint32_t lbas = zone < 2 ? (128 << 10) / lba_bytes : 1;
+    AlignedBuffer data(std::size_t{lbas} * lba_bytes);
+    std::ranges::fill(data.span(), std::byte{0});
+    if (lbas != 1) std::ranges::fill(data.span().last(lba_bytes), std::byte{7});
+    Io io;
+    io.op = Io::Op::write;
+    io.zone = ZoneId{zone};
+    io.lba = device->geometry().zone_start(io.zone);
+    io.set_data(data.data(), lbas, lba_bytes);
+    ASSERT_TRUE(run_blocking(**queue, io).ok());
+    const auto blank = Pool::is_blank(*device);
+    ASSERT_TRUE(blank.ok());
+    EXPECT_FALSE(*blank) << "zone " << zone;
+  }
+}
+
 // A program that was killed after each of the steps of EmbeddedPool::open().
 TEST(UnfinishedTest, AnEmbeddedPoolGoesOnWhereItWasKilled) {
   const auto directory =
