@@ -14,6 +14,7 @@ constexpr std::uint64_t kRecordMagic = 0x4345'5246'5752'5246;  // "FRRWFREC"
 constexpr std::uint32_t kVersion = 1;
 constexpr std::uint32_t kDirectoryFlag = 1, kOpenFlag = 2, kDurableFlag = 4;
 constexpr std::size_t kSuperBytesBefore = 8 + 4 + 4 + 8;  // there was a token
+constexpr std::size_t kSuperBytesUncounted = kSuperBytesBefore + 8;
 constexpr std::size_t kRecordHeadBytes = 8 + 4 + 4 + 8 + 8 + 2 + 2 + 4;
 constexpr std::size_t kLinkHeadBytes = 8 + 8 + 2;
 constexpr std::size_t kChunkBytes = 4 + 4 + 2;
@@ -80,13 +81,16 @@ std::optional<ChunkName> chunk_of(const Key& key) {
 }
 
 std::vector<std::byte> encode(const FilesSuper& super) {
-  std::vector<std::byte> page(kSuperBytesBefore + 8);
+  std::vector<std::byte> page(kSuperBytesUncounted + 3 * 8);
   ByteWriter writer(page);
   writer.put(kSuperMagic);
   writer.put(kVersion);
   writer.put(super.slots);
   writer.put(super.mount);
   writer.put(super.token);
+  writer.put(super.written.appended_bytes);
+  writer.put(super.written.device_bytes);
+  writer.put(super.written.relocated_bytes);
   return page;
 }
 
@@ -98,6 +102,11 @@ Result<FilesSuper> decode_files_super(std::span<const std::byte> page) {
   super.slots = reader.take<std::uint32_t>();
   super.mount = reader.take<std::uint64_t>();
   if (page.size() > kSuperBytesBefore) super.token = reader.take<std::uint64_t>();
+  if (page.size() > kSuperBytesUncounted) {
+    super.written.appended_bytes = reader.take<std::uint64_t>();
+    super.written.device_bytes = reader.take<std::uint64_t>();
+    super.written.relocated_bytes = reader.take<std::uint64_t>();
+  }
   if (!reader.ok()) return damaged("the files' first page is cut off");
   return super;
 }

@@ -29,12 +29,21 @@ constexpr std::size_t kFileNameMax = 255, kFileLinksMax = 65535;
 constexpr std::uint64_t kRootInode = 1;
 constexpr std::uint64_t kFileBytesMax = (std::uint64_t{1} << 48) - 1;
 
+// Since the volume was made; of a mount that was killed, what it wrote last is not counted.
+struct FilesWritten {
+  std::uint64_t appended_bytes = 0;   // to files
+  std::uint64_t device_bytes = 0;     // for that: pages, headers, padding, copies
+  std::uint64_t relocated_bytes = 0;  // of these, by collection
+  friend bool operator==(const FilesWritten&, const FilesWritten&) = default;
+};
+
 struct FilesSuper {
   std::uint64_t mount = 0;  // number of the latest mount; inodes begin with it
   std::uint32_t slots = 0;  // records have slots below it
   // Drawn by the latest mount: what it left staged, and nobody else. Two machines, or containers,
   // may have tried a mount of one number each. 0: of an older version, which had none.
   std::uint64_t token = 0;
+  FilesWritten written = {};  // zeroes of an older version, which had none
   friend bool operator==(const FilesSuper&, const FilesSuper&) = default;
 };
 

@@ -383,6 +383,7 @@ FilesUsage FileVolume::usage() const {
   FilesUsage usage;
   usage.free_bytes = store_.usage().free_bytes;
   usage.appended_bytes = appended_bytes_;
+  usage.written = written();
   usage.restored_bytes = restored_bytes_;
   const Lock lock(mutex_);
   for (const auto& [inode, node] : tree_.nodes()) {

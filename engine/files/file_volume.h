@@ -46,6 +46,7 @@ struct FilesUsage {
   std::uint64_t record_bytes = 0;    // of files and directories, each of which has one record
   std::uint64_t free_bytes = 0;      // what may still be written, about
   std::uint64_t appended_bytes = 0;  // by this mount
+  FilesWritten written;
   std::uint64_t restored_bytes = 0;  // that a killed process left staged, by this mount
 };
 
@@ -160,6 +161,7 @@ class FileVolume : public std::enable_shared_from_this<FileVolume> {
   void rescue(const std::shared_ptr<FileNode>& node);
   Status drop_lost();
   Status restore_staged();
+  FilesWritten written() const;
   Status write_super(std::uint32_t slots);
   Status salvage();
   void find_slots();
@@ -222,8 +224,9 @@ class FileVolume : public std::enable_shared_from_this<FileVolume> {
   std::set<std::pair<std::uint64_t, std::string>> changing_;  // directory and name, see Claim
   KnownPage super_page_;
   std::uint64_t numbers_ = 0;  // of inodes and links, drawn by this mount
-  std::uint32_t slots_ = 0;    // that the super page allows
-  bool growing_ = false;       // the super page is being written
+  const FilesWritten written_before_;
+  std::uint32_t slots_ = 0;  // that the super page allows
+  bool growing_ = false;     // the super page is being written
   std::uint32_t next_slot_ = 0;
   std::vector<std::uint32_t> free_slots_;
   std::vector<std::uint32_t> freed_slots_;  // by deletions that a power cut may undo

@@ -90,6 +90,7 @@ FileVolume::FileVolume(std::shared_ptr<EmbeddedPool> pool, PageStore& store,
                before.token != 0 ? before.token : before.mount, use),
       readers_(pool_->pool()),
       services_{*pool_, store_, staging_, readers_, chunk_bytes_},
+      written_before_(before.written),
       slots_(before.slots) {}
 
 Status FileVolume::load() {
@@ -289,8 +290,15 @@ Status FileVolume::restore_staged() {
   return {};
 }
 
+FilesWritten FileVolume::written() const {
+  const VolumeStats stats = store_.stats();
+  return {written_before_.appended_bytes + appended_bytes_,
+          written_before_.device_bytes + stats.device_bytes_written,
+          written_before_.relocated_bytes + stats.relocated_bytes};
+}
+
 Status FileVolume::write_super(std::uint32_t slots) {
-  const std::vector<std::byte> page = encode(FilesSuper{mount_, slots, token_});
+  const std::vector<std::byte> page = encode(FilesSuper{mount_, slots, token_, written()});
   PageOp op;
   op.kind = PageOp::Kind::put;
   op.key = super_key();
@@ -348,7 +356,9 @@ FileVolume::~FileVolume() {
   for (const auto& [inode, node] : tree_.nodes()) {
     if (!node->directory && !node->content().close().ok()) all = false;
   }
-  if (sync_names().ok() && all) staging_.forget();
+  if (!sync_names().ok() || !all) return;
+  if (appended_bytes_ != 0) (void)write_super(slots_);  // what it counts is all that is new
+  staging_.forget();
 }
 
 }  // namespace furrow

@@ -115,9 +115,12 @@ TEST(FileFormat, NamesThatNoPathLeadsToAreRefused) {
 }
 
 TEST(FileFormat, TheFirstPageComesBack) {
-  FilesSuper super{.mount = 77, .slots = 2048, .token = 0x1234'5678'9abc'def0};
+  FilesSuper super{
+      .mount = 77, .slots = 2048, .token = 0x1234'5678'9abc'def0, .written = {11, 12, 13}};
   const std::vector<std::byte> page = encode(super);
   EXPECT_EQ(*decode_files_super(page), super);
+  super.written = {};
+  EXPECT_EQ(*decode_files_super(std::span(page).first(32)), super) << "of an older version";
   super.token = 0;
   EXPECT_EQ(*decode_files_super(std::span(page).first(24)), super) << "of an older version";
   EXPECT_FALSE(decode_files_super(std::span(page).first(page.size() - 1)).ok());
