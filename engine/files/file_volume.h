@@ -8,7 +8,8 @@
 // path starts at the root. A change of names is with the device when its call returns (it outlives
 // the process), and in the order of the calls; sync_names() makes all of them durable.
 //
-// Threads: any; each call blocks its caller only. No lock is held while the device works. Errors:
+// Threads: any; each call blocks its caller only. No lock is held while the device works but that of
+// a file, by who changes it. Errors:
 // not_found, exists, invalid_argument (a directory where a file is meant, or the other way round, a
 // directory that is not empty, a name that is too long), no_space, corrupt, io_error.
 #pragma once
