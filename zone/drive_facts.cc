@@ -68,6 +68,16 @@ RequestLimits request_limits(const std::string& folder, const char* kilobytes,
           static_cast<std::uint32_t>(std::clamp<std::uint64_t>(segments, 1, 1024))};
 }
 
+Result<std::uint32_t> lba_bytes(unsigned exponent, unsigned metadata_bytes) {
+  if (metadata_bytes != 0) {
+    return unsupported("the drive's LBAs have metadata; format it without");
+  }
+  if (exponent != 9 && exponent != 12) {
+    return unsupported("the drive's LBAs are not of 512 or 4096 bytes; format it with such");
+  }
+  return 1u << exponent;
+}
+
 void bound_open_zones(Geometry& geometry) {
   if (geometry.active_zones_max == 0) return;
   if (geometry.open_zones_max != 0 && geometry.open_zones_max <= geometry.active_zones_max) return;

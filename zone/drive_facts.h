@@ -41,6 +41,10 @@ struct RequestLimits {
 RequestLimits request_limits(const std::string& folder, const char* kilobytes,
                              std::uint64_t lba_bytes);
 
+// Of an LBA format: 2^exponent bytes of data and so many of metadata, which are none here. Errors:
+// unsupported.
+Result<std::uint32_t> lba_bytes(unsigned exponent, unsigned metadata_bytes);
+
 // An open zone is active as well: no more can be open than active. 0: no limit.
 void bound_open_zones(Geometry& geometry);
 

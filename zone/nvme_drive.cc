@@ -144,11 +144,9 @@ Status NvmeDrive::identify(const std::string& queue_folder) {
   if (rc != 0) return command_error(rc, kHint);
   const unsigned format = (ns.flbas & 0xF) | (ns.flbas >> 5 & 3) << 4;
   const nvme_lbaf& lba = ns.lbaf[format];
-  if (lba.ds != 9 && lba.ds != 12) {
-    return unsupported("the drive's LBAs are not of 512 or 4096 bytes");
-  }
-  if (le16toh(lba.ms) != 0) return unsupported("the drive's LBAs have metadata; format it without");
-  geometry_.lba_bytes = 1u << lba.ds;
+  const Result<std::uint32_t> lba_bytes = drive::lba_bytes(lba.ds, le16toh(lba.ms));
+  if (!lba_bytes) return lba_bytes.status();
+  geometry_.lba_bytes = *lba_bytes;
   geometry_.zone_size_lbas = le64toh(zoned.lbafe[format].zsze);
   // One less than the number; all ones: no limit.
   geometry_.active_zones_max = le32toh(zoned.mar) + 1;

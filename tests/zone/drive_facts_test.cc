@@ -82,5 +82,18 @@ TEST_F(DriveFacts, APathThatIsNotThere) {
   EXPECT_EQ(drive::device_number(*found), "1:3");
 }
 
+TEST_F(DriveFacts, LbasHaveTwoSizesAndNoMetadata) {
+  EXPECT_EQ(*drive::lba_bytes(9, 0), 512u);
+  EXPECT_EQ(*drive::lba_bytes(12, 0), 4096u);
+  for (const unsigned exponent : {0u, 8u, 10u, 13u, 255u}) {
+    EXPECT_EQ(drive::lba_bytes(exponent, 0).status().code(), Code::unsupported) << exponent;
+  }
+  for (const unsigned exponent : {9u, 12u}) {
+    const Status with_metadata = drive::lba_bytes(exponent, 8).status();
+    EXPECT_EQ(with_metadata.code(), Code::unsupported);
+    EXPECT_NE(std::string(with_metadata.hint()).find("metadata"), std::string::npos);
+  }
+}
+
 }  // namespace
 }  // namespace furrow::test
