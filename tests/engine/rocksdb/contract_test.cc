@@ -2,10 +2,12 @@
 // to both, on names in a few directories, and answers, contents and listings are compared; now and
 // then the volume is mounted anew. FURROW_TEST_SEED replays.
 #include <gtest/gtest.h>
+#include <rocksdb/env.h>
 #include <rocksdb/file_system.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <map>
 #include <random>
 
 #include "engine/rocksdb/file_system.h"
@@ -69,9 +71,12 @@ class ContractTest : public ::testing::Test, public FilesRig {
 
   std::string directory() {
     static const std::string kDirectories[] = {"/", "/a", "/b", "/a/c"};
+    if (random_() % 16 == 0) return name();  // of a file, as a rule
     return kDirectories[random_() % 4];
   }
   std::string name() {
+    static const std::string kDirectories[] = {"/a", "/b", "/a/c"};
+    if (random_() % 16 == 0) return kDirectories[random_() % 3];
     const std::string in = directory();
     return (in == "/" ? "" : in) + "/" + std::string(1, static_cast<char>('p' + random_() % 4));
   }
@@ -89,6 +94,13 @@ class ContractTest : public ::testing::Test, public FilesRig {
         << what << ": " << ours.ToString() << " instead of " << theirs.ToString();
     return theirs.ok();
   }
+  // Of two names, which of them is told to be wrong is left to either.
+  template <class Call>
+  void both_do(const char* what, const Call& call) {
+    const IOStatus theirs = call(posix_), ours = call(ours_);
+    EXPECT_EQ(ours.ok(), theirs.ok())
+        << what << ": " << ours.ToString() << " instead of " << theirs.ToString();
+  }
   // And the same result.
   template <class T, class Call>
   void both_give(const char* what, const Call& call) {
@@ -99,6 +111,10 @@ class ContractTest : public ::testing::Test, public FilesRig {
     EXPECT_TRUE(!status.ok() || ours == theirs) << what;
   }
 
+  bool is_directory(const std::string& at) {
+    bool directory = false;
+    return posix_.fs->IsDirectory(posix_.path(at), options_, &directory, nullptr).ok() && directory;
+  }
   void change_names();
   void look();
   void begin_writing();
@@ -122,7 +138,11 @@ void ContractTest::change_names() {
       both("CreateDir", [&](Side& s) { return s.fs->CreateDir(s.path(in), options_, nullptr); });
       break;
     case 1:
-      if (in == "/a/c") break;  // ours makes /a as well
+      // Ours makes those above it as well.
+      if (!posix_.fs->FileExists(posix_.path(in.substr(0, in.rfind('/'))), options_, nullptr)
+               .ok()) {
+        break;
+      }
       both("CreateDirIfMissing",
            [&](Side& s) { return s.fs->CreateDirIfMissing(s.path(in), options_, nullptr); });
       break;
@@ -135,13 +155,14 @@ void ContractTest::change_names() {
       both("DeleteFile", [&](Side& s) { return s.fs->DeleteFile(s.path(one), options_, nullptr); });
       break;
     case 5:
-      both("RenameFile", [&](Side& s) {
+      both_do("RenameFile", [&](Side& s) {
         return s.fs->RenameFile(s.path(one), s.path(other), options_, nullptr);
       });
       break;
     case 6:
-      both("LinkFile",
-           [&](Side& s) { return s.fs->LinkFile(s.path(one), s.path(other), options_, nullptr); });
+      both_do("LinkFile", [&](Side& s) {
+        return s.fs->LinkFile(s.path(one), s.path(other), options_, nullptr);
+      });
       break;
     default:
       const std::size_t size = random_() % (random_() % 2 == 0 ? 3000 : 400'000);
@@ -163,6 +184,9 @@ void ContractTest::look() {
     return directory ? status : s.fs->GetFileSize(s.path(one), options_, &size, nullptr);
   });
   both_give<std::uint64_t>("NumFileLinks", [&](Side& s, std::uint64_t& count) {
+    bool directory = false;  // POSIX counts those in it
+    const IOStatus status = s.fs->IsDirectory(s.path(one), options_, &directory, nullptr);
+    if (directory) return status;
     return s.fs->NumFileLinks(s.path(one), options_, &count, nullptr);
   });
   both_give<bool>("AreFilesSame", [&](Side& s, bool& same) {
@@ -175,6 +199,24 @@ void ContractTest::look() {
     const IOStatus status = s.fs->GetChildren(s.path(in), options_, &all, nullptr);
     std::sort(all.begin(), all.end());
     return status;
+  });
+  using Sizes = std::map<std::string, std::uint64_t>;
+  both_give<Sizes>("GetChildrenFileAttributes", [&](Side& s, Sizes& sizes) {
+    std::vector<rocksdb::Env::FileAttributes> all;
+    const IOStatus status = s.fs->GetChildrenFileAttributes(s.path(in), options_, &all, nullptr);
+    for (const auto& each : all) {
+      bool directory = false;
+      const std::string at = s.path(in == "/" ? in : in + "/") + each.name;
+      EXPECT_TRUE(s.fs->IsDirectory(at, options_, &directory, nullptr).ok()) << at;
+      sizes[each.name] = directory ? 0 : each.size_bytes;
+    }
+    return status;
+  });
+  if (!is_directory(in)) return;  // POSIX opens files in that way, too
+  both("Directory::Fsync", [&](Side& s) {
+    std::unique_ptr<rocksdb::FSDirectory> opened;
+    const IOStatus status = s.fs->NewDirectory(s.path(in), options_, &opened, nullptr);
+    return status.ok() ? opened->Fsync(options_, nullptr) : status;
   });
 }
 
@@ -252,7 +294,17 @@ void ContractTest::change() {
 void ContractTest::write() {
   if (!posix_.writer || !ours_.writer) return begin_writing();
   const std::string bytes = text();
-  switch (random_() % 6) {
+  switch (random_() % 10) {
+    case 3:
+      both("Fsync", [&](Side& s) { return s.writer->Fsync(options_, nullptr); });
+      break;
+    case 4:
+      both("RangeSync", [&](Side& s) { return s.writer->RangeSync(0, 5000, options_, nullptr); });
+      break;
+    case 5:
+      both("Allocate", [&](Side& s) { return s.writer->Allocate(0, 5000, options_, nullptr); });
+      both("InvalidateCache", [&](Side& s) { return s.writer->InvalidateCache(0, 0); });
+      break;
     case 0:
       both("Sync", [&](Side& s) { return s.writer->Sync(options_, nullptr); });
       break;
@@ -286,8 +338,14 @@ IOStatus ContractTest::read_randomly(Side& side, const std::string& at, std::uin
     memory[i].resize(requests[i].len);
     requests[i].scratch = memory[i].data();
   }
-  const bool async = random() % 2 == 0 && &side == &ours_;  // POSIX has none in this build
-  if (!async) {
+  const unsigned way = random() % 3;
+  const bool async = way == 0 && &side == &ours_;  // POSIX has none in this build
+  if (way == 1) {
+    for (FSReadRequest& request : requests) {
+      request.status = file->Read(request.offset, request.len, options_, &request.result,
+                                  request.scratch, nullptr);
+    }
+  } else if (!async) {
     status = file->MultiRead(requests.data(), requests.size(), options_, nullptr);
   } else {
     std::vector<void*> handles;
@@ -311,10 +369,7 @@ IOStatus ContractTest::read_randomly(Side& side, const std::string& at, std::uin
 
 void ContractTest::read() {
   const std::string at = name();
-  bool directory = false;
-  if (posix_.fs->IsDirectory(posix_.path(at), options_, &directory, nullptr).ok() && directory) {
-    return;
-  }
+  if (is_directory(at)) return;
   const std::uint64_t seed = random_();
   both_give<std::vector<std::string>>("RandomAccessFile",
                                       [&](Side& s, std::vector<std::string>& pieces) {
@@ -361,6 +416,101 @@ TEST_F(ContractTest, DoesWhatPosixDoes) {
     if (step % 500 == 499) {
       close();
       ASSERT_NO_FATAL_FAILURE(remount());
+    }
+  }
+}
+
+// How much of what it had is left behind what is written is left to either.
+TEST_F(ContractTest, AFileIsUsedAgainUnderAnotherName) {
+  for (const bool there : {false, true}) {
+    const auto write_file = [this](Side& s, const char* at, const std::string& bytes) {
+      IOStatus status = s.fs->NewWritableFile(s.path(at), FileOptions(), &s.writer, nullptr);
+      if (status.ok()) status = s.writer->Append(bytes, options_, nullptr);
+      return status.ok() ? s.writer->Close(options_, nullptr) : status;
+    };
+    EXPECT_TRUE(
+        both("old", [&](Side& s) { return write_file(s, "/old", std::string(9000, 'o')); }));
+    if (there) both("new", [&](Side& s) { return write_file(s, "/new", "replaced"); });
+    EXPECT_TRUE(both("ReuseWritableFile", [&](Side& s) {
+      IOStatus status = s.fs->ReuseWritableFile(s.path("/new"), s.path("/old"), FileOptions(),
+                                                &s.writer, nullptr);
+      if (status.ok()) status = s.writer->Append("what is written now", options_, nullptr);
+      return status.ok() ? s.writer->Close(options_, nullptr) : status;
+    }));
+    close();
+    both("FileExists",
+         [&](Side& s) { return s.fs->FileExists(s.path("/old"), options_, nullptr); });
+    both_give<std::string>("contents", [&](Side& s, std::string& all) {
+      const IOStatus status = rocksdb::ReadFileToString(s.fs.get(), s.path("/new"), &all);
+      all.resize(std::string_view("what is written now").size());
+      return status;
+    });
+  }
+  EXPECT_FALSE(both("ReuseWritableFile", [&](Side& s) {
+    return s.fs->ReuseWritableFile(s.path("/new"), s.path("/none"), FileOptions(), &s.writer,
+                                   nullptr);
+  }));
+}
+
+// Begun together, waited for or given up in any order.
+TEST_F(ContractTest, ReadsThatAreGivenUpAreAnsweredOnce) {
+  ASSERT_TRUE(ours_.fs->NewWritableFile("/f", FileOptions(), &ours_.writer, nullptr).ok());
+  std::string bytes(2 << 20, '\0');
+  for (char& c : bytes) c = static_cast<char>(random_());
+  ASSERT_TRUE(ours_.writer->Append(bytes, options_, nullptr).ok());
+  ASSERT_TRUE(ours_.writer->Close(options_, nullptr).ok());
+  std::unique_ptr<rocksdb::FSRandomAccessFile> file;
+  ASSERT_TRUE(ours_.fs->NewRandomAccessFile("/f", FileOptions(), &file, nullptr).ok());
+  struct Asked {
+    FSReadRequest request;
+    std::vector<char> memory;
+    unsigned answers = 0;
+    void* handle = nullptr;
+    rocksdb::IOHandleDeleter deleter;
+  };
+  for (unsigned round = 0; round < 60; ++round) {
+    std::vector<Asked> asked(1 + random_() % 12);
+    for (Asked& each : asked) {
+      each.request.offset = random_() % bytes.size();
+      // Also of more chunks than go out at once.
+      each.request.len = 1 + random_() % (random_() % 4 == 0 ? bytes.size() : 9000);
+      each.memory.resize(each.request.len);
+      each.request.scratch = each.memory.data();
+      const IOStatus begun = file->ReadAsync(
+          each.request, options_,
+          [](const FSReadRequest& done, void* to) {
+            auto& its = *static_cast<Asked*>(to);
+            ++its.answers;
+            its.request.result = done.result;
+            its.request.status = done.status;
+          },
+          &each, &each.handle, &each.deleter, nullptr);
+      ASSERT_TRUE(begun.ok()) << begun.ToString();
+    }
+    std::vector<void*> handles;
+    for (const Asked& each : asked) {
+      if (each.handle != nullptr) handles.push_back(each.handle);
+    }
+    std::ranges::shuffle(handles, random_);
+    const bool give_up = round % 2 == 0;
+    const std::size_t waited = give_up ? random_() % (handles.size() + 1) : handles.size();
+    std::vector<void*> first(handles.begin(),
+                             handles.begin() + static_cast<std::ptrdiff_t>(waited));
+    std::vector<void*> rest(handles.begin() + static_cast<std::ptrdiff_t>(waited), handles.end());
+    ASSERT_TRUE(ours_.fs->Poll(first, first.size()).ok());
+    ASSERT_TRUE(ours_.fs->AbortIO(rest).ok());
+    for (Asked& each : asked) {
+      EXPECT_LE(each.answers, 1u);
+      const bool polled =
+          each.handle == nullptr || std::ranges::find(first, each.handle) != first.end();
+      EXPECT_TRUE(!polled || each.answers == 1) << "round " << round;
+      if (each.answers == 1 && each.request.status.ok()) {
+        const std::size_t there =
+            std::min<std::size_t>(each.request.len, bytes.size() - each.request.offset);
+        EXPECT_EQ(each.request.result, Slice(bytes.data() + each.request.offset, there));
+      }
+      EXPECT_TRUE(!polled || each.request.status.ok()) << each.request.status.ToString();
+      if (each.deleter) each.deleter(each.handle);
     }
   }
 }

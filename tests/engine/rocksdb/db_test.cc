@@ -85,7 +85,7 @@ TEST_F(DbTest, UniversalCompaction) {
   work_on(universal);
 }
 
-TEST_F(DbTest, DirectReadsAndDirectWrites) {
+TEST_F(DbTest, WithDirectIoAskedFor) {
   rocksdb::Options direct = options();
   direct.use_direct_reads = direct.use_direct_io_for_flush_and_compaction = true;
   work_on(direct);
