@@ -31,7 +31,9 @@ inline Bytes valid_file_record(RandomStructures& random) {
 }
 
 inline Bytes valid_first_page(RandomStructures& random) {
-  return encode(FilesSuper{random.number(), static_cast<std::uint32_t>(random.number())});
+  const std::uint64_t mount = random.number();
+  const auto slots = static_cast<std::uint32_t>(random.number());
+  return encode(FilesSuper{mount, slots, 7, {1, 2, 3}});
 }
 
 // metadata_fuzz: the device, and what its first two zones hold. The first byte says after how many
