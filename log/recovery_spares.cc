@@ -121,8 +121,8 @@ void Recovery::take_copy(std::uint64_t volume, const CopiedPage& page) {
   page.original->position = pack(entry);
 }
 
-// Without the newest zone of a stream the one before it is the newest. It was flushed before that
-// was opened, which nothing would say any more.
+// Without the newest zone of a stream the one before it is the newest. It was flushed before
+// anything followed that one's header, or by this recovery, which nothing would say any more.
 Status Recovery::note_durable_before(ZoneId newest) {
   const ZoneAllocator::Zone& gone = pool_.allocator.zone(newest);
   const FoundZone* before = nullptr;
