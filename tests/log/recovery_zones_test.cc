@@ -189,15 +189,20 @@ TEST_F(RecoveryTest, ZonesThatWentBad) {
   EXPECT_EQ(result_->lost[0].why, "is offline");
 }
 
+// Of pages 1 and 2, in batches of their own, this one (1 or 2) is not whole: torn, or rotten.
+void add_damaged(ZoneImage& image, std::uint64_t number) {
+  for (const std::uint64_t each : {1, 2}) {
+    const std::uint32_t batch = image.add_batch({image.page(each, 10 + each, 600)});
+    if (each == number) image.damage(batch + 1);
+  }
+}
+
 // The next zone's header is written before this one is flushed.
 TEST_F(RecoveryTest, TheZoneBeforeAReadOnlyOneIsVerifiedToo) {
   Shape shape;
   shape.faults = true;
   make(shape);
-  ZoneImage& before = zone(2, 10);
-  before.add_batch({before.page(1, 11, 600)});
-  const std::uint32_t torn = before.add_batch({before.page(2, 12, 600)});
-  before.damage(torn + 1);
+  add_damaged(zone(2, 10), 2);
   zone(3, 20);
   write_all();
   faults_->degrade(ZoneId{3}, ZoneState::read_only);
@@ -228,10 +233,7 @@ TEST_F(RecoveryTest, TheZoneBeforeAFinishedHeaderIsVerifiedToo) {
 
 // Whatever its first batch is now, it was written behind a header that was durable.
 TEST_F(RecoveryTest, TheZoneBeforeATrimmedOneIsDurable) {
-  ZoneImage& before = zone(2, 10);
-  const std::uint32_t rotten = before.add_batch({before.page(1, 11, 600)});
-  before.add_batch({before.page(2, 12, 600)});
-  before.damage(rotten + 1);
+  add_damaged(zone(2, 10), 1);
   ZoneImage& torn = zone(3, 20);
   torn.add_batch({torn.page(3, 21, 600)});
   torn.damage(1);
@@ -246,9 +248,7 @@ TEST_F(RecoveryTest, TheZoneBeforeATrimmedOneIsDurable) {
 
 // A trim of the header alone says that the zone before it was verified: it must not be there first.
 TEST_F(RecoveryTest, TrimsAreNotedAsTheZonesWereOpened) {
-  ZoneImage& before = zone(5, 10);
-  before.add_batch({before.page(1, 11, 600)});
-  before.damage(before.add_batch({before.page(2, 12, 600)}) + 1);
+  add_damaged(zone(5, 10), 2);
   ZoneImage& failed = zone(3, 20);
   failed.set_written(static_cast<std::uint32_t>(shape_.zone_capacity_lbas));
   write_all();
@@ -267,9 +267,7 @@ TEST_F(RecoveryTest, TrimsAreNotedAsTheZonesWereOpened) {
 
 // A batch further on is as good: the first one may be what is damaged.
 TEST_F(RecoveryTest, AnyBatchTellsThatTheZoneBeforeIsDurable) {
-  ZoneImage& before = zone(2, 10);
-  const std::uint32_t rotten = before.add_batch({before.page(1, 11, 600)});
-  before.damage(rotten + 1);
+  add_damaged(zone(2, 10), 1);
   ZoneImage& last = zone(3, 20);
   last.add_batch({last.page(3, 21, 600)});
   last.add_batch({last.page(4, 22, 600)});
@@ -285,10 +283,7 @@ TEST_F(RecoveryTest, TheZoneBeforeAReadOnlyOneWithABatchIsDurable) {
   Shape shape;
   shape.faults = true;
   make(shape);
-  ZoneImage& before = zone(2, 10);
-  const std::uint32_t rotten = before.add_batch({before.page(1, 11, 600)});
-  before.add_batch({before.page(2, 12, 600)});
-  before.damage(rotten + 1);
+  add_damaged(zone(2, 10), 1);
   ZoneImage& last = zone(3, 20);
   last.add_batch({last.page(3, 21, 600)});
   write_all();
