@@ -30,6 +30,7 @@ Job::Next FillJob::next(Slot& slot, std::uint64_t) {
   slot.op.kind = PageOp::Kind::put;
   slot.op.key = page_key(page_, options_.salt);
   slot.op.length = options_.page_bytes;
+  slot.op.ttl_s = options_.ttl_s;
   fill_page(page_, options_.salt, {slot.op.data, options_.page_bytes});
   page_ += step_;
   return Next::run;
@@ -59,6 +60,7 @@ std::uint64_t LoadJob::random() {
 void LoadJob::set_up_put(Slot& slot) {
   slot.op.kind = PageOp::Kind::put;
   slot.op.length = options_.page_bytes;
+  slot.op.ttl_s = options_.ttl_s;
   if (options_.put_new) {
     slot.page = new_page_;
     new_page_ += step_;

@@ -16,6 +16,7 @@ struct LoadOptions {
   bool put_new = false;  // puts store pages that were never there, else replace
   bool verify = false;   // derive all content and check every byte of every get
   std::uint64_t salt = 1;
+  std::uint32_t ttl_s = 0;  // of the pages that are stored; 0: they stay
   std::uint64_t duration_ns = 0;
   std::uint64_t memory_bytes = 0;  // of a thread's buffers, see Driver::Options
 };

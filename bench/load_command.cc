@@ -18,6 +18,7 @@ DEFINE_uint64(pages, 100'000, "pages that gets and puts pick from");
 DEFINE_bool(warm, true, "store these pages first; --nowarm: they are there already");
 DEFINE_uint32(get_percent, 100, "share of gets; the rest are puts");
 DEFINE_bool(put_new, false, "puts store new pages, else they replace");
+DEFINE_uint32(ttl, 0, "seconds that the stored pages live (local); 0: for ever");
 DEFINE_bool(verify, false, "derive all content and check every byte of every get");
 DEFINE_uint32(threads, 1, "threads");
 DEFINE_string(memory, "0",
@@ -139,6 +140,7 @@ int take_options(LoadOptions& options) {
   options.put_new = FLAGS_put_new;
   options.verify = FLAGS_verify;
   options.salt = FLAGS_salt;
+  options.ttl_s = FLAGS_ttl;
   options.duration_ns = static_cast<std::uint64_t>(FLAGS_seconds * 1e9);
   return kExitDone;
 }
@@ -214,21 +216,37 @@ int remote(const tools::Arguments&) {
   return finish(run, load_report(options, run));
 }
 
-constexpr const char* kLocalFlags[] = {"pool",          "volume",
-                                       "create",        "size",
-                                       "zone_size",     "zone_capacity",
-                                       "lba",           "mor",
-                                       "mar",           "force",
-                                       "mode",          "quota",
-                                       "nsid",          "value_bytes_max",
-                                       "durability",    "page_bytes",
-                                       "pages",         "warm",
-                                       "get_percent",   "put_new",
-                                       "verify",        "threads",
-                                       "depth",         "seconds",
-                                       "histogram",     "salt",
-                                       "sleep",         "memory",
-                                       "victim_policy", "io_mode"};
+constexpr const char* kLocalFlags[] = {"pool",
+                                       "volume",
+                                       "create",
+                                       "size",
+                                       "zone_size",
+                                       "zone_capacity",
+                                       "lba",
+                                       "mor",
+                                       "mar",
+                                       "force",
+                                       "mode",
+                                       "quota",
+                                       "nsid",
+                                       "value_bytes_max",
+                                       "durability",
+                                       "page_bytes",
+                                       "pages",
+                                       "warm",
+                                       "get_percent",
+                                       "put_new",
+                                       "verify",
+                                       "threads",
+                                       "depth",
+                                       "seconds",
+                                       "histogram",
+                                       "salt",
+                                       "sleep",
+                                       "memory",
+                                       "victim_policy",
+                                       "io_mode",
+                                       "ttl"};
 constexpr const char* kRemoteFlags[] = {"target",      "nqn",           tools::kClientNsid,
                                         "connections", "header_digest", "data_digest",
                                         "page_bytes",  "pages",         "warm",
