@@ -78,10 +78,12 @@ class Served {
   std::vector<std::string> lines_;
 };
 
+// `hostid`: the host identifier's last bytes, big-endian; the others are 0.
 inline std::vector<std::byte> connect_capsule(RawHost& host, const std::string& subnqn,
                                               std::uint16_t qid, std::uint16_t cntlid,
                                               std::uint32_t entries,
-                                              std::string_view hostnqn = "nqn.2026-11.test:host") {
+                                              std::string_view hostnqn = "nqn.2026-11.test:host",
+                                              std::uint64_t hostid = 0) {
   nvme::Sqe sqe;
   sqe.opc = nvme::opcode::kFabrics;
   sqe.nsid = nvme::fabrics::kConnect;
@@ -89,6 +91,9 @@ inline std::vector<std::byte> connect_capsule(RawHost& host, const std::string& 
   sqe.cdw11 = (entries - 1) | nvme::kCattrNoFlowControl << 16u;
   nvme::ConnectData data;
   data.cntlid = qid == 0 ? nvme::kCntlidDynamic : cntlid;
+  for (unsigned i = 0; i < 8; ++i) {
+    data.hostid[15 - i] = static_cast<std::uint8_t>(hostid >> 8 * i);
+  }
   std::memcpy(data.subnqn, subnqn.data(), subnqn.size());
   std::memcpy(data.hostnqn, hostnqn.data(), hostnqn.size());
   return host.capsule(sqe, std::as_bytes(std::span(&data, 1)));
@@ -96,9 +101,10 @@ inline std::vector<std::byte> connect_capsule(RawHost& host, const std::string& 
 
 // The admin connection of a controller that is ready; returns its id.
 inline std::uint16_t enable_controller(RawHost& host, const std::string& subnqn,
-                                       std::string_view hostnqn = "nqn.2026-11.test:host") {
+                                       std::string_view hostnqn = "nqn.2026-11.test:host",
+                                       std::uint64_t hostid = 0) {
   host.init();
-  host.send(connect_capsule(host, subnqn, 0, 0, 32, hostnqn));
+  host.send(connect_capsule(host, subnqn, 0, 0, 32, hostnqn, hostid));
   const auto cntlid = static_cast<std::uint16_t>(host.expect_response(0).dw0);
   nvme::Sqe enable;
   enable.opc = nvme::opcode::kFabrics;
