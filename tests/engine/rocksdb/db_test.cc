@@ -358,6 +358,15 @@ class FullDbTest : public DbTest {
     EXPECT_TRUE(status.IsNoSpace()) << written << " keys: " << status.ToString();
     return written;
   }
+  void goes_on(const rocksdb::WriteOptions& writing) {
+    rocksdb::Status status;
+    for (unsigned tries = 0; tries < 600; ++tries) {
+      status = db_->Put(writing, "after", "it goes on");
+      if (status.ok()) break;
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
+    ASSERT_TRUE(status.ok()) << status.ToString();
+  }
   void check_written(unsigned written) {
     for (unsigned i = 0; i < written; ++i) {
       std::string value;
@@ -374,20 +383,34 @@ TEST_F(FullDbTest, WhatAFlushHasNoRoomForIsWrittenWhenThereIs) {
   writing.disableWAL = true;
   const unsigned written = fill_up(writing);
   ASSERT_TRUE(files().remove("/other").ok());
-  rocksdb::Status status;
-  for (unsigned tries = 0; tries < 600; ++tries) {
-    status = db_->Put(writing, "after", "it goes on");
-    if (status.ok()) break;
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
-  }
-  ASSERT_TRUE(status.ok()) << status.ToString();
+  ASSERT_NO_FATAL_FAILURE(goes_on(writing));
   ASSERT_NO_FATAL_FAILURE(check_written(written));
 }
 
-// What the WAL has no room for stops a database for good, on any file system; opened again, it has
-// all that was acknowledged.
-TEST_F(FullDbTest, WhatTheWalHasNoRoomForIsRefused) {
+// Nothing is flushed before: it is the WAL that has no room.
+TEST_F(FullDbTest, WhatTheWalHasNoRoomForIsRefusedUntilThereIs) {
+  rocksdb::Options in_memory = options();
+  in_memory.write_buffer_size = 64 << 20;
+  ASSERT_NO_FATAL_FAILURE(open(in_memory));
+  const unsigned written = fill_up(rocksdb::WriteOptions());
+  EXPECT_TRUE(db_->Put({}, "before", "no room").IsNoSpace());
+  ASSERT_NO_FATAL_FAILURE(check_written(written));
+  ASSERT_TRUE(files().remove("/other").ok());
+  ASSERT_NO_FATAL_FAILURE(goes_on(rocksdb::WriteOptions()));
+  ASSERT_NO_FATAL_FAILURE(check_written(written));
+  ASSERT_NO_FATAL_FAILURE(remount());
   ASSERT_NO_FATAL_FAILURE(open(options()));
+  ASSERT_NO_FATAL_FAILURE(check_written(written));
+  std::string value;
+  EXPECT_TRUE(db_->Get({}, "after", &value).ok());
+  EXPECT_TRUE(db_->Get({}, "before", &value).IsNotFound());
+}
+
+// The same, of one that is closed while there is no room.
+TEST_F(FullDbTest, OpenedAgainItHasAllThatWasAcknowledged) {
+  rocksdb::Options in_memory = options();
+  in_memory.write_buffer_size = 64 << 20;
+  ASSERT_NO_FATAL_FAILURE(open(in_memory));
   const unsigned written = fill_up(rocksdb::WriteOptions());
   db_.reset();
   ASSERT_TRUE(files().remove("/other").ok());
