@@ -124,7 +124,9 @@ TEST_F(FilesPowerCutTest, AChangeIsWholeOrNotAtAll) {
     const std::string at = "/" + std::to_string(round);
     unsigned done = 0;
     if (auto file = files().create(at, FileVolume::Existing::refuse); file.ok()) {
-      (*file)->content().set_lifetime(round % 4 < 2 ? Lifetime::short_term : Lifetime::medium_term);  // its parts are then in different zones
+      (*file)->content().set_lifetime(
+          round % 4 < 2 ? Lifetime::short_term
+                        : Lifetime::medium_term);  // its parts are then in different zones
       if ((*file)->append(bytes_of(old)).ok() && ++done &&
           (*file)->write_at(60'000, bytes_of(change)).ok() && ++done &&
           (*file)->truncate(shortened.size()).ok()) {
@@ -142,6 +144,55 @@ TEST_F(FilesPowerCutTest, AChangeIsWholeOrNotAtAll) {
     EXPECT_TRUE(first || second || (done >= 2 && text == shortened))
         << done << " calls returned; " << text.size() << " bytes";
     if (done == 3) ++finished;
+    (void)files().remove(at);
+    unmount();
+  }
+  EXPECT_EQ(finished, 4u);
+}
+
+// What direct writers do whose end is not aligned: whole sectors, the last padded, which is written
+// again when there is more, and cut to its length in the end. The power goes at one write after
+// another.
+TEST_F(FilesPowerCutTest, TheLastSectorIsWrittenAgain) {
+  constexpr std::size_t kSector = 4096;
+  constexpr std::size_t kLengths[] = {1000, 3 * kSector + 1, 3 * kSector + 4000, 70'000, 70'001};
+  constexpr std::size_t kSteps = std::size(kLengths);
+  std::string text(kLengths[kSteps - 1], '\0');
+  for (char& c : text) c = static_cast<char>(1 + random_() % 255);  // padding is none of it
+  unsigned finished = 0;
+  for (unsigned round = 0; finished < 4 && round < 400 && !HasFailure(); ++round) {
+    SCOPED_TRACE(round);
+    ASSERT_NO_FATAL_FAILURE(mount_until_cut(60 + round / rounds(4, 1),
+                                            round % 2 == 0 ? CrashModel::drive : CrashModel::emu,
+                                            random_()));
+    if (volume() == nullptr) continue;
+    const std::string at = "/" + std::to_string(round);
+    std::size_t done = 0;  // steps; the last is the cut to its length
+    if (auto file = files().create(at, FileVolume::Existing::refuse); file.ok()) {
+      std::size_t before = 0;
+      for (const std::size_t length : kLengths) {
+        const std::size_t from = before / kSector * kSector;
+        std::string sectors = text.substr(from, length - from);
+        sectors.resize((sectors.size() + kSector - 1) / kSector * kSector);
+        if (!(*file)->write_at(from, bytes_of(sectors)).ok() || !(*file)->sync().ok()) break;
+        before = length;
+        ++done;
+      }
+      if (done == kSteps && (*file)->truncate(text.size()).ok()) ++done;
+      volume()->abandon();
+    }
+    volume()->abandon();
+    kill();
+    forget_staged();
+    ASSERT_NO_FATAL_FAILURE(mount());
+    const std::string is = read(at);
+    const std::size_t kept = std::min(is.find('\0'), is.size());
+    EXPECT_TRUE(done == 0 || kept >= kLengths[std::min(done, kSteps) - 1])
+        << done << " steps returned, and " << kept << " bytes are there";
+    EXPECT_TRUE((done == 0 && is == "<not found>") || text.starts_with(is.substr(0, kept)));
+    EXPECT_EQ(is.find_first_not_of('\0', kept), std::string::npos) << "padding";
+    EXPECT_TRUE(done <= kSteps || is == text);
+    if (done > kSteps) ++finished;
     (void)files().remove(at);
     unmount();
   }
