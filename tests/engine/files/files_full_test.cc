@@ -4,7 +4,11 @@
 // then killed or unmounted, mounted and relieved.
 #include <gtest/gtest.h>
 
+#include <map>
+#include <random>
+
 #include "tests/engine/files/files_rig.h"
+#include "tests/log/test_seed.h"
 
 namespace furrow::testing {
 namespace {
@@ -121,6 +125,75 @@ TEST_F(FilesFullTest, StagingMemoryComesBackWithTheRoom) {
   ASSERT_NO_FATAL_FAILURE(mount());
   expect_text("/again", text_of(1 << 20, 3));
   for (unsigned i = 0; i < all.size(); ++i) expect_text("/f" + std::to_string(i), all[i]);
+}
+
+// Files come and go, most of the room is taken, and what is gone lies anywhere: what usage() says
+// is free can be written, in one file or in many, and is free again when that is removed.
+TEST_F(FilesFullTest, WhatIsSaidToBeFreeCanBeWritten) {
+  std::mt19937_64 random(test_seed());
+  std::map<std::string, std::size_t> there;
+  const auto free_bytes = [this] { return files().usage().free_bytes; };
+  const auto remove_one = [&] {
+    const auto which = std::next(there.begin(), static_cast<long>(random() % there.size()));
+    ASSERT_TRUE(files().remove(which->first).ok());
+    there.erase(which);
+  };
+  // Of `bytes`, in parts.
+  const auto make_file = [&](const std::string& path, std::size_t bytes) {
+    const std::uint64_t free_before = free_bytes();
+    auto file = make(path);
+    ASSERT_NE(file, nullptr);
+    for (std::size_t at = 0; at < bytes;) {
+      const std::size_t part = std::min(bytes - at, std::size_t{1} << (10 + random() % 9));
+      const Status status = file->append(bytes_of(text_of(part, 7)));
+      ASSERT_TRUE(status.ok()) << status.describe() << ": " << at << " of " << bytes;
+      at += part;
+    }
+    Status status = file->sync();
+    if (status.ok()) status = file->close();
+    ASSERT_TRUE(status.ok()) << status.describe() << ": " << path << ", " << bytes << " bytes of "
+                             << free_before << " free, now " << free_bytes();
+    there[path] = bytes;
+  };
+  const std::uint64_t empty = free_bytes(), off = empty / 50;  // by so much it may be wrong
+  std::uint64_t written = 0;
+  unsigned number = 0;
+  for (unsigned round = 0; round < 12 && !HasFatalFailure(); ++round) {
+    SCOPED_TRACE(round);
+    // Turned over, three quarters to nearly all of it taken.
+    const std::uint64_t least = empty / (4 + random() % 12);
+    for (const std::uint64_t until = written + empty; written < until && !HasFatalFailure();) {
+      const std::size_t bytes = 1 + random() % (random() % 4 == 0 ? 900'000 : 60'000);
+      if (free_bytes() < least + bytes + (256 << 10)) {
+        remove_one();
+        continue;
+      }
+      make_file("/" + std::to_string(number++), bytes);
+      written += bytes;
+    }
+    if (HasFatalFailure()) return;
+    const std::uint64_t before = free_bytes();
+    if (round % 2 == 0) {
+      make_file("/whole", before - off);
+      if (HasFatalFailure()) return;
+      EXPECT_LT(free_bytes(), before / 2 + off);
+      ASSERT_TRUE(files().remove("/whole").ok());
+      there.erase("/whole");
+    } else {
+      const unsigned first = number;
+      while (free_bytes() > (128 << 10) && !HasFatalFailure()) {
+        make_file("/" + std::to_string(number++), 40'000);
+      }
+      if (HasFatalFailure()) return;
+      for (unsigned i = first; i < number; ++i) {
+        ASSERT_TRUE(files().remove("/" + std::to_string(i)).ok());
+        there.erase("/" + std::to_string(i));
+      }
+    }
+    EXPECT_GE(free_bytes(), before - off) << "of " << before;
+  }
+  while (!there.empty() && !HasFatalFailure()) remove_one();
+  EXPECT_GE(free_bytes(), empty - empty / 12) << "of " << empty << "; removals leave something";
 }
 
 }  // namespace
