@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <mutex>
+#include <optional>
 
 #include "bench/bench_command.h"
 #include "bench/crew.h"
@@ -53,7 +54,6 @@ class LoadRun {
       : options_(options), home_(home), make_(std::move(make)), crew_(FLAGS_threads, home) {}
 
   Status run() {
-    const tools::Progress progress("measuring");
     std::vector<std::thread> others;
     for (unsigned i = 1; i < FLAGS_threads; ++i) others.emplace_back([this, i] { member(i); });
     member(0);
@@ -101,10 +101,14 @@ void LoadRun::member(unsigned index) {
 }
 
 void LoadRun::measure(unsigned index, EventLoop& loop, const Backend& backend, Driver& driver) {
+  std::optional<tools::Progress> progress;  // of one member, for all
+  if (index == 0) progress.emplace(FLAGS_warm ? "storing pages" : "measuring");
   FillJob fill(options_, index, FLAGS_threads);
   if (FLAGS_warm) crew_.run(loop, driver, fill);
   if (!all_ready(fill.result().failure)) return;
 
+  progress.reset();
+  if (index == 0) progress.emplace("measuring");
   LoadJob load(options_, index, FLAGS_threads);
   const std::uint64_t system_calls = backend.system_calls();
   const std::uint64_t start_ns = loop.now_ns();
