@@ -1,4 +1,5 @@
-// furrowctl fs ls|stat|cat|df|import|export: the files of a volume of kind fs, while it is closed.
+// furrowctl fs ls|stat|cat|df|rm|import|export: the files of a volume of kind fs, while it is
+// closed.
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -18,6 +19,7 @@
 #include "zone/aligned_buffer.h"
 
 DEFINE_string(volume, "", "the volume; empty: the pool's only one of kind fs");
+DEFINE_bool(recursive, false, "a directory with all that is in it");
 DEFINE_bool(rescue, false, "go around what cannot be read, and name it; nothing is written");
 
 namespace furrow::tools {
@@ -163,6 +165,11 @@ Status write_all(int fd, std::span<const std::byte> bytes) {
 struct Copy {
   std::uint64_t files = 0, directories = 0, bytes = 0, lost_bytes = 0;
   std::string at;
+  struct Made {
+    std::string path;
+    bool directory;
+  };
+  std::vector<Made> made;  // by an import
 };
 
 // The next bytes, at most as many as there is memory for; 0: the end. For a rescue a part of the
@@ -241,6 +248,7 @@ Status import_file(FileVolume& volume, const std::string& from, const std::strin
   if (file.fd() < 0) return host_error("cannot open the file to import");
   auto made = volume.create(to, FileVolume::Existing::refuse);
   if (!made.ok()) return made.status();
+  copy.made.push_back({to, false});
   AlignedBuffer buffer(kCopyBytes);
   for (;;) {
     const ssize_t read = ::read(file.fd(), buffer.data(), buffer.size());
@@ -271,6 +279,7 @@ Status import_tree(FileVolume& volume, const std::string& from, const std::strin
   if (!made.ok() && (made.code() != Code::exists || to.find_first_not_of('/') != to.npos)) {
     return made;
   }
+  if (made.ok()) copy.made.push_back({to, true});
   ++copy.directories;
   std::vector<std::string> names;
   for (host::directory_iterator each(from, error), end; !error && each != end;
@@ -293,27 +302,112 @@ int report_copy(const char* what, const Copy& copy, const Status& status) {
   return copy.lost_bytes != 0 ? kExitFailed : printed;
 }
 
+std::uint64_t bytes_below(const FileVolume& volume, const std::string& path) {
+  const Result<FileInfo> info = volume.stat(path);
+  if (!info.ok() || !info->directory) return info.ok() ? info->bytes : 0;
+  std::uint64_t bytes = 0;
+  const auto all = volume.list(path);
+  if (!all.ok()) return 0;
+  for (const FileInfo& each : *all) bytes += bytes_below(volume, path + "/" + each.name);
+  return bytes;
+}
+
+// As far as they can be seen: copying says what is wrong.
+std::uint64_t host_bytes_below(const std::string& path) {
+  std::error_code error;
+  std::uint64_t bytes = 0;
+  if (!host::is_directory(path, error)) {
+    bytes = host::file_size(path, error);
+    return error ? 0 : bytes;
+  }
+  for (host::recursive_directory_iterator each(path, error), end; !error && each != end;
+       each.increment(error)) {
+    std::error_code its;
+    const std::uint64_t more = each->is_regular_file(its) ? each->file_size(its) : 0;
+    if (!its) bytes += more;
+  }
+  return bytes;
+}
+
 int export_all(const Arguments& arguments) {
   Volume volume;
   if (const int status = open_volume(arguments[0], volume); status != kExitDone) return status;
   Copy copy;
-  Progress progress("exporting", "MiB");
+  Progress progress(fmt::format("exporting {} MiB", bytes_below(*volume, arguments[1]) / kMiB),
+                    "MiB");
   return done(*volume,
               report_copy("export", copy,
                           export_tree(*volume, arguments[1], arguments[2], copy, progress)));
+}
+
+// What an import that failed has made, so that it can be tried again.
+Status take_back(FileVolume& volume, const std::vector<Copy::Made>& made) {
+  for (auto each = made.rbegin(); each != made.rend(); ++each) {
+    const Status gone =
+        each->directory ? volume.remove_directory(each->path) : volume.remove(each->path);
+    if (!gone.ok()) return gone;
+  }
+  return volume.sync_names();
 }
 
 int import_all(const Arguments& arguments) {
   std::shared_ptr<FileVolume> volume;
   if (const int status = mount(arguments[0], volume); status != kExitDone) return status;
   Copy copy;
-  Progress progress("importing", "MiB");
+  Progress progress(fmt::format("importing {} MiB", host_bytes_below(arguments[1]) / kMiB), "MiB");
   Status status = import_tree(*volume, arguments[1], arguments[2], copy, progress);
   if (status.ok()) status = volume->sync_names();
+  if (!status.ok() && !copy.made.empty()) {
+    const Status gone = take_back(*volume, copy.made);
+    if (gone.ok()) {
+      fmt::print(stderr, "furrowctl: what had been imported is removed again\n");
+    } else {
+      (void)report("what had been imported is still there; see furrowctl fs rm", gone);
+    }
+  }
   return report_copy("import", copy, status);
 }
 
+Status remove_tree(FileVolume& volume, const std::string& path, Copy& copy, Progress& progress) {
+  copy.at = path;
+  const Result<FileInfo> info = volume.stat(path);
+  if (!info.ok()) return info.status();
+  if (!info->directory) {
+    const Status gone = volume.remove(path);
+    if (gone.ok()) progress.count(++copy.files);
+    return gone;
+  }
+  if (!FLAGS_recursive) {
+    return {Code::invalid_argument, Origin::tool,
+            "it is a directory; --recursive removes it with all that is in it"};
+  }
+  const auto all = volume.list(path);
+  if (!all.ok()) return all.status();
+  for (const FileInfo& each : *all) {
+    const Status status = remove_tree(volume, path + "/" + each.name, copy, progress);
+    if (!status.ok()) return status;
+  }
+  if (path.find_first_not_of('/') == path.npos) return {};  // the root stays
+  copy.at = path;
+  const Status gone = volume.remove_directory(path);
+  if (gone.ok()) ++copy.directories;
+  return gone;
+}
+
+int remove_all(const Arguments& arguments) {
+  std::shared_ptr<FileVolume> volume;
+  if (const int status = mount(arguments[0], volume); status != kExitDone) return status;
+  Copy copy;
+  Progress progress("removing", "files");
+  Status status = remove_tree(*volume, arguments[1], copy, progress);
+  const Status synced = volume->sync_names();
+  if (status.ok()) status = synced;
+  if (!status.ok()) return report("cannot remove " + copy.at, status);
+  return print({{"files", copy.files}, {"directories", copy.directories}});
+}
+
 constexpr const char* kFlags[] = {"volume"};
+constexpr const char* kRemoveFlags[] = {"volume", "recursive"};
 constexpr const char* kReadFlags[] = {"volume", "rescue"};
 
 }  // namespace
@@ -324,6 +418,7 @@ std::span<const Command> fs_commands() {
       {"fs stat", "DEVICE-URI PATH", 2, "print what is known of a file", kReadFlags, stat},
       {"fs cat", "DEVICE-URI PATH", 2, "print a file's bytes", kReadFlags, cat},
       {"fs df", "DEVICE-URI", 1, "print how much is used and free", kReadFlags, df},
+      {"fs rm", "DEVICE-URI PATH", 2, "remove a file, or a directory", kRemoveFlags, remove_all},
       {"fs import", "DEVICE-URI FROM PATH", 3, "copy a file or directory in", kFlags, import_all},
       {"fs export", "DEVICE-URI PATH TO", 3, "copy a file or directory out", kReadFlags,
        export_all},
