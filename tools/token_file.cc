@@ -4,25 +4,34 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <fstream>
+#include <cstdio>
+#include <memory>
 
 namespace furrow::tools {
 
 Result<std::string> read_token(const std::string& path) {
   constexpr std::size_t kMin = 16, kMax = 256;
-  struct stat facts;
-  if (stat(path.c_str(), &facts) != 0) {
+  const std::unique_ptr<FILE, int (*)(FILE*)> file(std::fopen(path.c_str(), "re"), &std::fclose);
+  if (file == nullptr) {
     return Status(errno == ENOENT ? Code::not_found : Code::io_error, Origin::tool, "", errno);
+  }
+  struct stat facts;  // of what was opened, whatever has its name by now
+  if (fstat(fileno(file.get()), &facts) != 0) {
+    return Status(Code::io_error, Origin::tool, "", errno);
+  }
+  if (S_ISDIR(facts.st_mode)) {
+    return Status(Code::invalid_argument, Origin::tool, "it is a directory");
   }
   if ((facts.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
     return Status(Code::permission, Origin::tool,
                   "others than its owner may use the token in it; chmod 600 it");
   }
-  std::ifstream file(path);
-  std::string token;
-  if (!std::getline(file, token) && !file.eof()) {
-    return Status(Code::io_error, Origin::tool, "cannot be read");
+  std::string token(kMax + 1, '\0');  // no more than that is looked at
+  token.resize(std::fread(token.data(), 1, token.size(), file.get()));
+  if (std::ferror(file.get()) != 0) {
+    return Status(Code::io_error, Origin::tool, "cannot be read", errno);
   }
+  token.resize(std::min(token.find('\n'), token.size()));
   const bool printable = std::ranges::all_of(token, [](char c) { return c > ' ' && c <= '~'; });
   if (token.size() < kMin || token.size() > kMax || !printable) {
     return Status(Code::invalid_argument, Origin::tool,
