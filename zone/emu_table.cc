@@ -53,10 +53,26 @@ Status EmuTable::open(const EmuFile& file, const Superblock& superblock, bool wr
     writer_ = Fd(::open(same.c_str(), O_RDWR | O_CLOEXEC));
     if (writer_.get() < 0) return store_error(errno);
   }
-  void* at = mmap(nullptr, 2 * copy_bytes_, PROT_READ | (mapped ? PROT_WRITE : 0), MAP_SHARED, fd_,
-                  static_cast<off_t>(kTableOffset));
+  const std::size_t bytes = 2 * copy_bytes_;
+  void* at = writable
+                 ? mmap(nullptr, bytes, PROT_READ | (mapped ? PROT_WRITE : 0), MAP_SHARED, fd_,
+                        static_cast<off_t>(kTableOffset))
+                 : mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (at == MAP_FAILED) return zone_failure(Code::io_error, "cannot map the zone table", errno);
   slots_ = static_cast<std::uint64_t*>(at);
+  return writable ? Status() : read();
+}
+
+Status EmuTable::read() {
+  const std::size_t bytes = 2 * copy_bytes_;
+  auto* to = static_cast<std::byte*>(static_cast<void*>(slots_));
+  for (std::size_t got = 0; got < bytes;) {
+    errno = 0;
+    const ssize_t rc = pread(fd_, to + got, bytes - got, static_cast<off_t>(kTableOffset + got));
+    if (rc < 0 && errno == EINTR) continue;
+    if (rc <= 0) return zone_failure(Code::io_error, "cannot read the zone table", errno);
+    got += static_cast<std::size_t>(rc);
+  }
   return {};
 }
 

@@ -5,7 +5,8 @@
 // Other file systems may copy what is written (btrfs always, XFS after a reflink), and a mapped
 // store that they have no room for ends the process; there each is a pwrite() to the same pages of
 // the kernel's, which says so instead. Either way a store survives the process, and a sync of the
-// file makes it durable.
+// file makes it durable. Who only looks has a copy in memory, of when it was opened: on a full tmpfs
+// even to read a hole by a mapping wants room.
 //
 // Threads: any; one at a time for a zone's slots.
 #pragma once
@@ -39,13 +40,14 @@ class EmuTable {
   std::uint64_t& slot(unsigned copy, ZoneId zone) const {
     return slots_[copy * (copy_bytes_ / 8) + zone.value];
   }
+  Status read();
   Status write(const void* data, std::size_t bytes, std::uint64_t at);
   bool medium_has_it() const;
 
   int fd_ = -1;  // of the file, as the device has it
   Fd writer_;    // without direct I/O; -1: stores go into the mapping
   std::uint64_t copy_bytes_ = 0;
-  std::uint64_t* slots_ = nullptr;  // both copies, mapped
+  std::uint64_t* slots_ = nullptr;  // both copies, mapped, or of ours
 };
 
 }  // namespace furrow::emu
