@@ -140,7 +140,7 @@ EmuDevice::~EmuDevice() {
   // The next one to open the file may write where this one would still punch.
   reclaimer_.stop();
   // Closing is not enough: a ring that is being taken apart may still hold the file.
-  unlock(file_);
+  unlock(file_.fd.get());
 }
 
 void EmuDevice::load_table() {

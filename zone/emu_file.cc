@@ -79,28 +79,6 @@ bool is_dead(pid_t pid) {
   return line[name_end + 2] == 'Z' || line[name_end + 2] == 'X';
 }
 
-// The lock of a killed process lives on until the kernel has ended the I/O that it had in flight,
-// which a busy disk makes long: that one is waited for, a live one is not.
-Status lock(int fd) {
-  constexpr auto kUnknownMax = std::chrono::seconds(5);
-  constexpr auto kDeadMax = std::chrono::seconds(60);
-  constexpr auto kStep = std::chrono::milliseconds(2);
-  const auto start = std::chrono::steady_clock::now();
-  for (;;) {
-    if (flock(fd, LOCK_EX | LOCK_NB) == 0) return {};
-    if (errno != EWOULDBLOCK) return zone_failure(Code::io_error, "cannot lock the file", errno);
-    struct stat file {};
-    if (fstat(fd, &file) != 0) return zone_failure(Code::io_error, "cannot stat the file", errno);
-    const pid_t holder = lock_holder_pid(file);
-    const bool dead = holder != 0 && is_dead(holder);
-    const auto waited = std::chrono::steady_clock::now() - start;
-    if ((holder != 0 && !dead) || waited > (dead ? kDeadMax : kUnknownMax)) {
-      return zone_failure(Code::in_use, "the device is open in another process; stop that first");
-    }
-    std::this_thread::sleep_for(kStep);
-  }
-}
-
 // A block device of a killed process is busy until the kernel has ended its I/O, as the lock above;
 // whose it is cannot be asked, so that each busy one is given that time.
 int open_patiently(const std::string& path, int flags) {
@@ -179,7 +157,29 @@ Result<EmuFile> open_file(const std::string& path, const OpenMode& mode) {
   return file;
 }
 
-void unlock(const EmuFile& file) { (void)flock(file.fd.get(), LOCK_UN); }
+// The lock of a killed process lives on until the kernel has ended the I/O that it had in flight,
+// which a busy disk makes long: that one is waited for, a live one is not.
+Status lock(int fd) {
+  constexpr auto kUnknownMax = std::chrono::seconds(5);
+  constexpr auto kDeadMax = std::chrono::seconds(60);
+  constexpr auto kStep = std::chrono::milliseconds(2);
+  const auto start = std::chrono::steady_clock::now();
+  for (;;) {
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0) return {};
+    if (errno != EWOULDBLOCK) return zone_failure(Code::io_error, "cannot lock the file", errno);
+    struct stat file {};
+    if (fstat(fd, &file) != 0) return zone_failure(Code::io_error, "cannot stat the file", errno);
+    const pid_t holder = lock_holder_pid(file);
+    const bool dead = holder != 0 && is_dead(holder);
+    const auto waited = std::chrono::steady_clock::now() - start;
+    if ((holder != 0 && !dead) || waited > (dead ? kDeadMax : kUnknownMax)) {
+      return zone_failure(Code::in_use, "the device is open in another process; stop that first");
+    }
+    std::this_thread::sleep_for(kStep);
+  }
+}
+
+void unlock(int fd) { (void)flock(fd, LOCK_UN); }
 
 std::string lock_holder(const std::string& path) {
   struct stat file {};

@@ -41,8 +41,10 @@ struct EmuFile {
 // I/O), unsupported (neither file nor block device; no O_DIRECT), io_error.
 Result<EmuFile> open_file(const std::string& path, const OpenMode& mode);
 
+// The lock that open_file() takes, on a file that is open. Errors: in_use, io_error.
+Status lock(int fd);
 // Lets the next one open the file. Nothing may be in flight.
-void unlock(const EmuFile& file);
+void unlock(int fd);
 
 // "process 1234 (furrowd)": who holds the lock on the file; empty when nobody or unknown.
 std::string lock_holder(const std::string& path);

@@ -71,6 +71,11 @@ Result<std::string> find_block_device(const std::string& path) {
   return "nvme" + name.substr(2);
 }
 
+// The kernel names a block device that it does not show where it cannot drive the namespace.
+bool is_hidden(const std::string& block) {
+  return drive::read_number("/sys/block/" + block + "/hidden", 0) != 0;
+}
+
 ZoneInfo info_of(const nvme_zns_desc& zone, const Geometry& geometry) {
   ZoneInfo info;
   const std::uint64_t start = le64toh(zone.zslba), pointer = le64toh(zone.wp);
@@ -105,29 +110,37 @@ Result<std::unique_ptr<NvmeDrive>> NvmeDrive::open(const std::string& path, Acce
     return unsupported("NVMe passthrough by io_uring is for Linux 6.1 and later; use zbd:");
   }
   std::unique_ptr<NvmeDrive> drive(new NvmeDrive());
-  emu::OpenMode mode;
-  mode.access = access;
-  Result<emu::EmuFile> held = emu::open_file("/dev/" + *block, mode);
-  if (!held) {
-    if (held.status().code() != Code::in_use) return held.status();
-    return fail(Code::in_use, "the namespace, or its block device, is mounted or in use",
-                held.status().sys_errno());
-  }
-  drive->block_ = std::move(*held);
-  drive->fd_ =
-      emu::Fd(::open(path.c_str(), (access == Access::exclusive ? O_RDWR : O_RDONLY) | O_CLOEXEC));
+  const bool writes = access == Access::exclusive;
+  drive->fd_ = emu::Fd(::open(path.c_str(), (writes ? O_RDWR : O_RDONLY) | O_CLOEXEC));
   if (drive->fd_.get() < 0) {
     return fail(errno == EACCES || errno == EPERM ? Code::permission : Code::io_error,
                 "opening a drive takes root, or write permission on its device", errno);
   }
-  const Status status = drive->identify("/sys/block/" + *block + "/queue/");
+  Status status = drive->hold(*block, access);
+  if (status.ok()) status = drive->identify("/sys/block/" + *block + "/queue/");
   if (!status.ok()) return status;
   return drive;
 }
 
 NvmeDrive::~NvmeDrive() {
   // Closing is not enough: a ring that is being taken apart may still hold the file.
-  if (block_.fd.get() >= 0) emu::unlock(block_);
+  if (locked_fd() >= 0) emu::unlock(locked_fd());
+}
+
+Status NvmeDrive::hold(const std::string& block, Access access) {
+  Status status;
+  if (is_hidden(block)) {
+    if (access != Access::inspect) status = emu::lock(fd_.get());
+  } else {
+    emu::OpenMode mode;
+    mode.access = access;
+    Result<emu::EmuFile> held = emu::open_file("/dev/" + block, mode);
+    status = held.status();
+    if (held) block_ = std::move(*held);
+  }
+  if (status.code() != Code::in_use) return status;
+  return fail(Code::in_use, "the namespace, or its block device, is mounted or in use",
+              status.sys_errno());
 }
 
 Status NvmeDrive::identify(const std::string& queue_folder) {
@@ -254,14 +267,21 @@ Status NvmeDrive::transfer_error(int error, const char* hint) const {
   return fail(Code::io_error, hint, error);
 }
 
-std::string holder(const std::string& path) {
+std::string block_device(const std::string& path) {
   const Result<std::string> block = find_block_device(path);
-  return block ? emu::lock_holder("/dev/" + *block) : std::string();
+  return block && !is_hidden(*block) ? "/dev/" + *block : std::string();
+}
+
+std::string holder(const std::string& path) {
+  const std::string block = block_device(path);
+  return emu::lock_holder(block.empty() ? path : block);
 }
 
 std::string identity(const std::string& path) {
   const Result<std::string> block = find_block_device(path);
-  return block ? drive::identity("/dev/" + *block) : std::string();
+  if (!block) return {};
+  const std::string wwid = drive::read_line("/sys/block/" + *block + "/wwid");
+  return wwid.empty() ? drive::read_line("/sys/block/" + *block + "/dev") : wwid;
 }
 
 }  // namespace furrow::nvme

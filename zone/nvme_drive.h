@@ -2,7 +2,8 @@
 // their management, by libnvme. Threads as Drive says.
 //
 // The kernel's block device of the same namespace is held too, so that nobody mounts or writes it:
-// the block path and passthrough must not be mixed.
+// the block path and passthrough must not be mixed. Where the kernel has none, as for zones whose
+// size is no power of two, the generic device itself is locked.
 #pragma once
 
 #include <memory>
@@ -39,19 +40,24 @@ class NvmeDrive final : public Drive {
 
  private:
   NvmeDrive() = default;
+  Status hold(const std::string& block, Access access);
   Status identify(const std::string& queue_folder);
   Status find_zones();
   Status read_zones(ZoneId first, std::uint32_t count, std::vector<std::byte>& descriptors) const;
 
-  emu::EmuFile block_;  // held, not used
+  int locked_fd() const { return block_.fd.get() >= 0 ? block_.fd.get() : fd_.get(); }
+
+  emu::EmuFile block_;  // held, not used; none where the kernel hides it
   emu::Fd fd_;
   std::uint32_t nsid_ = 0;
   drive::RequestLimits limits_;
 };
 
+// The kernel's block device of the same namespace; empty where there is none.
+std::string block_device(const std::string& path);
 // Who holds the namespace; empty when nobody or unknown.
 std::string holder(const std::string& path);
-// See drive::identity().
+// Its world-wide identifier, or else its number; empty: there is none.
 std::string identity(const std::string& path);
 
 }  // namespace furrow::nvme

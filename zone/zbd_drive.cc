@@ -164,7 +164,7 @@ Result<std::unique_ptr<ZbdDrive>> ZbdDrive::open(const std::string& path, Access
 ZbdDrive::~ZbdDrive() {
   if (zbd_ >= 0) zbd_close(zbd_);
   // Closing is not enough: a ring that is being taken apart may still hold the file.
-  if (file_.fd.get() >= 0) emu::unlock(file_);
+  if (file_.fd.get() >= 0) emu::unlock(file_.fd.get());
 }
 
 Status ZbdDrive::find_geometry(const std::string& queue_folder) {

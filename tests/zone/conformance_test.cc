@@ -1,9 +1,9 @@
 // Establishes that every back end behaves as one zoned device: the same operations, on mem:, emu:
 // (direct and through the page cache, 512- and 4096-byte LBAs, capacity below size, small MOR and
-// MAR) and on the fault device with no faults switched on, have the same results, the same zone
-// states and the same NVMe status codes. FURROW_DRIVE=URI (zbd:, nvme:) adds a zoned drive of 12
-// zones of 1 MiB, whose zones are reset (tests/vm has such drives). Ends with random operations
-// beside a model that is driven by ZoneStateMachine.
+// MAR, zones whose size is no power of two) and on the fault device with no faults switched on,
+// have the same results, the same zone states and the same NVMe status codes. FURROW_DRIVE=URI
+// (zbd:, nvme:) adds a zoned drive of 12 small zones, which are reset (tests/vm has such drives).
+// Ends with random operations beside a model that is driven by ZoneStateMachine.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -27,13 +27,13 @@ struct Target {
   std::uint32_t lba_bytes;
   std::uint64_t capacity_bytes;
   std::uint32_t mor, mar;
+  std::uint64_t zone_bytes = kMiB;
 };
 
 std::ostream& operator<<(std::ostream& to, const Target& target) { return to << target.name; }
 
 class Conformance : public testing::TestWithParam<Target> {
  protected:
-  static constexpr std::uint64_t kZoneBytes = kMiB;
   static constexpr std::uint32_t kZones = 12;
 
   void SetUp() override {
@@ -53,8 +53,8 @@ class Conformance : public testing::TestWithParam<Target> {
     if (emu) {
       uri = "emu:" + dir_.file("device.img");
       DeviceShape shape;
-      shape.size_bytes = kZones * kZoneBytes;
-      shape.zone_size_bytes = kZoneBytes;
+      shape.size_bytes = kZones * target.zone_bytes;
+      shape.zone_size_bytes = target.zone_bytes;
       shape.zone_capacity_bytes = target.capacity_bytes;
       shape.lba_bytes = target.lba_bytes;
       shape.open_zones_max = target.mor;
@@ -65,7 +65,9 @@ class Conformance : public testing::TestWithParam<Target> {
     } else if (target.kind == Target::Kind::drive) {
       uri = target.parameters;
     } else {
-      uri = "mem:12MiB?zone_size=1MiB&zone_capacity=" + std::to_string(target.capacity_bytes) +
+      uri = "mem:" + std::to_string(kZones * target.zone_bytes) +
+            "?zone_size=" + std::to_string(target.zone_bytes) +
+            "&zone_capacity=" + std::to_string(target.capacity_bytes) +
             "&lba=" + std::to_string(target.lba_bytes) + "&mor=" + std::to_string(target.mor) +
             "&mar=" + std::to_string(target.mar);
     }
@@ -115,7 +117,7 @@ void expect_refused(const Status& status, Code code, std::uint16_t nvme) {
 TEST_P(Conformance, NewDeviceIsEmptyAndKeepsItsGeometry) {
   EXPECT_EQ(geometry_.zone_count, kZones);
   EXPECT_EQ(geometry_.lba_bytes, GetParam().lba_bytes);
-  EXPECT_EQ(geometry_.zone_size_lbas * geometry_.lba_bytes, kZoneBytes);
+  EXPECT_EQ(geometry_.zone_size_lbas * geometry_.lba_bytes, GetParam().zone_bytes);
   EXPECT_EQ(geometry_.zone_capacity_bytes(), GetParam().capacity_bytes);
   EXPECT_EQ(geometry_.open_zones_max, GetParam().mor);
   EXPECT_EQ(geometry_.active_zones_max, GetParam().mar);
@@ -563,6 +565,8 @@ INSTANTIATE_TEST_SUITE_P(
     BackEnds, Conformance,
     testing::Values(Target{"mem", Kind::mem, "", 4096, kMiB, 14, 14},
                     Target{"mem512", Kind::mem, "", 512, kMiB * 3 / 4, 3, 5},
+                    Target{"memOddZones", Kind::mem, "", 4096, 2 * kMiB, 3, 5, 3 * kMiB},
+                    Target{"emuOddZones", Kind::emu, "", 4096, 2 * kMiB, 3, 5, 3 * kMiB},
                     Target{"emu", Kind::emu, "", 4096, kMiB, 14, 14},
                     Target{"emuLimits", Kind::emu, "reclaim=now", 4096, kMiB * 3 / 4, 2, 3},
                     Target{"emu512", Kind::emu, "direct=1", 512, kMiB * 3 / 4, 4, 4},
@@ -584,7 +588,8 @@ std::vector<Target> drives() {
   }
   const Geometry& geometry = (*drive)->geometry();
   return {{"drive", Kind::drive, uri, geometry.lba_bytes, geometry.zone_capacity_bytes(),
-           geometry.open_zones_max, geometry.active_zones_max}};
+           geometry.open_zones_max, geometry.active_zones_max,
+           geometry.zone_size_lbas * geometry.lba_bytes}};
 }
 INSTANTIATE_TEST_SUITE_P(Drives, Conformance, testing::ValuesIn(drives()),
                          [](const auto& test) { return std::string(test.param.name); });

@@ -90,7 +90,7 @@ TEST_F(EmuFileTest, OneAtATimeButAnybodyMayInspect) {
   EXPECT_EQ(code({Access::inspect, false, false}), Code::ok);
   const std::string holder = lock_holder(path_);
   EXPECT_NE(holder.find("process " + std::to_string(getpid())), std::string::npos) << holder;
-  unlock(*held);
+  unlock(held->fd.get());
   EXPECT_EQ(code(kBuffered), Code::ok);
   EXPECT_TRUE(lock_holder(path_).empty());
   EXPECT_TRUE(lock_holder(dir_.file("none")).empty());
