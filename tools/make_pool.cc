@@ -144,6 +144,10 @@ int report_device(std::string_view what, const std::string& uri, const Status& s
     const std::string holder = device_holder(uri);
     if (!holder.empty()) text += " (held by " + holder + ")";
   }
+  if (status.code() == Code::exists || status.code() == Code::foreign) {
+    const std::string content = device_content(uri);
+    if (!content.empty()) text += " (it holds: " + content + ")";
+  }
   return report(text, status);
 }
 

@@ -108,6 +108,11 @@ Result<std::unique_ptr<ZonedDevice>> open_device(std::string_view uri, Access ac
 // nobody has, or it cannot be known.
 std::string device_holder(std::string_view uri);
 
+// What others have left on it that libblkid knows: "ext4 file system", "gpt partition table", for
+// the text printed with exists and foreign. Empty when there is nothing known, or it cannot be
+// read.
+std::string device_content(std::string_view uri);
+
 // Tells the device from all others that this machine has now, a copy of it too: of a file its
 // "DEVICE.INODE", of a drive its identifier or number, whichever way it is reached. Empty when it
 // cannot be known. Letters, digits and ".-:_", 200 at most.
@@ -126,8 +131,8 @@ struct DeviceShape {
 };
 
 // Makes an emulated device at an `emu:` URI (file created, or an existing empty file or block
-// device used); of a `zbd:` drive the zones that are not empty are reset (`force`). foreign:
-// something is there and `force` is not set.
+// device used). Errors: foreign (something is there and `force` is not set), invalid_argument (a
+// drive or mem: is not made).
 Status create_device(std::string_view uri, const DeviceShape& shape);
 
 }  // namespace furrow

@@ -32,32 +32,10 @@ Status write_error(int error) {
   return zone_failure(Code::io_error, "cannot write the emulated device's metadata", error);
 }
 
-struct Signature {
-  std::uint64_t offset;
-  std::string_view bytes;
-  const char* hint;
-};
-constexpr Signature kSignatures[] = {
-    {0, "FurrowZD", "there is an emulated zoned device already; --force overwrites it"},
-    {0, "XFSB", "there is an XFS file system; --force overwrites it"},
-    {1080, "\x53\xEF", "there is an ext2/3/4 file system; --force overwrites it"},
-    {0x10040, "_BHRfS_M", "there is a btrfs file system; --force overwrites it"},
-    {1024, "\x10\x20\xF5\xF2", "there is an F2FS file system; --force overwrites it"},
-    {0, "LUKS\xBA\xBE", "there is a LUKS volume; --force overwrites it"},
-    {512, "LABELONE", "there is an LVM physical volume; --force overwrites it"},
-    {512, "EFI PART", "there is a partition table (GPT); --force overwrites it"},
-    {4086, "SWAPSPACE2", "there is swap space; --force overwrites it"},
-};
-
-Status known_or_data(std::string_view head) {
-  for (const Signature& known : kSignatures) {
-    if (known.offset < head.size() &&
-        head.substr(known.offset, known.bytes.size()) == known.bytes) {
-      return zone_failure(Code::foreign, known.hint);
-    }
-  }
-  return zone_failure(Code::foreign, "there is data already; --force overwrites it");
-}
+constexpr Status kHasDevice(Code::foreign, Origin::zone,
+                            "there is an emulated zoned device already; --force overwrites it");
+constexpr Status kHasData(Code::foreign, Origin::zone,
+                          "there is data already; --force overwrites it");
 
 // Is there anything? Of a file all of it is looked at (its holes cost nothing), of a block device
 // the first MiB, where every file system of note leaves a mark, and the last one, for partition
@@ -81,7 +59,7 @@ Status check_unused(const EmuFile& file) {
     if (!text) return text.status();
     if (offset == 0 && text->starts_with(kUnfinished)) return {};
     if (text->find_first_not_of('\0') != std::string_view::npos) {
-      return offset == 0 ? known_or_data(*text) : known_or_data({});
+      return offset == 0 && text->starts_with("FurrowZD") ? kHasDevice : kHasData;
     }
     offset += kProbeBytes;
     if (file.block_device && offset < file.size_bytes) {

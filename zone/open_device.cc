@@ -54,11 +54,7 @@ Status create_device(std::string_view uri, const DeviceShape& shape) {
   if (parsed->scheme == "mem") {
     return bad("a mem: device is made by opening it; its geometry is in its URI");
   }
-  if (parsed->scheme == "zbd") {
-    const Result<DriveOptions> options = drive_options(*parsed);
-    return options ? zbd::create(options->path, shape) : options.status();
-  }
-  if (parsed->scheme == "nvme") {
+  if (parsed->scheme == "nvme" || parsed->scheme == "zbd") {
     return bad("a drive is there already; `furrowctl pool create` makes a pool on it");
   }
   if (parsed->scheme != "emu") return bad(kUnknownScheme);

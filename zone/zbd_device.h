@@ -26,8 +26,4 @@ class ZbdDevice final : public DriveDevice {
   const IoMode io_mode_;
 };
 
-// create_device() for a zbd: URI: the drive is there and keeps its shape; what is on it is refused
-// (foreign), or with `force` reset. Errors as open_device(), invalid_argument.
-Status create(const std::string& path, const DeviceShape& shape);
-
 }  // namespace furrow::zbd

@@ -28,10 +28,7 @@ TEST(DriveOpen, RefusesWhatIsNoZonedDrive) {
   EXPECT_EQ(opened("zbd:/dev/null").code(), Code::unsupported);
   EXPECT_NE(std::string(opened("zbd:/dev/null").hint()).find("character device"),
             std::string::npos);
-  DeviceShape shape;
-  EXPECT_EQ(create_device("zbd:" + file, shape).code(), Code::unsupported);
-  shape.zone_size_bytes = 1 << 20;
-  EXPECT_EQ(create_device("zbd:" + file, shape).code(), Code::invalid_argument);
+  EXPECT_EQ(create_device("zbd:" + file, {}).code(), Code::invalid_argument);
   EXPECT_EQ(opened("nvme:" + dir.file("none")).code(), Code::not_found);
   for (const std::string path : {file.c_str(), "/dev/null"}) {
     EXPECT_EQ(opened("nvme:" + path).code(), Code::unsupported);
