@@ -1,6 +1,7 @@
 #include "zone/drive_device.h"
 
 #include <cerrno>
+#include <chrono>
 #include <utility>
 
 #include "zone/drive_queue.h"
@@ -8,6 +9,7 @@
 namespace furrow {
 
 namespace {
+constexpr auto kLookEvery = std::chrono::seconds(1);
 constexpr Status kGone(Code::io_error, Origin::zone,
                        "the drive does not answer: it was removed, or has failed", ENODEV);
 constexpr Status kInterfered(Code::io_error, Origin::zone,
@@ -22,6 +24,8 @@ DriveDevice::DriveDevice(const Drive& drive, Access access, std::string uri)
       table_(drive.geometry(), nullptr) {}
 
 Status DriveDevice::start() {
+  std::vector<ZoneId> before;  // what changed until now the report has
+  keeps_list_ = access_ == Access::exclusive && drive_.take_changed(before);
   const Status status = load_zones();
   // (Also when nothing may be written: it says of a read that failed why it did.)
   if (status.ok()) thread_ = std::thread([this] { run(); });
@@ -92,12 +96,22 @@ void DriveDevice::take(Io& io, DriveQueue& queue) {
 }
 
 void DriveDevice::run() {
+  const auto wanted = [this] { return stop_ || !jobs_.empty(); };
+  auto next_look = std::chrono::steady_clock::now() + kLookEvery;
   std::unique_lock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [this] { return stop_ || !jobs_.empty(); });
-    if (jobs_.empty()) return;
+    if (keeps_list_) {
+      changed_.wait_until(lock, next_look, wanted);
+    } else {
+      changed_.wait(lock, wanted);
+    }
+    if (stop_ && jobs_.empty()) return;
     const std::vector<Job> jobs = std::exchange(jobs_, {});
     lock.unlock();
+    if (keeps_list_ && std::chrono::steady_clock::now() >= next_look) {
+      look_at_changes();
+      next_look = std::chrono::steady_clock::now() + kLookEvery;
+    }
     for (const Job& job : jobs) {
       Io& io = *job.io;
       const bool transfer =
@@ -106,6 +120,19 @@ void DriveDevice::run() {
       job.queue->answer(io);
     }
     lock.lock();
+  }
+}
+
+void DriveDevice::look_at_changes() {
+  std::vector<ZoneId> changed;
+  keeps_list_ = drive_.take_changed(changed);
+  for (const ZoneId zone : changed) {
+    const Result<std::vector<ZoneInfo>> now = drive_.report(zone, 1);
+    if (!now) return;  // the next transfer says that it is gone
+    const ZoneInfo& info = (*now)[0];
+    if (info.state == ZoneState::read_only || info.state == ZoneState::offline) {
+      table_.degrade(zone, info.state, info.reason);
+    }
   }
 }
 

@@ -4,7 +4,8 @@
 // The drive's report is believed over anything remembered. From there on this process is the only
 // one that changes the drive, and a ZoneTable follows what it does: operations that the drive would
 // refuse are refused here, with the same status. A drive that answers otherwise is asked again for
-// that zone (examine()).
+// that zone (examine()), and so is, each second, one that keeps a list of the zones that it changed
+// by itself: one that went read-only or offline is sent nothing more.
 //
 // What survives. Killed process: everything that was acknowledged. Power loss: what was
 // acknowledged before an acknowledged flush, and of the rest a prefix of each zone.
@@ -57,6 +58,7 @@ class DriveDevice : public ZonedDevice {
   void load_zone(const ZoneInfo& info);
   void take(Io& io, DriveQueue& queue);
   void run();
+  void look_at_changes();
   Status manage(Io::Op op, ZoneId zone);
   Status examine(const Io& io);
 
@@ -64,6 +66,7 @@ class DriveDevice : public ZonedDevice {
   const Access access_;
   ZoneTable table_;
   std::atomic<bool> flush_failed_{false};
+  bool keeps_list_ = false;  // of the device's thread: of changed zones
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Job> jobs_;  // under mutex_; in order of submission

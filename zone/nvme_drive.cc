@@ -261,10 +261,43 @@ Status NvmeDrive::manage(Io::Op op, ZoneId zone) const {
   return rc == 0 ? Status() : command_error(rc, "the drive failed to change the zone's state");
 }
 
+bool NvmeDrive::take_changed(std::vector<ZoneId>& changed) const {
+  nvme_zns_changed_zone_log log{};
+  static_assert(sizeof log == kChangedZonesBytes);
+  const int rc = nvme_get_log_zns_changed_zones(fd_.get(), nsid_, false, &log);
+  if (rc > 0) return false;  // the drive has no such log
+  if (rc == 0) {
+    const std::vector<ZoneId> zones = changed_zones(
+        std::as_bytes(std::span<const nvme_zns_changed_zone_log, 1>(&log, 1)), geometry_);
+    changed.insert(changed.end(), zones.begin(), zones.end());
+  }
+  return true;
+}
+
 Status NvmeDrive::transfer_error(int error, const char* hint) const {
   if ((error & kStatusFlag) != 0) return command_error(error & kStatusMask, hint);
   if (error == ENODEV || error == ENXIO) return gone();
   return fail(Code::io_error, hint, error);
+}
+
+std::vector<ZoneId> changed_zones(std::span<const std::byte, kChangedZonesBytes> log,
+                                  const Geometry& geometry) {
+  nvme_zns_changed_zone_log list;
+  std::memcpy(&list, log.data(), sizeof list);
+  const std::size_t count = le16toh(list.nrzid);
+  std::vector<ZoneId> zones;
+  if (count > std::size(list.zid)) {
+    for (std::uint32_t i = 0; i < geometry.zone_count; ++i) zones.push_back(ZoneId{i});
+    return zones;
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    const ZoneId zone = geometry.zone_of(Lba{le64toh(list.zid[i])});
+    if (zone.value < geometry.zone_count) zones.push_back(zone);
+  }
+  std::ranges::sort(zones);
+  const auto same = std::ranges::unique(zones);
+  zones.erase(same.begin(), same.end());
+  return zones;
 }
 
 std::string block_device(const std::string& path) {

@@ -6,7 +6,9 @@
 // size is no power of two, the generic device itself is locked.
 #pragma once
 
+#include <cstddef>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -35,6 +37,7 @@ class NvmeDrive final : public Drive {
   using Drive::report;
   Result<std::vector<ZoneInfo>> report(ZoneId first, std::uint32_t count) const override;
   Status manage(Io::Op op, ZoneId zone) const override;
+  bool take_changed(std::vector<ZoneId>& changed) const override;
   bool appends() const override { return true; }
   Status transfer_error(int error, const char* hint) const override;
 
@@ -53,6 +56,11 @@ class NvmeDrive final : public Drive {
   drive::RequestLimits limits_;
 };
 
+// The zones of a Changed Zone List (Zoned Namespace Command Set specification, 4.1.4.1), each once;
+// all of them where it says that there were more than it holds.
+inline constexpr std::size_t kChangedZonesBytes = 4096;
+std::vector<ZoneId> changed_zones(std::span<const std::byte, kChangedZonesBytes> log,
+                                  const Geometry& geometry);
 // The kernel's block device of the same namespace; empty where there is none.
 std::string block_device(const std::string& path);
 // Who holds the namespace; empty when nobody or unknown.

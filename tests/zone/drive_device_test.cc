@@ -9,8 +9,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <fstream>
+#include <thread>
 
 #include "tests/zone/device_test_util.h"
 #include "zone/zone_state_machine.h"
@@ -317,6 +319,24 @@ TEST_F(Drive, ReadsDoNotWaitForManagement) {
     for (const Io& io : resets) EXPECT_TRUE(io.status.ok()) << io.status.describe();
   }
   EXPECT_TRUE(overtook) << "the reads were behind all resets";
+}
+
+// FURROW_TAKE: a command that makes the drive's own zone 1 read-only, as nobody tells this process
+// but the drive's list of changed zones.
+TEST_F(Drive, SaysThatItTookAZone) {
+  const char* take = std::getenv("FURROW_TAKE");
+  if (take == nullptr) GTEST_SKIP() << "nothing takes zones from this drive";
+  ASSERT_TRUE(client_->write(1, 0, 13, 1).ok());
+  // Not at the write pointer: it is answered here, and the drive is not asked.
+  const auto says = [&] { return client_->write(1, 100, 1, 2).nvme(); };
+  EXPECT_EQ(says(), nvme_status::kZoneInvalidWrite);
+  ASSERT_EQ(std::system(take), 0);
+  for (int i = 0; i < 3000 && says() != nvme_status::kZoneReadOnly; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_EQ(says(), nvme_status::kZoneReadOnly);
+  client_->expect_data(1, 0, 13, 1);
+  EXPECT_TRUE(client_->write(2, 0, 1, 2).ok());
 }
 
 class NullBlk : public DriveTest {

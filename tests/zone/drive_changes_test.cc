@@ -1,0 +1,194 @@
+// Establishes that a zone which the drive takes away by itself, and says so in its list of changed
+// zones, is sent nothing more, while the others go on; that what was changed before the drive was
+// opened is not looked at twice, and a drive without a list is not asked again; and what is read in
+// NVMe's form of that list. How: a drive that is a file, whose report the test changes.
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <chrono>
+#include <cstring>
+#include <mutex>
+#include <thread>
+
+#include "tests/zone/device_test_util.h"
+#include "zone/drive_queue.h"
+#include "zone/nvme_drive.h"
+#include "zone/zone_state_machine.h"
+
+namespace furrow::test {
+namespace {
+
+class FakeDrive : public furrow::Drive {
+ public:
+  FakeDrive() : fd_(memfd_create("drive", MFD_CLOEXEC)) {
+    geometry_.zone_count = 4;
+    geometry_.zone_size_lbas = geometry_.zone_capacity_lbas = 256;
+    geometry_.open_zones_max = geometry_.active_zones_max = 4;
+    for (std::uint32_t i = 0; i < 4; ++i) zones_.push_back({ZoneId{i}, ZoneState::empty, 0, ""});
+    EXPECT_EQ(ftruncate(fd_.get(), 4 * kMiB), 0);
+  }
+  int fd() const { return fd_.get(); }
+  using Drive::report;
+  Result<std::vector<ZoneInfo>> report(ZoneId first, std::uint32_t count) const override {
+    const std::lock_guard lock(mutex_);
+    return std::vector<ZoneInfo>(zones_.begin() + first.value,
+                                 zones_.begin() + first.value + count);
+  }
+  Status manage(Io::Op, ZoneId) const override { return {}; }
+  Status transfer_error(int error, const char* hint) const override {
+    return zone_failure(Code::io_error, hint, error);
+  }
+  bool take_changed(std::vector<ZoneId>& changed) const override {
+    const std::lock_guard lock(mutex_);
+    ++asked_;
+    changed.insert(changed.end(), changed_.begin(), changed_.end());
+    changed_.clear();
+    return keeps_list_;
+  }
+
+  void set(std::uint32_t zone, ZoneState state, bool listed) {
+    const std::lock_guard lock(mutex_);
+    zones_[zone].state = state;
+    zones_[zone].reason = "worn";
+    if (listed) changed_.push_back(ZoneId{zone});
+  }
+  void keep_no_list() { keeps_list_ = false; }
+  unsigned asked() const {
+    const std::lock_guard lock(mutex_);
+    return asked_;
+  }
+
+ private:
+  emu::Fd fd_;
+  mutable std::mutex mutex_;
+  std::vector<ZoneInfo> zones_;
+  mutable std::vector<ZoneId> changed_;
+  mutable unsigned asked_ = 0;
+  bool keeps_list_ = true;
+};
+
+class FakeQueue final : public DriveQueue {
+ public:
+  FakeQueue(DriveDevice& device, int fd, unsigned depth)
+      : DriveQueue(device, {.fd = fd, .stride_bytes = kMiB, .read = {}, .write = {}}, depth) {}
+  using DriveQueue::init_ring;
+};
+
+class FakeDevice final : public DriveDevice {
+ public:
+  explicit FakeDevice(const FakeDrive& drive)
+      : DriveDevice(drive, Access::exclusive, "fake:"), fd_(drive.fd()) {
+    EXPECT_TRUE(start().ok());
+  }
+  ~FakeDevice() override { stop(); }
+  Result<std::unique_ptr<IoQueue>> create_queue(unsigned depth) override {
+    auto queue = std::make_unique<FakeQueue>(*this, fd_, depth);
+    const Status status = queue->init_ring();
+    if (!status.ok()) return status;
+    return std::unique_ptr<IoQueue>(std::move(queue));
+  }
+
+ private:
+  const int fd_;
+};
+
+// It looks each second.
+template <class Condition>
+bool comes_true(Condition condition) {
+  for (int i = 0; i < 3000; ++i) {
+    if (condition()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return false;
+}
+
+TEST(DriveChanges, AZoneThatTheDriveTookIsSentNothing) {
+  FakeDrive drive;
+  FakeDevice device(drive);
+  Client client(device);
+  for (std::uint32_t zone = 0; zone < 4; ++zone) ASSERT_TRUE(client.write(zone, 0, 4, zone).ok());
+  drive.set(1, ZoneState::read_only, true);
+  drive.set(2, ZoneState::offline, true);
+  drive.set(3, ZoneState::read_only, false);  // it forgot to say
+  std::uint64_t at = 4;
+  EXPECT_TRUE(
+      comes_true([&] { return client.write(1, at++, 1, 9).nvme() == nvme_status::kZoneReadOnly; }));
+  EXPECT_EQ(client.write(2, 4, 1, 9).nvme(), nvme_status::kZoneOffline);
+  AlignedBuffer into;
+  EXPECT_EQ(client.read(client.at(2, 0), 1, into).nvme(), nvme_status::kZoneOffline);
+  client.expect_data(1, 0, 4, 1);
+  EXPECT_TRUE(client.write(0, 4, 1, 9).ok());
+  EXPECT_TRUE(client.write(3, 4, 1, 9).ok()) << "nobody said that it was taken";
+  EXPECT_STREQ(device.report().value()[1].reason, "worn");
+}
+
+TEST(DriveChanges, WhatChangedBeforeIsInTheReport) {
+  FakeDrive drive;
+  drive.set(1, ZoneState::read_only, true);
+  FakeDevice device(drive);
+  EXPECT_EQ(drive.asked(), 1u);
+  Client client(device);
+  EXPECT_EQ(client.write(1, 0, 1, 9).nvme(), nvme_status::kZoneReadOnly);
+  EXPECT_TRUE(comes_true([&] { return drive.asked() > 2; })) << "it goes on to look";
+}
+
+TEST(DriveChanges, ADriveWithoutAListIsAskedOnce) {
+  FakeDrive drive;
+  drive.keep_no_list();
+  FakeDevice device(drive);
+  Client client(device);
+  std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+  ASSERT_TRUE(client.manage(Io::Op::reset, 0).ok());
+  EXPECT_EQ(drive.asked(), 1u);
+}
+
+class ChangedZones : public ::testing::Test {
+ protected:
+  ChangedZones() {
+    geometry_.zone_count = 600;
+    geometry_.zone_size_lbas = 768;
+  }
+  void count(std::uint16_t zones) { std::memcpy(log_.data(), &zones, 2); }
+  void name(std::size_t entry, std::uint64_t lba) {
+    std::memcpy(log_.data() + 8 + 8 * entry, &lba, 8);
+  }
+  std::vector<std::uint32_t> zones() const {
+    std::vector<std::uint32_t> found;
+    for (const ZoneId zone : nvme::changed_zones(log_, geometry_)) found.push_back(zone.value);
+    return found;
+  }
+  Geometry geometry_;
+  std::array<std::byte, nvme::kChangedZonesBytes> log_{};
+};
+
+TEST_F(ChangedZones, ThoseThatAreNamed) {
+  using Zones = std::vector<std::uint32_t>;
+  EXPECT_EQ(zones(), Zones());
+  name(0, 768 * 599);
+  name(1, 0);
+  name(2, 768 * 5);
+  EXPECT_EQ(zones(), Zones()) << "none is counted";
+  count(2);
+  EXPECT_EQ(zones(), Zones({0, 599}));
+  count(3);
+  name(1, 768 * 5);
+  EXPECT_EQ(zones(), Zones({5, 599})) << "one that is there twice";
+  name(2, 768 * 600);
+  EXPECT_EQ(zones(), Zones({5, 599})) << "one that the drive does not have";
+  name(2, ~std::uint64_t{0});
+  EXPECT_EQ(zones(), Zones({5, 599}));
+}
+
+TEST_F(ChangedZones, AsManyAsItHoldsAndMore) {
+  for (std::size_t i = 0; i < 511; ++i) name(i, 768 * (i + 1));
+  count(511);
+  EXPECT_EQ(zones().size(), 511u);
+  EXPECT_EQ(zones().front(), 1u);
+  for (const std::uint16_t more : {std::uint16_t{512}, std::uint16_t{0xFFFF}}) {
+    count(more);
+    EXPECT_EQ(zones().size(), 600u);
+  }
+}
+
+}  // namespace
+}  // namespace furrow::test
