@@ -92,16 +92,16 @@ Result<std::unique_ptr<EmbeddedPool>> EmbeddedPool::open(std::unique_ptr<ZonedDe
                                                          const CreateOptions& make) {
   // A mem: device is always new.
   const bool may_make = make.size_bytes != 0 || device->uri().starts_with("mem:");
-  return run(std::move(device), make.gives_way,
-             [may_make, make](ZonedDevice& its_device, EventLoop& loop) {
-               return open_pool(its_device, loop, may_make, make);
-             });
+  return start(std::move(device), make.gives_way,
+               [may_make, make](ZonedDevice& its_device, EventLoop& loop) {
+                 return open_pool(its_device, loop, may_make, make);
+               });
 }
 
 Result<std::unique_ptr<EmbeddedPool>> EmbeddedPool::open_to_read(std::string_view uri) {
   Result<std::unique_ptr<ZonedDevice>> device = open_device(uri, Access::check);
   if (!device.ok()) return device.status();
-  return run(std::move(*device), false, [](ZonedDevice& its_device, EventLoop& loop) {
+  return start(std::move(*device), false, [](ZonedDevice& its_device, EventLoop& loop) {
     Pool::OpenOptions options;
     options.read_only = options.may_block = true;
     return Pool::open(its_device, loop, options);
@@ -109,8 +109,8 @@ Result<std::unique_ptr<EmbeddedPool>> EmbeddedPool::open_to_read(std::string_vie
 }
 
 // Opened by `open` on the thread that is to be the pool's.
-Result<std::unique_ptr<EmbeddedPool>> EmbeddedPool::run(std::unique_ptr<ZonedDevice> device,
-                                                        bool gives_way, const Opener& open) {
+Result<std::unique_ptr<EmbeddedPool>> EmbeddedPool::start(std::unique_ptr<ZonedDevice> device,
+                                                          bool gives_way, const Opener& open) {
   std::unique_ptr<EmbeddedPool> embedded(new EmbeddedPool());
   embedded->device_ = std::move(device);
   embedded->thread_ = std::make_unique<Thread>();
@@ -170,6 +170,8 @@ std::uint64_t EmbeddedPool::random() {
   call([&](Pool&) { drawn = thread_->loop.random(); });
   return drawn;
 }
+
+std::uint64_t EmbeddedPool::wall_s() const { return thread_->loop.wall_s(); }
 
 Result<SyncPageStore> EmbeddedPool::create_volume(const VolumeOptions& options) {
   std::optional<Result<PageStore*>> made;

@@ -16,6 +16,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/blocking_pool.h"
 #include "engine/page_calls.h"
 #include "engine/pool.h"
 #include "zone/event_loop.h"
@@ -41,7 +42,7 @@ class SyncPageStore final : public PageCalls {
   PageStore* store_;
 };
 
-class EmbeddedPool {
+class EmbeddedPool final : public BlockingPool {
  public:
   struct CreateOptions {
     std::uint64_t size_bytes = 0;  // not 0: make what is missing: an emulated device of this size,
@@ -60,7 +61,7 @@ class EmbeddedPool {
   // For reading alone, by this process alone: nothing is written, also not by recovery. What would
   // change a page is answered with permission.
   static Result<std::unique_ptr<EmbeddedPool>> open_to_read(std::string_view uri);
-  ~EmbeddedPool();
+  ~EmbeddedPool() override;
 
   Result<SyncPageStore> store(std::string_view volume);
   // Makes a volume, which store() then finds; errors as of Pool.
@@ -72,29 +73,23 @@ class EmbeddedPool {
   ResizeAnswer resize_volume(std::string_view name, const ResizeOptions& options);
   std::vector<VolumeInfo> volumes();
   PoolInfo info();
-  // Runs `what` on the pool's thread, where all functions of a Pool may be used, and waits for it;
-  // nothing else of the pool is done meanwhile. Not from that thread itself.
-  void call(const std::function<void(Pool&)>& what);
-  // For create_session(), which any thread may use; for all else see call().
-  Pool& pool() { return *pool_; }
-  const Geometry& geometry() const { return device_->geometry(); }
-  std::uint64_t random();  // 64 random bits, of the pool's executor
-  const std::string& uri() const { return device_->uri(); }  // of the device
-  // Any thread; does not block. The op's events come on the pool's thread, which is its own or one
-  // that took the turns. All are released
-  // before the pool is destroyed. What one thread submits is begun in that order.
-  void submit(PageStore& store, PageOp& op);
-  // As of EventLoop: for who submits and then waits.
-  EventLoop::Turns take_turns();
-  // Any thread but the pool's: submits all and waits until they are released.
-  void run(PageStore& store, std::span<PageOp> ops);
+  // BlockingPool says what these are.
+  void call(const std::function<void(Pool&)>& what) override;
+  Pool& pool() override { return *pool_; }
+  const Geometry& geometry() const override { return device_->geometry(); }
+  std::string identity() const override { return device_identity(device_->uri()); }
+  std::uint64_t random() override;
+  std::uint64_t wall_s() const override;
+  void submit(PageStore& store, PageOp& op) override;
+  EventLoop::Turns take_turns() override;
+  void run(PageStore& store, std::span<PageOp> ops) override;
 
  private:
   friend class SyncPageStore;
   using Opener = std::function<Result<std::unique_ptr<Pool>>(ZonedDevice&, EventLoop&)>;
   EmbeddedPool() = default;
-  static Result<std::unique_ptr<EmbeddedPool>> run(std::unique_ptr<ZonedDevice> device,
-                                                   bool gives_way, const Opener& open);
+  static Result<std::unique_ptr<EmbeddedPool>> start(std::unique_ptr<ZonedDevice> device,
+                                                     bool gives_way, const Opener& open);
   struct Thread;
   std::unique_ptr<ZonedDevice> device_;
   std::unique_ptr<Pool> pool_;

@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "engine/embedded_pool.h"
 #include "tools/command_line.h"
 #include "tools/ctl_command.h"
 #include "tools/make_pool.h"

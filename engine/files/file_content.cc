@@ -12,7 +12,7 @@ namespace furrow {
 FileContent::~FileContent() { FURROW_CHECK(nothing_in_flight()); }
 
 void FileContent::wait(Lock& lock, bool (FileContent::*until)() const) const {
-  changed_.wait(lock, [&] { return (this->*until)(); });
+  services_.pool.wait(lock, changed_, [&] { return (this->*until)(); });
 }
 
 void FileContent::quiesce() const {
@@ -79,7 +79,7 @@ Status FileContent::take_tail(Lock& lock) {
     lock.unlock();
     const auto other = services_.staging.idle();
     const Status status = other != nullptr ? other->give_up_tail() : Status();
-    if (other == nullptr) services_.staging.wait_free();
+    if (other == nullptr) services_.staging.wait_free(services_.pool);
     lock.lock();
     if (tail_ != nullptr || !error_.ok()) return {};
     if (status.code() == Code::no_space) return status;

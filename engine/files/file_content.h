@@ -23,7 +23,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/embedded_pool.h"
+#include "engine/blocking_pool.h"
 #include "engine/files/file_format.h"
 #include "engine/files/file_readers.h"
 #include "engine/files/staging.h"
@@ -32,7 +32,7 @@ namespace furrow {
 
 // What the files of a volume share.
 struct FileServices {
-  EmbeddedPool& pool;
+  BlockingPool& pool;
   PageStore& store;
   Staging& staging;
   FileReaders& readers;

@@ -22,6 +22,7 @@ unsigned first_slot() {
 }  // namespace
 
 void FileReaders::Reader::run(PageStore& store, unsigned count) {
+  if (session_ == nullptr) return pool_.run(store, std::span(ops_).first(count));
   left_ = count;
   for (PageOp& op : std::span(ops_).first(count)) {
     op.context = this;
@@ -61,11 +62,13 @@ Result<FileReaders::Lease> FileReaders::try_borrow() {
   if (Reader* const reader = take_free(); reader != nullptr) return Lease(*this, *reader);
   const std::lock_guard lock(mutex_);
   if (made_ == kReadersMax) return Lease();
-  auto made = std::make_unique<Reader>();
-  Result<std::unique_ptr<PageSession>> session = pool_.create_session(made->loop_, kDepth);
-  if (!session.ok()) return made_ == 0 ? Result<Lease>(session.status()) : Lease();
-  made->session_ = std::move(*session);
-  made->session_->may_block();
+  std::unique_ptr<Reader> made(new Reader(pool_));
+  if (pool_.has_thread()) {
+    Result<std::unique_ptr<PageSession>> session = pool_.pool().create_session(made->loop_, kDepth);
+    if (!session.ok()) return made_ == 0 ? Result<Lease>(session.status()) : Lease();
+    made->session_ = std::move(*session);
+    made->session_->may_block();
+  }
   ++made_;
   return Lease(*this, *made.release());
 }

@@ -12,8 +12,7 @@
 #include <mutex>
 #include <span>
 
-#include "engine/pool.h"
-#include "zone/event_loop.h"
+#include "engine/blocking_pool.h"
 
 namespace furrow {
 
@@ -44,11 +43,13 @@ class FileReaders {
 
    private:
     friend class FileReaders;
+    explicit Reader(BlockingPool& pool) : pool_(pool) {}
+    BlockingPool& pool_;
     std::array<PageOp, kOpsMax> ops_;
     std::array<KnownPage, kOpsMax> known_;
     std::array<FileRead*, kOpsMax> reads_{};
     EventLoop loop_;
-    std::unique_ptr<PageSession> session_;
+    std::unique_ptr<PageSession> session_;  // none: the pool has no thread, and its own serves
     unsigned left_ = 0;
   };
 
@@ -73,7 +74,7 @@ class FileReaders {
     Reader* reader_ = nullptr;
   };
 
-  explicit FileReaders(Pool& pool) : pool_(pool) {}
+  explicit FileReaders(BlockingPool& pool) : pool_(pool) {}
   ~FileReaders();  // all are given back
 
   // Waits while all are borrowed. Errors: of making another.
@@ -84,7 +85,7 @@ class FileReaders {
   void give_back(Reader& reader);
   Reader* take_free();
 
-  Pool& pool_;
+  BlockingPool& pool_;
   std::array<std::atomic<Reader*>, kReadersMax> free_{};
   std::mutex mutex_;  // of making readers and of waiting for one
   std::condition_variable given_back_;

@@ -1,8 +1,6 @@
 // FileVolume: names and records.
 #include "engine/files/file_volume.h"
 
-#include <time.h>
-
 #include <algorithm>
 #include <array>
 
@@ -14,8 +12,6 @@ Status fail(Code code, const char* hint) { return {code, Origin::engine, hint}; 
 Status not_found() { return fail(Code::not_found, "no such file or directory"); }
 
 }  // namespace
-
-std::uint64_t FileVolume::wall_s() { return static_cast<std::uint64_t>(time(nullptr)); }
 
 // --- records ---
 
@@ -122,7 +118,7 @@ Result<std::shared_ptr<FileNode>> FileVolume::make_node(Lock& lock, std::string_
   node->inode = next_number();
   node->slot = *slot;
   node->directory = directory;
-  node->modified_s = wall_s();
+  node->modified_s = pool_->wall_s();
   if (!directory) {
     node->file = std::make_shared<FileContent>(services_, node->inode);
     node->file->begin_new();
@@ -200,6 +196,7 @@ Status FileVolume::remove_directory(std::string_view path) {
 // has its name still.
 Status FileVolume::unlink(Lock& lock, const FileTree::Place& place) {
   const std::shared_ptr<FileNode> node = place.node, parent = place.parent;
+  if (const Status settled = settle(lock, place); !settled.ok()) return settled;
   const auto its = std::ranges::find_if(node->links, [&](const FileLink& link) {
     return link.parent == parent->inode && link.name == place.name;
   });
@@ -216,6 +213,22 @@ Status FileVolume::unlink(Lock& lock, const FileTree::Place& place) {
   status = unpin(lock, node);
   if (!status.ok() && !node->destroyed) (void)tree_.add_link(parent, node, std::move(link));
   return status;
+}
+
+// The place's name is about to be nobody's.
+Status FileVolume::settle(Lock& lock, const FileTree::Place& place) {
+  const std::pair<std::uint64_t, std::string> name(place.parent->inode, place.name);
+  for (auto claim = claimed_.find(name); claim != claimed_.end(); claim = claimed_.find(name)) {
+    const std::shared_ptr<FileNode> node = claim->second;
+    if (!node->destroyed) {
+      ++node->pins;
+      const Status status = record(lock, node, Durability::none);
+      const Status unpinned = unpin(lock, node);
+      if (!status.ok() || !unpinned.ok()) return status.ok() ? unpinned : status;
+    }
+    claimed_.erase(claim);  // (nobody else changes what is kept of a claimed name)
+  }
+  return {};
 }
 
 // The last to let go of a node without a name takes it away.
@@ -257,6 +270,7 @@ Status FileVolume::rename(std::string_view from, std::string_view to) {
   const FileTree::Place &source = claim[0], &target = claim[1];
   const Status refused = rename_refusal(source, target);
   if (!refused.ok() || source.node == target.node) return refused;
+  if (const Status settled = settle(lock, source); !settled.ok()) return settled;
   const std::shared_ptr<FileNode> node = source.node, replaced = target.node;
   const std::vector<FileLink> links_before = node->links;
   const std::vector<FileLink> replaced_before = replaced ? replaced->links : links_before;
@@ -272,6 +286,7 @@ Status FileVolume::rename(std::string_view from, std::string_view to) {
   } else if (replaced && (replaced->pins != 1 || !replaced->links.empty())) {
     // Its record still says that name, which counts for less than the new one.
     status = record(lock, replaced, Durability::none);
+    if (!status.ok()) claimed_.emplace(std::pair(target.parent->inode, target.name), replaced);
   }
   const Status gone = replaced ? unpin(lock, replaced) : Status();
   const Status unpinned = unpin(lock, node);

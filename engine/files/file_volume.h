@@ -8,14 +8,15 @@
 // path starts at the root. A change of names is with the device when its call returns (it outlives
 // the process), and in the order of the calls; sync_names() makes all of them durable.
 //
-// Threads: any; each call blocks its caller only. No lock is held while the device works but that of
-// a file, by who changes it. Errors:
-// not_found, exists, invalid_argument (a directory where a file is meant, or the other way round, a
-// directory that is not empty, a name that is too long), no_space, corrupt, io_error.
+// Threads: any; each call blocks its caller only. No lock is held while the device works but that
+// of a file, by who changes it. Errors: not_found, exists, invalid_argument (a directory where a
+// file is meant, or the other way round, a directory that is not empty, a name that is too long),
+// no_space, corrupt, io_error.
 #pragma once
 
 #include <condition_variable>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -25,7 +26,7 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/embedded_pool.h"
+#include "engine/blocking_pool.h"
 #include "engine/files/file_content.h"
 #include "engine/files/file_tree.h"
 
@@ -107,13 +108,13 @@ class FileVolume : public std::enable_shared_from_this<FileVolume> {
   // The volume of kind fs of that name; empty: the pool's only one.
   static Result<PageStore*> find(Pool& pool, std::string_view name);
   // `store`: of the pool. A volume is mounted once at a time.
-  static Result<std::shared_ptr<FileVolume>> mount(std::shared_ptr<EmbeddedPool> pool,
+  static Result<std::shared_ptr<FileVolume>> mount(std::shared_ptr<BlockingPool> pool,
                                                    PageStore& store);
   // For a volume that cannot be mounted, as a record of it cannot be read: what is left of it, for
   // reading alone. Nothing is written, so the pool may have been opened for reading. Files that
   // have lost their record are in the root, as `lost+found.INODE`. Errors: unsupported (a newer
   // version), io_error.
-  static Result<std::shared_ptr<const FileVolume>> salvage(std::shared_ptr<EmbeddedPool> pool,
+  static Result<std::shared_ptr<const FileVolume>> salvage(std::shared_ptr<BlockingPool> pool,
                                                            PageStore& store);
   const std::vector<FileLoss>& losses() const { return losses_; }  // of salvage()
   // All files are closed: gives what is staged to the device and makes it durable.
@@ -147,11 +148,11 @@ class FileVolume : public std::enable_shared_from_this<FileVolume> {
  private:
   friend class OpenFile;
   using Lock = std::unique_lock<std::mutex>;
-  FileVolume(std::shared_ptr<EmbeddedPool> pool, PageStore& store, const FilesSuper& before,
+  FileVolume(std::shared_ptr<BlockingPool> pool, PageStore& store, const FilesSuper& before,
              Staging::Use use);
 
   // Mounting, before anybody else has it.
-  static Result<FilesSuper> read_super(EmbeddedPool& pool, PageStore& store, KnownPage& page);
+  static Result<FilesSuper> read_super(BlockingPool& pool, PageStore& store, KnownPage& page);
   std::uint32_t slots_max() const;
   Status load();
   Status load_records();
@@ -188,7 +189,6 @@ class FileVolume : public std::enable_shared_from_this<FileVolume> {
     std::vector<FileTree::Place> places_;
   };
   bool is_changing(const FileTree::Place& place) const;
-  static std::uint64_t wall_s();
   Result<std::shared_ptr<FileNode>> make_node(Lock& lock, std::string_view path, bool directory);
   Result<std::uint32_t> take_slot(Lock& lock);
   // Grows over mounts: 2^24 of them, with 2^40 numbers each.
@@ -197,6 +197,7 @@ class FileVolume : public std::enable_shared_from_this<FileVolume> {
   Status put_record(const FileNode& node, const FileRecord& record, Durability durability,
                     KnownPage& recorded);
   Status unlink(Lock& lock, const FileTree::Place& place);
+  Status settle(Lock& lock, const FileTree::Place& place);
   Status destroy(Lock& lock, const std::shared_ptr<FileNode>& node);
   Status unpin(Lock& lock, const std::shared_ptr<FileNode>& node);
   Status rename_refusal(const FileTree::Place& source, const FileTree::Place& target) const;
@@ -206,7 +207,7 @@ class FileVolume : public std::enable_shared_from_this<FileVolume> {
   void release(const std::shared_ptr<FileNode>& node);
   FileInfo info_of(const FileNode& node, std::string_view name) const;
 
-  std::shared_ptr<EmbeddedPool> pool_;
+  std::shared_ptr<BlockingPool> pool_;
   PageStore& store_;
   const std::uint64_t mount_;
   const std::uint64_t token_;
@@ -223,6 +224,9 @@ class FileVolume : public std::enable_shared_from_this<FileVolume> {
   std::condition_variable changed_;
   FileTree tree_;
   std::set<std::pair<std::uint64_t, std::string>> changing_;  // directory and name, see Claim
+  // Likewise, names that a file's record still claims, though another file has them since: that
+  // record is written before the other file loses the name, which would be the first one's again.
+  std::multimap<std::pair<std::uint64_t, std::string>, std::shared_ptr<FileNode>> claimed_;
   KnownPage super_page_;
   std::uint64_t numbers_ = 0;  // of inodes and links, drawn by this mount
   const FilesWritten written_before_;

@@ -46,7 +46,7 @@ Result<PageStore*> FileVolume::find(Pool& pool, std::string_view name) {
 }
 
 // Of a volume that was never mounted: an empty one.
-Result<FilesSuper> FileVolume::read_super(EmbeddedPool& pool, PageStore& store, KnownPage& page) {
+Result<FilesSuper> FileVolume::read_super(BlockingPool& pool, PageStore& store, KnownPage& page) {
   AlignedBuffer memory(kUsualRecordBytes);
   PageOp op = get_op(super_key(), memory);
   pool.run(store, std::span(&op, 1));
@@ -59,7 +59,7 @@ Result<FilesSuper> FileVolume::read_super(EmbeddedPool& pool, PageStore& store, 
   return decode_files_super(memory.span().first(std::min<std::size_t>(op.length, memory.size())));
 }
 
-Result<std::shared_ptr<FileVolume>> FileVolume::mount(std::shared_ptr<EmbeddedPool> pool,
+Result<std::shared_ptr<FileVolume>> FileVolume::mount(std::shared_ptr<BlockingPool> pool,
                                                       PageStore& store) {
   KnownPage page;
   const Result<FilesSuper> before = read_super(*pool, store, page);
@@ -78,7 +78,7 @@ Result<std::shared_ptr<FileVolume>> FileVolume::mount(std::shared_ptr<EmbeddedPo
   return volume;
 }
 
-FileVolume::FileVolume(std::shared_ptr<EmbeddedPool> pool, PageStore& store,
+FileVolume::FileVolume(std::shared_ptr<BlockingPool> pool, PageStore& store,
                        const FilesSuper& before, Staging::Use use)
     : pool_(std::move(pool)),
       store_(store),
@@ -86,9 +86,9 @@ FileVolume::FileVolume(std::shared_ptr<EmbeddedPool> pool, PageStore& store,
       token_(pool_->random() | 1),
       use_(use),
       chunk_bytes_(chunk_bytes(store.info().options.value_bytes_max, pool_->geometry().lba_bytes)),
-      staging_(Staging::name(store.info().uuid, device_identity(pool_->uri())), chunk_bytes_,
+      staging_(Staging::name(store.info().uuid, pool_->identity()), chunk_bytes_,
                before.token != 0 ? before.token : before.mount, use),
-      readers_(pool_->pool()),
+      readers_(*pool_),
       services_{*pool_, store_, staging_, readers_, chunk_bytes_},
       written_before_(before.written),
       slots_(before.slots) {}
@@ -209,7 +209,9 @@ Status FileVolume::connect() {
       const auto parent = tree_.by_inode(link.parent);
       if (!parent || !parent->directory) orphan = true;
       if (!parent || !parent->directory || (node->directory && !node->links.empty())) continue;
-      (void)tree_.add_link(parent, node, std::move(link));
+      const std::pair<std::uint64_t, std::string> name(parent->inode, link.name);
+      const auto loser = tree_.add_link(parent, node, std::move(link));
+      if (loser != nullptr) claimed_.emplace(name, loser);
     }
     if (orphan) orphans.push_back(node);
   }
@@ -224,6 +226,7 @@ Status FileVolume::connect() {
     const Status status = destroy(lock, node);
     if (!status.ok()) return status;
   }
+  std::erase_if(claimed_, [](const auto& claim) { return claim.second->destroyed; });
   return {};
 }
 

@@ -90,7 +90,7 @@ Status OpenFile::close() {
   if (!changed_ || volume_->abandoned_) return {};
   const Status finished = content().close();
   std::unique_lock lock(volume_->mutex_);
-  node_->modified_s = FileVolume::wall_s();
+  node_->modified_s = volume_->pool_->wall_s();
   const Status recorded = volume_->record(lock, node_, Durability::none);
   changed_ = !finished.ok() || !recorded.ok();  // then the next call tries again
   return finished.ok() ? recorded : finished;

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::uint32_t kKeysPerList = 4096;
 
-Status for_each_key(EmbeddedPool& pool, PageStore& store,
+Status for_each_key(BlockingPool& pool, PageStore& store,
                     const std::function<void(const Key&)>& what) {
   std::vector<Key> keys(kKeysPerList);
   Key after;
@@ -48,7 +48,7 @@ std::vector<FileContent::Found> in_order(std::vector<FileContent::Found> chunks)
 
 }  // namespace
 
-Result<std::shared_ptr<const FileVolume>> FileVolume::salvage(std::shared_ptr<EmbeddedPool> pool,
+Result<std::shared_ptr<const FileVolume>> FileVolume::salvage(std::shared_ptr<BlockingPool> pool,
                                                               PageStore& store) {
   KnownPage page;
   const Result<FilesSuper> super = read_super(*pool, store, page);

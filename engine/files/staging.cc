@@ -244,9 +244,9 @@ std::shared_ptr<FileContent> Staging::idle() {
   return oldest->owner.lock();
 }
 
-void Staging::wait_free() {
+void Staging::wait_free(BlockingPool& pool) {
   std::unique_lock lock(mutex_);
-  freed_.wait(lock, [&] {
+  pool.wait(lock, freed_, [&] {
     return !free_.empty() ||
            std::ranges::any_of(slots_, [](auto& slot) { return may_give_up(*slot); });
   });

@@ -22,6 +22,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/blocking_pool.h"
 #include "engine/page_op.h"
 #include "log/format.h"
 #include "zone/status.h"
@@ -98,7 +99,7 @@ class Staging {
              std::uint64_t offset);
   // The file whose unfinished or refused chunk was begun, or asked for, longest ago; null: none.
   std::shared_ptr<FileContent> idle();
-  void wait_free();  // or until there is such a file
+  void wait_free(BlockingPool& pool);  // or until there is such a file
   bool short_of_slots();
   void set_refused(Slot& slot, bool refused);
   // The first `length` bytes are the file's.

@@ -4,6 +4,7 @@
 #include <map>
 #include <mutex>
 
+#include "engine/embedded_pool.h"
 #include "engine/files/file_volume.h"
 #include "engine/rocksdb/file_system.h"
 #include "engine/rocksdb/io_status.h"

@@ -62,7 +62,7 @@ void aborted(int) {
 struct Totals {
   std::uint64_t seeds = 0, failed = 0, stops = 0, recoveries = 0, answered = 0, refused = 0,
                 rotted = 0, repairs = 0, faults = 0, zones_lost = 0, longest_turns = 0,
-                scrub_findings = 0, zones_reset = 0, relocated_bytes = 0, resized = 0;
+                scrub_findings = 0, zones_reset = 0, relocated_bytes = 0, resized = 0, mounts = 0;
   double seconds = 0;
 
   void add(const Simulation::Summary& summary, bool ok) {
@@ -81,6 +81,7 @@ struct Totals {
     zones_reset += summary.zones_reset;
     relocated_bytes += summary.relocated_bytes;
     resized += summary.resized;
+    mounts += summary.mounts;
     longest_turns = std::max(longest_turns, summary.longest_turns);
   }
   void add(const Totals& other) {
@@ -98,6 +99,7 @@ struct Totals {
     zones_reset += other.zones_reset;
     relocated_bytes += other.relocated_bytes;
     resized += other.resized;
+    mounts += other.mounts;
     longest_turns = std::max(longest_turns, other.longest_turns);
     seconds += other.seconds;
   }
@@ -105,13 +107,14 @@ struct Totals {
     fmt::print(
         "{}: {} seeds, {} failed, {} stops, {} recoveries, {} answers, {} deletes refused, {} "
         "zones "
-        "reset, {} KiB relocated, {} volumes resized, {} places rotted, {} findings of scrub, {} "
+        "reset, {} KiB relocated, {} volumes resized, {} mounts of files, {} places rotted, {} "
+        "findings of scrub, {} "
         "repairs, {} faults, "
         "{} "
         "zones lost, at most {} turns an answer, {:.1f} s: {:.0f} recoveries/s\n",
         name, seeds, failed, stops, recoveries, answered, refused, zones_reset,
-        relocated_bytes / 1024, resized, rotted, scrub_findings, repairs, faults, zones_lost,
-        longest_turns, seconds, static_cast<double>(recoveries) / seconds);
+        relocated_bytes / 1024, resized, mounts, rotted, scrub_findings, repairs, faults,
+        zones_lost, longest_turns, seconds, static_cast<double>(recoveries) / seconds);
     std::fflush(stdout);
   }
 };

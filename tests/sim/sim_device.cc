@@ -52,7 +52,10 @@ std::uint64_t SimDevice::due() const {
 bool SimDevice::event(std::uint64_t what) {
   if (dead_) return false;
   trace_.add(what);
-  if (events_left_ != 0 && --events_left_ == 0) dead_ = true;
+  if (events_left_ != 0 && --events_left_ == 0) {
+    dead_ = true;
+    if (on_death_) on_death_();
+  }
   return !dead_;
 }
 

@@ -9,6 +9,7 @@
 // Not thread-safe.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -41,6 +42,9 @@ class SimDevice final : public ZonedDevice, private ZoneStore {
   // After so many more events (at least one) the power fails; 0: it does not.
   void cut_after(std::uint64_t events) { events_left_ = events; }
   void cut_now() { dead_ = true; }
+  // Called at such an event, before anybody is told: what is in memory then is what a killed process
+  // leaves.
+  void when_cut(std::function<void()> on_death) { on_death_ = std::move(on_death); }
   bool dead() const { return dead_; }
   void set_faults(const SimFaults& faults) {
     faults_ = faults;
@@ -91,6 +95,7 @@ class SimDevice final : public ZonedDevice, private ZoneStore {
   ZoneTable table_;
   std::vector<SimQueue*> queues_;
   std::uint64_t events_left_ = 0;
+  std::function<void()> on_death_;
   std::uint64_t faults_injected_ = 0;
   std::vector<ZoneId> lost_zones_;
   std::vector<Lba> misread_;               // were read from elsewhere; from then on they are right

@@ -70,6 +70,8 @@ void Simulation::abandon() {
   (void)pool_.release();
   (void)device_.release();
   (void)executor_.release();
+  if (files_) files_->abandon();
+  (void)files_.release();
   for (auto& volume : volumes_) (void)volume.release();
 }
 
@@ -187,6 +189,9 @@ void Simulation::power_on() {
   device_ = std::make_unique<SimDevice>(medium_, world_.clock, world_.trace, swarm_.latency,
                                         world_.random.fork());
   world_.device = device_.get();
+  device_->when_cut([this] {
+    if (files_) files_->device_died();
+  });
   world_.device_dead = false;
   lost_zones_seen_ = 0;
 }
@@ -205,6 +210,7 @@ bool Simulation::make_pool() {
   for (const auto& volume : volumes_) create(*volume);
   std::erase_if(volumes_, [](const auto& each) { return each->exists == SimVolume::Exists::no; });
   if (volumes_.empty()) world_.fail("not even one volume fits");
+  if (swarm_.files) create_files();
   world_.faults = swarm_.faults.any() || swarm_.spoil_percent != 0;
   world_.reads_fail = swarm_.faults.read_errors + swarm_.faults.misdirected_reads +
                           swarm_.faults.unreadable_spells + swarm_.spoil_percent !=
@@ -238,7 +244,28 @@ bool Simulation::open_pool() {
   if (!session.ok()) return false;
   session_ = std::move(*session);
   check_structure();
-  return attach_volumes();
+  return attach_volumes() && mount_files();
+}
+
+void Simulation::create_files() {
+  const bool faults = swarm_.faults.any();
+  const Result<PageStore*> made = pool_->create_volume(*swarm_.files);
+  if (!made.ok()) return world_.fail("create_volume: " + made.status().describe());
+  files_ =
+      std::make_unique<SimFiles>(world_, *swarm_.files, faults, [this] { turn_beside_files(); });
+  (void)mount_files();
+}
+
+// False: as open_pool().
+bool Simulation::mount_files() {
+  return !files_ || files_->mount(*pool_, *session_, *executor_, swarm_.geometry);
+}
+
+// In the middle of a call.
+void Simulation::turn_beside_files() {
+  if (in_step_ && !world_.failed() && !device_->dead() && world_.random.one_in(2)) start_some();
+  turn();
+  if (world_.failed()) device_->cut_now();  // what is waited for ends
 }
 
 bool Simulation::attach_volumes() {
@@ -323,11 +350,21 @@ void Simulation::step() {
     return change_volumes();
   }
   if (swarm_.resize_one_in != 0 && random.one_in(swarm_.resize_one_in)) return resize_some();
-  if (!volumes_.empty()) {
-    SimVolume& volume = *volumes_[random.below(volumes_.size())];
-    if (volume.may_start() && !random.one_in(4)) volume.start_any();
+  if (files_ && random.one_in(8)) {
+    in_step_ = true;
+    files_->step();
+    in_step_ = false;
+    return;
   }
+  start_some();
   if (random.one_in(3)) turn();
+}
+
+void Simulation::start_some() {
+  SimRandom& random = world_.random;
+  if (volumes_.empty()) return;
+  SimVolume& volume = *volumes_[random.below(volumes_.size())];
+  if (volume.may_start() && !random.one_in(4)) volume.start_any();
 }
 
 bool Simulation::pump(const char* why) {
@@ -438,6 +475,7 @@ void Simulation::stop() {
   // An orderly close has made everything durable, if the device could.
   const bool all_kept = kill || (orderly && end_flushed_);
   for (const auto& volume : volumes_) volume->cut(all_kept);
+  if (files_) files_->cut(all_kept, kill);
   say(fmt::format("step {}: {}, era {}", steps_,
                   orderly ? "closed"
                   : kill  ? "killed"
@@ -471,6 +509,7 @@ void Simulation::rot() {
 }
 
 void Simulation::end_pool(bool orderly) {
+  if (files_) files_->unmount(orderly);
   if (!pump(orderly ? "before a close" : "after a power cut")) return;
   check_usage();
   session_.reset();
@@ -540,6 +579,10 @@ void Simulation::recover() {
     if (world_.failed()) return;
     cut();
   }
+  if (files_ && !device_->dead()) {
+    files_->verify();
+    ++summary_.mounts;
+  }
   if (random.percent(swarm_.verify_percent)) verify();
 }
 
@@ -547,6 +590,7 @@ void Simulation::cut() {
   medium_.crash(swarm_.emu ? Crash::emu : Crash::drive, world_.random);
   ++world_.era;
   for (const auto& volume : volumes_) volume->cut(false);
+  if (files_) files_->cut(false, false);
 }
 
 // Repairs the pool, through some power cuts; then nothing that a repair can mend is damaged.

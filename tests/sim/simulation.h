@@ -16,6 +16,7 @@
 
 #include "engine/pool.h"
 #include "tests/sim/sim_device.h"
+#include "tests/sim/sim_files.h"
 #include "tests/sim/sim_volume.h"
 #include "tests/sim/swarm.h"
 
@@ -47,6 +48,7 @@ class Simulation {
     // Of collection and eviction, and the bytes of pages that were copied for them.
     std::uint64_t zones_reset = 0, relocated_bytes = 0;
     std::uint64_t resized = 0;  // volumes
+    std::uint64_t mounts = 0;   // of files, verified
   };
   Summary summary() const;
 
@@ -65,6 +67,10 @@ class Simulation {
   void create(SimVolume& volume);
   void remove(SimVolume& volume);
   bool attach_volumes();
+  void create_files();
+  bool mount_files();
+  void turn_beside_files();
+  void start_some();
   void stop();
   void rot();
   void end_pool(bool orderly);
@@ -96,6 +102,8 @@ class Simulation {
   std::unique_ptr<Pool> pool_;
   std::unique_ptr<PageSession> session_;
   std::vector<std::unique_ptr<SimVolume>> volumes_;
+  std::unique_ptr<SimFiles> files_;
+  bool in_step_ = false;  // others may start something while files are waited for
   struct Resizing {
     std::string name;  // empty: none is
     std::uint64_t zones = 0;

@@ -117,6 +117,36 @@ void enlarge(Swarm& swarm, SimRandom& random) {
   }
 }
 
+// In zones that hold some of a file or several files. What else the pool has is small.
+void add_files(Swarm& swarm, SimRandom& random) {
+  Geometry& geometry = swarm.geometry;
+  const std::uint64_t zone_bytes = random.log_between(256 << 10, 1 << 20);
+  geometry.zone_capacity_lbas = geometry.zone_size_lbas = zone_bytes / geometry.lba_bytes;
+  geometry.zone_count = static_cast<std::uint32_t>(random.between(14, 30));
+  if (geometry.active_zones_max != 0 && geometry.active_zones_max < 4) {
+    geometry.active_zones_max = geometry.open_zones_max = 4;
+  }
+  if (geometry.open_zones_max != 0) geometry.open_zones_max = geometry.active_zones_max;
+  swarm.volumes.resize(1);
+  VolumeShape& beside = swarm.volumes[0];
+  beside.options.quota_bytes = 4 * geometry.zone_capacity_bytes();
+  beside.keys = std::min<std::uint64_t>(beside.keys, 100);
+  VolumeOptions files;
+  files.name = "files";
+  files.kind = VolumeKind::fs;
+  files.mode = VolumeMode::store;
+  files.value_bytes_max =
+      static_cast<std::uint32_t>(random.log_between(8 << 10, 64 << 10)) & ~0xFFFu;
+  files.quota_bytes = random.between(6, geometry.zone_count - 6) * geometry.zone_capacity_bytes();
+  swarm.files = files;
+  // Of what may go wrong, what keeps all that is readable so.
+  if (random.one_in(3)) {
+    swarm.faults.write_errors = random.log_between(50, 2000);
+    swarm.faults.flush_errors = random.one_in(2) ? 0 : random.log_between(50, 2000);
+    swarm.faults.reset_errors = random.one_in(2) ? 0 : random.log_between(20, 2000);
+  }
+}
+
 void specialise(std::string_view scenario, Swarm& swarm, SimRandom& random) {
   for (VolumeShape& shape : swarm.volumes) {
     if (scenario == "store" || scenario == "full") shape.options.mode = VolumeMode::store;
@@ -188,6 +218,7 @@ void specialise(std::string_view scenario, Swarm& swarm, SimRandom& random) {
   if (scenario == "repair") {
     swarm.repair_percent = static_cast<unsigned>(random.between(20, 100));
   }
+  if (scenario == "files") add_files(swarm, random);
   if (scenario == "calm") {
     swarm.cut_events_max = 0;
     swarm.close_percent = 100;
@@ -251,6 +282,11 @@ std::string describe(const Swarm& swarm) {
         faults.finish_errors, faults.zone_losses, faults.reset_losses,
         faults.offline ? "offline" : "read-only", faults.capacity_losses, faults.unreadable_spells,
         faults.full_spells);
+  }
+  if (swarm.files) {
+    text += fmt::format("\n  files: quota {} zones, chunks of {} B",
+                        swarm.files->quota_bytes / geometry.zone_capacity_bytes(),
+                        swarm.files->value_bytes_max);
   }
   for (const VolumeShape& shape : swarm.volumes) {
     const Mix& mix = shape.mix;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -36,10 +37,11 @@ struct VolumeShape {
 struct Swarm {
   Geometry geometry;
   std::vector<VolumeShape> volumes;
-  bool emu = false;  // the crash model
+  std::optional<VolumeOptions> files;  // a volume of files beside them
+  bool emu = false;                    // the crash model
   VictimPolicy victim_policy = VictimPolicy::greedy;
   std::uint64_t lifetime_zones = 32;  // as in Pool::OpenOptions
-  unsigned kill_percent = 0;  // of stops: the process alone
+  unsigned kill_percent = 0;          // of stops: the process alone
   std::uint64_t cut_events_max = 1000;
   unsigned recovery_cut_percent = 20;
   unsigned verify_percent = 50;       // of recoveries: every key is read at once
@@ -57,8 +59,9 @@ struct Swarm {
 
 // Scenarios: see kScenarios. Empty: no such scenario.
 inline constexpr std::string_view kScenarios[] = {
-    "mixed", "store",  "cache", "full", "volumes", "metadata", "faults", "worn",      "offline",
-    "rot",   "repair", "large", "calm", "shrunk",  "tight",    "flaky",  "misplaced", "resized"};
+    "mixed", "store",   "cache",     "full",    "volumes", "metadata", "faults",
+    "worn",  "offline", "rot",       "repair",  "large",   "calm",     "shrunk",
+    "tight", "flaky",   "misplaced", "resized", "files"};
 bool is_scenario(std::string_view name);
 Swarm draw_swarm(std::string_view scenario, SimRandom& random);
 std::string describe(const Swarm& swarm);

@@ -36,7 +36,7 @@ class FileReadersTest : public ::testing::Test {
       ASSERT_TRUE(store->put(key_of(i), content(i, 1, kReadBytes)).ok());
     }
     store_ = &store->async();
-    readers_ = std::make_unique<FileReaders>(pool_->pool());
+    readers_ = std::make_unique<FileReaders>(*pool_);
   }
   // `count` pages by one reader; those from kOpsMax on are not there.
   void expect_read(FileReaders::Lease& reader, std::uint64_t first, unsigned count) {
@@ -163,7 +163,7 @@ TEST(FileReadersErrors, WithoutAReaderItIsAnErrorElseOneIsWaitedFor) {
   auto pool = EmbeddedPool::open(std::move(device), make);
   ASSERT_TRUE(pool.ok()) << pool.status().describe();
   {
-    FileReaders readers((*pool)->pool());
+    FileReaders readers(**pool);
     none_left = true;
     EXPECT_EQ(readers.borrow().status().code(), Code::io_error);
     none_left = false;

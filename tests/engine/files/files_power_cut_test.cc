@@ -1,9 +1,10 @@
 // Establishes that a change in the middle of a file is whole or not at all after a power cut, and
 // that what was cut off stays off: the old or the new bytes, the old or the new size, and from the
 // call's return on the new; that a sync covers what is still on its way in several streams; that a
-// closed file has no holes; and that a place is not used again before its file's removal is
-// durable. How: the power goes at one write after another (both crash models), or at once, and with
-// it the staging memory. FURROW_TEST_SEED replays. FilesLife has all the rest.
+// closed file has no holes; that a place is not used again before its file's removal is durable;
+// and that a name that was replaced does not come back. How: the power goes at one write after
+// another (both crash models), or at once, and with it the staging memory. FURROW_TEST_SEED
+// replays. FilesLife has all the rest.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -75,6 +76,41 @@ TEST_F(FilesPowerCutTest, AClosedFileHasNoHoles) {
     unmount();
   }
   EXPECT_GT(shortened, 0u);
+}
+
+// A file that is replaced under one of its names says so in its record, after the one that has the
+// name now. Where the power goes between the two, the name is not the first one's again when the
+// other one gives it up.
+TEST_F(FilesPowerCutTest, AReplacedNameStaysReplaced) {
+  unsigned between = 0;
+  for (std::uint64_t lbas = 1; lbas <= 12 && !HasFailure(); ++lbas) {
+    SCOPED_TRACE(lbas);
+    ASSERT_NO_FATAL_FAILURE(mount());
+    ASSERT_NO_FATAL_FAILURE(write("/old", "old"));
+    ASSERT_TRUE(files().link("/old", "/name").ok());
+    ASSERT_NO_FATAL_FAILURE(write("/new", "new"));
+    const bool rename_away = lbas % 2 == 0;
+    unmount();
+    ASSERT_NO_FATAL_FAILURE(mount_late());
+    cut_after(lbas, CrashModel::drive);
+    const Status renamed = files().rename("/new", "/name");
+    if (renamed.ok()) (void)files().sync_names();
+    cut_power(CrashModel::drive);
+    ASSERT_NO_FATAL_FAILURE(mount());
+    if (read("/name") == "new") {
+      if (!renamed.ok()) ++between;
+      ASSERT_TRUE((rename_away ? files().rename("/name", "/other") : files().remove("/name")).ok());
+      EXPECT_EQ(read("/name"), "<not found>");
+      unmount();
+      ASSERT_NO_FATAL_FAILURE(mount());
+      EXPECT_EQ(read("/name"), "<not found>") << "it is back";
+      EXPECT_EQ(read("/old"), "old");
+    }
+    for (const std::string& name : names("/")) ASSERT_TRUE(files().remove("/" + name).ok());
+    EXPECT_EQ(files().store().usage().pages, 2u);
+    unmount();
+  }
+  EXPECT_GT(between, 0u) << "the power never went between the two";
 }
 
 // Else a power cut could undo the removal and leave the new record in the old one's place: nobody

@@ -9,7 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "engine/embedded_pool.h"
 #include "engine/files/file_volume.h"
+#include "tests/engine/files/bytes_of.h"
 #include "tests/engine/pool_file.h"
 #include "zone/fault_device.h"
 
@@ -62,6 +64,8 @@ class FilesRig : public PoolFile {
     ASSERT_TRUE(pool.ok()) << pool.status().describe();
     ASSERT_NO_FATAL_FAILURE(mount(std::move(*pool), true));
   }
+  // Once more, while it is mounted.
+  void cut_after(std::uint64_t lbas, CrashModel model) { fault_->cut_after(lbas, model); }
   // On a device that fails now and then. No volume(): before it was mounted.
   void mount_on_faults(const FaultOptions& options) {
     auto inner = open_device(uri(), Access::exclusive);
@@ -137,9 +141,5 @@ class FilesRig : public PoolFile {
   std::shared_ptr<FileVolume> volume_;
   std::set<std::string> staging_;
 };
-
-inline std::span<const std::byte> bytes_of(std::string_view text) {
-  return std::as_bytes(std::span(text));
-}
 
 }  // namespace furrow::testing

@@ -1,0 +1,385 @@
+#include "tests/engine/files/files_model.h"
+
+#include <algorithm>
+#include <span>
+
+#include "tests/engine/files/bytes_of.h"
+
+namespace furrow::testing {
+
+namespace {
+
+constexpr const char* kDirectories[] = {"", "/d0", "/d1"};
+
+FileVolume::Existing any_existing(unsigned drawn) {
+  return static_cast<FileVolume::Existing>(drawn);
+}
+
+}  // namespace
+
+// --- what is drawn ---
+
+std::string FilesModel::random_path() {
+  return kDirectories[draw(3)] + std::string("/f") + std::to_string(draw(4));
+}
+
+std::string FilesModel::random_text() {
+  std::string text(1 + draw(draw(4) == 0 ? plan_.bytes_max : 3000), '\0');
+  for (char& c : text) c = static_cast<char>(random_());
+  return text;
+}
+
+FilesModel::Body* FilesModel::random_open() {
+  std::vector<Body*> open;
+  for (auto& [inode, body] : bodies_) {
+    if (body.file && !body.failed) open.push_back(&body);
+  }
+  if (open.empty()) return nullptr;
+  return draw(2) == 0 ? open.back() : open[draw(static_cast<unsigned>(open.size()))];
+}
+
+// --- one step ---
+
+bool FilesModel::step() {
+  const unsigned which = draw(24);
+  if (which < 10) return step_names(which);
+  Body* const body = random_open();
+  return body == nullptr ? create() : step_bytes(which, *body);
+}
+
+bool FilesModel::step_names(unsigned which) {
+  const std::string path = random_path(), other = random_path();
+  const std::string directory = kDirectories[1 + draw(2)];
+  Names next = names_;
+  switch (which) {
+    case 0:
+    case 1: {
+      next.erase(path);
+      return named(files_->remove(path), next);
+    }
+    case 2:
+    case 3: {
+      if (names_.contains(path) && path != other && names_.at(path) != 0) {
+        const bool same_file = names_.contains(other) && names_.at(other) == names_.at(path);
+        next[other] = names_.at(path);
+        if (!same_file) next.erase(path);
+      }
+      return named(files_->rename(path, other), next);
+    }
+    case 4:
+      if (names_.contains(path)) next.emplace(other, names_.at(path));
+      return named(files_->link(path, other), next);
+    case 5:
+      next.emplace(directory, 0);
+      return named(files_->make_directory(directory), next);
+    case 6:
+      next.erase(directory);
+      return named(files_->remove_directory(directory), next);
+    case 7:
+      return sync_names();
+    case 8:
+      return reopen();
+    default:
+      return create();
+  }
+}
+
+bool FilesModel::step_bytes(unsigned which, Body& body) {
+  switch (which) {
+    case 10:
+      return overwrite(body);
+    case 11:
+      return draw(2) != 0 || cut(body);
+    case 12:
+      return close(body);
+    case 13:  // also while full chunks are on their way
+      if (draw(2) == 0 && (!append(body) || body.failed)) return !gone_;
+      body.file->content().set_lifetime(static_cast<Lifetime>(draw(4)));
+      return draw(2) == 0 || (append(body) && (body.failed || sync(body)));
+    case 14:
+    case 15:
+    case 16:
+      return sync(body);
+    case 17:
+      body.file.reset();  // closes it, and whoever has the last name away takes it away
+      return true;
+    default:
+      return append(body);
+  }
+}
+
+bool FilesModel::create() {
+  const std::string path = random_path();
+  const auto existing = any_existing(draw(3));
+  const bool there = names_.contains(path);
+  const bool truncates = there && existing == FileVolume::Existing::truncate;
+  if (truncates && bodies_.contains(names_.at(path)) && bodies_.at(names_.at(path)).failed) {
+    return true;
+  }
+  auto made = files_->create(path, existing);
+  if (there) {
+    if (truncates) {
+      return changed(made.status(), bodies_[names_.at(path)], std::string());
+    }
+    return goes_on(made.status(), nullptr);
+  }
+  Names next = names_;
+  if (made.ok() || gone_ || made.status().code() != Code::not_found) next.emplace(path, 0);
+  if (made.ok()) next[path] = (*made)->inode();
+  if (!named(made.status(), next)) return false;
+  if (!made.ok()) return true;
+  (*made)->content().set_lifetime(static_cast<Lifetime>(draw(4)));
+  bodies_[(*made)->inode()].file = std::move(*made);
+  return true;
+}
+
+bool FilesModel::reopen() {
+  auto file = files_->open_file(random_path());
+  if (!file.ok()) return goes_on(file.status(), nullptr);
+  Body& body = bodies_[(*file)->inode()];
+  if (!body.file && !body.failed) body.file = std::move(*file);
+  return true;
+}
+
+bool FilesModel::append(Body& body) {
+  const std::string text = random_text();
+  const std::string before = body.bytes;
+  const Status status = body.file->append(bytes_of(text));
+  body.bytes += text;  // some of it may get there
+  body.dirty = true;
+  if (status.code() == Code::no_space) {
+    const std::size_t size = body.file->content().size();
+    expect(size >= before.size() && size <= body.bytes.size(),
+           "an append that was refused left what it does not have");
+    body.bytes.resize(size);
+  }
+  const bool on = goes_on(status, &body);
+  if (!on) body.unanswered = text.size();
+  return on;
+}
+
+bool FilesModel::overwrite(Body& body) {
+  if (body.bytes.empty()) return true;
+  const std::string text = random_text();
+  const std::size_t at = draw(static_cast<unsigned>(body.bytes.size()));
+  const std::size_t there = std::min(text.size(), body.bytes.size() - at);
+  std::string next = body.bytes;
+  next.replace(at, there, text, 0, there);
+  const Status status = body.file->write_at(at, bytes_of(std::string_view(text).substr(0, there)));
+  if (next == body.bytes) return goes_on(status, &body);  // as it was: perhaps not durable
+  return changed(status, body, next);
+}
+
+bool FilesModel::cut(Body& body) {
+  const std::size_t size = draw(static_cast<unsigned>(body.bytes.size() + 1));
+  const Status status = body.file->truncate(size);
+  if (size == body.bytes.size()) return goes_on(status, &body);
+  return changed(status, body, body.bytes.substr(0, size));
+}
+
+// What is acknowledged is durable as a whole: nothing of it was left out.
+bool FilesModel::changed(const Status& status, Body& body, const std::string& next) {
+  if (status.ok()) {
+    body.bytes = next;
+    body.synced = next.size();
+    body.dirty = false;
+  } else if (status.code() != Code::no_space) {
+    body.instead = next;
+  }
+  return goes_on(status, &body);
+}
+
+bool FilesModel::sync(Body& body) {
+  const Status status = body.file->sync();
+  if (status.ok()) {
+    body.synced = body.bytes.size();
+    if (body.dirty) moments_ = {names_};
+    body.dirty = false;
+  }
+  return goes_on(status, &body);
+}
+
+bool FilesModel::close(Body& body) {
+  const Status status = body.file->close();
+  if (status.ok()) body.file.reset();
+  return goes_on(status, &body);
+}
+
+bool FilesModel::sync_names() {
+  const Status status = files_->sync_names();
+  if (status.ok()) moments_ = {names_};
+  return goes_on(status, nullptr);
+}
+
+bool FilesModel::named(const Status& status, Names next) {
+  const bool refused = status.code() == Code::not_found || status.code() == Code::exists ||
+                       status.code() == Code::invalid_argument;
+  if (refused) next = names_;
+  if (status.code() == Code::no_space) next = names_;
+  moments_.push_back(next);
+  if (!goes_on(status, nullptr)) {
+    unanswered_ = next;
+    return false;
+  }
+  if (!status.ok() && !refused) next = names_now();  // it failed: what it left counts
+  if (status.ok()) {
+    for (auto& [path, inode] : next) {
+      if (inode == 0) inode = files_->stat(path)->inode;
+    }
+  }
+  moments_.push_back(next);
+  names_ = next;
+  return true;
+}
+
+bool FilesModel::goes_on(const Status& status, Body* body) {
+  if (status.ok()) return true;
+  if (status.code() == Code::aborted) {
+    gone_ = true;
+    return false;
+  }
+  if (status.code() == Code::no_space) {
+    expect(plan_.full || plan_.faults, status.describe());
+    relieve();
+    return !gone_;
+  }
+  if (body != nullptr) {
+    expect(plan_.faults, status.describe());
+    body->failed = true;
+    body->file.reset();
+  }
+  return true;
+}
+
+// Somebody else's file gives some of its room.
+void FilesModel::relieve() {
+  if (!names_.contains("/filler") || draw(3) != 0) return;
+  auto file = files_->open_file("/filler");
+  Body& filler = bodies_[names_.at("/filler")];
+  if (!file.ok() || filler.failed || filler.bytes.size() < (1 << 20)) return;
+  const std::string next = filler.bytes.substr(0, filler.bytes.size() - (1 << 20));
+  const Status status = (*file)->truncate(next.size());
+  if (status.code() == Code::no_space) return;
+  (void)changed(status, filler, next);
+}
+
+// --- what is there ---
+
+void FilesModel::list(const std::string& directory, Names& names) {
+  const auto all = files_->list(directory);
+  if (!all.ok()) return expect(false, directory + ": " + all.status().describe());
+  for (const FileInfo& info : *all) {
+    const std::string path = (directory == "/" ? "" : directory) + "/" + info.name;
+    names.emplace(path, info.inode);
+    if (info.directory) list(path, names);
+  }
+}
+
+FilesModel::Names FilesModel::names_now() {
+  Names names;
+  list("/", names);
+  return names;
+}
+
+bool FilesModel::same(const Names& model, const Names& there) {
+  return std::ranges::equal(model, there, [](const auto& one, const auto& other) {
+    return one.first == other.first && (one.second == 0 || one.second == other.second);
+  });
+}
+
+std::string FilesModel::text_of(const Names& names) {
+  std::string text;
+  for (const auto& [path, inode] : names) text += " " + path + "=" + std::to_string(inode);
+  return text;
+}
+
+void FilesModel::verify(bool may_lose) {
+  const Names there = names_now();
+  const bool known =
+      may_lose ? std::ranges::any_of(moments_, [&](const Names& each) { return same(each, there); })
+               : same(names_, there) || (unanswered_ && same(*unanswered_, there));
+  if (!known) {
+    std::string text = "names that were not so:" + text_of(there);
+    for (const Names& each : moments_) text += "\n  at a moment:" + text_of(each);
+    expect(false, text);
+  }
+  for (const auto& [path, inode] : there) {
+    if (files_->stat(path)->directory) continue;
+    const auto body = bodies_.find(inode);
+    if (body != bodies_.end()) {
+      verify_bytes(may_lose, path, body->second);
+    } else {
+      expect(read(path).empty(), path + " was never made, and has bytes");
+    }
+  }
+  // What is there now is what the next round begins with.
+  std::map<std::uint64_t, Body> bodies;
+  for (const auto& [path, inode] : there) {
+    if (files_->stat(path)->directory) continue;
+    Body& body = bodies[inode];
+    body.bytes = read(path);
+    body.synced = body.bytes.size();
+  }
+  bodies_ = std::move(bodies);
+  names_ = there;
+  moments_ = {names_};
+  unanswered_.reset();
+}
+
+void FilesModel::verify_bytes(bool may_lose, const std::string& path, const Body& body) {
+  const std::string text = read(path);
+  const auto is_one = [&](const std::string& wanted, std::size_t unanswered) {
+    const std::size_t least =
+        may_lose ? std::min(body.synced, wanted.size()) : wanted.size() - unanswered;
+    return wanted.starts_with(text) && text.size() >= least;
+  };
+  expect(is_one(body.bytes, body.unanswered) || (body.instead && is_one(*body.instead, 0)),
+         path + " has " + std::to_string(text.size()) + " bytes of " +
+             std::to_string(body.bytes.size()) + ", " + std::to_string(body.synced) +
+             " of them synced: " + text.substr(0, 20));
+}
+
+void FilesModel::remove_all() {
+  const Names all = names_now();
+  for (auto each = all.rbegin(); each != all.rend(); ++each) {  // what is in a directory first
+    const bool directory = files_->stat(each->first)->directory;
+    const Status status =
+        directory ? files_->remove_directory(each->first) : files_->remove(each->first);
+    expect(status.ok(), each->first + ": " + status.describe());
+  }
+  expect(files_->store().usage().pages == 2, "pages that no file has");
+  names_.clear();
+  bodies_.clear();
+  moments_ = {names_};
+}
+
+void FilesModel::fill(std::uint64_t left_bytes) {
+  const std::string mib(1 << 20, 'f');
+  auto filler = files_->create("/filler", FileVolume::Existing::refuse);
+  if (!filler.ok()) return expect(false, filler.status().describe());
+  std::string all;
+  while (files_->usage().free_bytes > left_bytes && (*filler)->append(bytes_of(mib)).ok())
+    all += mib;
+  expect((*filler)->close().ok(), "the filler is not closed");
+  Body& body = bodies_[(*filler)->inode()];
+  body.bytes = all;
+  body.synced = all.size();
+  names_["/filler"] = (*filler)->inode();
+  moments_ = {names_};
+}
+
+std::string FilesModel::read(const std::string& path) {
+  const auto file = files_->open_file(path);
+  if (!file.ok()) return "<" + file.status().describe() + ">";
+  std::string text((*file)->content().size(), '\0');
+  const auto bytes = (*file)->content().read(0, std::as_writable_bytes(std::span(text)));
+  if (!bytes.ok()) return "<" + bytes.status().describe() + ">";
+  text.resize(*bytes);
+  return text;
+}
+
+void FilesModel::expect(bool so, const std::string& text) {
+  if (!so && failure_.empty()) failure_ = text;
+}
+
+}  // namespace furrow::testing

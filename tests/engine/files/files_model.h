@@ -1,0 +1,104 @@
+// FilesModel: random calls on a file volume, one after another, all drawn from a source of random
+// numbers; and what must be there when it is mounted again:
+//   names   after a power cut those of one moment, not before the last that was made durable, as
+//           calls are ordered; after a kill or an unmount those that were there;
+//   bytes   after a power cut a beginning, with all that a sync or a change made durable; after a
+//           kill or an unmount all;
+//   space   once all is removed, no page is left but the first one and the root's record.
+// It outlives mounts. Not thread-safe.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "engine/files/file_volume.h"
+
+namespace furrow::testing {
+
+class FilesModel {
+ public:
+  struct Plan {
+    bool faults = false;           // the device fails now and then
+    bool full = false;             // there may be no room
+    unsigned bytes_max = 150'000;  // of one call; a few are so long
+  };
+  FilesModel(std::function<std::uint64_t()> random, Plan plan)
+      : random_(std::move(random)), plan_(plan) {}
+
+  // Mounted, until let_go().
+  void attach(FileVolume* files) {
+    files_ = files;
+    gone_ = false;
+  }
+  // The power is gone, or the volume about to be unmounted: closes what is open.
+  void let_go() {
+    for (auto& [inode, body] : bodies_) body.file.reset();
+    files_ = nullptr;
+  }
+  bool step();  // false: the power is gone
+  // After the mount that follows. `may_lose`: the power was cut, or the device failed to flush.
+  void verify(bool may_lose);
+  void remove_all();
+  void fill(std::uint64_t left_bytes);                     // a new volume, by one large file
+  const std::string& failure() const { return failure_; }  // the first; empty: none
+
+ private:
+  using Names = std::map<std::string, std::uint64_t>;  // inodes by path; 0: any
+  struct Body {
+    std::string bytes;
+    std::size_t synced = 0;
+    std::optional<std::string> instead;  // or these: a change that was not acknowledged
+    std::size_t unanswered = 0;          // of these bytes, the last: of an append that was cut off
+    bool dirty = false;                  // a sync certainly has something to do, so it flushes
+    bool failed = false;                 // the device failed a call: nothing more is asked of it
+    std::unique_ptr<OpenFile> file;
+  };
+
+  unsigned draw(unsigned below) { return static_cast<unsigned>(random_() % below); }
+  std::string random_path();
+  std::string random_text();
+  Body* random_open();
+
+  bool step_names(unsigned which);
+  bool step_bytes(unsigned which, Body& body);
+  bool create();
+  bool reopen();
+  bool append(Body& body);
+  bool overwrite(Body& body);
+  bool cut(Body& body);
+  bool sync(Body& body);
+  bool close(Body& body);
+  bool sync_names();
+  // After a call that would turn the names into `next`. False: the power is gone.
+  bool named(const Status& status, Names next);
+  // After a call that would turn the bytes into `next`.
+  bool changed(const Status& status, Body& body, const std::string& next);
+  bool goes_on(const Status& status, Body* body);
+
+  Names names_now();
+  void list(const std::string& directory, Names& names);
+  static bool same(const Names& model, const Names& there);
+  static std::string text_of(const Names& names);
+  void verify_bytes(bool may_lose, const std::string& path, const Body& body);
+  void relieve();
+  std::string read(const std::string& path);
+  void expect(bool so, const std::string& text);
+
+  const std::function<std::uint64_t()> random_;
+  const Plan plan_;
+  FileVolume* files_ = nullptr;
+  Names names_;
+  std::vector<Names> moments_{Names()};  // since names were made durable
+  std::optional<Names> unanswered_;      // or these: of a call that was cut off
+  std::map<std::uint64_t, Body> bodies_;
+  bool gone_ = false;  // the power
+  std::string failure_;
+};
+
+}  // namespace furrow::testing
