@@ -1,6 +1,8 @@
 // What is drawn, and how a pool is stopped and opened again.
 #include "tests/engine/model_run.h"
 
+#include <cstdlib>
+
 namespace furrow::testing {
 
 namespace {
@@ -14,7 +16,9 @@ void ModelRun::make() {
       "mem:16MiB?zone_size=1MiB&lba=512",
       "mem:9MiB?zone_size=1MiB&mor=4&mar=4",
   };
-  auto inner = open_device(kDevices[draw(std::size(kDevices))], Access::exclusive);
+  const char* drive = std::getenv("FURROW_DRIVE");
+  const char* drawn = kDevices[draw(std::size(kDevices))];
+  auto inner = open_device(drive != nullptr ? drive : drawn, Access::exclusive);
   ASSERT_TRUE(inner.ok()) << inner.status().describe();
   lba_bytes_ = (*inner)->geometry().lba_bytes;
   wrap(std::move(*inner));

@@ -6,7 +6,8 @@
 // and group deletions, a dozen in flight on different keys. Between rounds the clock jumps, the
 // pool is closed and opened, or the power is cut in the middle of a round (FaultDevice, both crash
 // models), sometimes again while the pool is being recovered. Each answer is compared with
-// store_model.h, and each key after each stop. FURROW_SEED=N runs one seed.
+// store_model.h, and each key after each stop. FURROW_SEED=N runs one seed. FURROW_DRIVE=URI
+// has it on that zoned drive, all of whose data is lost (tests/vm).
 #include <gtest/gtest.h>
 
 #include <cstdio>
