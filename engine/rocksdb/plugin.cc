@@ -55,31 +55,42 @@ Result<Uri> parse(std::string_view text) {
 class Mounts {
  public:
   Result<std::shared_ptr<FileVolume>> get(const Uri& uri) {
-    const std::lock_guard lock(mutex_);
-    const Result<std::shared_ptr<EmbeddedPool>> pool = pool_of(uri);
+    Device& device = device_of(uri.device);
+    const std::lock_guard lock(device.mutex);
+    const Result<std::shared_ptr<EmbeddedPool>> pool = pool_of(device, uri);
     if (!pool.ok()) return pool.status();
     const Result<PageStore*> store = FileVolume::find((*pool)->pool(), uri.volume);
     if (!store.ok()) return store.status();
-    std::weak_ptr<FileVolume>& held = volumes_[{uri.device, (*store)->info().options.name}];
-    if (auto volume = held.lock(); volume != nullptr) return shared(std::move(volume));
+    std::weak_ptr<FileVolume>& held = device.volumes[(*store)->info().options.name];
+    if (auto volume = held.lock(); volume != nullptr) return shared(device, std::move(volume));
     Result<std::shared_ptr<FileVolume>> volume = FileVolume::mount(*pool, **store);
     if (!volume.ok()) return volume.status();
     held = *volume;
-    return shared(std::move(*volume));
+    return shared(device, std::move(*volume));
   }
 
  private:
+  // Opening and closing one waits for no other.
+  struct Device {
+    std::mutex mutex;
+    std::weak_ptr<EmbeddedPool> pool;
+    std::map<std::string, std::weak_ptr<FileVolume>> volumes;  // by name
+  };
+
+  Device& device_of(const std::string& uri) {
+    const std::lock_guard lock(mutex_);
+    return devices_[uri];  // for good
+  }
   // Unmounting goes on under the lock: who comes meanwhile finds the volume mounted, or closed.
-  std::shared_ptr<FileVolume> shared(std::shared_ptr<FileVolume> volume) {
+  static std::shared_ptr<FileVolume> shared(Device& device, std::shared_ptr<FileVolume> volume) {
     FileVolume* const raw = volume.get();
-    return {raw, [this, volume = std::move(volume)](FileVolume*) mutable {
-              const std::lock_guard lock(mutex_);
+    return {raw, [&device, volume = std::move(volume)](FileVolume*) mutable {
+              const std::lock_guard lock(device.mutex);
               volume.reset();
             }};
   }
-  Result<std::shared_ptr<EmbeddedPool>> pool_of(const Uri& uri) {
-    std::weak_ptr<EmbeddedPool>& held = pools_[uri.device];
-    if (auto pool = held.lock(); pool != nullptr) return pool;
+  static Result<std::shared_ptr<EmbeddedPool>> pool_of(Device& device, const Uri& uri) {
+    if (auto pool = device.pool.lock(); pool != nullptr) return pool;
     EmbeddedPool::CreateOptions make;
     make.size_bytes = uri.create_bytes;
     make.volume.name = uri.volume.empty() ? "files" : uri.volume;
@@ -90,13 +101,12 @@ class Mounts {
     Result<std::unique_ptr<EmbeddedPool>> opened = EmbeddedPool::open(uri.device, make);
     if (!opened.ok()) return opened.status();
     std::shared_ptr<EmbeddedPool> pool = std::move(*opened);
-    held = pool;
+    device.pool = pool;
     return pool;
   }
 
   std::mutex mutex_;
-  std::map<std::string, std::weak_ptr<EmbeddedPool>> pools_;
-  std::map<std::pair<std::string, std::string>, std::weak_ptr<FileVolume>> volumes_;
+  std::map<std::string, Device> devices_;  // by URI; under mutex_
 };
 
 Mounts& mounts() {

@@ -2,12 +2,19 @@
 // mount, which goes with the last of them; several databases are open in it at once; volumes are
 // told apart by name; RocksDB makes FileSystem and Env of one, once it is registered; and what does
 // not say enough, or too much, is refused in words that tell what to do.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <rocksdb/convenience.h>
 #include <rocksdb/utilities/object_registry.h>
+#include <sys/file.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
 
 #include "engine/embedded_pool.h"
 #include "tests/engine/rocksdb/db_rig.h"
+#include "zone/emu_file.h"
 
 namespace furrow::testing {
 namespace {
@@ -79,6 +86,24 @@ TEST_F(PluginTest, SeveralFileSystemsAreOneMount) {
   two = open(first.get(), "/two");
   ASSERT_NE(two, nullptr);
   expect_version(*two, 3);
+}
+
+// A pool whose lock nobody knows to hold is waited for, for some seconds.
+TEST_F(PluginTest, OpeningOneWaitsForNoOther) {
+  ASSERT_NE(env_of(fs_uri() + "?create=128MiB"), nullptr);
+  const emu::Fd held(::open(path().c_str(), O_RDONLY | O_CLOEXEC));
+  ASSERT_EQ(flock(held.get(), LOCK_SH), 0);
+  std::atomic<bool> slow_begun{false}, slow_done{false};
+  std::thread slow([&] {
+    slow_begun = true;
+    EXPECT_NE(refusal(fs_uri()).find("in use"), std::string::npos);
+    slow_done = true;
+  });
+  while (!slow_begun) std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT_NE(env_of("furrow://mem:128MiB"), nullptr);
+  EXPECT_FALSE(slow_done) << "the other one was waited for";
+  slow.join();
 }
 
 TEST_F(PluginTest, VolumesAreToldApartByName) {
