@@ -12,6 +12,11 @@ std::vector<std::string_view> DeviceWatch::look(const PoolInfo& info) {
                          "is to be stored is refused until there is room"
                        : "the device takes data again");
   }
+  if (info.device_gone && !std::exchange(gone_, true)) {
+    news.push_back(
+        "the drive is gone: it was removed, or has failed; every operation fails until it is back "
+        "and furrowd is started again");
+  }
   if (info.misplaced_writes != 0 && !std::exchange(misplaced_writes_, true)) {
     news.push_back(
         "the drive does not keep the order of the writes in flight in a zone: from now on it is "

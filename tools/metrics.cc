@@ -219,6 +219,11 @@ std::string metrics_text(const ServerSnapshot& snapshot) {
                       kGauge,
                       {}});
   families.back().metric.push_back(sample(kGauge, snapshot.pool.device_full ? 1 : 0, {}));
+  families.push_back({"furrow_pool_device_gone",
+                      "1: the drive was removed, or has failed as a whole",
+                      kGauge,
+                      {}});
+  families.back().metric.push_back(sample(kGauge, snapshot.pool.device_gone ? 1 : 0, {}));
   families.push_back({"furrow_pool_zone_capacity_bytes", "Writable bytes of a zone", kGauge, {}});
   families.back().metric.push_back(
       sample(kGauge, static_cast<double>(snapshot.pool.geometry.zone_capacity_bytes()), {}));

@@ -73,6 +73,11 @@ int Server::run() {
   signals_.join();
   admin_.reset();
   target_.reset();
+  if (status == kExitDone && open_->info().device_gone) {
+    fmt::print(stderr, "{}: the drive is gone: what was not flushed before may be lost\n",
+               program_name());
+    status = kExitFailed;
+  }
   open_.close();
   return status;
 }
@@ -232,6 +237,7 @@ void Server::watch_device() {
   for (const std::string_view news : device_watch_.look(open_->info())) {
     fmt::print(stderr, "{}: {}\n", program_name(), news);
   }
+  if (admin_ && open_->info().device_gone) admin_->set_ready(false);
   watch_timer_.server = this;
   watch_timer_.fire = [](Timer& timer) { static_cast<WatchTimer&>(timer).server->watch_device(); };
   home_.start(watch_timer_, kWatchNs);

@@ -76,6 +76,9 @@ class ZonedDevice {
   // reason but its own. When there is one, a zone's writes are given to it one at a time. Any
   // thread.
   virtual std::uint64_t misplaced_writes() const { return 0; }
+  // The drive was removed, or has failed as a whole: nothing is answered any more until it is there
+  // and opened again. Known when something was asked of it. Any thread.
+  virtual bool gone() const { return false; }
   // What of the device's own structures is damaged, of which another copy is whole: a line each.
   virtual std::vector<std::string> damage() const { return {}; }
   // Writes that anew, durably. Of a device that was opened to be written, and of which nothing is

@@ -149,7 +149,7 @@ Status DriveDevice::manage(Io::Op op, ZoneId zone) {
     const Result<std::vector<ZoneInfo>> now = drive_.report(zone, 1);
     const ZoneState state = now.ok() ? (*now)[0].state : before;
     if (!now.ok()) {
-      status = kGone;
+      status = does_not_answer();
     } else if (state == ZoneState::read_only || state == ZoneState::offline) {
       table_.degrade(zone, state, (*now)[0].reason);
       status = zone_status(nvme_status::kInvalidTransition);
@@ -163,12 +163,17 @@ Status DriveDevice::manage(Io::Op op, ZoneId zone) {
   return status;
 }
 
+Status DriveDevice::does_not_answer() {
+  gone_.store(true, std::memory_order_relaxed);
+  return kGone;
+}
+
 // Why did the transfer fail? Of a write the drive is asked where its zone stands, and the zone is
 // finished: the table is about to seal it, and does not count it as active from then on.
 Status DriveDevice::examine(const Io& io) {
   const ZoneId zone = io.op == Io::Op::read ? geometry_.zone_of(io.lba) : io.zone;
   const Result<std::vector<ZoneInfo>> now = drive_.report(zone, 1);
-  if (!now) return kGone;
+  if (!now) return does_not_answer();
   const ZoneInfo& info = (*now)[0];
   if (info.state == ZoneState::read_only || info.state == ZoneState::offline) {
     table_.degrade(zone, info.state, info.reason);

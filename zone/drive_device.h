@@ -33,6 +33,7 @@ class DriveDevice : public ZonedDevice {
  public:
   ~DriveDevice() override;
   Result<std::vector<ZoneInfo>> report() override;
+  bool gone() const override { return gone_.load(std::memory_order_relaxed); }
 
  protected:
   // `drive` outlives the device: its owner is derived from this.
@@ -61,11 +62,13 @@ class DriveDevice : public ZonedDevice {
   void look_at_changes();
   Status manage(Io::Op op, ZoneId zone);
   Status examine(const Io& io);
+  Status does_not_answer();
 
   const Drive& drive_;
   const Access access_;
   ZoneTable table_;
   std::atomic<bool> flush_failed_{false};
+  std::atomic<bool> gone_{false};
   bool keeps_list_ = false;  // of the device's thread: of changed zones
   std::mutex mutex_;
   std::condition_variable changed_;

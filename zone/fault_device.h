@@ -51,6 +51,7 @@ class FaultDevice final : public ZonedDevice, private ZoneStore {
   Result<std::vector<ZoneInfo>> report() override;
   bool short_of_room() override { return inner_->short_of_room(); }
   std::uint64_t misplaced_writes() const override { return inner_->misplaced_writes(); }
+  bool gone() const override { return inner_->gone(); }
   std::vector<std::string> damage() const override { return inner_->damage(); }
   Status mend() override { return inner_->mend(); }
 

@@ -24,6 +24,14 @@ TEST(DeviceWatch, EachChangeIsSaidOnce) {
   EXPECT_THAT(watch.look(info), IsEmpty());
 }
 
+TEST(DeviceWatch, ADriveThatIsGoneIsSaidOnce) {
+  DeviceWatch watch;
+  PoolInfo info;
+  info.device_gone = true;
+  EXPECT_THAT(watch.look(info), ElementsAre(HasSubstr("the drive is gone")));
+  EXPECT_THAT(watch.look(info), IsEmpty());
+}
+
 TEST(DeviceWatch, ADriveThatMixesUpWritesIsSaidOnce) {
   DeviceWatch watch;
   PoolInfo info;

@@ -25,6 +25,7 @@ ServerSnapshot two_volumes() {
   snapshot.volumes[1].usage.pages = 9;
   snapshot.volumes[1].usage.free_bytes = 4096;
   snapshot.pool.device_full = true;
+  snapshot.pool.device_gone = true;
   snapshot.pool.misplaced_writes = 3;
   snapshot.target.commands_failed = 7;
   return snapshot;
@@ -45,6 +46,7 @@ TEST(Metrics, HasThePoolAndTheTarget) {
   EXPECT_THAT(text, HasSubstr("furrow_pool_recovery_seconds 1.5\n"));
   EXPECT_THAT(text, HasSubstr("furrow_pool_zones_free 7\n"));
   EXPECT_THAT(text, HasSubstr("furrow_pool_device_full 1\n"));
+  EXPECT_THAT(text, HasSubstr("furrow_pool_device_gone 1\n"));
   EXPECT_THAT(text, HasSubstr("furrow_pool_misplaced_writes_total 3\n"));
   EXPECT_THAT(text, HasSubstr("furrow_target_commands_total 42\n"));
   EXPECT_THAT(text, HasSubstr("furrow_target_commands_failed_total 7\n"));
