@@ -6,7 +6,9 @@
 #include <rocksdb/options.h>
 
 #include <memory>
+#include <random>
 #include <string>
+#include <vector>
 
 #include "engine/rocksdb/file_system.h"
 #include "tests/engine/files/files_rig.h"
@@ -44,6 +46,51 @@ inline rocksdb::Options small_options(rocksdb::Env* env) {
   options.max_background_jobs = 2;
   options.compression = rocksdb::kNoCompression;
   return options;
+}
+
+// What a program may ask for, drawn. A database of one of these is opened with any other.
+inline rocksdb::Options drawn_options(std::uint64_t seed, rocksdb::Env* env) {
+  using Mode = rocksdb::WALRecoveryMode;
+  constexpr Mode kModes[] = {Mode::kPointInTimeRecovery, Mode::kTolerateCorruptedTailRecords,
+                             Mode::kSkipAnyCorruptedRecords};
+  std::mt19937_64 random(seed);
+  const auto coin = [&] { return random() % 2 == 0; };
+  rocksdb::Options options = small_options(env);
+  options.create_missing_column_families = true;
+  options.wal_recovery_mode = kModes[random() % std::size(kModes)];
+  options.avoid_flush_during_recovery = coin();
+  options.avoid_flush_during_shutdown = coin();
+  options.recycle_log_file_num = coin() ? 3 : 0;
+  options.use_direct_reads = coin();
+  options.use_direct_io_for_flush_and_compaction = coin();
+  options.enable_pipelined_write = coin();
+  options.bytes_per_sync = coin() ? 64 << 10 : 0;
+  options.wal_bytes_per_sync = coin() ? 32 << 10 : 0;
+  options.max_open_files = coin() ? 20 : -1;
+  options.enable_blob_files = coin();
+  options.min_blob_size = 300;
+  options.blob_file_size = 128 << 10;
+  options.enable_blob_garbage_collection = coin();
+  return options;
+}
+
+// A database of two column families, of which each key is in one.
+struct TwoFamilies {
+  ~TwoFamilies() {
+    for (rocksdb::ColumnFamilyHandle* const each : handles) delete each;
+  }
+  rocksdb::ColumnFamilyHandle* of(unsigned key) const { return handles[key % 2]; }
+
+  std::unique_ptr<rocksdb::DB> db;
+  std::vector<rocksdb::ColumnFamilyHandle*> handles;
+};
+inline rocksdb::Status open_two_families(const rocksdb::Options& options, TwoFamilies& opened) {
+  rocksdb::DB* db = nullptr;
+  const std::vector<rocksdb::ColumnFamilyDescriptor> families = {
+      {rocksdb::kDefaultColumnFamilyName, options}, {"other", options}};
+  const rocksdb::Status status = rocksdb::DB::Open(options, "/db", families, &opened.handles, &db);
+  opened.db.reset(db);
+  return status;
 }
 
 class DbRig : public FilesRig {

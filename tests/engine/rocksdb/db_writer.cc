@@ -1,8 +1,8 @@
 // usage: db_writer FURROW-URI SEED
-// A database that kill_test kills: puts keys in turn, some of them with a sync, each value naming
-// its version, and says on its standard output, a line each, what RocksDB has acknowledged:
-// KEY VERSION. Goes on until it is killed. Exit status 1, and why on standard error, if anything
-// fails.
+// A database that kill_test kills, of options that the seed draws: puts keys in turn, some of them
+// with a sync, each value naming its version, and says on its standard output, a line each, what
+// RocksDB has acknowledged: KEY VERSION. Goes on until it is killed. Exit status 1, and why on
+// standard error, if anything fails.
 #include <rocksdb/db.h>
 #include <unistd.h>
 
@@ -27,21 +27,23 @@ int main(int argc, char** argv) {
   rocksdb::Status status = furrow::open_file_system(argv[1], &files);
   if (!status.ok()) return fail("mount", status);
   const auto env = rocksdb::NewCompositeEnv(std::move(files));
-  rocksdb::DB* db = nullptr;
-  status = rocksdb::DB::Open(furrow::testing::small_options(env.get()), "/db", &db);
-  if (!status.ok()) return fail("open", status);
   std::mt19937_64 random(std::strtoull(argv[2], nullptr, 10));
+  furrow::testing::TwoFamilies opened;
+  status = open_two_families(furrow::testing::drawn_options(random(), env.get()), opened);
+  if (!status.ok()) return fail("open", status);
+  rocksdb::DB* const db = opened.db.get();
   const bool syncs = random() % 2 == 0;
   for (unsigned version = 1;; ++version) {
     const unsigned key = static_cast<unsigned>(random() % 3000);
     std::string old;
-    status = db->Get({}, furrow::testing::db_key(key), &old);
+    status = db->Get({}, opened.of(key), furrow::testing::db_key(key), &old);
     const int before = status.ok() ? furrow::testing::db_version(key, old) : 0;
     if (before < 0 || (!status.ok() && !status.IsNotFound())) return fail("wrong value", status);
     const unsigned next = static_cast<unsigned>(before) + 1;
     rocksdb::WriteOptions writing;
     writing.sync = syncs && random() % 10 == 0;
-    status = db->Put(writing, furrow::testing::db_key(key), furrow::testing::db_value(key, next));
+    status = db->Put(writing, opened.of(key), furrow::testing::db_key(key),
+                     furrow::testing::db_value(key, next));
     if (!status.ok()) return fail("put", status);
     char line[32];
     const int bytes = std::snprintf(line, sizeof line, "%u %u\n", key, next);

@@ -1,7 +1,8 @@
 // Establishes that kill -9 takes nothing from a database that RocksDB acknowledged, synced or not,
-// and that the next process opens it. How: rounds of db_writer, killed after a random time; its
-// successor in this process finds every acknowledged version or a later one. FURROW_TEST_SEED
-// replays the times as far as a machine does.
+// and that the next process opens it, in whatever WAL recovery mode and with whatever options
+// either was opened. How: rounds of db_writer, killed after a random time; its successor in this
+// process finds every acknowledged version or a later one. FURROW_TEST_SEED replays the times as
+// far as a machine does.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <spawn.h>
@@ -73,13 +74,12 @@ class KillTest : public ::testing::Test, public DbRig {
   }
   void verify() {
     ASSERT_NO_FATAL_FAILURE(open_env());
-    rocksdb::DB* opened = nullptr;
-    const rocksdb::Status status = rocksdb::DB::Open(small_options(env()), "/db", &opened);
+    TwoFamilies opened;
+    const rocksdb::Status status = open_two_families(drawn_options(random_(), env()), opened);
     ASSERT_TRUE(status.ok()) << status.ToString();
-    const std::unique_ptr<rocksdb::DB> db(opened);
     for (auto& [key, version] : acknowledged_) {
       std::string value;
-      ASSERT_TRUE(db->Get({}, db_key(key), &value).ok()) << "key " << key;
+      ASSERT_TRUE(opened.db->Get({}, opened.of(key), db_key(key), &value).ok()) << "key " << key;
       const int found = db_version(key, value);
       ASSERT_GE(found, static_cast<int>(version)) << "key " << key;
       version = static_cast<unsigned>(found);
