@@ -28,8 +28,8 @@ int main(int argc, char** argv) {
   if (!status.ok()) return fail("mount", status);
   const auto env = rocksdb::NewCompositeEnv(std::move(files));
   std::mt19937_64 random(std::strtoull(argv[2], nullptr, 10));
-  furrow::testing::TwoFamilies opened;
-  status = open_two_families(furrow::testing::drawn_options(random(), env.get()), opened);
+  furrow::testing::Families opened;
+  status = open_families(2, furrow::testing::drawn_options(random(), env.get()), opened);
   if (!status.ok()) return fail("open", status);
   rocksdb::DB* const db = opened.db.get();
   const bool syncs = random() % 2 == 0;

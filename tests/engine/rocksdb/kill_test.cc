@@ -62,6 +62,7 @@ class KillTest : public ::testing::Test, public DbRig {
     int status = 0;
     ASSERT_EQ(waitpid(child, &status, 0), child);
     ASSERT_TRUE(WIFSIGNALED(status)) << "exit status " << WEXITSTATUS(status);
+    ASSERT_EQ(WTERMSIG(status), SIGKILL) << "it crashed";
     remember(text);
   }
   void remember(const std::string& text) {
@@ -74,8 +75,8 @@ class KillTest : public ::testing::Test, public DbRig {
   }
   void verify() {
     ASSERT_NO_FATAL_FAILURE(open_env());
-    TwoFamilies opened;
-    const rocksdb::Status status = open_two_families(drawn_options(random_(), env()), opened);
+    Families opened;
+    const rocksdb::Status status = open_families(2, drawn_options(random_(), env()), opened);
     ASSERT_TRUE(status.ok()) << status.ToString();
     for (auto& [key, version] : acknowledged_) {
       std::string value;

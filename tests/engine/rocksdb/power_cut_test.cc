@@ -1,7 +1,9 @@
 // Establishes that a power cut takes nothing from a database that RocksDB acknowledged with a sync,
-// and that the database opens. How: rounds of random puts, some with a sync, on a device that loses
-// its power at a random write (both crash models), and with it the staging memory.
-// FURROW_TEST_SEED replays.
+// and that the database opens, in whatever WAL recovery mode and with whatever options it was and
+// is opened. How: rounds of random puts, some with a sync, on a device that loses its power at a
+// random write (both crash models), and with it the staging memory. FURROW_TEST_SEED replays. (In
+// one column family: with several, Debian's RocksDB 7.8.3 ends itself by an assertion about a log
+// that it goes on to use after an error.)
 #include <gtest/gtest.h>
 
 #include <map>
@@ -23,41 +25,43 @@ struct Versions {
 
 class DbPowerCutTest : public ::testing::Test, public DbRig {
  protected:
-  std::unique_ptr<rocksdb::DB> open_db(rocksdb::Status& status) {
-    rocksdb::DB* db = nullptr;
-    status = rocksdb::DB::Open(small_options(env()), "/db", &db);
-    return std::unique_ptr<rocksdb::DB>(db);
+  rocksdb::Status open_db(Families& opened) {
+    rocksdb::Options options = drawn_options(random_(), env());
+    options.recycle_log_file_num = random_() % 3;
+    return open_families(1, options, opened);
   }
   // Until the power is gone.
-  void write(rocksdb::DB& db) {
+  void write(Families& opened) {
     for (;;) {
       const unsigned key = static_cast<unsigned>(random_() % kKeys);
       rocksdb::WriteOptions writing;
       writing.sync = random_() % 12 == 0;
       const unsigned version = ++versions_[key].attempted;
-      if (!db.Put(writing, db_key(key), db_value(key, version)).ok()) return;
+      const rocksdb::Status status =
+          opened.db->Put(writing, opened.of(key), db_key(key), db_value(key, version));
+      if (!status.ok()) return;
       if (!writing.sync) continue;
       for (auto& [number, its] : versions_) its.synced = its.attempted;
     }
   }
   void verify() {
     ASSERT_NO_FATAL_FAILURE(open_env());
-    rocksdb::Status status;
-    const auto db = open_db(status);
+    Families opened;
+    const rocksdb::Status status = open_db(opened);
     ASSERT_TRUE(status.ok()) << status.ToString();
     for (auto& [key, its] : versions_) {
       std::string value;
-      const bool found = db->Get({}, db_key(key), &value).ok();
+      const bool found = opened.db->Get({}, opened.of(key), db_key(key), &value).ok();
       const int version = found ? db_version(key, value) : 0;
       ASSERT_GE(version, static_cast<int>(its.synced)) << "key " << key;
       ASSERT_LE(version, static_cast<int>(its.attempted)) << "key " << key;
       its.synced = its.attempted = static_cast<unsigned>(version);
     }
     // What was read is what the next round counts on.
-    ASSERT_TRUE(db->FlushWAL(true).ok());
+    ASSERT_TRUE(opened.db->FlushWAL(true).ok());
     rocksdb::WriteOptions synced;
     synced.sync = true;
-    ASSERT_TRUE(db->Put(synced, "round", "done").ok());
+    ASSERT_TRUE(opened.db->Put(synced, "round", "done").ok());
   }
 
   std::mt19937_64 random_{test_seed()};
@@ -73,11 +77,9 @@ TEST_F(DbPowerCutTest, TakesNothingThatWasSynced) {
         200 + random_() % 3000, round % 2 == 0 ? CrashModel::drive : CrashModel::emu, random_()));
     if (volume() != nullptr) {
       open_env_on_mount();
-      rocksdb::Status status;
-      if (auto db = open_db(status); db != nullptr) {
-        write(*db);
+      if (Families opened; open_db(opened).ok()) {
+        write(opened);
         volume()->abandon();
-        db.reset();
       }
       volume()->abandon();
       close_env();
