@@ -145,6 +145,11 @@ void add_files(Swarm& swarm, SimRandom& random) {
     swarm.faults.flush_errors = random.one_in(2) ? 0 : random.log_between(50, 2000);
     swarm.faults.reset_errors = random.one_in(2) ? 0 : random.log_between(20, 2000);
   }
+  // Not drawn, as below: zones that turn read-only, in use or at their reset.
+  if (swarm.recovery_cut_percent % 8 == 7) {
+    swarm.faults.zone_losses = 5000;
+    swarm.faults.reset_losses = 50;
+  }
 }
 
 void specialise(std::string_view scenario, Swarm& swarm, SimRandom& random) {
