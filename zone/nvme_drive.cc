@@ -295,8 +295,7 @@ std::vector<ZoneId> changed_zones(std::span<const std::byte, kChangedZonesBytes>
     if (zone.value < geometry.zone_count) zones.push_back(zone);
   }
   std::ranges::sort(zones);
-  const auto same = std::ranges::unique(zones);
-  zones.erase(same.begin(), same.end());
+  zones.erase(std::unique(zones.begin(), zones.end()), zones.end());
   return zones;
 }
 
