@@ -182,6 +182,8 @@ class PageLog final : public StreamOwner {
   void on_zone_opened(ZoneId zone) override;
   void on_zone_abandoned() override { collector_->kick(); }
   void on_write(std::uint64_t bytes) override { stats_.device_bytes_written += bytes; }
+  // How many streams the user's pages have: each may have a zone that is partly written.
+  std::uint64_t users_streams() const;
 
  private:
   friend class Collector;
@@ -255,7 +257,6 @@ class PageLog final : public StreamOwner {
   Stream* users_stream(unsigned number) const {
     return number != kCollectionStream ? streams_[number].get() : nullptr;
   }
-  std::uint64_t users_streams() const;  // how many
   void make_stream(std::uint8_t number);
   bool grant_stream(std::uint8_t number);
   void pass_marker(FlushOp& op);

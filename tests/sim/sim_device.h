@@ -42,8 +42,8 @@ class SimDevice final : public ZonedDevice, private ZoneStore {
   // After so many more events (at least one) the power fails; 0: it does not.
   void cut_after(std::uint64_t events) { events_left_ = events; }
   void cut_now() { dead_ = true; }
-  // Called at such an event, before anybody is told: what is in memory then is what a killed process
-  // leaves.
+  // Called at such an event, before anybody is told: what is in memory then is what a killed
+  // process leaves.
   void when_cut(std::function<void()> on_death) { on_death_ = std::move(on_death); }
   bool dead() const { return dead_; }
   void set_faults(const SimFaults& faults) {

@@ -540,7 +540,9 @@ void SimVolume::refused(const Client& client) {
   // Of pages that are large beside a zone, few fit where many would by their size.
   if (geometry_.lbas(shape_.value_bytes_max) * 8 > geometry_.zone_capacity_lbas) return;
   const std::uint64_t quota = quota_zones() * geometry_.zone_capacity_lbas;
-  if (most_used_lbas() * 2 < quota - 3 * geometry_.zone_capacity_lbas) {
+  // A volume that was made smaller has the streams that it had.
+  const std::uint64_t kept = (2 + room_of(*store_).streams) * geometry_.zone_capacity_lbas;
+  if (most_used_lbas() * 2 + kept < quota) {
     fail(client, fmt::format("no_space with {} of {} LBAs used", most_used_lbas(), quota));
   }
 }

@@ -34,6 +34,7 @@ struct StoreRoom {
   std::uint64_t usable_bytes = 0;
   std::uint64_t record_bytes = 0;    // of a page beside its LBAs, and of a tombstone
   std::uint64_t tombstones_max = 0;  // that may be counted now
+  std::uint64_t streams = 0;         // of users' pages
 };
 StoreRoom room_of(PageStore& store);
 
