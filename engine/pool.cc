@@ -359,6 +359,7 @@ PoolInfo PoolImpl::info() const {
   info.zones_data =
       context_.geometry.zone_count - info.zones_free - info.zones_metadata - info.zones_bad;
   info.device_full = context_.device_full || device_.short_of_room();
+  info.flush_failed = context_.flusher.last_failed();
   info.device_gone = device_.gone();
   info.misplaced_writes = device_.misplaced_writes();
   info.system_calls = queue_->system_calls();

@@ -109,6 +109,7 @@ struct PoolInfo {
   std::uint64_t zones_unpromised = 0;  // in no volume's quota: what a new volume may have
   std::uint64_t zones_free = 0, zones_metadata = 0, zones_data = 0, zones_bad = 0;
   bool device_full = false;  // the device took no more at the last write, as on a full file system
+  bool flush_failed = false;  // the last one did: what was not flushed before may be lost
   bool device_gone = false;  // ZonedDevice::gone()
   std::uint64_t misplaced_writes = 0;  // ZonedDevice::misplaced_writes()
   std::uint64_t system_calls = 0;      // of the device queue for all that writes, since open
@@ -151,8 +152,8 @@ class Pool {
   // Begins no more background work; true when nothing runs. What waits for a zone that only that
   // work would have freed is answered with aborted. For an orderly close: end the sessions,
   // then give the home executor turns until this is true, then destroy the pool. (A process that
-  // just ends loses nothing either: the next open recovers.) It flushes; that a device cannot, this
-  // does not tell: who must know flushes before.
+  // just ends loses nothing either: the next open recovers.) It flushes; info() then tells whether
+  // the device could (flush_failed).
   virtual bool quiesce() = 0;
 
   // Can a device of this shape hold a pool? invalid_argument, too_many_zones: no.

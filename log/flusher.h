@@ -42,6 +42,7 @@ class Flusher {
     home_.post(turn_);
   }
   std::uint64_t begun() const { return begun_; }  // flushes
+  bool last_failed() const { return last_failed_; }
   bool busy() const { return in_flight_ != nullptr || turn_.posted; }
 
  private:
@@ -60,6 +61,7 @@ class Flusher {
     FlushWaiter* answered = in_flight_;
     in_flight_ = nullptr;
     const Status status = io_.status;
+    last_failed_ = !status.ok();
     if (waiting_ != nullptr) start();
     while (answered != nullptr) {
       FlushWaiter* next = answered->next;
@@ -76,6 +78,7 @@ class Flusher {
   FlushWaiter* waiting_ = nullptr;
   FlushWaiter* in_flight_ = nullptr;
   std::uint64_t begun_ = 0;
+  bool last_failed_ = false;
 };
 
 }  // namespace furrow

@@ -130,12 +130,15 @@ OpenPool& OpenPool::operator=(OpenPool&& other) noexcept {
   return *this;
 }
 
-void OpenPool::close() {
+bool OpenPool::close() {
+  bool flushed = true;
   if (pool_) {
     while (!pool_->quiesce()) home_->run_once();
+    flushed = !pool_->info().flush_failed;
   }
   pool_.reset();
   device_.reset();
+  return flushed;
 }
 
 int report_device(std::string_view what, const std::string& uri, const Status& status) {

@@ -27,7 +27,8 @@ class OpenPool {
 
   Pool* operator->() const { return pool_.get(); }
   Pool& operator*() const { return *pool_; }
-  void close();
+  // False: the device could not flush at the end.
+  bool close();
 
  private:
   std::unique_ptr<ZonedDevice> device_;

@@ -73,12 +73,13 @@ int Server::run() {
   signals_.join();
   admin_.reset();
   target_.reset();
-  if (status == kExitDone && open_->info().device_gone) {
-    fmt::print(stderr, "{}: the drive is gone: what was not flushed before may be lost\n",
-               program_name());
+  if (!open_.close() && status == kExitDone) {
+    fmt::print(
+        stderr,
+        "{}: the device could not flush at the end: what was not flushed before may be lost\n",
+        program_name());
     status = kExitFailed;
   }
-  open_.close();
   return status;
 }
 

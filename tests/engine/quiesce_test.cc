@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/engine/rig.h"
+#include "zone/fault_device.h"
 
 namespace furrow::testing {
 namespace {
@@ -57,6 +58,31 @@ TEST_P(QuiesceTest, AnswersWhatIsInFlight) {
       const bool evicted = GetParam() == VolumeMode::cache && read.code() == Code::not_found;
       EXPECT_TRUE(read.ok() || evicted) << i << ": " << read.describe();
     }
+  }
+}
+
+// What nobody flushed is flushed at the end, and that it could not be is told.
+TEST_P(QuiesceTest, TellsThatTheDeviceCouldNotFlush) {
+  for (const bool fails : {false, true}) {
+    SCOPED_TRACE(fails);
+    auto inner = open_device("mem:16MiB?zone_size=1MiB", Access::exclusive);
+    ASSERT_TRUE(inner.ok());
+    auto made = std::make_unique<FaultDevice>(std::move(*inner), FaultOptions());
+    FaultDevice& device = *made;
+    Rig rig("");
+    rig.device = std::move(made);
+    VolumeOptions options;
+    options.name = "pages";
+    options.mode = GetParam();
+    options.value_bytes_max = 64 << 10;
+    ASSERT_NO_FATAL_FAILURE(rig.make(options));
+    ASSERT_TRUE(rig.put(1, 1, 5000).ok());
+    EXPECT_FALSE(rig.pool->info().flush_failed);
+    device.fail_flushes(fails ? 1000 : 0);
+    for (int turn = 0; turn < 10'000 && !rig.pool->quiesce(); ++turn) rig.loop.run_once();
+    ASSERT_TRUE(rig.pool->quiesce());
+    EXPECT_EQ(rig.pool->info().flush_failed, fails);
+    device.fail_flushes(0);
   }
 }
 
