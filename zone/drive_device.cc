@@ -149,7 +149,7 @@ Status DriveDevice::manage(Io::Op op, ZoneId zone) {
     const Result<std::vector<ZoneInfo>> now = drive_.report(zone, 1);
     const ZoneState state = now.ok() ? (*now)[0].state : before;
     if (!now.ok()) {
-      status = does_not_answer();
+      status = does_not_answer(now.status());
     } else if (state == ZoneState::read_only || state == ZoneState::offline) {
       table_.degrade(zone, state, (*now)[0].reason);
       status = zone_status(nvme_status::kInvalidTransition);
@@ -163,8 +163,9 @@ Status DriveDevice::manage(Io::Op op, ZoneId zone) {
   return status;
 }
 
-Status DriveDevice::does_not_answer() {
-  gone_.store(true, std::memory_order_relaxed);
+// `why`: what the drive's report has failed with; it may have failed for once.
+Status DriveDevice::does_not_answer(const Status& why) {
+  if (why.sys_errno() == ENODEV) gone_.store(true, std::memory_order_relaxed);
   return kGone;
 }
 
@@ -173,7 +174,7 @@ Status DriveDevice::does_not_answer() {
 Status DriveDevice::examine(const Io& io) {
   const ZoneId zone = io.op == Io::Op::read ? geometry_.zone_of(io.lba) : io.zone;
   const Result<std::vector<ZoneInfo>> now = drive_.report(zone, 1);
-  if (!now) return does_not_answer();
+  if (!now) return does_not_answer(now.status());
   const ZoneInfo& info = (*now)[0];
   if (info.state == ZoneState::read_only || info.state == ZoneState::offline) {
     table_.degrade(zone, info.state, info.reason);

@@ -62,7 +62,7 @@ class DriveDevice : public ZonedDevice {
   void look_at_changes();
   Status manage(Io::Op op, ZoneId zone);
   Status examine(const Io& io);
-  Status does_not_answer();
+  Status does_not_answer(const Status& why);
 
   const Drive& drive_;
   const Access access_;

@@ -1,7 +1,8 @@
 // Establishes that a zone which the drive takes away by itself, and says so in its list of changed
 // zones, is sent nothing more, while the others go on; that what was changed before the drive was
 // opened is not looked at twice, and a drive without a list is not asked again; and what is read in
-// NVMe's form of that list. How: a drive that is a file, whose report the test changes.
+// NVMe's form of that list; and that a drive is said to be gone when it is. How: a drive that is a
+// file, whose report the test changes.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
@@ -31,10 +32,14 @@ class FakeDrive : public furrow::Drive {
   using Drive::report;
   Result<std::vector<ZoneInfo>> report(ZoneId first, std::uint32_t count) const override {
     const std::lock_guard lock(mutex_);
+    if (report_error_ != 0) return zone_failure(Code::io_error, "no report", report_error_);
     return std::vector<ZoneInfo>(zones_.begin() + first.value,
                                  zones_.begin() + first.value + count);
   }
-  Status manage(Io::Op, ZoneId) const override { return {}; }
+  Status manage(Io::Op, ZoneId) const override {
+    const std::lock_guard lock(mutex_);
+    return report_error_ == 0 ? Status() : zone_failure(Code::io_error, "no", report_error_);
+  }
   Status transfer_error(int error, const char* hint) const override {
     return zone_failure(Code::io_error, hint, error);
   }
@@ -52,6 +57,10 @@ class FakeDrive : public furrow::Drive {
     zones_[zone].reason = "worn";
     if (listed) changed_.push_back(ZoneId{zone});
   }
+  void fail(int error) {
+    const std::lock_guard lock(mutex_);
+    report_error_ = error;
+  }
   void keep_no_list() { keeps_list_ = false; }
   unsigned asked() const {
     const std::lock_guard lock(mutex_);
@@ -65,6 +74,7 @@ class FakeDrive : public furrow::Drive {
   mutable std::vector<ZoneId> changed_;
   mutable unsigned asked_ = 0;
   bool keeps_list_ = true;
+  int report_error_ = 0;
 };
 
 class FakeQueue final : public DriveQueue {
@@ -140,6 +150,20 @@ TEST(DriveChanges, ADriveWithoutAListIsAskedOnce) {
   std::this_thread::sleep_for(std::chrono::milliseconds(1500));
   ASSERT_TRUE(client.manage(Io::Op::reset, 0).ok());
   EXPECT_EQ(drive.asked(), 1u);
+}
+
+TEST(DriveChanges, ADriveThatFailsForOnceIsNotGone) {
+  FakeDrive drive;
+  FakeDevice device(drive);
+  Client client(device);
+  drive.fail(EIO);
+  EXPECT_EQ(client.manage(Io::Op::reset, 0).code(), Code::io_error);
+  EXPECT_FALSE(device.gone());
+  drive.fail(0);
+  EXPECT_TRUE(client.manage(Io::Op::reset, 0).ok());
+  drive.fail(ENODEV);
+  EXPECT_EQ(client.manage(Io::Op::reset, 0).sys_errno(), ENODEV);
+  EXPECT_TRUE(device.gone());
 }
 
 class ChangedZones : public ::testing::Test {
