@@ -53,6 +53,9 @@ class Simulation {
   Summary summary() const;
 
  private:
+  // Nothing that a correct engine does takes as long as this without an answer.
+  static constexpr std::uint64_t kQuietTurnsMax = 100'000;
+
   void power_on();
   void write_after_losses();
   void verify_healed();

@@ -1,0 +1,229 @@
+// Simulation: how a pool ends, what becomes of the medium meanwhile, and recovery and repair.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "log/metadata_ring.h"
+#include "tests/sim/rot.h"
+#include "tests/sim/simulation.h"
+
+namespace furrow::sim {
+
+void Simulation::stop() {
+  ++summary_.stops;
+  resizing_ = {};
+  SimRandom& random = world_.random;
+  const bool orderly = !device_->dead() && random.percent(swarm_.close_percent);
+  if (orderly) ++summary_.closes;
+  if (orderly) {
+    device_->cut_after(0);
+  } else {
+    device_->cut_now();
+  }
+  end_pool(orderly);
+  if (world_.failed()) return;
+  rot();
+  const bool kill = random.percent(swarm_.kill_percent);
+  medium_.crash(swarm_.emu ? kill ? Crash::emu_kill : Crash::emu
+                : kill     ? Crash::kill
+                           : Crash::drive,
+                random);
+  ++world_.era;
+  // An orderly close has made everything durable, if the device could.
+  const bool all_kept = kill || (orderly && end_flushed_);
+  for (const auto& volume : volumes_) volume->cut(all_kept);
+  if (files_) files_->cut(all_kept, kill);
+  say(fmt::format("step {}: {}, era {}", steps_,
+                  orderly ? "closed"
+                  : kill  ? "killed"
+                          : "cut",
+                  world_.era));
+}
+
+void Simulation::rot() {
+  SimRandom& random = world_.random;
+  const auto drawn = [&](unsigned percent) { return percent != 0 && random.percent(percent); };
+  if (drawn(swarm_.summary_rot_percent) && rot_summary(medium_, Rot::flip, random)) {
+    world_.rotted = true;
+    ++summary_.summaries_rotted;
+  }
+  if (drawn(swarm_.page_rot_percent) && rot_page(medium_, Rot::flip, random)) {
+    world_.rotted = world_.pages_rotted = true;
+    ++summary_.pages_rotted;
+    ++world_.rotten_pages;
+  }
+  if (drawn(swarm_.journal_rot_percent) && rot_journal(medium_, random)) {
+    ++summary_.records_rotted;
+  }
+  if (!drawn(swarm_.spoil_percent)) return;
+  const std::uint64_t what = random.below(3);
+  if (what == 0   ? rot_summary(medium_, Rot::unreadable, random)
+      : what == 1 ? spoil_batch_header(medium_, random)
+                  : rot_page(medium_, Rot::unreadable, random)) {
+    ++summary_.spoiled;
+    ++world_.places_spoiled;
+  }
+}
+
+void Simulation::end_pool(bool orderly) {
+  if (files_) files_->unmount(orderly);
+  if (!pump(orderly ? "before a close" : "after a power cut")) return;
+  check_usage();
+  session_.reset();
+  const std::uint64_t flushes_failed = device_->flushes_failed();
+  std::uint64_t turns = 0;
+  while (pool_ != nullptr && !pool_->quiesce()) {
+    executor_->run_once();
+    if (++turns <= kQuietTurnsMax) continue;
+    return world_.fail("the pool does not come to rest");
+  }
+  note_lost_zones();
+  for (const auto& volume : volumes_) volume->note_evictions();
+  count_collection();
+  pool_.reset();
+  end_flushed_ = device_->flushes_failed() == flushes_failed;
+  summary_.faults += device_->faults_injected();
+  summary_.spells += device_->spells();
+  if (!device_->violation().empty()) world_.fail("the device says: " + device_->violation());
+  device_.reset();
+}
+
+// What the volumes have counted since the pool was opened.
+void Simulation::count_collection() {
+  for (const auto& volume : volumes_) {
+    if (!volume->attached()) continue;
+    const VolumeStats stats = volume->stats();
+    summary_.zones_reset += stats.zones_reset;
+    summary_.relocated_bytes += stats.relocated_bytes;
+  }
+}
+
+void Simulation::recover() {
+  constexpr unsigned kAttemptsMax = 6;
+  SimRandom& random = world_.random;
+  std::optional<ZoneId> struck;
+  if (repairable_ && swarm_.repair_percent != 0 && random.percent(swarm_.repair_percent)) {
+    power_on();
+    if (!check("after a stop")) world_.fail("a stop has damaged structures");
+    if (!world_.failed()) struck = strike();
+    if (struck) see_damage(*struck);
+    device_.reset();
+    world_.rotted |= struck.has_value();
+    if (struck) say(fmt::format("zone {} is damaged", struck->value));
+  }
+  for (unsigned attempt = 0; !world_.failed(); ++attempt) {
+    power_on();
+    if (attempt == 0 && struck && !repair(*struck)) return;
+    if (attempt < kAttemptsMax && random.percent(swarm_.recovery_cut_percent)) {
+      device_->cut_after(random.log_between(1, 400));
+    }
+    ++summary_.recoveries;
+    if (attempt < kAttemptsMax && world_.faults && random.one_in(2)) {
+      device_->set_faults(swarm_.faults.while_opening());
+    }
+    const bool opened = open_pool();
+    if (opened) {
+      device_->set_faults(swarm_.faults);
+      device_->cut_after(0);
+      break;
+    }
+    say(fmt::format("attempt {} to open failed", attempt));
+    if (world_.failed()) return;
+    if (!device_->dead() && attempt > kAttemptsMax) return world_.fail("the pool does not open");
+    // A session may have been refused although the pool was open.
+    device_->cut_now();
+    end_pool(false);
+    if (world_.failed()) return;
+    cut();
+  }
+  if (files_ && !device_->dead()) {
+    files_->verify();
+    ++summary_.mounts;
+  }
+  if (random.percent(swarm_.verify_percent)) verify();
+}
+
+void Simulation::cut() {
+  medium_.crash(swarm_.emu ? Crash::emu : Crash::drive, world_.random);
+  ++world_.era;
+  for (const auto& volume : volumes_) volume->cut(false);
+  if (files_) files_->cut(false, false);
+}
+
+// Repairs the pool, through some power cuts; then nothing that a repair can mend is damaged.
+bool Simulation::repair(ZoneId struck) {
+  // Each attempt leaves something behind in the only whole zone of the metadata ring.
+  const unsigned cuts_max = struck.value < 2 ? 1 : 3;
+  SimRandom& random = world_.random;
+  for (unsigned cuts = static_cast<unsigned>(random.between(0, cuts_max));; --cuts) {
+    if (cuts != 0) device_->cut_after(random.log_between(1, 600));
+    ++summary_.repairs;
+    const Result<RepairReport> report =
+        Pool::repair(*device_, *executor_, Pool::OpenOptions::kCallingThread);
+    if (!device_->violation().empty()) world_.fail("the device says: " + device_->violation());
+    if (!device_->dead()) {
+      device_->cut_after(0);
+      if (!report.ok()) world_.fail("repair: " + report.status().describe());
+      if (world_.failed()) return false;
+      for (const std::string& text : report->done) say(text);
+      for (const std::string& text : report->failed) say(text);
+      repairable_ = report->failed.empty();  // else no zone was free: what is damaged stays so
+      // A batch header that only a summary in the void end of its zone names is not rebuilt.
+      if (repairable_) repairable_ = check("after a repair");
+      return !world_.failed();
+    }
+    device_.reset();
+    cut();
+    power_on();
+  }
+}
+
+// Damages a structure; nothing: none was found. The device is on.
+std::optional<ZoneId> Simulation::strike() {
+  const Result<MetadataRing> ring = MetadataRing::open(*device_, true);
+  if (ring.ok()) return rot_structure(medium_, ring->state().trims, world_.random);
+  world_.fail("the metadata after a stop: " + ring.status().describe());
+  return std::nullopt;
+}
+
+Result<CheckReport> Simulation::inspect() {
+  Pool::OpenOptions inspect;
+  inspect.read_only = true;
+  inspect.recovery_threads = Pool::OpenOptions::kCallingThread;
+  const Result<std::unique_ptr<Pool>> pool = Pool::open(*device_, *executor_, inspect);
+  if (!pool.ok()) return pool.status();
+  CheckOptions structures;
+  structures.pages = false;
+  return pool.value()->check(structures);
+}
+
+// What was struck is told: as damage, but where a power cut has torn what the metadata ring wrote
+// there as well.
+void Simulation::see_damage(ZoneId zone) {
+  const Result<CheckReport> report = inspect();
+  if (report.ok() && !report->clean()) return;
+  const std::string torn = fmt::format("metadata zone {}:", zone.value);
+  const auto told = [&](const std::string& note) { return note.starts_with(torn); };
+  if (report.ok() && std::ranges::any_of(report->notes, told)) return;
+  world_.fail(fmt::format("zone {} is damaged, and a check does not see it: {}", zone.value,
+                          report.status().describe()));
+}
+
+// True: no structure is damaged. None may be that a repair can mend.
+bool Simulation::check(const char* when) {
+  const Result<CheckReport> report = inspect();
+  if (!report.ok()) {
+    world_.fail(fmt::format("check {}: {}", when, report.status().describe()));
+    return false;
+  }
+  bool clean = true;
+  for (const Finding& finding : report->damage) {
+    say(finding.text);
+    if (finding.repairable) world_.fail(fmt::format("damaged {}: {}", when, finding.text));
+    clean = false;
+  }
+  return clean;
+}
+
+}  // namespace furrow::sim
