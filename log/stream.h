@@ -280,6 +280,7 @@ class Stream {
   void abandon_zone();
   void request_flush_point();
   void seal_zone();
+  void note_filled();
   // Is something durable that the zone does not say is?
   bool note_due() const {
     return zone_ && std::min(zone_->flushed_lba, zone_->records_end) > zone_->noted_lba;
@@ -301,7 +302,7 @@ class Stream {
   std::vector<PageRecord> spare_records_;
   std::vector<std::uint32_t> spare_batches_;
   bool previous_flushed_ = true;  // the zone before the open one, or the one to open next
-  std::uint64_t filled_ = 0;      // zones, or ended
+  std::uint64_t filled_ = 0;      // zones, all on the device, or ended
   std::uint64_t covered_ = 0;     // of them when seal_flush_ was asked for
   AppendQueue queue_, relocations_;
   std::uint64_t queued_bytes_ = 0;

@@ -226,7 +226,6 @@ void Stream::close_segment() {
   zone_->told_records = zone_->told_batches = 0;
   zone_->groups = zone_->expiries = false;
   ++zone_->segment;
-  if (zone_->next_lba == pool_.geometry.zone_capacity_lbas) seal_zone();
 }
 
 Summary Stream::summary_at(std::uint64_t first_lba, std::uint64_t lbas, std::size_t records) const {

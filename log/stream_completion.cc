@@ -7,13 +7,22 @@
 
 namespace furrow {
 
-// Nothing more goes to this zone. Its last batches may still be in flight.
-void Stream::seal_zone() {
+// All that there will be of a zone is on the device: the next flush to be asked for covers it, and
+// none before did.
+void Stream::note_filled() {
   previous_flushed_ = false;
   ++filled_;
+}
+
+void Stream::seal_zone() {
+  note_filled();
   ZoneDirectory& table = pool_.tables[zone_->id.value];
   table.batch_lbas.shrink_to_fit();
   table.groups.shrink_to_fit();
+  pool_.allocator.set_use(zone_->id, ZoneUse::sealed);
+  spare_records_ = std::move(zone_->records);
+  spare_batches_ = std::move(zone_->batches);
+  zone_.reset();
 }
 
 void Stream::completed(Batch& batch) {
@@ -40,12 +49,7 @@ void Stream::finish(Batch& batch) {
   zone_->written_lba = batch.end_lba;
   const bool sealed = batch.end_lba == pool_.geometry.zone_capacity_lbas;
   if (batch.summary && !sealed) request_flush_point();
-  if (sealed) {
-    pool_.allocator.set_use(zone_->id, ZoneUse::sealed);
-    spare_records_ = std::move(zone_->records);
-    spare_batches_ = std::move(zone_->batches);
-    zone_.reset();
-  }
+  if (sealed) seal_zone();
   note_when_idle();
   while (Append* append = batch.appends.pop()) append->on_done(*append);
 }
@@ -165,8 +169,7 @@ void Stream::abandon_zone() {
   table.end_lba = static_cast<std::uint32_t>(zone_->written_lba);
   table.truncate(table.end_lba);
   zone_.reset();
-  previous_flushed_ = false;
-  ++filled_;
+  note_filled();
   failure_ = Status();
   schedule();
   owner_.on_zone_abandoned();

@@ -321,6 +321,29 @@ TEST_F(StreamTest, AFlushCoversNothingThatIsStillInFlight) {
   EXPECT_EQ(batches(zone).back().header.flushed_lba, written);
 }
 
+// Nor a zone whose end is: it counts as filled when all of it is on the device.
+TEST_F(StreamTest, AFlushDoesNotCoverAZoneWhoseEndIsStillInFlight) {
+  put_now(1, 600);
+  const ZoneId zone = zone_of(*pages_[0]);
+  owner_.may_open = false;
+  device_->hold(Io::Op::write);
+  for (std::uint64_t i = 2; i < 82; ++i) put(i, 8 * kLbaBytes);  // together enough for all of it
+  EXPECT_TRUE(run());
+  ASSERT_EQ(stream_->room_lbas(), 0u);
+  ASSERT_LT(stream_->written_lba(zone), shape_.zone_capacity_lbas);
+  stream_->flush_filled();
+  stream_->note_flush();
+  EXPECT_TRUE(run());
+  EXPECT_TRUE(stream_->unflushed());
+  device_->let_go(Io::Op::write);
+  EXPECT_TRUE(run());
+  ASSERT_EQ(pool_->allocator.zone(zone).use, ZoneUse::sealed);
+  EXPECT_TRUE(stream_->filled_unflushed());
+  stream_->flush_filled();
+  EXPECT_TRUE(run());
+  EXPECT_FALSE(stream_->filled_unflushed());
+}
+
 TEST_F(StreamTest, ASummaryIsFollowedByAFlushInTheBackground) {
   put_now(1, 100);
   device_->forget_events();
