@@ -292,7 +292,7 @@ std::optional<std::vector<KnownPage>> FileContent::retire() {
   }
   writing_.clear();
   held_ = 0;
-  if (strays_ || !error_.ok()) return std::nullopt;
+  if (std::exchange(strays_, true) || !error_.ok()) return std::nullopt;
   return pages;
 }
 

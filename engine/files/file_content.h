@@ -132,7 +132,7 @@ class FileContent : public std::enable_shared_from_this<FileContent> {
   void quiesce() const;
 
   // All pages that the file has, for its removal; it is not used any more. Nothing: there may be
-  // more than it knows of.
+  // more than it knows of, as when it is asked again.
   std::optional<std::vector<KnownPage>> retire();
   // Staging memory is short: the tail is put and left alone.
   Status give_up_tail();

@@ -24,8 +24,8 @@ struct FileNode {
   std::vector<FileLink> links;                                             // its names
   std::map<std::string, std::shared_ptr<FileNode>, std::less<>> children;  // of a directory
   std::shared_ptr<FileContent> file;                                       // of a file
-  unsigned pins = 0;       // who has it open, or works on it
-  bool destroyed = false;  // its pages are being deleted, or are
+  unsigned pins = 0;  // who has it open, or works on it
+  enum class Life : std::uint8_t { there, going, gone } life = Life::there;  // its pages
 
   // Its record.
   KnownPage recorded;         // length 0: there is none

@@ -128,9 +128,8 @@ Result<std::shared_ptr<FileNode>> FileVolume::make_node(Lock& lock, std::string_
   ++node->pins;
   const Status status = record(lock, node, Durability::none);
   if (!status.ok()) tree_.remove_link(*place.parent, node, place.name);
-  const Status gone = unpin(lock, node);
+  unpin(lock, node);
   if (!status.ok()) return status;
-  if (!gone.ok()) return gone;
   return node;
 }
 
@@ -175,7 +174,9 @@ Status FileVolume::remove(std::string_view path) {
   if (!claim.status().ok()) return claim.status();
   if (claim[0].node == nullptr) return not_found();
   if (claim[0].node->directory) return fail(Code::invalid_argument, "it is a directory");
-  return unlink(lock, claim[0]);
+  const Status status = unlink(lock, claim[0]);
+  if (status.ok()) destroy_left(lock);
+  return status;
 }
 
 Status FileVolume::remove_directory(std::string_view path) {
@@ -201,46 +202,60 @@ Status FileVolume::unlink(Lock& lock, const FileTree::Place& place) {
     return link.parent == parent->inode && link.name == place.name;
   });
   FileLink link = *its;
-  ++node->pins;
   tree_.remove_link(*parent, node, place.name);
-  const bool last = node->links.empty() && node->pins == 1;
-  Status status = last ? Status() : record(lock, node, Durability::none);
-  if (!status.ok()) {
-    (void)tree_.add_link(parent, node, link);
-    (void)unpin(lock, node);
-    return status;
-  }
-  status = unpin(lock, node);
-  if (!status.ok() && !node->destroyed) (void)tree_.add_link(parent, node, std::move(link));
+  const bool last = is_nobodys(*node);
+  if (!last) ++node->pins;
+  const Status status = last ? destroy(lock, node) : record(lock, node, Durability::none);
+  if (!status.ok()) (void)tree_.add_link(parent, node, std::move(link));
+  if (!last) unpin(lock, node);
   return status;
 }
 
 // The place's name is about to be nobody's.
 Status FileVolume::settle(Lock& lock, const FileTree::Place& place) {
+  using enum FileNode::Life;
   const std::pair<std::uint64_t, std::string> name(place.parent->inode, place.name);
   for (auto claim = claimed_.find(name); claim != claimed_.end(); claim = claimed_.find(name)) {
     const std::shared_ptr<FileNode> node = claim->second;
-    if (!node->destroyed) {
-      ++node->pins;
-      const Status status = record(lock, node, Durability::none);
-      const Status unpinned = unpin(lock, node);
-      if (!status.ok() || !unpinned.ok()) return status.ok() ? unpinned : status;
-    }
+    changed_.wait(lock, [&] { return node->life != going; });
+    const Status status = node->life == there ? drop_names(lock, node) : Status();
+    if (!status.ok()) return status;
     claimed_.erase(claim);  // (nobody else changes what is kept of a claimed name)
   }
   return {};
 }
 
-// The last to let go of a node without a name takes it away.
-Status FileVolume::unpin(Lock& lock, const std::shared_ptr<FileNode>& node) {
-  --node->pins;
-  if (node->pins != 0 || !node->links.empty() || node->destroyed || abandoned_) return {};
-  return destroy(lock, node);
+// The medium no longer says the names that the node has lost.
+Status FileVolume::drop_names(Lock& lock, const std::shared_ptr<FileNode>& node) {
+  if (is_nobodys(*node)) return destroy(lock, node);
+  ++node->pins;
+  const Status status = record(lock, node, Durability::none);
+  unpin(lock, node);
+  return status;
 }
 
-// One record deletes all of it. Nobody has it pinned, nor can any more.
+bool FileVolume::is_nobodys(const FileNode& node) {
+  return node.pins == 0 && node.links.empty() && node.life == FileNode::Life::there;
+}
+
+// The last to let go of a node without a name takes it away. Where that fails it is tried again.
+void FileVolume::unpin(Lock& lock, const std::shared_ptr<FileNode>& node) {
+  --node->pins;
+  if (is_nobodys(*node)) (void)destroy(lock, node);
+}
+
+void FileVolume::destroy_left(Lock& lock) {
+  while (!left_.empty()) {
+    const std::shared_ptr<FileNode> node = std::move(left_.back());
+    left_.pop_back();
+    if (is_nobodys(*node) && !destroy(lock, node).ok()) return;  // nor will the others be now
+  }
+}
+
+// One record deletes all of it. It is nobody's, and will not be anybody's until it is in left_.
 Status FileVolume::destroy(Lock& lock, const std::shared_ptr<FileNode>& node) {
-  node->destroyed = true;
+  if (abandoned_) return {};
+  node->life = FileNode::Life::going;
   tree_.erase(*node);
   const KnownPage recorded = node->recorded;
   lock.unlock();
@@ -255,11 +270,14 @@ Status FileVolume::destroy(Lock& lock, const std::shared_ptr<FileNode>& node) {
   if (!nothing) pool_->run(store_, std::span(&op, 1));
   lock.lock();
   if (op.status.ok()) {
+    node->life = FileNode::Life::gone;
     freed_slots_.push_back(node->slot);
   } else {
-    node->destroyed = false;
+    node->life = FileNode::Life::there;
     tree_.add(node);
+    left_.push_back(node);
   }
+  changed_.notify_all();
   return op.status;
 }
 
@@ -278,19 +296,21 @@ Status FileVolume::rename(std::string_view from, std::string_view to) {
   if (replaced) ++replaced->pins;
   tree_.remove_link(*source.parent, node, source.name);
   (void)tree_.add_link(target.parent, node, {target.parent->inode, next_number(), target.name});
-  Status status = record(lock, node, Durability::none);
+  const Status status = record(lock, node, Durability::none);
   if (!status.ok()) {  // as it was
     tree_.remove_link(*target.parent, node, target.name);
     restore_link(source.parent, node, links_before, source.name);
     if (replaced) restore_link(target.parent, replaced, replaced_before, target.name);
-  } else if (replaced && (replaced->pins != 1 || !replaced->links.empty())) {
-    // Its record still says that name, which counts for less than the new one.
-    status = record(lock, replaced, Durability::none);
-    if (!status.ok()) claimed_.emplace(std::pair(target.parent->inode, target.name), replaced);
   }
-  const Status gone = replaced ? unpin(lock, replaced) : Status();
-  const Status unpinned = unpin(lock, node);
-  return !status.ok() ? status : !gone.ok() ? gone : unpinned;
+  unpin(lock, node);
+  if (replaced) {
+    --replaced->pins;
+    // Its record counts for less than the new one by now: where it stays, that is settled later.
+    if (status.ok() && !drop_names(lock, replaced).ok() && replaced->life != FileNode::Life::gone) {
+      claimed_.emplace(std::pair(target.parent->inode, target.name), replaced);
+    }
+  }
+  return status;
 }
 
 void FileVolume::restore_link(const std::shared_ptr<FileNode>& parent,
@@ -334,8 +354,8 @@ Status FileVolume::link(std::string_view from, std::string_view to) {
   ++node->pins;
   const Status status = record(lock, node, Durability::none);
   if (!status.ok()) tree_.remove_link(*parent, node, claim[1].name);
-  const Status unpinned = unpin(lock, node);
-  return !status.ok() ? status : unpinned;
+  unpin(lock, node);
+  return status;
 }
 
 Status FileVolume::sync_names() {
@@ -343,6 +363,7 @@ Status FileVolume::sync_names() {
   op.kind = PageOp::Kind::flush;
   std::vector<std::uint32_t> freed;
   Lock lock(mutex_);
+  destroy_left(lock);
   freed.swap(freed_slots_);
   lock.unlock();
   pool_->run(store_, std::span(&op, 1));
@@ -420,7 +441,7 @@ std::unique_ptr<OpenFile> FileVolume::handle(const std::shared_ptr<FileNode>& no
 
 void FileVolume::release(const std::shared_ptr<FileNode>& node) {
   Lock lock(mutex_);
-  (void)unpin(lock, node);  // if it cannot be taken away now, the next mount does it
+  unpin(lock, node);
 }
 
 }  // namespace furrow

@@ -198,8 +198,11 @@ class FileVolume : public std::enable_shared_from_this<FileVolume> {
                     KnownPage& recorded);
   Status unlink(Lock& lock, const FileTree::Place& place);
   Status settle(Lock& lock, const FileTree::Place& place);
+  Status drop_names(Lock& lock, const std::shared_ptr<FileNode>& node);
+  static bool is_nobodys(const FileNode& node);
   Status destroy(Lock& lock, const std::shared_ptr<FileNode>& node);
-  Status unpin(Lock& lock, const std::shared_ptr<FileNode>& node);
+  void destroy_left(Lock& lock);
+  void unpin(Lock& lock, const std::shared_ptr<FileNode>& node);
   Status rename_refusal(const FileTree::Place& source, const FileTree::Place& target) const;
   void restore_link(const std::shared_ptr<FileNode>& parent, const std::shared_ptr<FileNode>& node,
                     const std::vector<FileLink>& before, const std::string& name);
@@ -225,8 +228,10 @@ class FileVolume : public std::enable_shared_from_this<FileVolume> {
   FileTree tree_;
   std::set<std::pair<std::uint64_t, std::string>> changing_;  // directory and name, see Claim
   // Likewise, names that a file's record still claims, though another file has them since: that
-  // record is written before the other file loses the name, which would be the first one's again.
+  // record is written, or the file deleted, before the other one loses the name, which would be the
+  // first one's again.
   std::multimap<std::pair<std::uint64_t, std::string>, std::shared_ptr<FileNode>> claimed_;
+  std::vector<std::shared_ptr<FileNode>> left_;  // to be deleted, which has failed so far
   KnownPage super_page_;
   std::uint64_t numbers_ = 0;  // of inodes and links, drawn by this mount
   const FilesWritten written_before_;

@@ -226,7 +226,8 @@ Status FileVolume::connect() {
     const Status status = destroy(lock, node);
     if (!status.ok()) return status;
   }
-  std::erase_if(claimed_, [](const auto& claim) { return claim.second->destroyed; });
+  std::erase_if(claimed_,
+                [](const auto& claim) { return claim.second->life == FileNode::Life::gone; });
   return {};
 }
 

@@ -28,7 +28,7 @@ class TapDevice::Queue final : public IoQueue {
     Failure& failure = device_.failures_[at(io.op)];
     if (failure.times != 0) {
       --failure.times;
-      return answer(io, failure.status);
+      return done(io, failure.status);
     }
     if (spare_.empty()) {
       inners_.emplace_back();
@@ -46,17 +46,15 @@ class TapDevice::Queue final : public IoQueue {
     inner.io.context = &inner;
     inner.io.on_complete = [](Io& done) {
       auto& its_inner = *static_cast<Inner*>(done.context);
-      its_inner.queue->done(its_inner);
+      its_inner.queue->spare_.push_back(&its_inner);
+      its_inner.queue->done(*its_inner.outer, done.status);
     };
     inner.queue = this;
     inner.outer = &io;
     inner_->submit(inner.io);
   }
 
-  void done(Inner& inner) {
-    Io& io = *inner.outer;
-    const Status status = inner.io.status;
-    spare_.push_back(&inner);
+  void done(Io& io, Status status) {
     const std::lock_guard lock(device_.mutex_);
     if (device_.holding_[at(io.op)]) {
       device_.held_[at(io.op)].push_back({this, &io, status});

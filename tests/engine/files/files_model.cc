@@ -221,7 +221,10 @@ bool FilesModel::named(const Status& status, Names next) {
     unanswered_ = next;
     return false;
   }
-  if (!status.ok() && !refused) next = names_now();  // it failed: what it left counts
+  if (!status.ok() && !refused) {
+    next = names_;
+    expect(same(names_, names_now()), "what failed was done all the same: " + status.describe());
+  }
   if (status.ok()) {
     for (auto& [path, inode] : next) {
       if (inode == 0) inode = files_->stat(path)->inode;

@@ -1,7 +1,8 @@
 // Establishes that a change of names that fails leaves all names as they were, whatever other
-// threads do with them meanwhile, and that a file has as many names as its record has room for, and
-// no more. How: records that would be too long; a device that holds writes back for as long as the
-// other threads need to come between.
+// threads do with them meanwhile; that a file which is replaced, or removed while it is open, is
+// gone for good, though the device fails its deletion at first; and that a file has as many names
+// as its record has room for, and no more. How: records that would be too long; a device that fails
+// one write, or holds writes back for as long as the other threads need to come between.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -56,6 +57,27 @@ class FilesNamesTest : public ::testing::Test, public FilesRig {
       pool_->call([&](Pool&) { held = tap_->held(Io::Op::write); });
     }
   }
+  // The next write after those that are held finds no room.
+  void let_writes_go_but_fail_the_next() {
+    pool_->call([this](Pool&) {
+      tap_->fail(Io::Op::write, {Code::no_space, Origin::zone});
+      tap_->let_go(Io::Op::write);
+    });
+  }
+  // Renames, while what is written next after the new name fails.
+  Status rename_and_fail_the_next(const char* from, const char* to) {
+    hold_writes();
+    auto renamed = std::async(std::launch::async, [=, this] { return files().rename(from, to); });
+    wait_until_held();
+    let_writes_go_but_fail_the_next();
+    return renamed.get();
+  }
+  void kill_and_mount() {
+    kill();
+    ASSERT_NO_FATAL_FAILURE(FilesRig::mount(pool_));
+  }
+  // But the first one and the root's record.
+  std::uint64_t pages_of_files() { return files().store().usage().pages - 2; }
   // Another thread's change of that name is under way.
   void wait_until(std::string_view path, Code code) {
     while (files().stat(path).status().code() != code) std::this_thread::yield();
@@ -161,6 +183,83 @@ TEST_F(FilesNamesTest, ADirectoryGoesAfterTheFileThatIsBeingRemovedFromIt) {
   EXPECT_TRUE(file.get().ok());
   EXPECT_TRUE(directory.get().ok());
   EXPECT_EQ(files().stat("/d").status().code(), Code::not_found);
+}
+
+// Its record still says that name, and nobody else's would once the other file has lost it.
+TEST_F(FilesNamesTest, AReplacedFileStaysGoneThoughItsDeletionFailed) {
+  for (const bool renamed : {false, true}) {
+    SCOPED_TRACE(renamed);
+    write("/a", "new");
+    write("/b", "old");
+    EXPECT_TRUE(rename_and_fail_the_next("/a", "/b").ok()) << "the name is the new file's";
+    EXPECT_EQ(read("/b"), "new");
+    EXPECT_TRUE(renamed ? files().rename("/b", "/c").ok() : files().remove("/b").ok());
+    for (int round = 0; round < 2; ++round) {
+      EXPECT_EQ(names("/"), renamed ? std::vector<std::string>{"c"} : std::vector<std::string>());
+      EXPECT_EQ(pages_of_files(), renamed ? 2u : 0u);
+      kill_and_mount();
+    }
+  }
+}
+
+TEST_F(FilesNamesTest, AReplacedFileThatIsOpenStaysGoneThoughItsRecordFailed) {
+  for (const bool closed : {false, true}) {
+    SCOPED_TRACE(closed);
+    write("/a", "new");
+    write("/b", "old");
+    auto open = files().open_file("/b");
+    ASSERT_TRUE(open.ok());
+    EXPECT_TRUE(rename_and_fail_the_next("/a", "/b").ok());
+    if (closed) open->reset();
+    EXPECT_TRUE(files().remove("/b").ok());
+    EXPECT_TRUE(closed || read(**open) == "old");
+    open->reset();
+    for (int round = 0; round < 2; ++round) {
+      EXPECT_EQ(names("/"), std::vector<std::string>());
+      EXPECT_EQ(pages_of_files(), 0u);
+      kill_and_mount();
+    }
+  }
+}
+
+// Who takes the name away meanwhile does not take that for done.
+TEST_F(FilesNamesTest, AReplacedFilesDeletionFailsWhileItsNameGoes) {
+  write("/a", "new");
+  write("/b", "old");
+  auto open = files().open_file("/b");
+  ASSERT_TRUE(open.ok());
+  EXPECT_TRUE(rename_and_fail_the_next("/a", "/b").ok());
+  hold_writes();
+  pool_->call([this](Pool&) { tap_->fail(Io::Op::write, {Code::no_space, Origin::zone}); });
+  auto closed = std::async(std::launch::async, [&] { open->reset(); });  // and deletes it
+  wait_until_held();
+  auto removed = std::async(std::launch::async, [&] { return files().remove("/b"); });
+  give_others_time();
+  let_writes_go();
+  closed.get();
+  EXPECT_TRUE(removed.get().ok());
+  kill_and_mount();
+  EXPECT_EQ(names("/"), std::vector<std::string>());
+}
+
+// Nobody is there to be told: it is tried again.
+TEST_F(FilesNamesTest, WhatCouldNotBeDeletedWhenItWasClosedIsLater) {
+  for (const bool synced : {false, true}) {
+    SCOPED_TRACE(synced);
+    auto open = make("/f");
+    ASSERT_TRUE(open->append(bytes_of("bytes")).ok());
+    ASSERT_TRUE(open->sync().ok());
+    ASSERT_TRUE(open->close().ok());
+    ASSERT_TRUE(files().remove("/f").ok());
+    pool_->call([this](Pool&) { tap_->fail(Io::Op::write, {Code::no_space, Origin::zone}); });
+    open.reset();
+    EXPECT_EQ(pages_of_files(), 2u);
+    EXPECT_EQ(files().usage().files, 1u);
+    write("/other", "");
+    EXPECT_TRUE(synced ? files().sync_names().ok() : files().remove("/other").ok());
+    EXPECT_EQ(files().usage().files, synced ? 1u : 0u);
+    EXPECT_EQ(pages_of_files(), synced ? 1u : 0u);
+  }
 }
 
 }  // namespace
