@@ -30,6 +30,7 @@ void run_key_op(PageOp& op, KeyOp::Kind kind) {
   key_op.flushed = op.durability == Durability::flushed ||
                    store.info().options.durability == Durability::flushed;
   key_op.pinned = op.pinned;
+  key_op.shrinks = op.shrinks;
   key_op.key = op.key;
   key_op.group = op.group;
   key_op.expires_s = 0;

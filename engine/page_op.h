@@ -41,9 +41,13 @@ struct PageOp {
   Condition condition = Condition::always;   // put
   Durability durability = Durability::none;  // put, remove, remove_group
   bool pinned = false;                       // put: store it pinned (never evicted)
-  Key key;                                   // list: where to start; length 0: the beginning
-  std::uint64_t group = 0;                   // put: 0 is no group; remove_group: which
-  std::uint32_t ttl_s = 0;                   // put: seconds to live; 0: for ever
+  // put, of a pool in this process: what is there loses something, so that something can be
+  // deleted. One that is no longer than that is taken as a remove is, also while the file system
+  // under the device is full.
+  bool shrinks = false;
+  Key key;                  // list: where to start; length 0: the beginning
+  std::uint64_t group = 0;  // put: 0 is no group; remove_group: which
+  std::uint32_t ttl_s = 0;  // put: seconds to live; 0: for ever
 
   // The page. put: `length` bytes are stored (1 byte .. the volume's limit). get: at most
   // `capacity` bytes are read; `length` returns the value's true length, which may be larger.

@@ -44,6 +44,7 @@ struct KeyOp {
   Condition condition = Condition::always;
   bool flushed = false;  // answer only when it would survive a power cut
   bool pinned = false;
+  bool shrinks = false;  // put: as in PageOp
   Key key;
   std::uint64_t group = 0;
   std::uint32_t expires_s = 0;

@@ -246,7 +246,8 @@ void PageLog::confirmed_put(KeyOp& op) {
   if (op.condition == KeyOp::Condition::if_exists && !present) {
     return finish(op, {Code::not_found, Origin::log});
   }
-  if (!options_.cache && pool_.device.short_of_room()) {  // what is left is for deletes
+  const bool shrinks = op.shrinks && op.found && op.length <= op.old.length;
+  if (!options_.cache && !shrinks && pool_.device.short_of_room()) {  // what is left is for deletes
     return finish(op, {Code::no_space, Origin::log,
                        "the file system under the device is full; make room there"});
   }

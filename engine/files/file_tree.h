@@ -28,8 +28,9 @@ struct FileNode {
   enum class Life : std::uint8_t { there, going, gone } life = Life::there;  // its pages
 
   // Its record.
-  KnownPage recorded;         // length 0: there is none
-  std::uint64_t changes = 0;  // of what a record says
+  KnownPage recorded;              // length 0: there is none
+  std::size_t recorded_links = 0;  // names in it
+  std::uint64_t changes = 0;       // of what a record says
   std::uint64_t recorded_changes = 0;
   bool recording = false;  // it is being written
 

@@ -37,6 +37,7 @@ Status FileVolume::record(Lock& lock, const std::shared_ptr<FileNode>& node,
   node->recording = false;
   if (status.ok()) {
     node->recorded = recorded;
+    node->recorded_links = record.links.size();
     node->recorded_changes = covered;
   }
   changed_.notify_all();
@@ -55,6 +56,7 @@ Status FileVolume::put_record(const FileNode& node, const FileRecord& record, Du
   op.data = page->data();
   op.length = op.capacity = static_cast<std::uint32_t>(page->size());
   op.known = &recorded;
+  op.shrinks = record.links.size() < node.recorded_links;
   pool_->run(store_, std::span(&op, 1));
   if (op.status.ok()) recorded = {op.key, op.length, op.checksum};
   return op.status;

@@ -170,6 +170,7 @@ Status FileVolume::load_record(std::uint32_t slot, const PageOp& op) {
   node->modified_s = record->modified_s;
   node->links = record->links;
   node->recorded = {op.key, op.length, op.checksum};
+  node->recorded_links = node->links.size();
   if (!node->directory) {
     node->file = std::make_shared<FileContent>(services_, node->inode);
     node->file->load(*record);

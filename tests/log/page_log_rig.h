@@ -23,7 +23,7 @@ class PageLogRig : public LogRig {
   // How a put differs from the plainest one.
   struct Put {
     KeyOp::Condition condition = KeyOp::Condition::always;
-    bool flushed = false, pinned = false;
+    bool flushed = false, pinned = false, shrinks = false;
     std::uint64_t group = 0;
     std::uint32_t expires_s = 0;
     Lifetime lifetime = Lifetime::medium_term;
@@ -123,6 +123,7 @@ class PageLogRig : public LogRig {
     op.condition = how.condition;
     op.flushed = how.flushed;
     op.pinned = how.pinned;
+    op.shrinks = how.shrinks;
     op.group = how.group;
     op.expires_s = how.expires_s;
     op.lifetime = how.lifetime;

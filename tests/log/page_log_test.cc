@@ -558,6 +558,21 @@ TEST_F(PageLogTest, AVolumeWithTooFewZonesLeftSaysSo) {
   EXPECT_EQ(put(2, 0, 100).code(), Code::no_space);
 }
 
+// What is there may lose something, as it may be deleted.
+TEST_F(PageLogTest, WhereTheMediumIsFullAStoreTakesDeletesAndWhatShrinks) {
+  for (std::uint64_t n = 0; n < 2; ++n) ASSERT_TRUE(put(n, 1, 1000).ok());
+  device_->set_short_of_room(true);
+  EXPECT_EQ(put(0, 2, 10).code(), Code::no_space);
+  EXPECT_EQ(put(0, 2, 1001, {.shrinks = true}).code(), Code::no_space);
+  EXPECT_EQ(put(9, 1, 10, {.shrinks = true}).code(), Code::no_space);
+  expect_page(0, 1, 1000);
+  EXPECT_TRUE(put(0, 2, 1000, {.shrinks = true}).ok());
+  expect_page(0, 2, 1000);
+  EXPECT_TRUE(remove(1).ok());
+  device_->set_short_of_room(false);
+  EXPECT_TRUE(put(0, 3, 10).ok());
+}
+
 TEST_F(PageLogTest, ACacheTakesWhateverIsPutAndStaysWithinItsQuota) {
   remake({}, true);
   for (std::uint64_t n = 0; n < 600; ++n) {

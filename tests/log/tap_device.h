@@ -30,6 +30,8 @@ class TapDevice final : public ZonedDevice {
   Result<std::unique_ptr<IoQueue>> create_queue(unsigned depth) override;
   Result<std::vector<ZoneInfo>> report() override { return inner_->report(); }
 
+  bool short_of_room() override { return short_of_room_ || inner_->short_of_room(); }
+  void set_short_of_room(bool is) { short_of_room_ = is; }
   std::uint64_t misplaced_writes() const override { return misplaced_; }
   void set_misplaced_writes(std::uint64_t count) { misplaced_ = count; }
 
@@ -60,6 +62,7 @@ class TapDevice final : public ZonedDevice {
 
   std::unique_ptr<ZonedDevice> inner_;
   std::atomic<std::uint64_t> misplaced_{0};
+  std::atomic<bool> short_of_room_{false};
   mutable std::mutex mutex_;
   std::vector<Event> events_;
   bool holding_[kOps] = {};

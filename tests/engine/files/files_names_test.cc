@@ -242,6 +242,30 @@ TEST_F(FilesNamesTest, AReplacedFilesDeletionFailsWhileItsNameGoes) {
   EXPECT_EQ(names("/"), std::vector<std::string>());
 }
 
+// Then deletes are all that helps.
+TEST_F(FilesNamesTest, NamesGoWhereTheMediumTakesNothingNew) {
+  write("/a", "new");
+  write("/b", "old");
+  write("/c", "two names");
+  ASSERT_TRUE(files().link("/c", "/d").ok());
+  write("/e", "open");
+  auto open = files().open_file("/b");
+  auto other = files().open_file("/e");
+  ASSERT_TRUE(open.ok() && other.ok());
+  EXPECT_TRUE(rename_and_fail_the_next("/a", "/b").ok());
+  tap_->set_short_of_room(true);
+  EXPECT_EQ(files().rename("/c", "/f").code(), Code::no_space);
+  for (const char* path : {"/b", "/c", "/e"}) EXPECT_TRUE(files().remove(path).ok()) << path;
+  open->reset();
+  other->reset();
+  kill();
+  tap_->set_short_of_room(false);
+  ASSERT_NO_FATAL_FAILURE(FilesRig::mount(pool_));
+  EXPECT_EQ(names("/"), std::vector<std::string>{"d"});
+  EXPECT_EQ(read("/d"), "two names");
+  EXPECT_EQ(pages_of_files(), 2u);
+}
+
 // Nobody is there to be told: it is tried again.
 TEST_F(FilesNamesTest, WhatCouldNotBeDeletedWhenItWasClosedIsLater) {
   for (const bool synced : {false, true}) {
