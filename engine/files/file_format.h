@@ -31,7 +31,7 @@ constexpr std::uint64_t kFileBytesMax = (std::uint64_t{1} << 48) - 1;
 
 // Since the volume was made; of a mount that was killed, what it wrote last is not counted.
 struct FilesWritten {
-  std::uint64_t appended_bytes = 0;   // to files
+  std::uint64_t appended_bytes = 0;   // to files, or written over what they had
   std::uint64_t device_bytes = 0;     // for that: pages, headers, padding, copies
   std::uint64_t relocated_bytes = 0;  // of these, by collection
   friend bool operator==(const FilesWritten&, const FilesWritten&) = default;

@@ -420,7 +420,6 @@ Result<std::shared_ptr<const FileContent>> FileVolume::content(std::string_view 
 FilesUsage FileVolume::usage() const {
   FilesUsage usage;
   usage.free_bytes = store_.usage().free_bytes;
-  usage.appended_bytes = appended_bytes_;
   usage.written = written();
   usage.restored_bytes = restored_bytes_;
   const Lock lock(mutex_);

@@ -45,9 +45,8 @@ struct FileInfo {
 struct FilesUsage {
   std::uint64_t files = 0, directories = 0;  // the root is one
   std::uint64_t bytes = 0, chunks = 0;       // of all files
-  std::uint64_t record_bytes = 0;    // of files and directories, each of which has one record
-  std::uint64_t free_bytes = 0;      // what may still be written, about
-  std::uint64_t appended_bytes = 0;  // by this mount
+  std::uint64_t record_bytes = 0;  // of files and directories, each of which has one record
+  std::uint64_t free_bytes = 0;    // what may still be written, about
   FilesWritten written;
   std::uint64_t restored_bytes = 0;  // that a killed process left staged, by this mount
 };
@@ -235,8 +234,9 @@ class FileVolume : public std::enable_shared_from_this<FileVolume> {
   KnownPage super_page_;
   std::uint64_t numbers_ = 0;  // of inodes and links, drawn by this mount
   const FilesWritten written_before_;
-  std::uint32_t slots_ = 0;  // that the super page allows
-  bool growing_ = false;     // the super page is being written
+  const VolumeStats stats_before_;  // of the volume since its pool was opened, mounted or not
+  std::uint32_t slots_ = 0;         // that the super page allows
+  bool growing_ = false;            // the super page is being written
   std::uint32_t next_slot_ = 0;
   std::vector<std::uint32_t> free_slots_;
   std::vector<std::uint32_t> freed_slots_;  // by deletions that a power cut may undo

@@ -91,6 +91,7 @@ FileVolume::FileVolume(std::shared_ptr<BlockingPool> pool, PageStore& store,
       readers_(*pool_),
       services_{*pool_, store_, staging_, readers_, chunk_bytes_},
       written_before_(before.written),
+      stats_before_(store.stats()),
       slots_(before.slots) {}
 
 Status FileVolume::load() {
@@ -298,8 +299,9 @@ Status FileVolume::restore_staged() {
 FilesWritten FileVolume::written() const {
   const VolumeStats stats = store_.stats();
   return {written_before_.appended_bytes + appended_bytes_,
-          written_before_.device_bytes + stats.device_bytes_written,
-          written_before_.relocated_bytes + stats.relocated_bytes};
+          written_before_.device_bytes + stats.device_bytes_written -
+              stats_before_.device_bytes_written,
+          written_before_.relocated_bytes + stats.relocated_bytes - stats_before_.relocated_bytes};
 }
 
 Status FileVolume::write_super(std::uint32_t slots) {
@@ -362,7 +364,7 @@ FileVolume::~FileVolume() {
     if (!node->directory && !node->content().close().ok()) all = false;
   }
   if (!sync_names().ok() || !all) return;
-  if (appended_bytes_ != 0) (void)write_super(slots_);  // what it counts is all that is new
+  if (appended_bytes_ != 0) (void)write_super(slots_);  // what is counted is all that is new
   staging_.forget();
 }
 

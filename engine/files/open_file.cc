@@ -30,7 +30,7 @@ Status OpenFile::append(std::span<const std::byte> bytes) {
     if (status.ok()) status = content().append(bytes);
   }
   changed_ = true;
-  volume_->appended_bytes_ += bytes.size();
+  if (status.ok()) volume_->appended_bytes_ += bytes.size();
   return status;
 }
 
@@ -50,6 +50,7 @@ Status OpenFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes
     changed_ = true;
     status = content().overwrite(offset, bytes.first(there),
                                  [this] { return record(Durability::flushed); });
+    if (status.ok()) volume_->appended_bytes_ += there;
   }
   return status.ok() ? append(bytes.subspan(there)) : status;
 }
