@@ -118,6 +118,8 @@ class FileVolume : public std::enable_shared_from_this<FileVolume> {
   const std::vector<FileLoss>& losses() const { return losses_; }  // of salvage()
   // All files are closed: gives what is staged to the device and makes it durable.
   ~FileVolume();
+  // Called once all of it is gone, by the thread that was the last to let go of it, or of a file.
+  void when_unmounted(std::function<void()> call) { when_unmounted_ = std::move(call); }
 
   Result<std::unique_ptr<OpenFile>> open_file(std::string_view path);
   enum class Existing : std::uint8_t { truncate, keep, refuse };
@@ -241,6 +243,7 @@ class FileVolume : public std::enable_shared_from_this<FileVolume> {
   std::vector<std::uint32_t> free_slots_;
   std::vector<std::uint32_t> freed_slots_;  // by deletions that a power cut may undo
   std::atomic<bool> abandoned_{false};
+  std::function<void()> when_unmounted_;
 };
 
 }  // namespace furrow

@@ -68,7 +68,11 @@ Result<std::shared_ptr<FileVolume>> FileVolume::mount(std::shared_ptr<BlockingPo
     return Status(Code::unsupported, Origin::engine, "the volume cannot be mounted once more");
   }
   std::shared_ptr<FileVolume> volume(
-      new FileVolume(std::move(pool), store, *before, Staging::Use::own));
+      new FileVolume(std::move(pool), store, *before, Staging::Use::own), [](FileVolume* last) {
+        const std::function<void()> call = std::move(last->when_unmounted_);
+        delete last;
+        if (call) call();
+      });
   volume->super_page_ = page;
   const Status status = volume->load();
   if (!status.ok()) {

@@ -1,6 +1,7 @@
 // furrow:// URIs: what they name, the mounts that this process has, and their registration.
 #include <rocksdb/utilities/object_registry.h>
 
+#include <condition_variable>
 #include <map>
 #include <mutex>
 
@@ -54,55 +55,69 @@ Result<Uri> parse(std::string_view text) {
 
 class Mounts {
  public:
+  // A volume that is being unmounted is waited for: it writes until it is gone.
   Result<std::shared_ptr<FileVolume>> get(const Uri& uri) {
     Device& device = device_of(uri.device);
-    const std::lock_guard lock(device.mutex);
-    const Result<std::shared_ptr<EmbeddedPool>> pool = pool_of(device, uri);
-    if (!pool.ok()) return pool.status();
-    const Result<PageStore*> store = FileVolume::find((*pool)->pool(), uri.volume);
-    if (!store.ok()) return store.status();
-    std::weak_ptr<FileVolume>& held = device.volumes[(*store)->info().options.name];
-    if (auto volume = held.lock(); volume != nullptr) return shared(device, std::move(volume));
-    Result<std::shared_ptr<FileVolume>> volume = FileVolume::mount(*pool, **store);
-    if (!volume.ok()) return volume.status();
-    held = *volume;
-    return shared(device, std::move(*volume));
+    std::unique_lock lock(device.mutex);
+    for (;;) {
+      const Result<PageStore*> store = store_of(device, uri);
+      const auto mounted =
+          store.ok() ? device.volumes.find((*store)->info().options.name) : device.volumes.end();
+      if (mounted == device.volumes.end()) {
+        auto volume = store.ok() ? mount(device, **store) : store.status();
+        device.close_if_unused();
+        return volume;
+      }
+      if (auto volume = mounted->second.lock(); volume != nullptr) return volume;
+      device.unmounted.wait(lock);
+    }
   }
 
  private:
   // Opening and closing one waits for no other.
   struct Device {
     std::mutex mutex;
-    std::weak_ptr<EmbeddedPool> pool;
-    std::map<std::string, std::weak_ptr<FileVolume>> volumes;  // by name
+    std::condition_variable unmounted;
+    std::shared_ptr<EmbeddedPool> pool;                        // while it has volumes
+    std::map<std::string, std::weak_ptr<FileVolume>> volumes;  // by name, until they are gone
+
+    void close_if_unused() {
+      if (volumes.empty()) pool.reset();
+    }
   };
 
   Device& device_of(const std::string& uri) {
     const std::lock_guard lock(mutex_);
     return devices_[uri];  // for good
   }
-  // Unmounting goes on under the lock: who comes meanwhile finds the volume mounted, or closed.
-  static std::shared_ptr<FileVolume> shared(Device& device, std::shared_ptr<FileVolume> volume) {
-    FileVolume* const raw = volume.get();
-    return {raw, [&device, volume = std::move(volume)](FileVolume*) mutable {
-              const std::lock_guard lock(device.mutex);
-              volume.reset();
-            }};
+  // Of a pool that is opened if need be.
+  static Result<PageStore*> store_of(Device& device, const Uri& uri) {
+    if (device.pool == nullptr) {
+      EmbeddedPool::CreateOptions make;
+      make.size_bytes = uri.create_bytes;
+      make.volume.name = uri.volume.empty() ? "files" : uri.volume;
+      make.volume.kind = VolumeKind::fs;
+      make.volume.mode = VolumeMode::store;
+      make.volume.value_bytes_max = 0;  // what suits the zones
+      make.gives_way = true;
+      Result<std::unique_ptr<EmbeddedPool>> opened = EmbeddedPool::open(uri.device, make);
+      if (!opened.ok()) return opened.status();
+      device.pool = std::move(*opened);
+    }
+    return FileVolume::find(device.pool->pool(), uri.volume);
   }
-  static Result<std::shared_ptr<EmbeddedPool>> pool_of(Device& device, const Uri& uri) {
-    if (auto pool = device.pool.lock(); pool != nullptr) return pool;
-    EmbeddedPool::CreateOptions make;
-    make.size_bytes = uri.create_bytes;
-    make.volume.name = uri.volume.empty() ? "files" : uri.volume;
-    make.volume.kind = VolumeKind::fs;
-    make.volume.mode = VolumeMode::store;
-    make.volume.value_bytes_max = 0;  // what suits the zones
-    make.gives_way = true;
-    Result<std::unique_ptr<EmbeddedPool>> opened = EmbeddedPool::open(uri.device, make);
-    if (!opened.ok()) return opened.status();
-    std::shared_ptr<EmbeddedPool> pool = std::move(*opened);
-    device.pool = pool;
-    return pool;
+  static Result<std::shared_ptr<FileVolume>> mount(Device& device, PageStore& store) {
+    Result<std::shared_ptr<FileVolume>> volume = FileVolume::mount(device.pool, store);
+    if (!volume.ok()) return volume;
+    const std::string& name = store.info().options.name;
+    device.volumes[name] = *volume;
+    (*volume)->when_unmounted([&device, name] {
+      const std::lock_guard lock(device.mutex);
+      device.volumes.erase(name);
+      device.close_if_unused();
+      device.unmounted.notify_all();
+    });
+    return volume;
   }
 
   std::mutex mutex_;

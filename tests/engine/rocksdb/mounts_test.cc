@@ -1,0 +1,103 @@
+// Establishes that a volume is mounted once at a time however its files are let go of: one that
+// outlives the FileSystem it was opened by, as an info log may, keeps the mount, and who opens the
+// URI while the last of them goes waits for that; what was written by each mount is there. How:
+// a log is closed on one thread while another one opens the URI, again and again, with the pool
+// kept open by a volume beside it, or not.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "engine/embedded_pool.h"
+#include "engine/rocksdb/file_system.h"
+#include "tests/engine/pool_file.h"
+
+namespace furrow::testing {
+namespace {
+
+class MountsTest : public ::testing::Test, public PoolFile {
+ protected:
+  static constexpr unsigned kRounds = 20;
+
+  void SetUp() override {
+    EmbeddedPool::CreateOptions make;
+    make.size_bytes = 128 << 20;
+    make.volume.name = "a";
+    make.volume.kind = VolumeKind::fs;
+    make.volume.mode = VolumeMode::store;
+    make.volume.value_bytes_max = 64 << 10;
+    make.volume.quota_bytes = 48 << 20;
+    auto pool = EmbeddedPool::open(uri(), make);
+    ASSERT_TRUE(pool.ok()) << pool.status().describe();
+    (*pool)->call([&make](Pool& its) {
+      make.volume.name = "b";
+      const auto made = its.create_volume(make.volume);
+      EXPECT_TRUE(made.ok()) << made.status().describe();
+    });
+  }
+  std::unique_ptr<rocksdb::FileSystem> mount(const std::string& volume) {
+    std::unique_ptr<rocksdb::FileSystem> files;
+    const rocksdb::Status status =
+        open_file_system("furrow://" + uri() + "?volume=" + volume, &files);
+    EXPECT_TRUE(status.ok()) << status.ToString();
+    return files;
+  }
+  static std::shared_ptr<rocksdb::Logger> log_of(rocksdb::FileSystem& files, unsigned round) {
+    std::shared_ptr<rocksdb::Logger> log;
+    EXPECT_TRUE(files.NewLogger("/log" + std::to_string(round), {}, &log, nullptr).ok());
+    if (log != nullptr) rocksdb::Info(log, "round %u", round);
+    return log;
+  }
+  static void write(rocksdb::FileSystem& files, const std::string& name) {
+    std::unique_ptr<rocksdb::FSWritableFile> file;
+    ASSERT_TRUE(files.NewWritableFile(name, {}, &file, nullptr).ok());
+    ASSERT_TRUE(file->Append(name, {}, nullptr).ok());
+    ASSERT_TRUE(file->Close({}, nullptr).ok());
+  }
+  static std::uint64_t size(rocksdb::FileSystem& files, const std::string& name) {
+    std::uint64_t bytes = 0;
+    EXPECT_TRUE(files.GetFileSize(name, {}, &bytes, nullptr).ok()) << name;
+    return bytes;
+  }
+  void reopen_while_logs_go() {
+    for (unsigned round = 0; round < kRounds; ++round) {
+      std::unique_ptr<rocksdb::FileSystem> files = mount("a");
+      ASSERT_NE(files, nullptr);
+      std::shared_ptr<rocksdb::Logger> log = log_of(*files, round);
+      write(*files, "/first" + std::to_string(round));
+      files.reset();
+      std::atomic<bool> begun{false};
+      std::thread last([&] {
+        begun = true;
+        log.reset();
+      });
+      while (!begun) std::this_thread::yield();
+      files = mount("a");
+      last.join();
+      ASSERT_NE(files, nullptr) << round;
+      write(*files, "/second" + std::to_string(round));
+    }
+    const std::unique_ptr<rocksdb::FileSystem> files = mount("a");
+    ASSERT_NE(files, nullptr);
+    for (unsigned round = 0; round < kRounds; ++round) {
+      for (const std::string name : {"/first", "/second"}) {
+        const std::string path = name + std::to_string(round);
+        EXPECT_EQ(size(*files, path), path.size());
+      }
+      EXPECT_GT(size(*files, "/log" + std::to_string(round)), 0u);
+    }
+  }
+};
+
+TEST_F(MountsTest, ALogThatGoesLastUnmounts) { reopen_while_logs_go(); }
+
+TEST_F(MountsTest, ALogThatGoesLastUnmountsBesideAnotherVolume) {
+  const std::unique_ptr<rocksdb::FileSystem> other = mount("b");
+  ASSERT_NE(other, nullptr);
+  reopen_while_logs_go();
+}
+
+}  // namespace
+}  // namespace furrow::testing
