@@ -71,6 +71,7 @@ void run_remove_group(PageOp& op) {
   removal.group = op.group;
   removal.flushed = op.durability == Durability::flushed ||
                     op.internal.store->info().options.durability == Durability::flushed;
+  removal.own_keys = op.own_keys;
   removal.known = {op.known, op.known_count};
   removal.page_op = &op;
   removal.on_done = [](RemoveGroupOp& done) { reply(*done.page_op, done.status); };

@@ -47,17 +47,24 @@ void GroupRemoval::pass_marker() {
     Stream* const stream = log_.users_stream(next_stream_++);
     if (stream != nullptr && stream != &stream_) return stream->append(marker_);
   }
-  // What these have must not be lost where the deletion is not: a page there may have taken the
-  // place of one in the group.
   bool unflushed = false;
-  for (const auto& stream : log_.streams_) {
-    if (!stream || stream.get() == &stream_ || !stream->unflushed()) continue;
-    stream->flush_filled();
-    stream->note_flush();
+  for (unsigned number = 0; number <= kStreamMax; ++number) {
+    if (!goes_first(number)) continue;
+    log_.streams_[number]->flush_filled();
+    log_.streams_[number]->note_flush();
     unflushed = true;
   }
   if (!unflushed) return stream_.append(write_);
   log_.pool_.flusher.request(before_);
+}
+
+// What the stream has must not be lost where the deletion is not: a page there may have taken the
+// place of one in the group. And of pages without a lifetime, and deletions, what came first is
+// durable first, also where one had to go to another stream.
+bool GroupRemoval::goes_first(unsigned number) const {
+  const Stream* const stream = log_.streams_[number].get();
+  if (stream == nullptr || stream == &stream_ || !stream->unflushed()) return false;
+  return !op_.own_keys || number == kUserStream || number == kCollectionStream;
 }
 
 void GroupRemoval::others_flushed(const Status& status) {

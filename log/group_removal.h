@@ -24,6 +24,7 @@ class GroupRemoval {
   GroupRemoval(PageLog& log, RemoveGroupOp& op);
   void draw_sequence();
   void pass_marker();  // through the other streams, and then the tombstone is written
+  bool goes_first(unsigned number) const;
   void others_flushed(const Status& status);
   void written();
   void remove_known(const KnownPage& page);

@@ -63,8 +63,8 @@ struct ListOp {
 struct RemoveGroupOp {
   std::uint64_t group = 0;
   bool flushed = false;
-  std::span<const KnownPage>
-      known;  // all pages of the group; none: they are found by their headers
+  bool own_keys = false;             // as in PageOp
+  std::span<const KnownPage> known;  // all pages of the group; none: they are found by headers
   Status status;
   void (*on_done)(RemoveGroupOp&) = nullptr;
   PageOp* page_op = nullptr;  // the caller's

@@ -267,6 +267,7 @@ Status FileVolume::destroy(Lock& lock, const std::shared_ptr<FileNode>& node) {
   PageOp op;
   op.kind = PageOp::Kind::remove_group;
   op.group = node->inode;
+  op.own_keys = true;  // a slot is used again when this is durable
   if (pages) op.known = pages->data(), op.known_count = pages->size();
   const bool nothing = pages && pages->empty();
   if (!nothing) pool_->run(store_, std::span(&op, 1));

@@ -142,6 +142,28 @@ TEST_F(LifetimesTest, AGroupsDeletionIsNotDurableBeforeWhatTheOtherStreamWasGive
   expect_page(2, 1, 400);
 }
 
+// There is no such page where each group has its own keys. What the user's stream has comes first
+// all the same, where that has no zone for the deletion.
+TEST_F(LifetimesTest, AGroupsDeletionWithKeysOfItsOwnWaitsForTheUsersStreamAlone) {
+  make_log(kShape, false);
+  const auto flushes_for = [this](std::uint64_t group) {
+    device_->forget_events();
+    Group& removal = start_remove_group(group, false, true);
+    EXPECT_TRUE(run([&] { return removal.answers != 0; }));
+    EXPECT_TRUE(removal.status.ok());
+    return device_->count(Io::Op::flush);
+  };
+  for (std::uint64_t n = 1; n < 4; ++n) ASSERT_TRUE(put(n, 1, 400, {.group = n}).ok());
+  ASSERT_TRUE(put(10, 1, 400, {.expires_s = in_s(1000)}).ok());
+  EXPECT_EQ(flushes_for(1), 0u);
+  expect_page(10, 1, 400);
+  device_->fail(Io::Op::write, {Code::no_space, Origin::zone});
+  ASSERT_EQ(put(20, 1, 400).code(), Code::no_space);
+  run();  // its zone is ended
+  EXPECT_EQ(flushes_for(2), 1u);
+  EXPECT_EQ(flushes_for(3), 0u);
+}
+
 // A flush is answered when what either stream was given before it is on the device.
 TEST_F(LifetimesTest, AFlushWaitsForBothStreams) {
   make_log(kShape, false);

@@ -187,11 +187,12 @@ class PageLogRig : public LogRig {
   struct Group : RemoveGroupOp {
     unsigned answers = 0;
   };
-  Group& start_remove_group(std::uint64_t group, bool flushed = false) {
+  Group& start_remove_group(std::uint64_t group, bool flushed = false, bool own_keys = false) {
     groups_.push_back(std::make_unique<Group>());
     Group& op = *groups_.back();
     op.group = group;
     op.flushed = flushed;
+    op.own_keys = own_keys;
     op.on_done = [](RemoveGroupOp& done) { ++static_cast<Group&>(done).answers; };
     log_->remove_group(op);
     return op;
