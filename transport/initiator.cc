@@ -244,6 +244,7 @@ void InitiatorImpl::on_gone() {
   if (was_up_) hold_until_ns_ = executor_.now_ns() + hold_ns();
   was_up_ = false;
   answered_ = true;
+  lose_unflushed();
   if (connecting_ || closing_) {
     if (down_why_.ok() && connecting_) {
       down_why_ = Status(Code::aborted, Origin::transport, "the connection ended");

@@ -63,6 +63,8 @@ class InitiatorImpl final : public Initiator, private HostController::Owner {
   bool dispatch(PageOp& op);
   void dispatch_waiting();
   void on_answer(HostCommand& command, const Status& status);
+  void on_lost(PageOp& op, bool sent);
+  void lose_unflushed();
   void settle(PageOp& op, Status status);
   void refuse_waiting();
   void deliver_refused();

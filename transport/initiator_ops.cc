@@ -68,25 +68,41 @@ void InitiatorImpl::on_answer(HostCommand& command, const Status& status) {
   PageOp& op = *static_cast<PageOp*>(command.context);
   // A target that ends a queue says so of the commands that it did not come to; it is no answer.
   const bool deleted = status.ok() && command.cqe.sct_sc() == nvme::sc::kAbortedSqDeletion;
-  if (status.code() == Code::aborted || deleted) {
-    const bool may_be_done = command.sent || op.internal.state[0] == kFlush;
-    if (may_be_done) ++op.internal.state[1];
-    if (closing_ || options_.reconnect_for_ms == 0 || (may_be_done && !is_idempotent(op)) ||
-        op.internal.state[1] >= kLossesMax) {
-      return settle(op, lost(op));
-    }
-    op.internal.state[0] = kOperate;  // what a Store promised may be gone: from its beginning
-    resend_.push(op);
-    return;
-  }
+  if (status.code() == Code::aborted || deleted) return on_lost(op, command.sent);
   const Status result = status.ok() ? decode_page_answer(op, command) : status;
   if (result.ok() && op.internal.state[0] == kOperate && needs_flush(op)) {
     op.internal.state[0] = kFlush;
-    // This command's place is not free yet, another's may be.
+    // This command's place is not free yet, another's may be; and the connection may be ending.
     if (!dispatch(op)) waiting_.push_front(op);
     return;
   }
   settle(op, result);
+}
+
+void InitiatorImpl::on_lost(PageOp& op, bool sent) {
+  const bool may_be_done = sent || op.internal.state[0] == kFlush;
+  if (may_be_done) ++op.internal.state[1];
+  if (closing_ || options_.reconnect_for_ms == 0 || (may_be_done && !is_idempotent(op)) ||
+      op.internal.state[1] >= kLossesMax) {
+    return settle(op, lost(op));
+  }
+  op.internal.state[0] = kOperate;  // what a Store promised may be gone: from its beginning
+  resend_.push(op);
+}
+
+// What was stored over the connection that is gone and waits for its Flush: another connection's
+// would vouch for a page that its target may have lost.
+void InitiatorImpl::lose_unflushed() {
+  OpQueue kept;
+  while (!waiting_.empty()) {
+    PageOp& op = waiting_.pop();
+    if (op.internal.state[0] == kFlush) {
+      on_lost(op, true);
+    } else {
+      kept.push(op);
+    }
+  }
+  waiting_.push_front_all(kept);
 }
 
 void InitiatorImpl::settle(PageOp& op, Status status) {

@@ -35,7 +35,7 @@ class FuzzPeer {
   // Reads what came and answers it. Says whether anything did.
   bool turn() {
     bool any = flush();
-    while (fd_ >= 0) {
+    while (fd_ >= 0 && !deaf) {
       std::byte chunk[16384];
       const ssize_t got = recv(fd_, chunk, sizeof chunk, MSG_DONTWAIT);
       if (got <= 0) {
@@ -61,11 +61,18 @@ class FuzzPeer {
   bool open() const { return fd_ >= 0; }
 
   bool mute = false;  // reads, and says nothing more
+  bool deaf = false;  // reads nothing more
   // A test's own answers: true when it took the command over.
   std::function<bool(FuzzPeer&, const nvme::Sqe&)> take_over;
   void hang_up() {
     if (fd_ >= 0) close(fd_);
     fd_ = -1;
+  }
+  // What was said goes, and behind it the end.
+  void end_output() {
+    (void)flush();
+    require(out_.empty(), "a few answers fit in a socket");
+    shutdown(fd_, SHUT_WR);
   }
   void complete(std::uint16_t cid, std::uint32_t dw0, std::uint32_t dw1) {
     nvme::Cqe cqe;
@@ -103,7 +110,7 @@ class FuzzPeer {
   }
 
   void take(std::span<const std::byte> input) {
-    while (fd_ >= 0) {
+    while (fd_ >= 0 && !deaf) {
       switch (decoder_.next(input)) {
         case PduDecoder::Event::none:
           return;

@@ -6,14 +6,13 @@
 // moves, for a HostController with page operations, or for an initiator that connects again and
 // again. An input is a script (script.h) that says where the target goes wrong: an empty one is a
 // bring-up (or a discovery) that succeeds.
-#include <sys/un.h>
-
 #include <array>
 #include <memory>
 
 #include "tests/transport/fake_engine.h"
 #include "tests/transport/fuzz_peer.h"
 #include "tests/transport/fuzz_ring.h"
+#include "tests/transport/unix_listener.h"
 #include "transport/host_controller.h"
 #include "transport/initiator_impl.h"
 #include "transport/page_command.h"
@@ -29,29 +28,8 @@ constexpr std::uint8_t kReconnects = 0x40, kEnds = 0x80;
 constexpr std::uint32_t kPageBytesMax = 70000;
 
 // One for all inputs: where their hosts connect to.
-class Listener {
- public:
-  Listener() : fd_(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
-    sockaddr_un name{};
-    name.sun_family = AF_UNIX;
-    bytes_ = sizeof(sa_family_t);  // the kernel chooses a name that is in no file system
-    require(bind(fd_, reinterpret_cast<sockaddr*>(&name), bytes_) == 0, "a socket can be bound");
-    require(listen(fd_, 64) == 0, "a socket can listen");
-    bytes_ = sizeof address_;
-    getsockname(fd_, reinterpret_cast<sockaddr*>(&address_), &bytes_);
-  }
-  int take() { return accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC); }
-  const sockaddr_storage& address() const { return address_; }
-  socklen_t bytes() const { return bytes_; }
-
- private:
-  int fd_;
-  sockaddr_storage address_{};
-  socklen_t bytes_ = 0;
-};
-
-Listener& listener() {
-  static Listener made;
+UnixListener& listener() {
+  static UnixListener made;
   return made;
 }
 

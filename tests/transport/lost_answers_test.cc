@@ -1,0 +1,184 @@
+// Establishes what becomes of an operation that the target's answer leaves open: the connection
+// went away between a Store and its Flush. How: an initiator and its FuzzPeers on one thread, so
+// that everything happens in the order that matters.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/transport/fake_engine.h"
+#include "tests/transport/fuzz_peer.h"
+#include "tests/transport/unix_listener.h"
+#include "transport/initiator_impl.h"
+
+namespace furrow::transport {
+namespace {
+
+using fuzz::Bytes;
+using fuzz::FuzzPeer;
+using Kind = PageOp::Kind;
+using Condition = PageOp::Condition;
+
+struct Op {
+  PageOp page;
+  Bytes memory;
+  bool done = false;
+};
+
+class LostAnswers : public testing::Test {
+ protected:
+  LostAnswers() : ring_(*SocketRing::create()) {
+    options.subsystem_nqn = "nqn.2026-11.io.furrow:unit";
+    options.reconnect_delay_ms = 5;
+  }
+  ~LostAnswers() override {
+    initiator_.reset();
+    EXPECT_EQ(executor_.timers(), 0u);
+  }
+
+  void connect() {
+    initiator_ = std::make_unique<InitiatorImpl>(executor_, options, *ring_);
+    initiator_->begin(listener_.address(), listener_.bytes());
+    run_until([this] { return initiator_->reconnects() == 1; });
+  }
+  bool turn() {
+    bool any = executor_.run_once();
+    for (int fd; (fd = listener_.take()) >= 0; any = true) {
+      peers_.push_back(std::make_unique<FuzzPeer>(fd, honest_));
+      peers_.back()->take_over = [this](FuzzPeer& peer, const nvme::Sqe& sqe) {
+        return peer.io() ? io(peer, sqe) : identify(peer, sqe);
+      };
+    }
+    for (auto& peer : peers_) any |= peer->turn();
+    return any;
+  }
+  void run_until(const std::function<bool()>& holds) {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (!holds()) {
+      ASSERT_LT(std::chrono::steady_clock::now(), until) << "nothing happens any more";
+      if (turn()) continue;
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+      clock_ns_ += 100'000;
+    }
+  }
+
+  Op& submit(Kind kind, std::string_view key, std::uint32_t bytes,
+             Durability durability = Durability::none, Condition condition = Condition::always) {
+    ops_.push_back(std::make_unique<Op>());
+    Op& op = *ops_.back();
+    op.memory = fuzz::patterned(fuzz::kPageSeed, bytes);
+    op.page.kind = kind;
+    op.page.key = Key::from(key);
+    op.page.durability = durability;
+    op.page.condition = condition;
+    op.page.data = op.memory.data();
+    op.page.length = op.page.capacity = bytes;
+    op.page.context = &op;
+    op.page.on_result = [](PageOp& page) { static_cast<Op*>(page.context)->done = true; };
+    initiator_->submit(op.page);
+    return op;
+  }
+
+  InitiatorOptions options;
+  std::function<bool(FuzzPeer&, const nvme::Sqe&)> take_over;  // of I/O queues
+  std::uint64_t clock_ns_ = 1'000'000'000;
+  test::FakeExecutor executor_{clock_ns_};
+  std::unique_ptr<InitiatorImpl> initiator_;
+  std::string seen_;  // by all targets: the opcodes, (S)tore, (F)lush and others
+  std::vector<std::unique_ptr<FuzzPeer>> peers_;
+
+ private:
+  bool io(FuzzPeer& peer, const nvme::Sqe& sqe) {
+    seen_ += sqe.opc == nvme::kv::kStore ? 'S' : sqe.opc == nvme::kv::kFlush ? 'F' : '?';
+    return take_over && take_over(peer, sqe);
+  }
+  // Takes 8 KiB in a capsule, and was started anew for each association: what is sent again need
+  // not wait until the old connection is dead.
+  bool identify(FuzzPeer& peer, const nvme::Sqe& sqe) {
+    if (sqe.opc != nvme::admin::kIdentify || sqe.nsid != 0) return false;
+    nvme::IdentifyController data;
+    data.ioccsz = 4 + kAdminInCapsuleBytes / 16;
+    data.iorcsz = 1;
+    data.mdts = 4;
+    data.instance_magic = nvme::kInstanceMagic;
+    data.instance = ++instance_;
+    peer.send_data(sqe.cid, 0, std::as_bytes(std::span(&data, 1)), kFlagLast);
+    peer.complete(sqe.cid, 0, 0);
+    return true;
+  }
+
+  const std::unique_ptr<SocketRing> ring_;
+  fuzz::UnixListener listener_;
+  fuzz::ScriptReader honest_{nullptr, 0};
+  std::vector<std::unique_ptr<Op>> ops_;
+  std::uint64_t instance_ = 0;
+};
+
+// A target that answers a Store while what the host sends with it is still on its way, then ends
+// the connection and has forgotten the page when it comes back: its machine lost its power.
+class ForgottenStore : public LostAnswers {
+ protected:
+  Op& store(Condition condition) {
+    take_over = [](FuzzPeer& peer, const nvme::Sqe& sqe) {
+      peer.complete(sqe.cid, 0, 0);
+      peer.deaf = true;
+      return true;
+    };
+    connect();
+    Op& op = submit(Kind::put, "key", 1000, Durability::flushed, condition);
+    // More than a socket takes at once, in the same sendmsg.
+    while (rest_.size() < 60) rest_.push_back(&submit(Kind::put, "other", kAdminInCapsuleBytes));
+    run_until([this] { return !seen_.empty(); });
+    for (int i = 0; i < 100; ++i) turn();  // the host has the answer by then
+    EXPECT_EQ(seen_, "S");
+    EXPECT_FALSE(op.done) << "its Flush is still to come";
+    seen_.clear();
+    return op;
+  }
+  // Behind the answer.
+  void end_connection() {
+    take_over = nullptr;
+    peers_.back()->end_output();  // the I/O queue's
+  }
+  void come_back() {
+    run_until([this] { return std::ranges::all_of(rest_, [](const Op* op) { return op->done; }); });
+    for (const Op* op : rest_) EXPECT_TRUE(op->page.status.ok()) << op->page.status.describe();
+  }
+  std::vector<Op*> rest_;
+};
+
+TEST_F(ForgottenStore, IsDoneAgainBeforeItsFlush) {
+  Op& op = store(Condition::always);
+  end_connection();
+  run_until([&] { return op.done; });
+  come_back();
+  EXPECT_TRUE(op.page.status.ok()) << op.page.status.describe();
+  EXPECT_EQ(seen_, std::string(rest_.size() + 1, 'S') + "F");
+}
+
+TEST_F(ForgottenStore, MayHaveBeenDoneWhereItIsConditional) {
+  Op& op = store(Condition::if_absent);
+  end_connection();
+  run_until([&] { return op.done; });
+  EXPECT_EQ(op.page.status.code(), Code::aborted) << op.page.status.describe();
+  EXPECT_EQ(op.page.status.sys_errno(), ECONNRESET);
+  come_back();
+  EXPECT_EQ(seen_, std::string(rest_.size(), 'S'));
+}
+
+TEST_F(ForgottenStore, MayHaveBeenDoneWhereTheInitiatorEnds) {
+  Op& op = store(Condition::always);
+  initiator_.reset();
+  ASSERT_TRUE(op.done);
+  EXPECT_EQ(op.page.status.code(), Code::aborted) << op.page.status.describe();
+  EXPECT_EQ(op.page.status.sys_errno(), ECONNRESET);
+}
+
+}  // namespace
+}  // namespace furrow::transport
