@@ -14,6 +14,7 @@ namespace furrow::transport {
 
 namespace {
 constexpr std::uint64_t kFarewellNs = 100 * kNsPerMs;  // for a TermReq to get out
+constexpr std::uint64_t kLeaveNs = 1000 * kNsPerMs;
 constexpr std::uint32_t kAdminEntries = 32;
 // More ticks than this without an answer are a time-out: one late tick, of an executor that was
 // held up itself, does not blame the target.
@@ -78,7 +79,7 @@ void HostController::tick() {
   const std::uint64_t now = executor_.now_ns();
   if (now < due_ns_) return;
   if (step_ == Step::down) {
-    end();  // a farewell that nobody reads
+    end();  // a farewell that nobody reads, or a target that does not part
   } else if (step_ == Step::up) {
     keep_alive();
   } else if (now >= deadline_ns_) {
@@ -153,6 +154,12 @@ void HostController::fail(Status why) {
   } else {
     for (auto& queue : queues_) queue->end();
   }
+}
+
+void HostController::leave() {
+  if (step_ != Step::up) return;
+  step_ = Step::down;
+  set_due(kLeaveNs);
 }
 
 void HostController::end() {

@@ -67,6 +67,9 @@ class HostController final : private HostQueue::Owner {
 
   void start();
   void end();  // idempotent
+  // The target gives its queues up: nothing more is sent, it may still answer what it has, and if
+  // it does not end the connections in a second they are ended here.
+  void leave();
   bool up() const { return step_ == Step::up; }
   const Facts& facts() const { return facts_; }
   // A free command on the I/O queue that has the fewest in flight; null: all are busy. Submit it

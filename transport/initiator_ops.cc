@@ -68,6 +68,7 @@ void InitiatorImpl::on_answer(HostCommand& command, const Status& status) {
   PageOp& op = *static_cast<PageOp*>(command.context);
   // A target that ends a queue says so of the commands that it did not come to; it is no answer.
   const bool deleted = status.ok() && command.cqe.sct_sc() == nvme::sc::kAbortedSqDeletion;
+  if (deleted) controller_->leave();
   if (status.code() == Code::aborted || deleted) return on_lost(op, command.sent);
   const Status result = status.ok() ? decode_page_answer(op, command) : status;
   if (result.ok() && op.internal.state[0] == kOperate && needs_flush(op)) {

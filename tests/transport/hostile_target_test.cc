@@ -211,6 +211,21 @@ TEST(HostileTarget, EndsEveryConnectionThatCarriesACommand) {
   EXPECT_LE(target.connections(), 2 * 9);
 }
 
+// That a command was aborted because its queue is deleted, and deletes nothing.
+TEST(HostileTarget, SaysDeletedAndStays) {
+  std::atomic<int> told{0};
+  HostileTarget target([&](FuzzPeer& peer, const nvme::Sqe& sqe) {
+    if (!peer.io() || sqe.opc != nvme::kv::kExist || told++ != 0) return false;
+    peer.complete(sqe.cid, 0, 0, nvme::sc::kAbortedSqDeletion);
+    return true;
+  });
+  Host host(target);
+  ASSERT_TRUE(host.connect().ok());
+  const Status status = host.run(PageOp::Kind::exist);
+  EXPECT_TRUE(status.ok()) << status.describe();
+  EXPECT_EQ(host.reconnects(), 1u);
+}
+
 TEST(HostileTarget, AnnouncesMoreThanItSends) {
   HostileTarget target([](FuzzPeer& peer, const nvme::Sqe& sqe) {
     if (!peer.io() || sqe.opc != nvme::kv::kRetrieve) return false;
