@@ -27,6 +27,8 @@ InitiatorImpl::InitiatorImpl(Executor& executor, const InitiatorOptions& options
   retry_.fire = [](Timer& timer) { static_cast<RetryTimer&>(timer).self->open_controller(false); };
   hold_.self = this;
   hold_.fire = [](Timer& timer) { static_cast<RetryTimer&>(timer).self->send_again(); };
+  again_timer_.self = this;
+  again_timer_.fire = [](Timer& timer) { static_cast<RetryTimer&>(timer).self->send_again_now(); };
   refused_work_.run = [](SocketRing::Deferred& work) {
     static_cast<Work&>(work).self->deliver_refused();
   };

@@ -28,7 +28,8 @@ struct InitiatorOptions {
   std::uint32_t connect_timeout_ms = 10000;
   // For the answer to one operation once it was sent, give or take a quarter (0: for ever). Then
   // the connection is given up, as only that makes sure of the operation's memory: the operation
-  // fails with `late`, the others in flight as after any lost connection.
+  // fails with `late`, the others in flight as after any lost connection. Also how long an
+  // operation is sent again to a target that says that it cannot do it now.
   std::uint32_t command_timeout_ms = 30000;
   std::uint32_t reconnect_delay_ms = 200;  // doubled up to 2 s
   std::uint32_t reconnect_for_ms = 30000;  // then operations fail with `aborted`; 0: never
@@ -54,11 +55,13 @@ class Initiator {
   // reach the target any more: what others (or this host) store under its key meanwhile may be
   // followed by it, as it has no answer yet. One that fails instead may still be carried out until
   // then. What was lost eight times is not sent again. `late` (ETIMEDOUT): no answer in
-  // command_timeout_ms; it may have been done or not. `protocol`: the target's answer made no
-  // sense. A `flushed` put or remove is stored and flushed over one connection, or again from its
-  // beginning; a flush of its own vouches for what was acknowledged since reconnects() last
-  // changed, as a target that lost its power before may have lost what was put before. kinds get,
-  // put, remove, exist, list, flush; others: unsupported.
+  // command_timeout_ms; it may have been done or not. `busy`: in all of that time the target had no
+  // room for it, or could not do it for another reason that passes; it was not done, or is stored
+  // and not flushed. `protocol`: the target's answer made no sense. A `flushed` put or remove is
+  // stored and flushed over one connection, or again from its beginning; a flush of its own vouches
+  // for what was acknowledged since reconnects() last changed, as a target that lost its power
+  // before may have lost what was put before. kinds get, put, remove, exist, list, flush; others:
+  // unsupported.
   virtual void submit(PageOp& op) = 0;
   virtual std::uint32_t value_bytes_max() const = 0;
   virtual std::uint64_t reconnects() const = 0;

@@ -21,6 +21,9 @@ class InitiatorImpl final : public Initiator, private HostController::Owner {
   // A target that takes connections and ends them with what they carry gets no operation for ever.
   static constexpr std::uint64_t kLossesMax = 8;
 
+  // Has a target said of it that it could not do it then? For tests.
+  static bool was_put_off(const PageOp& op) { return op.internal.state[2] != 0; }
+
   // `ring` is used by nobody else while this exists; `own_ring` may be it.
   InitiatorImpl(Executor& executor, const InitiatorOptions& options, SocketRing& ring,
                 std::unique_ptr<SocketRing> own_ring = nullptr);
@@ -63,6 +66,8 @@ class InitiatorImpl final : public Initiator, private HostController::Owner {
   bool dispatch(PageOp& op);
   void dispatch_waiting();
   void on_answer(HostCommand& command, const Status& status);
+  bool send_later(PageOp& op);
+  void send_again_now();
   void on_lost(PageOp& op, bool sent);
   void lose_unflushed();
   void settle(PageOp& op, Status status);
@@ -82,7 +87,9 @@ class InitiatorImpl final : public Initiator, private HostController::Owner {
   std::unique_ptr<HostController> controller_;
   PageLimits limits_;
   OpQueue waiting_;  // for room or for the connection
-  OpQueue resend_;   // lost with the connection
+  OpQueue again_;    // for the time at which the target is asked again
+  RetryTimer again_timer_{};
+  OpQueue resend_;  // lost with the connection
   // Of these, what changes pages and may still be on its way to the target by the old connection,
   // until hold_until_ns_.
   OpQueue held_;

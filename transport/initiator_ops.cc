@@ -1,4 +1,5 @@
 // An operation's way to the target, its answer, and what becomes of it when the connection is lost.
+#include <algorithm>
 #include <cerrno>
 
 #include "transport/initiator_impl.h"
@@ -8,8 +9,11 @@ namespace furrow::transport {
 namespace {
 
 // Where an operation is, in PageOp::internal.state[0]. In state[1]: how often it was sent without
-// an answer, so that it may have been done.
+// an answer, so that it may have been done. In state[2]: since when the target says that it cannot
+// do it now; 0: it does not.
 enum Phase : std::uint64_t { kOperate, kFlush };
+
+constexpr std::uint64_t kAgainNsMin = 5 * kNsPerMs, kAgainNsMax = 100 * kNsPerMs;
 
 Status lost(const PageOp& op) {
   if (op.internal.state[1] != 0) {
@@ -27,7 +31,7 @@ Status lost(const PageOp& op) {
 void InitiatorImpl::submit(PageOp& op) {
   op.internal.self = &op;
   op.internal.state[0] = kOperate;
-  op.internal.state[1] = 0;
+  op.internal.state[1] = op.internal.state[2] = 0;
   op.internal.scratch[0] = nullptr;
   op.status = check_page_op(op, limits_);
   if (op.status.ok() && given_up_) op.status = lost(op);
@@ -71,6 +75,7 @@ void InitiatorImpl::on_answer(HostCommand& command, const Status& status) {
   if (deleted) controller_->leave();
   if (status.code() == Code::aborted || deleted) return on_lost(op, command.sent);
   const Status result = status.ok() ? decode_page_answer(op, command) : status;
+  if (may_succeed_later(result, command.cqe) && send_later(op)) return;
   if (result.ok() && op.internal.state[0] == kOperate && needs_flush(op)) {
     op.internal.state[0] = kFlush;
     // This command's place is not free yet, another's may be; and the connection may be ending.
@@ -78,6 +83,23 @@ void InitiatorImpl::on_answer(HostCommand& command, const Status& status) {
     return;
   }
   settle(op, result);
+}
+
+// Not at once, as the target would only say it again: after as long as it has said so already.
+bool InitiatorImpl::send_later(PageOp& op) {
+  const std::uint64_t now = executor_.now_ns(), limit = options_.command_timeout_ms * kNsPerMs;
+  std::uint64_t& since = op.internal.state[2];
+  if (since == 0) since = now;
+  if (closing_ || (limit != 0 && now - since >= limit)) return false;
+  const std::uint64_t delay = std::clamp(now - since, kAgainNsMin, kAgainNsMax);
+  if (again_.empty()) executor_.start(again_timer_, delay);
+  again_.push(op);
+  return true;
+}
+
+void InitiatorImpl::send_again_now() {
+  waiting_.push_front_all(again_);
+  dispatch_waiting();
 }
 
 void InitiatorImpl::on_lost(PageOp& op, bool sent) {
@@ -92,8 +114,10 @@ void InitiatorImpl::on_lost(PageOp& op, bool sent) {
 }
 
 // What was stored over the connection that is gone and waits for its Flush: another connection's
-// would vouch for a page that its target may have lost.
+// would vouch for a page that its target may have lost. All else that waits goes by the next one.
 void InitiatorImpl::lose_unflushed() {
+  executor_.stop(again_timer_);
+  waiting_.push_front_all(again_);
   OpQueue kept;
   while (!waiting_.empty()) {
     PageOp& op = waiting_.pop();

@@ -47,6 +47,13 @@ void put_key(nvme::Sqe& sqe, const Key& key) {
   sqe.cdw11 = key.length;
 }
 
+// Statuses that say "not done, try again", unless DNR is set (Base specification 2.0, figure
+// "Generic Command Status Values"; Key Value Command Set 1.0 for the last).
+bool is_transient(std::uint16_t status) {
+  return status == nvme::sc::kCommandInterrupted || status == nvme::sc::kTransientTransportError ||
+         status == nvme::sc::kNamespaceNotReady;
+}
+
 Status status_of(const nvme::Cqe& cqe) {
   const std::uint16_t status = cqe.sct_sc();
   const auto failed = [status](Code code, const char* hint) {
@@ -70,14 +77,19 @@ Status status_of(const nvme::Cqe& cqe) {
       return failed(Code::corrupt, "the page is damaged and was not served");
     case nvme::sc::kNamespaceNotReady:
       return failed(Code::busy, "the volume is not ready yet");
+    case nvme::sc::kCommandInterrupted:
+    case nvme::sc::kTransientTransportError:
+      if (cqe.dnr()) break;
+      return failed(Code::busy, "the target could not do it now; try again");
     case nvme::sc::kInvalidNamespaceOrFormat:
       return failed(Code::not_found, "the target has no KV namespace with this NSID any longer");
     case nvme::sc::kAbortRequested:
     case nvme::sc::kAbortedSqDeletion:
       return failed(Code::aborted, "the target gave it up");
     default:
-      return failed(Code::io_error, "the target failed the command");
+      break;
   }
+  return failed(Code::io_error, "the target failed the command");
 }
 
 Status decode_list(PageOp& op, const HostCommand& command) {
@@ -185,6 +197,10 @@ void free_list_memory(PageOp& op) {
   if (op.kind != Kind::list) return;
   delete[] static_cast<std::byte*>(op.internal.scratch[0]);
   op.internal.scratch[0] = nullptr;
+}
+
+bool may_succeed_later(const Status& status, const nvme::Cqe& cqe) {
+  return !status.ok() && !cqe.dnr() && is_transient(status.nvme());
 }
 
 bool is_idempotent(const PageOp& op) {

@@ -28,6 +28,9 @@ void encode_page_op(PageOp& op, const PageLimits& limits, bool flush, HostComman
 // Sets the results of `op` from an answered command; returns its status.
 Status decode_page_answer(PageOp& op, const HostCommand& command);
 void free_list_memory(PageOp& op);
+// Did it fail of what time can heal, so that the same command may be sent again? `status`: from
+// decode_page_answer(), or why there is nothing to decode.
+bool may_succeed_later(const Status& status, const nvme::Cqe& cqe);
 
 // May it be sent again after a connection was lost without an answer?
 bool is_idempotent(const PageOp& op);

@@ -117,6 +117,40 @@ TEST(TargetBounds, ConnectionsOfOneAddress) {
   again.init();
 }
 
+// Data in capsules for which there is no memory is thrown away, and sent again by the hosts.
+TEST(TargetBounds, EveryPutIsStoredWhereMemoryIsShort) {
+  TargetOptions options;
+  options.buffer_bytes_max = 1;  // the least: four buffers of each size, and 16 KiB of data
+  Served served(options);
+  EventLoop loop;
+  InitiatorOptions host;
+  host.port = served.target->port();
+  host.subsystem_nqn = served.target->subsystem_nqn();
+  std::vector<std::unique_ptr<Initiator>> hosts;
+  for (int i = 0; i < 4; ++i) {
+    auto connected = Initiator::connect(loop, host);
+    ASSERT_TRUE(connected.ok()) << connected.status().describe();
+    hosts.push_back(std::move(*connected));
+  }
+  std::vector<std::byte> page(8000, std::byte{7});
+  std::vector<PageOp> ops(hosts.size() * 128);
+  std::size_t pending = ops.size();
+  for (std::size_t i = 0; i < ops.size(); ++i) {
+    ops[i].kind = PageOp::Kind::put;
+    ops[i].condition = PageOp::Condition::if_absent;
+    ops[i].key = Key::from(std::to_string(i));
+    ops[i].data = page.data();
+    ops[i].length = ops[i].capacity = static_cast<std::uint32_t>(page.size());
+    ops[i].context = &pending;
+    ops[i].on_result = [](PageOp& op) { --*static_cast<std::size_t*>(op.context); };
+    hosts[i % hosts.size()]->submit(ops[i]);
+  }
+  while (pending != 0) loop.run_once();
+  for (const PageOp& op : ops) ASSERT_TRUE(op.status.ok()) << op.status.describe();
+  EXPECT_GT(served.target->stats().stashes_refused, 0u);
+  for (const auto& initiator : hosts) EXPECT_EQ(initiator->reconnects(), 0u);
+}
+
 // One line at once, and one with the number of the rest, although nobody is refused any more.
 TEST(TargetBounds, EveryRefusalIsTold) {
   TargetOptions options;

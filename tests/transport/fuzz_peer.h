@@ -75,10 +75,10 @@ class FuzzPeer {
     shutdown(fd_, SHUT_WR);
   }
   void complete(std::uint16_t cid, std::uint32_t dw0, std::uint32_t dw1,
-                std::uint16_t status = nvme::sc::kSuccess) {
+                std::uint16_t status = nvme::sc::kSuccess, bool dnr = false) {
     nvme::Cqe cqe;
     cqe.cid = cid;
-    cqe.set_status(status);
+    cqe.set_status(status, dnr);
     cqe.dw0 = script_.wrong() ? script_.number() : dw0;
     cqe.dw1 = dw1;
     if (script_.wrong()) cqe.status = static_cast<std::uint16_t>(script_.number() << 1);

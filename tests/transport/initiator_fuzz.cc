@@ -297,7 +297,7 @@ class Reconnecting final : private Targets {
     op.on_result = [](PageOp& done) {
       Op& its = *static_cast<Op*>(done.context);
       require(++its.done == 1, "an operation is done once");
-      require(its.seen == 0 || done.status.sys_errno() != ENOTCONN,
+      require(its.seen == 0 || put_off(its) || done.status.sys_errno() != ENOTCONN,
               "what a target saw may have been done");
       if (done.status.ok() && done.kind == PageOp::Kind::list) its.check_list();
     };
@@ -320,9 +320,12 @@ class Reconnecting final : private Targets {
     Op& op = *ops_[number];
     require(op.done == 0, "an operation that is done is not sent");
     ++op.seen;
+    if (put_off(op)) return;
     require(op.seen == 1 || is_idempotent(op.page), "what must not be done twice is sent once");
     require(op.seen <= InitiatorImpl::kLossesMax, "an operation is not sent again for ever");
   }
+  // A target said that it did not do it, and that it may be sent again: for so long, not so often.
+  static bool put_off(const Op& op) { return InitiatorImpl::was_put_off(op.page); }
 
   std::unique_ptr<InitiatorImpl> initiator_;
   unsigned ends_ = 0;  // so many commands end their connections

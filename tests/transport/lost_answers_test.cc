@@ -1,5 +1,6 @@
 // Establishes what becomes of an operation that the target's answer leaves open: the connection
-// went away between a Store and its Flush. How: an initiator and its FuzzPeers on one thread, so
+// went away between a Store and its Flush, or the target asks for the same command later. How: an
+// initiator and its FuzzPeers on one thread, so
 // that everything happens in the order that matters.
 #include <gtest/gtest.h>
 
@@ -178,6 +179,119 @@ TEST_F(ForgottenStore, MayHaveBeenDoneWhereTheInitiatorEnds) {
   ASSERT_TRUE(op.done);
   EXPECT_EQ(op.page.status.code(), Code::aborted) << op.page.status.describe();
   EXPECT_EQ(op.page.status.sys_errno(), ECONNRESET);
+}
+
+// A target that says so many times of commands with an opcode that it cannot do them now.
+class AskedForLater : public LostAnswers {
+ protected:
+  void ask(std::uint8_t opcode, int times, std::uint16_t status) {
+    take_over = [=, this](FuzzPeer& peer, const nvme::Sqe& sqe) {
+      if (sqe.opc != opcode || told_ == times) return false;
+      ++told_;
+      peer.complete(sqe.cid, 0, 0, status);
+      return true;
+    };
+    connect();
+  }
+  Status put(Durability durability = Durability::none, Condition condition = Condition::always) {
+    const Op& op = submit(Kind::put, "key", 1000, durability, condition);
+    run_until([&] { return op.done; });
+    return op.page.status;
+  }
+  static constexpr int kAlways = -1;
+  int told_ = 0;
+};
+
+TEST_F(AskedForLater, ItIsSentAgain) {
+  for (const std::uint16_t status :
+       {nvme::sc::kCommandInterrupted, nvme::sc::kTransientTransportError,
+        nvme::sc::kNamespaceNotReady}) {
+    told_ = 0;
+    seen_.clear();
+    ask(nvme::kv::kStore, 3, status);
+    const std::uint64_t began_ns = clock_ns_;
+    const Status stored = put(Durability::none, Condition::if_absent);
+    EXPECT_TRUE(stored.ok()) << stored.describe();
+    EXPECT_EQ(seen_, "SSSS");
+    EXPECT_GE(clock_ns_ - began_ns, 15'000'000u) << "not at once";
+    initiator_.reset();
+  }
+}
+
+TEST_F(AskedForLater, SeveralAreSentAgain) {
+  ask(nvme::kv::kStore, 100, nvme::sc::kTransientTransportError);
+  std::vector<Op*> ops;
+  while (ops.size() < 50) ops.push_back(&submit(Kind::put, "key", 1000));
+  run_until([&] { return std::ranges::all_of(ops, [](const Op* op) { return op->done; }); });
+  for (const Op* op : ops) EXPECT_TRUE(op->page.status.ok()) << op->page.status.describe();
+  EXPECT_EQ(seen_, std::string(150, 'S'));
+}
+
+TEST_F(AskedForLater, NotForEver) {
+  options.command_timeout_ms = 300;
+  ask(nvme::kv::kStore, kAlways, nvme::sc::kTransientTransportError);
+  const std::uint64_t began_ns = clock_ns_;
+  const Status status = put();
+  EXPECT_EQ(status.code(), Code::busy) << status.describe();
+  EXPECT_GE(clock_ns_ - began_ns, 300'000'000u);
+  EXPECT_LT(seen_.size(), 30u) << "ever less often";
+}
+
+TEST_F(AskedForLater, NeverWhereItSaysThatItWouldFailAgain) {
+  take_over = [](FuzzPeer& peer, const nvme::Sqe& sqe) {
+    peer.complete(sqe.cid, 0, 0, nvme::sc::kTransientTransportError, true);
+    return true;
+  };
+  connect();
+  const Status status = put();
+  EXPECT_EQ(status.code(), Code::io_error) << status.describe();
+  EXPECT_EQ(seen_, "S");
+}
+
+TEST_F(AskedForLater, AFlushIsSentAgainAlone) {
+  ask(nvme::kv::kFlush, 2, nvme::sc::kCommandInterrupted);
+  const Status status = put(Durability::flushed);
+  EXPECT_TRUE(status.ok()) << status.describe();
+  EXPECT_EQ(seen_, "SFFF");
+}
+
+// Nor does a Flush that waits for its time vouch for what another connection stored.
+TEST_F(AskedForLater, AFlushIsLostWithItsConnection) {
+  ask(nvme::kv::kFlush, 1, nvme::sc::kCommandInterrupted);
+  const Op& op = submit(Kind::put, "key", 1000, Durability::flushed);
+  run_until([&] { return told_ == 1; });
+  peers_.back()->end_output();
+  run_until([&] { return op.done; });
+  EXPECT_TRUE(op.page.status.ok()) << op.page.status.describe();
+  EXPECT_EQ(seen_, "SFSF");
+}
+
+// Of data that was damaged on its way to the host nobody says so: the host sees it.
+TEST_F(AskedForLater, DamagedDataIsFetchedAgain) {
+  options.data_digest = true;
+  take_over = [this](FuzzPeer& peer, const nvme::Sqe& sqe) {
+    if (sqe.opc != nvme::kv::kRetrieve || told_++ != 0) return false;
+    Bytes pdu(kFrontBytesMax);
+    pdu.resize(peer.encoder().data(pdu.data(), PduType::c2h_data, sqe.cid, 0, 0, 100, kFlagLast));
+    pdu.resize(pdu.size() + 100 + kDigestBytes, std::byte{1});
+    peer.say(pdu);
+    peer.complete(sqe.cid, 100, 0);
+    return true;
+  };
+  connect();
+  const Op& op = submit(Kind::get, "key", 1000);
+  run_until([&] { return op.done; });
+  EXPECT_TRUE(op.page.status.ok()) << op.page.status.describe();
+  EXPECT_EQ(told_, 2);
+}
+
+TEST_F(AskedForLater, WhatWaitsIsNotDoneWhenTheInitiatorEnds) {
+  ask(nvme::kv::kStore, kAlways, nvme::sc::kTransientTransportError);
+  const Op& op = submit(Kind::put, "key", 1000);
+  run_until([&] { return told_ == 2; });
+  for (int i = 0; i < 100; ++i) turn();
+  initiator_.reset();
+  EXPECT_EQ(op.page.status.code(), Code::aborted) << op.page.status.describe();
 }
 
 }  // namespace
