@@ -227,18 +227,26 @@ void ReactorImpl::payload_sent(Request& request) {
 
 void ReactorImpl::pull(Request& request, std::uint32_t bytes,
                        std::function<void(Request&, std::vector<std::byte>)> next) {
-  if (request.data_bytes < bytes) return complete(request, nvme::sc::kDataSglLengthInvalid);
+  if (request.data_bytes < bytes) return pull_failed(request, nvme::sc::kDataSglLengthInvalid);
   // More than the command needs is taken as long as it is no attempt to make us hold much.
-  if (request.data_bytes > 8192) return complete(request, nvme::sc::kInvalidField);
+  if (request.data_bytes > 8192) return pull_failed(request, nvme::sc::kInvalidField);
   auto made = std::make_unique<Payload>(
       Payload{std::vector<std::byte>(request.data_bytes), std::move(next)});
   if (!take_payload(Queue::of(request), request.data_bytes)) {
-    return complete(request, nvme::sc::kCommandInterrupted);
+    return pull_failed(request, nvme::sc::kCommandInterrupted);
   }
   Payload* const payload = made.release();
   request.context = payload;
   request.on_pulled = &ReactorImpl::payload_pulled;
   request.connection->pull(request, payload->data.data());
+}
+
+// The data of a Connect may come better the next time: its connection waits for another one.
+void ReactorImpl::pull_failed(Request& request, std::uint16_t status) {
+  Queue& queue = Queue::of(request);
+  if (queue.state != Queue::State::connecting) return complete(request, status);
+  queue.state = Queue::State::awaiting_connect;
+  refuse_connect(request, status, do_not_retry(status));
 }
 
 void ReactorImpl::payload_pulled(Request& request) {
@@ -248,7 +256,7 @@ void ReactorImpl::payload_pulled(Request& request) {
   ReactorImpl& self = *queue.reactor;
   self.give_payload(queue, payload->data.size());
   if (!request.pull_status.ok()) {
-    return self.complete(request, nvme::sc::kTransientTransportError);
+    return self.pull_failed(request, nvme::sc::kTransientTransportError);
   }
   if (queue.state == Queue::State::closing) {
     return self.complete(request, nvme::sc::kAbortedSqDeletion);

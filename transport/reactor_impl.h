@@ -89,6 +89,7 @@ class ReactorImpl final : public SubsystemReactor {
   void io_fabrics(Queue& queue, Request& request);
   void drop_if_done(Queue& queue);
   void know_host(Queue& queue);
+  void pull_failed(Request& request, std::uint16_t status);
   static void payload_sent(Request& request);
   static void payload_pulled(Request& request);
   static void plain_done(Request& request);

@@ -142,6 +142,7 @@ TEST(Connect, LostDataIsTransientAndMayBeTriedAgain) {
   const auto failed = world.connect(admin, {});
   EXPECT_EQ(failed->status(), sc::kTransientTransportError);
   EXPECT_FALSE(failed->cqe.dnr());
+  EXPECT_EQ(world.connect(admin, {})->status(), sc::kSuccess) << "on the same connection";
 }
 
 TEST(Connect, IsTheFirstCommandOfAQueueAndNeverTwice) {
