@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/transport/count_allocations.h"
+#include "tests/transport/failing_allocations.h"
 #include "tests/transport/fake_engine.h"
 #include "tests/transport/raw_host.h"
 #include "tests/transport/served.h"

@@ -1,8 +1,8 @@
 // Establishes that nothing is allocated on a page's whole path over the network, from the
 // initiator's submit() through a target and its pool to the device and back: not for a get, not for
 // exist, and for puts only what a zone costs, however many pages it takes. How: a real target over
-// a real pool, in memory or on a file, on a thread of its own; operator new of the whole process
-// counts. (Of the wire alone, steady_state_test; of the engine alone,
+// a real pool, in memory or on a file, on a thread of its own; all of malloc's family counts, in
+// the whole process. (Of the wire alone, steady_state_test; of the engine alone,
 // tests/engine/allocation_test.)
 #include <gtest/gtest.h>
 
@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "engine/pool.h"
+#include "tests/count_allocations.h"
 #include "tests/engine/pool_file.h"
-#include "tests/transport/count_allocations.h"
 #include "transport/initiator.h"
 #include "transport/target.h"
 #include "zone/aligned_buffer.h"
@@ -86,8 +86,10 @@ class Server {
 
 struct PathShape {
   std::uint32_t page_bytes;
+  std::uint64_t zone_bytes;  // with a hundred pages and more
   bool in_memory;
 };
+constexpr std::uint64_t kZones = 12;
 
 class PagePath : public ::testing::TestWithParam<PathShape> {
  protected:
@@ -99,13 +101,14 @@ class PagePath : public ::testing::TestWithParam<PathShape> {
     EXPECT_TRUE(connected.ok()) << connected.status().describe();
     if (connected.ok()) initiator_ = std::move(*connected);
   }
-  void run(PageOp::Kind kind, std::uint64_t count) {
+  void run(PageOp::Kind kind, std::uint64_t count, Durability durability = Durability::none) {
     for (std::uint64_t done = 0; done < count; done += kDepth) {
       released_ = 0;
       for (std::uint32_t i = 0; i < kDepth; ++i) {
         PageOp& op = ops_[i];
         const std::uint64_t number = (done + i) % kKeys;
         op.kind = kind;
+        op.durability = durability;
         op.key = Key::from(std::as_bytes(std::span(&number, 1)));
         op.data = memory_.data() + std::size_t{i} * page_bytes_;
         op.length = op.capacity = page_bytes_;
@@ -122,8 +125,11 @@ class PagePath : public ::testing::TestWithParam<PathShape> {
   }
 
   static std::string device(const testing::PoolFile& file) {
-    if (GetParam().in_memory) return "mem:24MiB?zone_size=2MiB";
-    file.make_device(24 << 20, 2 << 20);
+    const std::uint64_t zone_bytes = GetParam().zone_bytes, bytes = kZones * zone_bytes;
+    if (GetParam().in_memory) {
+      return "mem:" + std::to_string(bytes) + "?zone_size=" + std::to_string(zone_bytes);
+    }
+    file.make_device(bytes, zone_bytes);
     return file.uri();
   }
 
@@ -140,28 +146,34 @@ class PagePath : public ::testing::TestWithParam<PathShape> {
 
 TEST_P(PagePath, NothingIsAllocated) {
   ASSERT_NE(initiator_, nullptr);
-  run(PageOp::Kind::put, (28u << 20) / page_bytes_);  // the cache has turned over
+  // More than the device holds, which turns the cache over.
+  const std::uint64_t puts = (kZones + 2) * GetParam().zone_bytes / page_bytes_;
+  run(PageOp::Kind::put, puts);
   run(PageOp::Kind::get, 10 * kKeys);
   run(PageOp::Kind::exist, kKeys);
-  std::uint64_t before = allocations;
+  std::uint64_t before = testing::allocations();
   run(PageOp::Kind::get, 10 * kKeys);
-  EXPECT_EQ(allocations - before, 0u) << "in " << 10 * kKeys << " gets";
-  before = allocations;
+  EXPECT_EQ(testing::allocations() - before, 0u) << "in " << 10 * kKeys << " gets";
+  before = testing::allocations();
   run(PageOp::Kind::exist, 10 * kKeys);
-  EXPECT_EQ(allocations - before, 0u) << "in " << 10 * kKeys << " times exist";
+  EXPECT_EQ(testing::allocations() - before, 0u) << "in " << 10 * kKeys << " times exist";
 
-  const std::uint64_t zones = server_.zones_reset();
-  before = allocations;
-  const std::uint64_t puts = (30u << 20) / page_bytes_;
-  run(PageOp::Kind::put, puts);
-  const std::uint64_t turned = server_.zones_reset() - zones;
-  EXPECT_GT(turned, 10u);
-  EXPECT_LE(allocations - before, turned * 60) << "in " << puts << " puts";
+  for (const Durability durability : {Durability::none, Durability::flushed}) {
+    run(PageOp::Kind::put, kDepth, durability);
+    const std::uint64_t zones = server_.zones_reset();
+    before = testing::allocations();
+    run(PageOp::Kind::put, puts, durability);
+    const std::uint64_t turned = server_.zones_reset() - zones;
+    EXPECT_GT(turned, 10u);
+    EXPECT_LE(testing::allocations() - before, turned * 30) << "in " << puts << " puts";
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, PagePath,
-                         ::testing::Values(PathShape{4096, true}, PathShape{16384, true},
-                                           PathShape{65536, true}, PathShape{16384, false}),
+                         ::testing::Values(PathShape{4096, 2 << 20, true},
+                                           PathShape{16384, 4 << 20, true},
+                                           PathShape{65536, 8 << 20, true},
+                                           PathShape{16384, 2 << 20, false}),
                          [](const auto& test) {
                            return std::to_string(test.param.page_bytes) +
                                   (test.param.in_memory ? "InMemory" : "OnAFile");

@@ -1,8 +1,8 @@
 // Establishes what a page costs on the wire in steady state: nothing is allocated, on either side,
 // and system calls are shared by many pages. How: a HostQueue keeps a reactor with a handler that
-// has its pages in memory busy; operator new counts, the rings count their system calls. Those are
-// counted with both sides on one thread, turn by turn: how many pages share one does not depend on
-// how the machine is loaded then. Prints pages/s, which no test depends on.
+// has its pages in memory busy; malloc's family counts, the rings count their system calls. Those
+// are counted with both sides on one thread, turn by turn: how many pages share one does not depend
+// on how the machine is loaded then. Prints pages/s, which no test depends on.
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -19,8 +19,8 @@
 #include <utility>
 #include <vector>
 
+#include "tests/count_allocations.h"
 #include "tests/rounds.h"
-#include "tests/transport/count_allocations.h"
 #include "transport/host_queue.h"
 #include "transport/tcp_listener.h"
 #include "transport/tcp_reactor.h"
@@ -72,7 +72,7 @@ void PrintTo(const Shape& shape, std::ostream* out) {
        << shape.depth;
 }
 
-class SteadyState : public testing::TestWithParam<Shape>, private HostQueue::Owner {
+class SteadyState : public ::testing::TestWithParam<Shape>, private HostQueue::Owner {
  protected:
   SteadyState() : pages_(std::size_t{GetParam().depth} * kPageBytesMax) {
     auto reactor = TcpReactor::create(loop_, handler_, limits_, budget_);
@@ -219,11 +219,11 @@ TEST_P(SteadyState, NothingIsAllocated) {
   serve();
   connect();
   run(2000 / fewer);
-  const std::uint64_t allocated = allocations;
+  const std::uint64_t allocated = testing::allocations();
   const auto begin = std::chrono::steady_clock::now();
   const auto [host, target] = calls_a_page(pages);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-  EXPECT_EQ(allocations, allocated);
+  EXPECT_EQ(testing::allocations(), allocated);
   const auto count = static_cast<double>(pages);
   std::printf("%.0f pages/s, %.2f GB/s, system calls a page: host %.3f, target %.3f\n",
               count / took.count(), count * GetParam().page_bytes / took.count() / 1e9, host,
@@ -240,13 +240,13 @@ TEST_P(SteadyState, SystemCallsAreShared) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, SteadyState,
-                         testing::Values(Shape{nvme::kv::kRetrieve, 4096, 1, 1.1, 1.1},
-                                         Shape{nvme::kv::kRetrieve, 4096, 64, 0.13, 0.08},
-                                         Shape{nvme::kv::kRetrieve, 16384, 64, 1.5, 0.094},
-                                         Shape{nvme::kv::kRetrieve, 65536, 16, 1.5, 0.375},
-                                         Shape{nvme::kv::kStore, 4096, 64, 0.14, 0.14},
-                                         Shape{nvme::kv::kStore, 16384, 64, 1.5, 1.5},
-                                         Shape{nvme::kv::kStore, 65536, 16, 1.5, 1.5}));
+                         ::testing::Values(Shape{nvme::kv::kRetrieve, 4096, 1, 1.1, 1.1},
+                                           Shape{nvme::kv::kRetrieve, 4096, 64, 0.13, 0.08},
+                                           Shape{nvme::kv::kRetrieve, 16384, 64, 1.5, 0.094},
+                                           Shape{nvme::kv::kRetrieve, 65536, 16, 1.5, 0.375},
+                                           Shape{nvme::kv::kStore, 4096, 64, 0.14, 0.14},
+                                           Shape{nvme::kv::kStore, 16384, 64, 1.5, 1.5},
+                                           Shape{nvme::kv::kStore, 65536, 16, 1.5, 1.5}));
 
 }  // namespace
 }  // namespace furrow::transport

@@ -1,12 +1,11 @@
-// How often operator new was called in this program, by any thread, and the bytes that it has out;
-// and one of its calls made to fail.
+// The bytes that this program's calls of operator new have out, and one of those calls made to
+// fail.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 
 namespace furrow::transport {
-extern std::atomic<std::uint64_t> allocations;
 extern std::atomic<std::uint64_t> allocated_bytes;
 // The call after so many more, by threads that are not spared, throws std::bad_alloc; -1: none
 // does.
