@@ -57,11 +57,11 @@ class Initiator {
   // then. What was lost eight times is not sent again. `late` (ETIMEDOUT): no answer in
   // command_timeout_ms; it may have been done or not. `busy`: in all of that time the target had no
   // room for it, or could not do it for another reason that passes; it was not done, or is stored
-  // and not flushed. `protocol`: the target's answer made no sense. A `flushed` put or remove is
-  // stored and flushed over one connection, or again from its beginning; a flush of its own vouches
-  // for what was acknowledged since reconnects() last changed, as a target that lost its power
-  // before may have lost what was put before. kinds get, put, remove, exist, list, flush; others:
-  // unsupported.
+  // and not flushed. `in_use`: another host's reservation forbids it. `protocol`: the target's
+  // answer made no sense. A `flushed` put or remove is stored and flushed over one connection, or
+  // again from its beginning; a flush of its own vouches for what was acknowledged since
+  // reconnects() last changed, as a target that lost its power before may have lost what was put
+  // before. kinds get, put, remove, exist, list, flush; others: unsupported.
   virtual void submit(PageOp& op) = 0;
   virtual std::uint32_t value_bytes_max() const = 0;
   virtual std::uint64_t reconnects() const = 0;

@@ -48,10 +48,10 @@ void put_key(nvme::Sqe& sqe, const Key& key) {
 }
 
 // Statuses that say "not done, try again", unless DNR is set (Base specification 2.0, figure
-// "Generic Command Status Values"; Key Value Command Set 1.0 for the last).
+// "Generic Command Status Values"; Key Value Command Set 1.0 for the last two).
 bool is_transient(std::uint16_t status) {
   return status == nvme::sc::kCommandInterrupted || status == nvme::sc::kTransientTransportError ||
-         status == nvme::sc::kNamespaceNotReady;
+         status == nvme::sc::kNamespaceNotReady || status == nvme::sc::kFormatInProgress;
 }
 
 Status status_of(const nvme::Cqe& cqe) {
@@ -76,7 +76,12 @@ Status status_of(const nvme::Cqe& cqe) {
     case nvme::sc::kUnrecovered:
       return failed(Code::corrupt, "the page is damaged and was not served");
     case nvme::sc::kNamespaceNotReady:
+    case nvme::sc::kFormatInProgress:
       return failed(Code::busy, "the volume is not ready yet");
+    case nvme::sc::kReservationConflict:
+      return failed(Code::in_use, "another host has reserved the namespace");
+    case nvme::sc::kInvalidOpcode:
+      return failed(Code::unsupported, "the target does not know the command");
     case nvme::sc::kCommandInterrupted:
     case nvme::sc::kTransientTransportError:
       if (cqe.dnr()) break;

@@ -1,21 +1,16 @@
 // Establishes what becomes of an operation that the target's answer leaves open: the connection
 // went away between a Store and its Flush, or the target asks for the same command later. How: an
-// initiator and its FuzzPeers on one thread, so
-// that everything happens in the order that matters.
+// initiator and its FuzzPeers on one thread.
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <chrono>
 #include <functional>
 #include <memory>
 #include <span>
 #include <string>
-#include <thread>
 #include <vector>
 
-#include "tests/transport/fake_engine.h"
-#include "tests/transport/fuzz_peer.h"
-#include "tests/transport/unix_listener.h"
+#include "tests/transport/peers_fixture.h"
 #include "transport/initiator_impl.h"
 
 namespace furrow::transport {
@@ -32,43 +27,19 @@ struct Op {
   bool done = false;
 };
 
-class LostAnswers : public testing::Test {
+class LostAnswers : public PeersTest {
  protected:
-  LostAnswers() : ring_(*SocketRing::create()) {
+  LostAnswers() {
     options.subsystem_nqn = "nqn.2026-11.io.furrow:unit";
     options.reconnect_delay_ms = 5;
   }
-  ~LostAnswers() override {
-    initiator_.reset();
-    EXPECT_EQ(executor_.timers(), 0u);
-  }
+  ~LostAnswers() override { initiator_.reset(); }
 
   void connect() {
     initiator_ = std::make_unique<InitiatorImpl>(executor_, options, *ring_);
     initiator_->begin(listener_.address(), listener_.bytes());
     run_until([this] { return initiator_->reconnects() == 1; });
   }
-  bool turn() {
-    bool any = executor_.run_once();
-    for (int fd; (fd = listener_.take()) >= 0; any = true) {
-      peers_.push_back(std::make_unique<FuzzPeer>(fd, honest_));
-      peers_.back()->take_over = [this](FuzzPeer& peer, const nvme::Sqe& sqe) {
-        return peer.io() ? io(peer, sqe) : identify(peer, sqe);
-      };
-    }
-    for (auto& peer : peers_) any |= peer->turn();
-    return any;
-  }
-  void run_until(const std::function<bool()>& holds) {
-    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-    while (!holds()) {
-      ASSERT_LT(std::chrono::steady_clock::now(), until) << "nothing happens any more";
-      if (turn()) continue;
-      std::this_thread::sleep_for(std::chrono::microseconds(100));
-      clock_ns_ += 100'000;
-    }
-  }
-
   Op& submit(Kind kind, std::string_view key, std::uint32_t bytes,
              Durability durability = Durability::none, Condition condition = Condition::always) {
     ops_.push_back(std::make_unique<Op>());
@@ -88,13 +59,13 @@ class LostAnswers : public testing::Test {
 
   InitiatorOptions options;
   std::function<bool(FuzzPeer&, const nvme::Sqe&)> take_over;  // of I/O queues
-  std::uint64_t clock_ns_ = 1'000'000'000;
-  test::FakeExecutor executor_{clock_ns_};
   std::unique_ptr<InitiatorImpl> initiator_;
   std::string seen_;  // by all targets: the opcodes, (S)tore, (F)lush and others
-  std::vector<std::unique_ptr<FuzzPeer>> peers_;
 
  private:
+  bool answers(FuzzPeer& peer, const nvme::Sqe& sqe) override {
+    return peer.io() ? io(peer, sqe) : identify(peer, sqe);
+  }
   bool io(FuzzPeer& peer, const nvme::Sqe& sqe) {
     seen_ += sqe.opc == nvme::kv::kStore ? 'S' : sqe.opc == nvme::kv::kFlush ? 'F' : '?';
     return take_over && take_over(peer, sqe);
@@ -114,9 +85,6 @@ class LostAnswers : public testing::Test {
     return true;
   }
 
-  const std::unique_ptr<SocketRing> ring_;
-  fuzz::UnixListener listener_;
-  fuzz::ScriptReader honest_{nullptr, 0};
   std::vector<std::unique_ptr<Op>> ops_;
   std::uint64_t instance_ = 0;
 };
