@@ -9,8 +9,6 @@ namespace furrow::transport {
 
 namespace sc = nvme::sc;
 
-namespace {}
-
 Controller::Controller(SubsystemImpl& subsystem, ReactorImpl& reactor, Kind kind, std::uint16_t id,
                        Host host, std::uint32_t kato_ms)
     : subsystem_(subsystem),

@@ -107,7 +107,7 @@ class Controller : public std::enable_shared_from_this<Controller> {
   // Sends the first `bytes` of `data`, zero-padded; false: it failed instead.
   bool reply(Request& request, std::vector<std::byte> data, std::uint32_t bytes);
 
-  // Fabrics commands (fabrics_commands.cc).
+  // Fabrics commands (properties.cc).
   void fabrics(Request& request);
   void property_get(Request& request);
   void property_set(Request& request);

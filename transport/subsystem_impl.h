@@ -61,7 +61,7 @@ class SubsystemImpl final : public Subsystem {
   PoolGauges pool_gauges() const;
   std::uint64_t created_ns() const { return created_ns_; }  // on the monotonic clock
 
-  // Connect with well-formed data (fabrics_commands.cc): makes or joins a controller and registers
+  // Connect with well-formed data (connect.cc): makes or joins a controller and registers
   // `queue` with it.
   Admission admit(const std::shared_ptr<Queue>& queue, const nvme::Sqe& command,
                   const nvme::ConnectData& data, const std::string& subnqn,
