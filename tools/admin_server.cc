@@ -100,9 +100,14 @@ void AdminServer::route() {
       response.set_content("not ready\n", kText);
     }
   });
-  server_->Get("/volumes", [this, give](const httplib::Request&, httplib::Response& response) {
-    give(response, handlers_.volumes());
-  });
+  const auto tell = [this, give](const char* path, const std::function<AdminAnswer()>& handler) {
+    server_->Get(path, [&handler, give](const httplib::Request&, httplib::Response& response) {
+      give(response, handler());
+    });
+  };
+  tell("/pool", handlers_.pool);
+  tell("/zones", handlers_.zones);
+  tell("/volumes", handlers_.volumes);
   server_->Post("/volumes",
                 [this, give](const httplib::Request& request, httplib::Response& response) {
                   give(response, handlers_.create_volume(request.body));

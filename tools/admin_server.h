@@ -1,6 +1,6 @@
-// AdminServer: the HTTP listener of furrowd. GET /ready, /metrics and /volumes; and, for who has
-// the token, POST /volumes, PATCH and DELETE /volumes/NAME. Slow hosts delay neither the others nor
-// the end: see AdminHttp.
+// AdminServer: the HTTP listener of furrowd. GET /ready, /metrics, /pool, /zones and /volumes; and,
+// for who has the token, POST /volumes, PATCH and DELETE /volumes/NAME. Slow hosts delay neither
+// the others nor the end: see AdminHttp.
 //
 // Threads: start(), set_ready() and request_stop() from any one thread; the handlers run on threads
 // of the server, `metrics` included.
@@ -29,7 +29,7 @@ class AdminServer {
  public:
   struct Handlers {
     std::function<std::optional<std::string>()> metrics;  // the body of /metrics; nothing: 503
-    std::function<AdminAnswer()> volumes = nullptr;
+    std::function<AdminAnswer()> pool = nullptr, zones = nullptr, volumes = nullptr;
     // What these get is the body, and the volume's name.
     std::function<AdminAnswer(const std::string&)> create_volume = nullptr, delete_volume = nullptr;
     // The volume's name, and the body.

@@ -9,6 +9,7 @@
 
 #include "tools/command_line.h"
 #include "tools/ctl_command.h"
+#include "tools/ctl_server.h"
 #include "tools/progress.h"
 #include "zone/device_uri.h"
 
@@ -163,6 +164,14 @@ int repair(const std::string& uri, const CheckReport& before, const CheckOptions
 }  // namespace
 
 int check(const Arguments& arguments) {
+  if (server_asked()) {
+    fmt::print(stderr,
+               "{}: cannot check a pool that is being served: end its furrowd, then `{} pool check "
+               "DEVICE-URI`; what a running one's --scrub_rate finds is on its standard error and "
+               "in /metrics\n",
+               program_name(), program_name());
+    return kExitNotChecked;
+  }
   CheckOptions options;
   if (const int status = take_options(options); status != kExitDone) return status;
   const auto report = check_pool(arguments[0], options);

@@ -17,6 +17,4 @@ std::span<const Command> fs_commands();
 
 int check(const Arguments& arguments);  // pool check
 
-nlohmann::ordered_json pool_json(const Pool& pool);
-
 }  // namespace furrow::tools

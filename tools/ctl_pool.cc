@@ -7,15 +7,15 @@
 
 #include "tools/command_line.h"
 #include "tools/ctl_command.h"
+#include "tools/ctl_server.h"
 #include "tools/device_flags.h"
+#include "tools/pool_json.h"
 
 DEFINE_string(name, "furrow", "the pool's name, 1 to 63 bytes");
 
 namespace furrow::tools {
 
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 int create(const Arguments& arguments) {
   const ShapeFlags shape = device_shape_from_flags();
@@ -32,6 +32,7 @@ int create(const Arguments& arguments) {
 }
 
 int info(const Arguments& arguments) {
+  if (server_asked()) return pool_info_of_server();
   EventLoop home;
   const auto opened = open_pool(arguments[0], home, Opening::inspect);
   if (!opened) return report_device("cannot inspect", arguments[0], opened.status());
@@ -47,38 +48,19 @@ constexpr const char* kCreateFlags[] = {
     "mor",
     "mar",
     "force: overwrite what is there, be it a pool of Furrow's or anything else; all of it is lost"};
-constexpr const char* kCheckFlags[] = {"pages", "rate", "repair", "yes", "dry_run"};
+constexpr const char* kInfoFlags[] = {"server"};
+constexpr const char* kCheckFlags[] = {
+    "pages", "rate",    "repair",
+    "yes",   "dry_run", "server: refused, as only a closed pool can be checked"};
 
 }  // namespace
-
-nlohmann::ordered_json pool_json(const Pool& pool) {
-  const PoolInfo info = pool.info();
-  const Geometry& geometry = info.geometry;
-  return {{"name", info.name},
-          {"uuid", format_uuid(info.uuid)},
-          {"format_version", info.format_version},
-          {"lba_bytes", geometry.lba_bytes},
-          {"zone_size_bytes", geometry.zone_size_lbas * geometry.lba_bytes},
-          {"zone_capacity_bytes", geometry.zone_capacity_bytes()},
-          {"zones", geometry.zone_count},
-          {"open_zones_max", geometry.open_zones_max},
-          {"active_zones_max", geometry.active_zones_max},
-          {"zones_unpromised", info.zones_unpromised},
-          {"zones_free", info.zones_free},
-          {"zones_metadata", info.zones_metadata},
-          {"zones_data", info.zones_data},
-          {"zones_bad", info.zones_bad},
-          {"volumes", pool.stores().size()},
-          {"recovered_pages", info.recovered_pages},
-          {"recovery_us", info.recovery_us},
-          {"opening_damage", pool.opening_damage()}};
-}
 
 std::span<const Command> pool_commands() {
   static constexpr Command kCommands[] = {
       {"pool create", "DEVICE-URI", 1, "make an empty pool, and an emulated device for it",
        kCreateFlags, create},
-      {"pool info", "DEVICE-URI", 1, "print a pool's geometry and zones (in use or not)", {}, info},
+      {"pool info", "(DEVICE-URI | --server=HOST:PORT)", 1,
+       "print a pool's geometry and zones (in use or not)", kInfoFlags, info},
       {"pool check", "DEVICE-URI", 1, "verify a closed pool; --repair mends it", kCheckFlags,
        check},
   };

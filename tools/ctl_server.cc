@@ -74,6 +74,12 @@ int answered(const std::string& what, const httplib::Result& result) {
   return fail(what, fmt::format("{} ({})", text, result->status));
 }
 
+int told(const std::string& what, const char* path) {
+  Client client(false);
+  if (!client.http) return client.status;
+  return answered(what, client.http->Get(path));
+}
+
 }  // namespace
 
 bool server_asked() { return flag_given("server"); }
@@ -86,11 +92,9 @@ int create_on_server(const VolumeOptions& options) {
                                     "application/json"));
 }
 
-int list_on_server() {
-  Client client(false);
-  if (!client.http) return client.status;
-  return answered("cannot list volumes", client.http->Get("/volumes"));
-}
+int pool_info_of_server() { return told("cannot inspect the pool", "/pool"); }
+int zones_of_server() { return told("cannot report zones", "/zones"); }
+int list_on_server() { return told("cannot list volumes", "/volumes"); }
 
 // Zones that are to be freed first take as long as they take; the server goes on when it is asked
 // again.

@@ -8,6 +8,7 @@
 #include <string>
 #include <thread>
 
+#include "tools/pool_json.h"
 #include "tools/volume_json.h"
 
 namespace furrow::tools {
@@ -60,6 +61,18 @@ void LiveVolumes::at_home(const std::function<void()>& what) {
   };
   home_.post(call);
   call.done.acquire();
+}
+
+AdminAnswer LiveVolumes::pool() {
+  nlohmann::ordered_json pool;
+  at_home([&] { pool = pool_json(pool_); });
+  return {200, pool.dump() + '\n'};
+}
+
+// Not at home: a drive is asked, which takes its time.
+AdminAnswer LiveVolumes::zones() {
+  const Result<nlohmann::ordered_json> zones = zones_json(device_);
+  return zones.ok() ? AdminAnswer{200, zones->dump() + '\n'} : refusal(zones.status());
 }
 
 AdminAnswer LiveVolumes::list() {

@@ -1,6 +1,6 @@
-// LiveVolumes: makes, resizes and deletes volumes of a pool that is being served. Hosts that are
-// connected are told by the Namespace Attribute Changed event; a deleted volume's namespace is gone
-// before the volume is, and its commands have all been answered.
+// LiveVolumes: tells of a pool that is being served, and makes, resizes and deletes its volumes.
+// Hosts that are connected are told by the Namespace Attribute Changed event; a deleted volume's
+// namespace is gone before the volume is, and its commands have all been answered.
 //
 // Threads: made on the pool's home thread; its functions from any other one, which they block. One
 // change at a time: another waits for it.
@@ -13,6 +13,7 @@
 #include "engine/pool.h"
 #include "tools/admin_server.h"
 #include "transport/target.h"
+#include "zone/device.h"
 #include "zone/event_loop.h"
 
 namespace furrow::tools {
@@ -20,9 +21,11 @@ namespace furrow::tools {
 class LiveVolumes {
  public:
   // All outlive it. `home` runs for as long as a function of this does.
-  LiveVolumes(Pool& pool, transport::Target& target, EventLoop& home)
-      : pool_(pool), target_(target), home_(home) {}
+  LiveVolumes(Pool& pool, ZonedDevice& device, transport::Target& target, EventLoop& home)
+      : pool_(pool), device_(device), target_(target), home_(home) {}
 
+  AdminAnswer pool();
+  AdminAnswer zones();
   AdminAnswer list();
   AdminAnswer create(std::string_view options);  // JSON, see volume_json.h
   // JSON, see volume_json.h. While zones are to be freed first it waits a while for that and then
@@ -35,6 +38,7 @@ class LiveVolumes {
   Status remove_now(std::string_view name);
 
   Pool& pool_;
+  ZonedDevice& device_;
   transport::Target& target_;
   EventLoop& home_;
   std::mutex changing_;

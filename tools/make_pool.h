@@ -27,6 +27,7 @@ class OpenPool {
 
   Pool* operator->() const { return pool_.get(); }
   Pool& operator*() const { return *pool_; }
+  ZonedDevice& device() const { return *device_; }
   // False: the device could not flush at the end.
   bool close();
 

@@ -122,7 +122,7 @@ int Server::start_target() {
   auto target = transport::Target::start(*open_, home_, options_.target);
   if (!target) return cannot_listen(target.status());
   target_ = std::move(*target);
-  live_.emplace(*open_, *target_, home_);
+  live_.emplace(*open_, open_.device(), *target_, home_);
   return kExitDone;
 }
 
@@ -210,18 +210,20 @@ int Server::start_admin() {
   auto admin = AdminServer::start(
       options_.admin->host, options_.admin->port,
       {.metrics = [this] { return metrics(); },
-       .volumes = [this] { return change(&LiveVolumes::list); },
+       .pool = [this] { return ask(&LiveVolumes::pool); },
+       .zones = [this] { return ask(&LiveVolumes::zones); },
+       .volumes = [this] { return ask(&LiveVolumes::list); },
        .create_volume =
            [this](const std::string& options) {
-             return change([&](LiveVolumes& live) { return live.create(options); });
+             return ask([&](LiveVolumes& live) { return live.create(options); });
            },
        .delete_volume =
            [this](const std::string& name) {
-             return change([&](LiveVolumes& live) { return live.remove(name); });
+             return ask([&](LiveVolumes& live) { return live.remove(name); });
            },
        .resize_volume =
            [this](const std::string& name, const std::string& options) {
-             return change([&](LiveVolumes& live) { return live.resize(name, options); });
+             return ask([&](LiveVolumes& live) { return live.resize(name, options); });
            },
        .token = options_.admin_token,
        .stopped = [this] { post(admin_stopped_task_, &Server::stop_home); }});
@@ -302,7 +304,7 @@ struct Server::SnapshotTask : Task {
   std::binary_semaphore done{0};
 };
 
-AdminAnswer Server::change(const std::function<AdminAnswer(LiveVolumes&)>& what) {
+AdminAnswer Server::ask(const std::function<AdminAnswer(LiveVolumes&)>& what) {
   if (phase_.load() != Phase::serving) return {503, "{\"error\":\"not ready\"}\n"};
   return what(*live_);
 }

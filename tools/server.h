@@ -65,7 +65,7 @@ class Server {
   ServerSnapshot snapshot() const;  // on the home executor
   // On a thread of the admin listener.
   std::optional<std::string> metrics();
-  AdminAnswer change(const std::function<AdminAnswer(LiveVolumes&)>& what);
+  AdminAnswer ask(const std::function<AdminAnswer(LiveVolumes&)>& what);
 
   struct MemberTask : Task {
     Server* server = nullptr;

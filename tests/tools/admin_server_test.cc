@@ -61,6 +61,14 @@ class AdminServerTest : public testing::Test {
     admin_.reset();
     auto started = AdminServer::start("127.0.0.1", 0,
                                       {.metrics = [this] { return metrics_; },
+                                       .pool =
+                                           [] {
+                                             return AdminAnswer{200, "{}"};
+                                           },
+                                       .zones =
+                                           [] {
+                                             return AdminAnswer{500, "[1]"};
+                                           },
                                        .volumes =
                                            [] {
                                              return AdminAnswer{200, "[]"};

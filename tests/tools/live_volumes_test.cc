@@ -1,7 +1,7 @@
-// Establishes what LiveVolumes answers: volumes made, listed, resized and deleted while their pool
-// is served, each refusal with its HTTP status and what is wrong in JSON, and that hosts are told
-// and commands of a volume that goes have all been answered. How: a pool in memory, a target, and
-// hosts.
+// Establishes what LiveVolumes answers: what the pool and its zones are, volumes made, listed,
+// resized and deleted while their pool is served, each refusal with its HTTP status and what is
+// wrong in JSON, and that hosts are told and commands of a volume that goes have all been answered.
+// How: a pool in memory, a target, and hosts.
 #include "tools/live_volumes.h"
 
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ class LiveVolumesTest : public ::testing::Test {
     auto started = transport::Target::start(*pool_, home_, options);
     ASSERT_TRUE(started.ok()) << started.status().describe();
     target_ = std::move(*started);
-    live_.emplace(*pool_, *target_, home_);
+    live_.emplace(*pool_, pool_.device(), *target_, home_);
     thread_ = std::thread([this] { home_.run(); });
   }
   void TearDown() override {
@@ -111,6 +111,32 @@ TEST_F(LiveVolumesTest, WhatIsMadeIsListedAndServedAtOnce) {
   EXPECT_EQ(names(), (std::vector<std::string>{"one", "two"}));
   EXPECT_EQ(host.store(1), nvme::sc::kSuccess);
   EXPECT_EQ(host.store(9), nvme::sc::kSuccess);
+}
+
+TEST_F(LiveVolumesTest, ThePoolAndItsZonesAreTold) {
+  const json empty = json::parse(live_->pool().json);
+  EXPECT_EQ(empty.at("name"), "live");
+  EXPECT_EQ(empty.at("zones"), 64);
+  EXPECT_EQ(empty.at("volumes"), 0);
+  LiveHost host(*target_);
+  ASSERT_EQ(create("one").status, 201);
+  ASSERT_EQ(host.store(1), nvme::sc::kSuccess);
+  const AdminAnswer pool = live_->pool(), report = live_->zones();
+  EXPECT_EQ(pool.status, 200);
+  EXPECT_EQ(json::parse(pool.json).at("volumes"), 1);
+  EXPECT_EQ(report.status, 200);
+  const json zones = json::parse(report.json);
+  ASSERT_EQ(zones.size(), 64u);
+  std::size_t written = 0;
+  for (std::size_t i = 0; i < zones.size(); ++i) {
+    EXPECT_EQ(zones[i].at("zone"), i);
+    EXPECT_EQ(zones[i].at("start_lba"), i * 256);
+    EXPECT_EQ(zones[i].at("capacity_lbas"), 256);
+    const bool is_written = zones[i].at("written_lbas") != 0;
+    EXPECT_EQ(is_written, zones[i].at("state") != "empty") << i;
+    written += is_written ? 1 : 0;
+  }
+  EXPECT_GE(written, 2u) << "a metadata zone and the page's";
 }
 
 TEST_F(LiveVolumesTest, ARefusalSaysWhy) {
