@@ -108,9 +108,9 @@ struct PoolInfo {
   Geometry geometry;
   std::uint64_t zones_unpromised = 0;  // in no volume's quota: what a new volume may have
   std::uint64_t zones_free = 0, zones_metadata = 0, zones_data = 0, zones_bad = 0;
-  bool device_full = false;  // the device took no more at the last write, as on a full file system
+  bool device_full = false;   // the device took no more at the last write, as on a full file system
   bool flush_failed = false;  // the last one did: what was not flushed before may be lost
-  bool device_gone = false;  // ZonedDevice::gone()
+  bool device_gone = false;   // ZonedDevice::gone()
   std::uint64_t misplaced_writes = 0;  // ZonedDevice::misplaced_writes()
   std::uint64_t system_calls = 0;      // of the device queue for all that writes, since open
   std::uint64_t recovery_us = 0;       // how long the last open took

@@ -5,8 +5,8 @@
 // Other file systems may copy what is written (btrfs always, XFS after a reflink), and a mapped
 // store that they have no room for ends the process; there each is a pwrite() to the same pages of
 // the kernel's, which says so instead. Either way a store survives the process, and a sync of the
-// file makes it durable. Who only looks has a copy in memory, of when it was opened: on a full tmpfs
-// even to read a hole by a mapping wants room.
+// file makes it durable. Who only looks has a copy in memory, of when it was opened: on a full
+// tmpfs even to read a hole by a mapping wants room.
 //
 // Threads: any; one at a time for a zone's slots.
 #pragma once

@@ -40,7 +40,7 @@ struct BlockOp {
   // was deleted). Of a failed operation that changes blocks each 4 KiB block is as it was before or
   // as it should be.
   Status status;
-  bool equal = false;  // compare_and_write: also where it failed after that
+  bool equal = false;                   // compare_and_write: also where it failed after that
   void (*on_done)(BlockOp&) = nullptr;  // on the thread that submitted, never from within submit()
   void* context = nullptr;              // the caller's
 
