@@ -176,9 +176,8 @@ void encode_page_op(PageOp& op, const PageLimits& limits, bool flush, HostComman
   } else if (op.kind == Kind::list) {
     sqe.cdw10 = command.data_bytes = list_bytes(op, limits);
     command.direction = Direction::from_target;
-    if (op.internal.scratch[0] == nullptr) {
-      op.internal.scratch[0] = new std::byte[command.data_bytes];
-    }
+    free_list_memory(op);  // of an association before, which may have had shorter transfers
+    op.internal.scratch[0] = new std::byte[command.data_bytes];
     command.data = static_cast<std::byte*>(op.internal.scratch[0]);
   }
 }

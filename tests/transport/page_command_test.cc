@@ -6,6 +6,7 @@
 #include "transport/page_command.h"
 
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include <algorithm>
 #include <cstring>
@@ -232,6 +233,21 @@ struct List {
     return names;
   }
 };
+
+// It may go by another association, whose transfers may be longer.
+TEST(PageCommand, AListThatIsSentAgainHasTheMemoryThatItAsksFor) {
+  PageOp op = op_of(Kind::list, "");
+  op.keys_max = 1u << 20;
+  PageLimits limits = kLimits;
+  for (const std::uint32_t bytes : {4096u, 1u << 20, 4096u}) {
+    limits.transfer_bytes_max = bytes;
+    HostCommand command;
+    encode_page_op(op, limits, false, command);
+    EXPECT_EQ(command.data_bytes, bytes);
+    EXPECT_GE(malloc_usable_size(command.data), command.data_bytes);
+  }
+  free_list_memory(op);
+}
 
 TEST(PageCommand, AListIsReadAsItWasMade) {
   std::vector<std::string> names;
