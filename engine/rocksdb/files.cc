@@ -19,8 +19,9 @@ using rocksdb::Slice;
 std::span<const std::byte> bytes_of(const Slice& slice) {
   return std::as_bytes(std::span(slice.data(), slice.size()));
 }
+// None of RocksDB's own is none to read to.
 std::span<std::byte> memory_of(char* scratch, std::size_t bytes) {
-  return std::as_writable_bytes(std::span(scratch, bytes));
+  return std::as_writable_bytes(std::span(scratch, scratch != nullptr ? bytes : 0));
 }
 
 std::size_t copy_id(const std::string& from, char* id, std::size_t bytes_max) {
@@ -42,7 +43,14 @@ Lifetime lifetime_of(rocksdb::Env::WriteLifeTimeHint hint, rocksdb::Env::IOPrior
 
 IOStatus read_at(const OpenFile& file, const std::string& name, std::uint64_t offset, std::size_t n,
                  Slice* result, char* scratch) {
-  const Result<std::size_t> read = file.read(offset, memory_of(scratch, n));
+  const std::span<std::byte> memory = memory_of(scratch, n);
+  *result = Slice();
+  // Tables of formats that live in mapped memory, with allow_mmap_reads: all others give some.
+  if (memory.size() != n) {
+    return IOStatus::NotSupported(
+        name, "files are not mapped into memory; open the database without allow_mmap_reads");
+  }
+  const Result<std::size_t> read = file.read(offset, memory);
   *result = Slice(scratch, read.ok() ? *read : 0);
   return io_status(read.status(), name);
 }
@@ -79,9 +87,9 @@ void take_answer(const OpenFile& file, const std::string& name, const FileRead& 
                  FSReadRequest& request) {
   request.result = Slice(request.scratch, read.bytes);
   request.status = IOStatus::OK();
-  if (read.status.ok()) return;
+  if (read.status.ok() && read.memory.size() == request.len) return;
   request.status =
-      read_at(file, name, read.offset, read.memory.size(), &request.result, request.scratch);
+      read_at(file, name, request.offset, request.len, &request.result, request.scratch);
 }
 
 // What ReadAsync gives RocksDB as a handle.
@@ -140,7 +148,8 @@ class RandomAccessFile final : public rocksdb::FSRandomAccessFile {
                      IODebugContext* debug) override {
     auto made = std::make_unique<ReadHandle>(*file_, name_);
     made->async.read = {request.offset, memory_of(request.scratch, request.len), 0, {}};
-    if (!file_->content().start(made->async)) {
+    const bool some = made->async.read.memory.size() == request.len;
+    if (!some || !file_->content().start(made->async)) {
       return FSRandomAccessFile::ReadAsync(request, options, std::move(callback), argument, handle,
                                            deleter, debug);
     }
