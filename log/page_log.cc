@@ -248,6 +248,7 @@ void PageLog::confirmed_put(KeyOp& op) {
   }
   const bool shrinks = op.shrinks && op.found && op.length <= op.old.length;
   if (!options_.cache && !shrinks && pool_.device.short_of_room()) {  // what is left is for deletes
+    if (collector_->idle()) collect_dead();
     return finish(op, {Code::no_space, Origin::log,
                        "the file system under the device is full; make room there"});
   }

@@ -221,6 +221,7 @@ class PageLog final : public StreamOwner {
                std::uint32_t expires_s, std::uint64_t sequence);
   bool unpublish(const KeyHash& hash, const IndexEntry& entry);
   void forget(const IndexEntry& entry);
+  void collect_dead();
   bool in_index(const KeyHash& hash, std::uint64_t lba) const;
   // May a key that the index does not have come back: evicted, and a power cut undoes the reset of
   // its zone, expired by a clock that was ahead, or let go?

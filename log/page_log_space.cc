@@ -60,6 +60,16 @@ void PageLog::collect(ZoneId zone) {
   if (!options_.cache) collector_->request(zone);
 }
 
+// What the zones have in which nothing lives may be all that the medium can be given back.
+void PageLog::collect_dead() {
+  if (options_.cache) return;
+  for (std::uint32_t i = 0; i < pool_.geometry.zone_count; ++i) {
+    const ZoneAllocator::Zone& zone = pool_.allocator.zones()[i];
+    const bool ours = zone.owner == options_.volume && zone.use == ZoneUse::sealed;
+    if (ours && zone.live_lbas == 0) collector_->request(ZoneId{i});
+  }
+}
+
 bool PageLog::unpublish(const KeyHash& hash, const IndexEntry& entry) {
   if (!index_.erase(hash.order, entry.lba)) return false;
   forget(entry);
@@ -68,14 +78,15 @@ bool PageLog::unpublish(const KeyHash& hash, const IndexEntry& entry) {
 
 // Takes back what publish() counted, for an entry that has just left the index.
 void PageLog::forget(const IndexEntry& entry) {
+  const ZoneId zone = pool_.geometry.zone_of(Lba{entry.lba});
   if (entry.expires) expiries_.erase(mix(entry.lba), entry.lba);
-  pool_.allocator.remove_live(pool_.geometry.zone_of(Lba{entry.lba}),
-                              pool_.page_lbas(entry.length));
+  pool_.allocator.remove_live(zone, pool_.page_lbas(entry.length));
   cost_bytes_ -= cost_bytes(pool_, entry.length);
   note_used();
   if (entry.pinned) pinned_lbas_ -= pool_.page_lbas(entry.length);
   --stats_.pages;
   stats_.live_bytes -= entry.length;
+  if (pool_.allocator.zone(zone).live_lbas == 0 && pool_.device.short_of_room()) collect_dead();
 }
 
 std::uint64_t PageLog::unpublish_some(std::uint64_t from,

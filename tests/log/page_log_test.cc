@@ -573,6 +573,52 @@ TEST_F(PageLogTest, WhereTheMediumIsFullAStoreTakesDeletesAndWhatShrinks) {
   EXPECT_TRUE(put(0, 3, 10).ok());
 }
 
+// A store far from its quota resets none, as it needs none; but their space is all that there is.
+TEST_F(PageLogTest, WhereTheMediumIsFullZonesInWhichNothingLivesAreReset) {
+  Shape shape;
+  shape.zones = 24;
+  shape.quota = 20;
+  remake(shape, false);
+  std::uint64_t pages = 0;
+  for (; pool_->allocator.held(kVolume) < 8; ++pages) {
+    ASSERT_TRUE(put(pages, 1, 4000, {.group = 1 + pages % 2}).ok());
+  }
+  ASSERT_TRUE(remove_group(1).ok());
+  run();
+  const std::uint64_t held = pool_->allocator.held(kVolume);
+  EXPECT_EQ(log_->stats().zones_reset, 0u);
+  device_->set_short_of_room(true);
+  EXPECT_EQ(put(pages, 1, 10).code(), Code::no_space);
+  run();
+  EXPECT_EQ(log_->stats().zones_reset, 0u) << "something lives in each";
+  // The last page of a zone is enough, whoever asks for what next.
+  ASSERT_TRUE(remove_group(2).ok());
+  run();
+  EXPECT_GE(log_->stats().zones_reset, held - 2);
+  device_->set_short_of_room(false);
+  ASSERT_TRUE(put(0, 2, 4000).ok());
+  expect_page(0, 2, 4000);
+}
+
+// Those that were dead before are found by a put that is refused.
+TEST_F(PageLogTest, WhereTheMediumIsFullARefusedPutFindsDeadZones) {
+  Shape shape;
+  shape.zones = 24;
+  shape.quota = 20;
+  remake(shape, false);
+  for (std::uint64_t n = 0; pool_->allocator.held(kVolume) < 8; ++n) {
+    ASSERT_TRUE(put(n, 1, 4000, {.group = 1}).ok());
+  }
+  ASSERT_TRUE(remove_group(1).ok());
+  run();
+  EXPECT_EQ(log_->stats().zones_reset, 0u);
+  device_->set_short_of_room(true);
+  EXPECT_EQ(put(0, 1, 10).code(), Code::no_space);
+  run();
+  EXPECT_GE(log_->stats().zones_reset, 5u);
+  device_->set_short_of_room(false);
+}
+
 TEST_F(PageLogTest, ACacheTakesWhateverIsPutAndStaysWithinItsQuota) {
   remake({}, true);
   for (std::uint64_t n = 0; n < 600; ++n) {
