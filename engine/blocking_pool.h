@@ -24,6 +24,8 @@ class BlockingPool {
   virtual Pool& pool() = 0;
   virtual const Geometry& geometry() const = 0;
   virtual std::string identity() const = 0;  // of the device: device_identity()
+  // As of ZonedDevice; all that there is while the medium is short of room.
+  virtual std::uint64_t missing_bytes() const { return 0; }
   virtual std::uint64_t random() = 0;        // 64 random bits, of the pool's executor
   virtual std::uint64_t wall_s() const = 0;  // seconds since the Unix epoch
   virtual bool has_thread() const { return true; }

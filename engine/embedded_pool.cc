@@ -171,6 +171,11 @@ std::uint64_t EmbeddedPool::random() {
   return drawn;
 }
 
+// All of them while what is left is kept for deletes.
+std::uint64_t EmbeddedPool::missing_bytes() const {
+  return device_->short_of_room() ? ~std::uint64_t{0} : device_->missing_bytes();
+}
+
 std::uint64_t EmbeddedPool::wall_s() const { return thread_->loop.wall_s(); }
 
 Result<SyncPageStore> EmbeddedPool::create_volume(const VolumeOptions& options) {

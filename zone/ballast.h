@@ -29,6 +29,7 @@ class Ballast {
   // room now. false: it has not, there is not enough left.
   bool move(std::uint64_t offset, std::uint64_t bytes, std::uint64_t end);
 
+  std::uint64_t whole_bytes() const { return pieces_ * kPieceBytes; }
   // Is it all there? What is missing is taken back before, as far as there is room, though not more
   // often than every 100 ms.
   bool whole();

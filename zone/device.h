@@ -72,6 +72,8 @@ class ZonedDevice {
   // Is the medium, such as the file system under emu:, so full that only deletes, and what frees
   // room, should be written? Cheap while it is not. Any thread.
   virtual bool short_of_room() { return false; }
+  // Of what all zones hold, how much the medium has no room for now. Asks it. Any thread.
+  virtual std::uint64_t missing_bytes() const { return 0; }
   // Writes since it was opened that have failed because the drive placed them elsewhere, for no
   // reason but its own. When there is one, a zone's writes are given to it one at a time. Any
   // thread.

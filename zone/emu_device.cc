@@ -1,6 +1,8 @@
 #include "zone/emu_device.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -135,6 +137,22 @@ EmuDevice::EmuDevice(EmuFile file, const Superblock& superblock, Access access,
       reclaimer_(
           file_.fd.get(), superblock_, table_,
           [](void* self) { return static_cast<EmuDevice*>(self)->sync_table(); }, this, reclaim_) {}
+
+// What the file has already, be it in zones that are empty, needs none of what is free.
+std::uint64_t EmuDevice::missing_bytes() const {
+  constexpr std::uint64_t kBlockBytes = 512;  // of st_blocks
+  struct stat file {};
+  struct statvfs system {};
+  const int fd = file_.fd.get();
+  if (file_.block_device || fstat(fd, &file) != 0 || fstatvfs(fd, &system) != 0) return 0;
+  const std::uint64_t all = superblock_.data_offset +
+                            geometry_.zone_count * geometry_.zone_capacity_bytes() +
+                            ballast_.whole_bytes();
+  const std::uint64_t free = geteuid() == 0 ? system.f_bfree : system.f_bavail;
+  const std::uint64_t there =
+      static_cast<std::uint64_t>(file.st_blocks) * kBlockBytes + free * system.f_frsize;
+  return all - std::min(all, there);
+}
 
 EmuDevice::~EmuDevice() {
   // The next one to open the file may write where this one would still punch.

@@ -50,6 +50,7 @@ class FaultDevice final : public ZonedDevice, private ZoneStore {
   Result<std::unique_ptr<IoQueue>> create_queue(unsigned depth) override;
   Result<std::vector<ZoneInfo>> report() override;
   bool short_of_room() override { return inner_->short_of_room(); }
+  std::uint64_t missing_bytes() const override { return inner_->missing_bytes(); }
   std::uint64_t misplaced_writes() const override { return inner_->misplaced_writes(); }
   bool gone() const override { return inner_->gone(); }
   std::vector<std::string> damage() const override { return inner_->damage(); }

@@ -418,9 +418,19 @@ Result<std::shared_ptr<const FileContent>> FileVolume::content(std::string_view 
   return std::shared_ptr<const FileContent>(place->node->file);
 }
 
+// As of a device that is smaller by what the medium has no room for.
+std::uint64_t FileVolume::free_bytes() const {
+  const VolumeUsage usage = store_.usage();
+  const std::uint64_t all = geometry().zone_count * geometry().zone_capacity_bytes();
+  const double missing = static_cast<double>(std::min(all, pool_->missing_bytes()));
+  const auto usable = static_cast<double>(usage.free_bytes + usage.live_bytes);
+  const double lost = usable * missing / static_cast<double>(all);
+  return usage.free_bytes - std::min(usage.free_bytes, static_cast<std::uint64_t>(lost));
+}
+
 FilesUsage FileVolume::usage() const {
   FilesUsage usage;
-  usage.free_bytes = store_.usage().free_bytes;
+  usage.free_bytes = free_bytes();
   usage.written = written();
   usage.restored_bytes = restored_bytes_;
   const Lock lock(mutex_);

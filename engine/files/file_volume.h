@@ -138,6 +138,7 @@ class FileVolume : public std::enable_shared_from_this<FileVolume> {
   Result<std::shared_ptr<const FileContent>> content(std::string_view path) const;
   FilesUsage usage() const;  // looks at every file
   const VolumeInfo& info() const { return store_.info(); }
+  std::uint64_t free_bytes() const;  // the medium may have room for less than all zones
   PageStore& store() { return store_; }
   const PageStore& store() const { return store_; }
   const Geometry& geometry() const { return pool_->geometry(); }

@@ -65,7 +65,7 @@ Status OpenFile::truncate(std::uint64_t bytes) {
 
 Status OpenFile::add_zeroes(std::uint64_t size) {
   const std::uint64_t bytes = size - content().size();
-  if (bytes > volume_->store().usage().free_bytes) {
+  if (bytes > volume_->free_bytes()) {
     return {Code::no_space, Origin::engine,
             "zeroes take as much room as other bytes, and there is less"};
   }

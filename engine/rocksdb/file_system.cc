@@ -268,7 +268,7 @@ class FurrowFileSystem final : public rocksdb::FileSystem {
   }
   IOStatus GetFreeSpace(const std::string&, const IOOptions&, std::uint64_t* bytes,
                         IODebugContext*) override {
-    *bytes = volume_->store().usage().free_bytes;
+    *bytes = volume_->free_bytes();
     return IOStatus::OK();
   }
   IOStatus Poll(std::vector<void*>& handles, std::size_t) override { return poll_reads(handles); }

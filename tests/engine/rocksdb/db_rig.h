@@ -100,6 +100,7 @@ inline rocksdb::Status open_families(unsigned count, const rocksdb::Options& opt
 
 class DbRig : public FilesRig {
  public:
+  using FilesRig::FilesRig;
   void open_env(std::uint64_t size_bytes = 256 << 20) {
     ASSERT_NO_FATAL_FAILURE(mount(size_bytes));
     open_env_on_mount();
