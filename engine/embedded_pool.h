@@ -77,6 +77,7 @@ class EmbeddedPool final : public BlockingPool {
   void call(const std::function<void(Pool&)>& what) override;
   Pool& pool() override { return *pool_; }
   const Geometry& geometry() const override { return device_->geometry(); }
+  const std::string& uri() const { return device_->uri(); }
   std::string identity() const override { return device_identity(device_->uri()); }
   std::uint64_t random() override;
   std::uint64_t missing_bytes() const override;

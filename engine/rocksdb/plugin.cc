@@ -2,6 +2,8 @@
 #include <rocksdb/utilities/object_registry.h>
 
 #include <condition_variable>
+#include <filesystem>
+#include <list>
 #include <map>
 #include <mutex>
 
@@ -53,6 +55,36 @@ Result<Uri> parse(std::string_view text) {
   return uri;
 }
 
+// Where a device would be that is not there yet; of one in memory, which.
+std::string place_of(const std::string& device) {
+  const Result<DeviceUri> parsed = parse_device_uri(device);
+  if (!parsed.ok() || parsed->scheme == "mem") return device;
+  std::error_code error;
+  const auto place =
+      std::filesystem::weakly_canonical(std::filesystem::absolute(parsed->place), error);
+  return parsed->scheme + ":" + (error ? parsed->place : place.string());
+}
+
+// What a URI says of a device that was opened by another one: it may say less.
+Status conflict(const std::string& opened, const std::string& asked) {
+  constexpr std::pair<std::string_view, const char*> kHints[] = {
+      {"direct", "this process has the pool open already, with another direct="},
+      {"reclaim", "this process has the pool open already, with another reclaim="},
+      {"io_mode", "this process has the pool open already, with another io_mode="}};
+  const Result<DeviceUri> before = parse_device_uri(opened), now = parse_device_uri(asked);
+  if (!before.ok() || !now.ok()) return before.ok() ? now.status() : before.status();
+  if (before->scheme != now->scheme) {
+    return wrong("this process has the pool open already, by another kind of device URI");
+  }
+  for (const auto& parameter : now->parameters) {
+    if (std::ranges::find(before->parameters, parameter) != before->parameters.end()) continue;
+    const auto* const known =
+        std::ranges::find(kHints, parameter.first, [](const auto& hint) { return hint.first; });
+    return wrong(known != std::end(kHints) ? known->second : "an unknown parameter");
+  }
+  return {};
+}
+
 class Mounts {
  public:
   // A volume that is being unmounted is waited for: it writes until it is gone.
@@ -76,6 +108,7 @@ class Mounts {
  private:
   // Opening and closing one waits for no other.
   struct Device {
+    std::string place, identity;  // empty: not there yet; under Mounts::mutex_
     std::mutex mutex;
     std::condition_variable unmounted;
     std::shared_ptr<EmbeddedPool> pool;                        // while it has volumes
@@ -86,12 +119,20 @@ class Mounts {
     }
   };
 
+  // The same one however its URI is spelt.
   Device& device_of(const std::string& uri) {
+    const std::string place = place_of(uri), identity = device_identity(uri);
     const std::lock_guard lock(mutex_);
-    return devices_[uri];  // for good
+    for (Device& each : devices_) {
+      if (each.identity.empty() ? each.place == place : each.identity == identity) return each;
+    }
+    Device& added = devices_.emplace_back();  // for good
+    added.place = place;
+    added.identity = identity;
+    return added;
   }
   // Of a pool that is opened if need be.
-  static Result<PageStore*> store_of(Device& device, const Uri& uri) {
+  Result<PageStore*> store_of(Device& device, const Uri& uri) {
     if (device.pool == nullptr) {
       EmbeddedPool::CreateOptions make;
       make.size_bytes = uri.create_bytes;
@@ -103,7 +144,11 @@ class Mounts {
       Result<std::unique_ptr<EmbeddedPool>> opened = EmbeddedPool::open(uri.device, make);
       if (!opened.ok()) return opened.status();
       device.pool = std::move(*opened);
+      const std::lock_guard lock(mutex_);
+      device.identity = device.pool->identity();
     }
+    const Status status = conflict(device.pool->uri(), uri.device);
+    if (!status.ok()) return status;
     return FileVolume::find(device.pool->pool(), uri.volume);
   }
   static Result<std::shared_ptr<FileVolume>> mount(Device& device, PageStore& store) {
@@ -121,7 +166,7 @@ class Mounts {
   }
 
   std::mutex mutex_;
-  std::map<std::string, Device> devices_;  // by URI; under mutex_
+  std::list<Device> devices_;  // under mutex_
 };
 
 Mounts& mounts() {
@@ -150,6 +195,9 @@ rocksdb::Status open_file_system(const std::string& uri,
     return rocksdb::Status::InvalidArgument(uri + ": " + parsed.status().describe());
   }
   const Result<std::shared_ptr<FileVolume>> volume = mounts().get(*parsed);
+  if (volume.status().code() == Code::invalid_argument) {
+    return rocksdb::Status::InvalidArgument(uri + ": " + volume.status().describe());
+  }
   if (!volume.ok()) return refusal(uri, parsed->device, volume.status());
   *result = make_file_system(*volume, uri);
   return rocksdb::Status::OK();

@@ -88,6 +88,53 @@ TEST_F(PluginTest, SeveralFileSystemsAreOneMount) {
   expect_version(*two, 3);
 }
 
+// Made by one spelling, and opened by others while it is being made.
+TEST_F(PluginTest, OnePoolIsOneMountHoweverItIsSpelt) {
+  const std::filesystem::path file = path(), in = file.parent_path();
+  std::filesystem::create_directory(in / "sub");
+  std::filesystem::create_directory_symlink(in, in / "link");
+  const std::string spellings[] = {
+      "furrow://emu:" + in.string() + "//sub/../pool.img?create=128MiB",
+      "furrow://emu:" + in.string() + "/link/pool.img?create=128MiB",
+      fs_uri() + "?volume=files&create=128MiB",
+      fs_uri() + "?create=128MiB&direct=1",
+      fs_uri() + "?direct=1&create=128MiB",
+  };
+  const std::unique_ptr<rocksdb::Env> first = env_of(fs_uri() + "?direct=1&create=128MiB");
+  ASSERT_NE(first, nullptr);
+  ASSERT_TRUE(rocksdb::WriteStringToFile(first.get(), "of all", "/name").ok());
+  for (const std::string& each : spellings) {
+    SCOPED_TRACE(each);
+    const std::unique_ptr<rocksdb::Env> again = env_of(each);
+    ASSERT_NE(again, nullptr);
+    EXPECT_TRUE(again->FileExists("/name").ok());
+  }
+  std::filesystem::create_hard_link(file, in / "hard");
+  EXPECT_NE(env_of("furrow://emu:" + (in / "hard").string()), nullptr);
+  // What they say of the device is said to be different where it is.
+  for (const std::string other : {"direct=0", "reclaim=never", "io_mode=sqpoll"}) {
+    std::unique_ptr<rocksdb::FileSystem> files;
+    const rocksdb::Status status = open_file_system(fs_uri() + "?" + other, &files);
+    EXPECT_TRUE(status.IsInvalidArgument()) << status.ToString();
+    const std::string name = other.substr(0, other.find('=') + 1);
+    EXPECT_NE(status.ToString().find("another " + name), std::string::npos) << status.ToString();
+  }
+}
+
+// Two that make it at a time make one.
+TEST_F(PluginTest, APoolIsMadeOnce) {
+  const std::filesystem::path in = std::filesystem::path(path()).parent_path();
+  std::filesystem::create_directory_symlink(in, in / "link");
+  std::unique_ptr<rocksdb::Env> one, other;
+  {
+    const std::jthread maker([&] { one = env_of(fs_uri() + "?create=128MiB"); });
+    other = env_of("furrow://emu:" + (in / "link/pool.img").string() + "?create=128MiB");
+  }
+  ASSERT_TRUE(one && other);
+  ASSERT_TRUE(rocksdb::WriteStringToFile(one.get(), "of both", "/name").ok());
+  EXPECT_TRUE(other->FileExists("/name").ok());
+}
+
 // A pool whose lock nobody knows to hold is waited for, for some seconds.
 TEST_F(PluginTest, OpeningOneWaitsForNoOther) {
   ASSERT_NE(env_of(fs_uri() + "?create=128MiB"), nullptr);
