@@ -210,21 +210,24 @@ Status FileContent::list_cut(std::vector<Chunk> after, const std::vector<Chunk>&
   return status;
 }
 
-Status FileContent::remove(const Chunk& chunk) {
-  const KnownPage page = known(chunk);
-  PageOp op;
-  op.kind = PageOp::Kind::remove;
-  op.key = page.key;
-  op.known = &page;
-  return run(op);
-}
-
 // One that stays is in nobody's way, and goes with the file.
 void FileContent::remove_all(std::span<const Chunk> chunks) {
-  for (const Chunk& chunk : chunks) {
-    if (remove(chunk).ok()) continue;
+  constexpr std::size_t kTogetherMax = 256;
+  while (!chunks.empty()) {
+    const std::span<const Chunk> some = chunks.first(std::min(chunks.size(), kTogetherMax));
+    chunks = chunks.subspan(some.size());
+    std::vector<KnownPage> pages;
+    for (const Chunk& chunk : some) pages.push_back(known(chunk));
+    std::vector<PageOp> ops(pages.size());
+    for (std::size_t i = 0; i < ops.size(); ++i) {
+      ops[i].kind = PageOp::Kind::remove;
+      ops[i].key = pages[i].key;
+      ops[i].known = &pages[i];
+    }
+    services_.pool.run(services_.store, ops);
+    const bool all = std::ranges::all_of(ops, [](const PageOp& op) { return op.status.ok(); });
     const Lock lock(mutex_);
-    strays_ = true;
+    if (!all) strays_ = true;
   }
 }
 

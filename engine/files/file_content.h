@@ -199,7 +199,6 @@ class FileContent : public std::enable_shared_from_this<FileContent> {
   Status list_cut(std::vector<Chunk> after, const std::vector<Chunk>& before, const Record& record,
                   bool& listed);
   void swap_in(std::vector<Replacement>& replacements);
-  Status remove(const Chunk& chunk);
   void remove_all(std::span<const Chunk> chunks);
   KnownPage known(const Chunk& chunk) const {
     return {chunk_key(inode_, chunk.version, chunk.offset), chunk.length, chunk.checksum};
