@@ -1,6 +1,7 @@
 #include "engine/files/file_content.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <utility>
 
@@ -37,6 +38,7 @@ Status FileContent::append(std::span<const std::byte> bytes) {
   Lock lock(mutex_);
   if (!appendable_) return {Code::busy, Origin::engine, "the file was closed"};
   ++appending_;
+  begin_flush();
   Status status = put_again(lock);
   while (status.ok() && error_.ok() && !bytes.empty()) {
     if (tail_ == nullptr) status = take_tail(lock);
@@ -86,6 +88,27 @@ Status FileContent::take_tail(Lock& lock) {
   }
 }
 
+// Bytes that are written apart could outlive a record that is not durable: nobody would delete
+// them. Where that fails they are not, and the next sync says what is wrong.
+void FileContent::begin_flush() {
+  if (lifetime_ == Lifetime::medium_term || flushed_ != 0 || record_flush_ != nullptr) return;
+  flushing_ = true;
+  record_flush_ = std::make_unique<RecordFlush>();
+  record_flush_->keep = shared_from_this();
+  PageOp& op = record_flush_->op;
+  op.kind = PageOp::Kind::flush;
+  op.context = record_flush_.get();
+  op.on_result = [](PageOp&) {};
+  op.on_released = [](PageOp& flushed) {
+    const auto file = std::move(static_cast<RecordFlush*>(flushed.context)->keep);
+    const Lock lock(file->mutex_);
+    file->flushing_ = false;
+    if (flushed.status.ok()) file->flushed_ = std::max<std::uint64_t>(file->flushed_, 1);
+    file->changed_.notify_all();
+  };
+  services_.pool.submit(services_.store, op);
+}
+
 void FileContent::submit_put(Staging::Slot& slot, Durability durability) {
   ++puts_;
   PageOp& op = slot.op;
@@ -96,7 +119,7 @@ void FileContent::submit_put(Staging::Slot& slot, Durability durability) {
   op.data = slot.data;
   op.length = op.capacity = slot.length;
   op.known = &slot.known;
-  op.lifetime = lifetime_;
+  op.lifetime = flushed_ != 0 ? lifetime_.load() : Lifetime::medium_term;
   op.context = &slot;
   op.on_result = [](PageOp&) {};
   slot.keep = shared_from_this();
@@ -261,14 +284,6 @@ Status FileContent::close() {
     open_ = appendable_ = false;
     return {};
   }
-}
-
-// Bytes that are written apart could outlive a record that is not durable: nobody would delete
-// them.
-void FileContent::set_lifetime(Lifetime lifetime) {
-  Lock lock(mutex_);
-  const bool apart = lifetime != Lifetime::medium_term && (flushed_ != 0 || flush(lock).ok());
-  lifetime_ = apart ? lifetime : Lifetime::medium_term;
 }
 
 Status FileContent::run(PageOp& op) const {

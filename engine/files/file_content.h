@@ -68,9 +68,9 @@ class FileContent : public std::enable_shared_from_this<FileContent> {
   std::uint64_t size() const;
   std::uint64_t inode() const { return inode_; }
   std::uint64_t chunks() const;  // that it is kept in, or waits to be
-  // What is put from now on is written with what lives as long. Any but a medium term first makes
-  // the file's record durable.
-  void set_lifetime(Lifetime lifetime);
+  // What is put from now on is written with what lives as long. (Where that is apart, the first
+  // append() begins to make the file's record durable, and the first put waits for it.)
+  void set_lifetime(Lifetime lifetime) { lifetime_ = lifetime; }
 
   // Bytes at the end. What was appended outlives the process when this returns (unless staging is
   // private: then after write_out()). busy: begin_appending() comes first.
@@ -153,12 +153,13 @@ class FileContent : public std::enable_shared_from_this<FileContent> {
   static constexpr std::uint16_t kVersionMax = kReplacements - 1;
 
   void wait(Lock& lock, bool (FileContent::*until)() const) const;
-  bool nothing_in_flight() const { return in_flight_ == 0 && !putting_; }
+  bool nothing_in_flight() const { return in_flight_ == 0 && tail_at_rest(); }
   bool nobody_appends() const { return appending_ == 0 && nothing_in_flight(); }
-  bool tail_at_rest() const { return !putting_; }
+  bool tail_at_rest() const { return !putting_ && !flushing_; }
   bool may_write_more() const { return !full_.ok() || writing_.size() < kWritingMax; }
   Status put_again(Lock& lock);
   Status take_tail(Lock& lock);
+  void begin_flush();
   void submit_put(Staging::Slot& slot, Durability durability);
   void submit_tail(Lock& lock, Durability durability);
   void send_full_tail(Lock& lock);
@@ -235,6 +236,12 @@ class FileContent : public std::enable_shared_from_this<FileContent> {
   bool strays_ = false;        // pages may have been put that are no part of the file
   bool unsure_ = false;        // mount: a power cut may have taken what the record lists
   std::atomic<Lifetime> lifetime_{Lifetime::medium_term};
+  struct RecordFlush {
+    PageOp op;
+    std::shared_ptr<FileContent> keep;
+  };
+  std::unique_ptr<RecordFlush> record_flush_;  // begun, once
+  bool flushing_ = false;
   std::uint16_t version_ = 0;
   Status error_;
   std::mutex changing_;  // held by who overwrites, cuts, closes, or begins to append; taken first

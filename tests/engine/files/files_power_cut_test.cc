@@ -59,7 +59,7 @@ class FilesPowerCutTest : public ::testing::Test, public FilesRig {
   }
 
   std::shared_ptr<EmbeddedPool> pool_;
-  static constexpr std::size_t kApart = 5 * 65'536;
+  static constexpr std::size_t kApart = 8 * 65'536;
   std::mt19937_64 random_{test_seed()};
 };
 
