@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/files/placement.h"
 #include "engine/rocksdb/io_status.h"
 
 namespace furrow {
@@ -30,15 +31,32 @@ std::size_t copy_id(const std::string& from, char* id, std::size_t bytes_max) {
   return from.size();
 }
 
+// What is known of a file when its first bytes come.
+struct Known {
+  rocksdb::Env::WriteLifeTimeHint hint = rocksdb::Env::WLTH_NOT_SET;
+  rocksdb::Env::IOPriority priority = rocksdb::Env::IO_TOTAL;
+  std::size_t allocated_bytes = 0;
+  rocksdb::Temperature temperature = rocksdb::Temperature::kUnknown;
+};
+
+// A flush does not know how long its table will be; and has another priority, but while writers are
+// held up, when both have the same.
+bool is_by_compaction(const Known& known) {
+  return known.priority == rocksdb::Env::IO_LOW || known.allocated_bytes != 0;
+}
+
 // Level compaction says how long a table will live. The other styles say nothing: what a compaction
-// writes outlives what comes from memory then.
-Lifetime lifetime_of(rocksdb::Env::WriteLifeTimeHint hint, rocksdb::Env::IOPriority priority) {
+// writes outlives what comes from memory then, and what is said to be cold outlives both.
+Lifetime lifetime_of(std::string_view name, const Known& known) {
   using rocksdb::Env;
-  if (hint == Env::WLTH_SHORT) return Lifetime::short_term;
-  if (hint == Env::WLTH_MEDIUM) return Lifetime::medium_term;
-  if (hint == Env::WLTH_LONG) return Lifetime::long_term;
-  if (hint == Env::WLTH_EXTREME) return Lifetime::extreme;
-  return priority == Env::IO_LOW ? Lifetime::long_term : Lifetime::medium_term;
+  if (known.hint == Env::WLTH_SHORT) return Lifetime::short_term;
+  if (known.hint == Env::WLTH_MEDIUM) return Lifetime::medium_term;
+  if (known.hint == Env::WLTH_LONG) return Lifetime::long_term;
+  if (known.hint == Env::WLTH_EXTREME) return Lifetime::extreme;
+  const FileKind kind = file_kind(name);
+  if (kind != FileKind::table) return lifetime_of(kind);
+  if (known.temperature == rocksdb::Temperature::kCold) return Lifetime::extreme;
+  return is_by_compaction(known) ? Lifetime::long_term : Lifetime::medium_term;
 }
 
 IOStatus read_at(const OpenFile& file, const std::string& name, std::uint64_t offset, std::size_t n,
@@ -181,11 +199,13 @@ class WritableFile final : public rocksdb::FSWritableFile {
       : FSWritableFile(options),
         file_(std::move(file)),
         name_(std::move(name)),
-        id_(std::move(id)) {}
+        id_(std::move(id)),
+        temperature_(options.temperature) {}
 
   using FSWritableFile::Append;
   using FSWritableFile::PositionedAppend;
   IOStatus Append(const Slice& data, const IOOptions&, IODebugContext*) override {
+    file_->content().set_lifetime(lifetime());
     return told(file_->append(bytes_of(data)));
   }
   IOStatus Append(const Slice& data, const IOOptions& options, const DataVerificationInfo&,
@@ -194,6 +214,7 @@ class WritableFile final : public rocksdb::FSWritableFile {
   }
   IOStatus PositionedAppend(const Slice& data, std::uint64_t offset, const IOOptions&,
                             IODebugContext*) override {
+    file_->content().set_lifetime(lifetime());
     return told(file_->write_at(offset, bytes_of(data)));
   }
   IOStatus PositionedAppend(const Slice& data, std::uint64_t offset, const IOOptions& options,
@@ -211,10 +232,6 @@ class WritableFile final : public rocksdb::FSWritableFile {
   IOStatus RangeSync(std::uint64_t, std::uint64_t, const IOOptions&, IODebugContext*) override {
     return strict_bytes_per_sync_ ? told(file_->sync()) : IOStatus::OK();
   }
-  void SetWriteLifeTimeHint(rocksdb::Env::WriteLifeTimeHint hint) override {
-    FSWritableFile::SetWriteLifeTimeHint(hint);
-    file_->content().set_lifetime(lifetime_of(hint, GetIOPriority()));
-  }
   std::uint64_t GetFileSize(const IOOptions&, IODebugContext*) override {
     return file_->content().size();
   }
@@ -225,9 +242,14 @@ class WritableFile final : public rocksdb::FSWritableFile {
 
  private:
   IOStatus told(const Status& status) const { return io_status(status, name_); }
+  Lifetime lifetime() {
+    return lifetime_of(
+        name_, {GetWriteLifeTimeHint(), GetIOPriority(), preallocation_block_size(), temperature_});
+  }
 
   const std::unique_ptr<OpenFile> file_;
   const std::string name_, id_;
+  const rocksdb::Temperature temperature_;
 };
 
 class RandomRWFile final : public rocksdb::FSRandomRWFile {

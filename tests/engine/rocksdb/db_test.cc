@@ -312,8 +312,51 @@ TEST_F(LifetimesDbTest, WithoutHintsWhatCompactionsWriteIsApart) {
   EXPECT_LT(bytes[kUserStream], size / 4);
 }
 
+// Nobody says how long they live.
+TEST_F(LifetimesDbTest, FilesWithoutHintsLieByWhatIsKnownOfThem) {
+  using rocksdb::Env;
+  using rocksdb::Temperature;
+  struct File {
+    const char* name;
+    Env::IOPriority priority;
+    bool allocated;
+    Temperature temperature;
+    std::uint8_t stream;
+  };
+  constexpr File kFiles[] = {
+      {"/1.log", Env::IO_TOTAL, true, Temperature::kUnknown, kShortStream},
+      {"/MANIFEST-000002", Env::IO_TOTAL, true, Temperature::kUnknown, kLongStream},
+      {"/OPTIONS-000003", Env::IO_TOTAL, false, Temperature::kUnknown, kLongStream},
+      {"/4.sst", Env::IO_HIGH, false, Temperature::kUnknown, kUserStream},  // a flush,
+      {"/5.sst", Env::IO_USER, false, Temperature::kUnknown, kUserStream},  // that writers wait for
+      {"/6.sst", Env::IO_LOW, true, Temperature::kUnknown, kLongStream},    // a compaction,
+      {"/7.sst", Env::IO_USER, true, Temperature::kUnknown, kLongStream},   // that they wait for
+      {"/8.sst", Env::IO_LOW, true, Temperature::kCold, kExtremeStream},    // the last level
+      {"/9.blob", Env::IO_HIGH, false, Temperature::kUnknown, kUserStream},
+      {"/10.blob", Env::IO_LOW, false, Temperature::kUnknown, kLongStream},
+  };
+  constexpr std::size_t kBytes = 1 << 20;
+  BytesByStream expected{};
+  for (const File& each : kFiles) {
+    rocksdb::FileOptions options;
+    options.temperature = each.temperature;
+    std::unique_ptr<rocksdb::FSWritableFile> file;
+    ASSERT_TRUE(env()->GetFileSystem()->NewWritableFile(each.name, options, &file, nullptr).ok());
+    file->SetIOPriority(each.priority);
+    if (each.allocated) file->SetPreallocationBlockSize(4 << 20);
+    ASSERT_TRUE(file->Append(std::string(kBytes, 'x'), {}, nullptr).ok());
+    ASSERT_TRUE(file->Close({}, nullptr).ok());
+    expected.at(each.stream) += kBytes;
+  }
+  const BytesByStream bytes = bytes_by_stream();
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    EXPECT_GE(bytes[i], expected[i]) << "stream " << i;
+    EXPECT_LT(bytes[i], expected[i] + kBytes / 4) << "stream " << i;
+  }
+}
+
 // As few zones as a pool may have open, each smaller or larger than a file; all of it is written
-// several times, so that collection works beside RocksDB.
+// several times, so that zones are freed beside RocksDB.
 class LimitsDbTest : public DbTest, public ::testing::WithParamInterface<unsigned> {
  protected:
   void SetUp() override {
