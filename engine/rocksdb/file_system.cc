@@ -6,6 +6,7 @@
 #include <set>
 
 #include "engine/files/file_volume.h"
+#include "engine/files/placement.h"
 #include "engine/rocksdb/files.h"
 #include "engine/rocksdb/io_status.h"
 #include "engine/rocksdb/logger.h"
@@ -67,6 +68,10 @@ class Directory final : public rocksdb::FSDirectory {
   const std::shared_ptr<FileVolume> volume_;
   const std::string name_, id_;
 };
+
+// What there must be room for when a WAL is made: what is written to it first.
+constexpr std::uint64_t kWalBytesMin = FileVolume::kChunkBytesMax;
+constexpr Status kNoRoom(Code::no_space, Origin::engine, "the volume is full");
 
 class FurrowFileSystem final : public rocksdb::FileSystem {
  public:
@@ -278,11 +283,22 @@ class FurrowFileSystem final : public rocksdb::FileSystem {
   IOStatus open_writable(const std::string& name, const FileOptions& options,
                          FileVolume::Existing existing,
                          std::unique_ptr<rocksdb::FSWritableFile>* result) {
+    const bool wal = file_kind(name) == FileKind::wal && existing == FileVolume::Existing::truncate;
+    if (wal && volume_->free_bytes() < kWalBytesMin) return wal_refusal(name, kNoRoom);
     auto file = volume_->create(name, existing);
+    if (wal && file.status().code() == Code::no_space) return wal_refusal(name, file.status());
     if (!file.ok()) return io_status(file.status(), name);
     const std::string id = unique_id((*file)->inode());
     *result = make_writable_file(std::move(*file), name, id, options);
     return IOStatus::OK();
+  }
+  // A WAL that cannot be made ends the database until it is opened again, if NoSpace is the reason,
+  // and one that cannot be written to before anything else is in memory ends the process (RocksDB
+  // 7.8). Another error that may pass is tried again each second.
+  static IOStatus wal_refusal(const std::string& name, const Status& status) {
+    IOStatus passing = IOStatus::IOError(name, status.describe());
+    passing.SetRetryable(true);
+    return passing;
   }
   // 24 bytes: none is the beginning of another.
   std::string unique_id(std::uint64_t inode) const {
