@@ -55,6 +55,14 @@ Status FileContent::append(std::span<const std::byte> bytes) {
   return error_.ok() ? status : error_;
 }
 
+bool FileContent::append_may_wait(std::size_t bytes) const {
+  const Lock lock(mutex_);
+  if (!appendable_ || !full_.ok()) return true;
+  if (tail_ != nullptr && tail_->length + bytes < services_.chunk_bytes) return false;
+  return bytes >= services_.chunk_bytes || !tail_at_rest() || writing_.size() + 1 >= kWritingMax ||
+         !services_.staging.has_free_slot();
+}
+
 // What there was no room for keeps its slot, and has another try before anything else.
 Status FileContent::put_again(Lock& lock) {
   if (full_.ok()) return {};

@@ -75,6 +75,8 @@ class FileContent : public std::enable_shared_from_this<FileContent> {
   // Bytes at the end. What was appended outlives the process when this returns (unless staging is
   // private: then after write_out()). busy: begin_appending() comes first.
   Status append(std::span<const std::byte> bytes);
+  // For who would rather try again later: append() of so many bytes may wait for the device.
+  bool append_may_wait(std::size_t bytes) const;
   // The device has all that was appended.
   Status write_out() { return put_tail(Durability::none); }
   Status sync() { return put_tail(Durability::flushed); }

@@ -252,6 +252,11 @@ void Staging::wait_free(BlockingPool& pool) {
   });
 }
 
+bool Staging::has_free_slot() {
+  const std::lock_guard lock(mutex_);
+  return !free_.empty();
+}
+
 bool Staging::short_of_slots() {
   const std::lock_guard lock(mutex_);
   return free_.size() < kSlots / 2;

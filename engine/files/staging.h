@@ -101,6 +101,7 @@ class Staging {
   std::shared_ptr<FileContent> idle();
   void wait_free(BlockingPool& pool);  // or until there is such a file
   bool short_of_slots();
+  bool has_free_slot();
   void set_refused(Slot& slot, bool refused);
   // The first `length` bytes are the file's.
   void publish(Slot& slot, std::uint32_t length);

@@ -4,25 +4,30 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <condition_variable>
 #include <cstdarg>
 #include <cstdio>
+#include <deque>
 #include <mutex>
 #include <string>
+#include <utility>
 
+#include "engine/files/placement.h"
 #include "engine/rocksdb/io_status.h"
 
 namespace furrow {
 
 namespace {
 
-using Clock = std::chrono::system_clock;
+using Wall = std::chrono::system_clock;
+using Clock = std::chrono::steady_clock;
 
 // "2026/11/22-10:11:12.123456 4711 ": the time, to the microsecond, and the thread.
 std::string line_start() {
-  const auto now = std::chrono::time_point_cast<std::chrono::microseconds>(Clock::now());
+  const auto now = std::chrono::time_point_cast<std::chrono::microseconds>(Wall::now());
   const auto micros = now.time_since_epoch().count() % 1'000'000;
-  return fmt::format("{:%Y/%m/%d-%H:%M:%S}.{:06} {} ", fmt::localtime(Clock::to_time_t(now)),
-                     micros, gettid());
+  return fmt::format("{:%Y/%m/%d-%H:%M:%S}.{:06} {} ", fmt::localtime(Wall::to_time_t(now)), micros,
+                     gettid());
 }
 
 std::string text_of(const char* format, std::va_list arguments) {
@@ -36,6 +41,9 @@ std::string text_of(const char* format, std::va_list arguments) {
   return text;
 }
 
+// RocksDB may hold what everybody waits for when it has something to log. So a line that could only
+// be appended by waiting for the device stays in memory until it need not, or Flush() or Close()
+// comes, or for some seconds: one thread then waits, and others go on.
 class FileLogger final : public rocksdb::Logger {
  public:
   explicit FileLogger(std::unique_ptr<OpenFile> file) : file_(std::move(file)) {}
@@ -47,47 +55,94 @@ class FileLogger final : public rocksdb::Logger {
   void Logv(const char* format, std::va_list arguments) override {
     std::string line = line_start() + text_of(format, arguments);
     if (line.back() != '\n') line.push_back('\n');
-    const std::lock_guard lock(mutex_);
-    if (lost_ != 0) {
-      const std::string gap =
-          line_start() + fmt::format("[WARN] {} lines before were lost\n", lost_);
-      if (write(gap)) lost_ = 0;
+    Lock lock(mutex_);
+    if (waiting_bytes_ + line.size() > kWaitingBytesMax) {
+      ++lost_;
+      return;
     }
-    if (lost_ != 0 || !write(line)) ++lost_;
+    waiting_bytes_ += line.size();
+    waiting_.push_back({std::move(line), std::exchange(lost_, 0)});
+    if (!writing_) write_waiting(lock, Clock::now() - tried_ > kWaitAfter ? Wait::yes : Wait::no);
   }
   void Flush() override {
-    const std::lock_guard lock(mutex_);
-    (void)file_->flush();  // the next one tries again
+    Lock lock(mutex_);
+    write_waiting(lock, Wait::yes);
   }
-  std::size_t GetLogFileSize() const override { return file_->content().size(); }
+  std::size_t GetLogFileSize() const override {
+    const Lock lock(mutex_);
+    return file_->content().size() + waiting_bytes_;
+  }
 
  private:
-  // Where appended bytes do not outlive the process by themselves they are handed over now and
-  // then.
-  static constexpr std::chrono::seconds kFlushAfter{5};
+  using Lock = std::unique_lock<std::mutex>;
+  enum class Wait : bool { no, yes };
+  struct Line {
+    std::string text;
+    std::uint64_t lost_before = 0;  // lines
+  };
+  static constexpr std::size_t kWaitingBytesMax = 1 << 20;
+  static constexpr std::chrono::seconds kWaitAfter{5};
 
-  bool write(const std::string& text) {
-    if (!file_->append(std::as_bytes(std::span(text))).ok()) return false;
-    if (const auto now = Clock::now(); now - flushed_ > kFlushAfter || now < flushed_) {
-      (void)file_->flush();
-      flushed_ = now;
+  // One thread at a time, which also writes what comes meanwhile. The lock is released where it
+  // does.
+  void write_waiting(Lock& lock, Wait wait) {
+    written_.wait(lock, [this] { return !writing_; });
+    writing_ = true;
+    if (wait == Wait::yes && lost_ != 0) waiting_.push_back({"", std::exchange(lost_, 0)});
+    while (!waiting_.empty() && (wait == Wait::yes || fits_memory(waiting_.front()))) {
+      const Line line = std::move(waiting_.front());
+      waiting_.pop_front();
+      waiting_bytes_ -= line.text.size();
+      lock.unlock();
+      const std::uint64_t lost = write(line);
+      lock.lock();
+      (waiting_.empty() ? lost_ : waiting_.front().lost_before) += lost;
     }
-    return true;
+    if (wait == Wait::yes) {
+      lock.unlock();
+      (void)file_->flush();  // the next one tries again
+      lock.lock();
+      tried_ = Clock::now();
+    }
+    writing_ = false;
+    written_.notify_all();
+  }
+  bool fits_memory(const Line& line) const {
+    constexpr std::size_t kGapBytes = 128;
+    return !file_->content().append_may_wait(line.text.size() + kGapBytes);
+  }
+  // How many lines are lost.
+  std::uint64_t write(const Line& line) {
+    if (line.lost_before != 0 &&
+        !append(line_start() +
+                fmt::format("[WARN] {} lines before were lost\n", line.lost_before))) {
+      return line.lost_before + 1;
+    }
+    return append(line.text) ? 0 : 1;
+  }
+  bool append(const std::string& text) {
+    return file_->append(std::as_bytes(std::span(text))).ok();
   }
   rocksdb::Status CloseImpl() override {
-    const std::lock_guard lock(mutex_);
+    Lock lock(mutex_);
+    write_waiting(lock, Wait::yes);
     return io_status(file_->close(), "LOG");
   }
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
+  std::condition_variable written_;
   const std::unique_ptr<OpenFile> file_;
-  Clock::time_point flushed_ = Clock::now();
-  std::uint64_t lost_ = 0;
+  std::deque<Line> waiting_;
+  std::size_t waiting_bytes_ = 0;
+  std::uint64_t lost_ = 0;  // lines, behind those that wait
+  Clock::time_point tried_ = Clock::now();
+  bool writing_ = false;
 };
 
 }  // namespace
 
 std::shared_ptr<rocksdb::Logger> make_logger(std::unique_ptr<OpenFile> file) {
+  file->content().set_lifetime(lifetime_of(FileKind::other));
   return std::make_shared<FileLogger>(std::move(file));
 }
 

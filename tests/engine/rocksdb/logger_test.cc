@@ -1,12 +1,15 @@
-// Establishes that RocksDB's LOG is written line by line, and that a device without room for it
-// stops nobody: lines are lost, and counted where there is room again.
+// Establishes that RocksDB's LOG is written line by line, and that a device that is slow, or has no
+// room for it, stops nobody: lines wait, and where there are too many they are lost, and counted.
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <regex>
 #include <thread>
 
 #include "tests/engine/rocksdb/db_rig.h"
+#include "tests/log/tap_device.h"
 
 namespace furrow::testing {
 namespace {
@@ -83,6 +86,71 @@ TEST_F(LoggerTest, LosesLinesOnAFullDevice) {
       << gap;
   EXPECT_EQ(all.size() - 2 + lost, kLines + tries - 1);
   EXPECT_TRUE(all.back().ends_with(" again " + std::to_string(tries))) << all.back();
+}
+
+// Nothing that was written is answered, for longer than what there is memory for.
+class SlowLoggerTest : public LoggerTest {
+ protected:
+  void SetUp() override {
+    ASSERT_NO_FATAL_FAILURE(mount(64 << 20));  // makes it
+    unmount();
+    auto inner = open_device(uri(), Access::exclusive);
+    ASSERT_TRUE(inner.ok()) << inner.status().describe();
+    auto tap = std::make_unique<TapDevice>(std::move(*inner));
+    tap_ = tap.get();
+    auto pool = EmbeddedPool::open(std::move(tap), {});
+    ASSERT_TRUE(pool.ok()) << pool.status().describe();
+    pool_ = std::move(*pool);
+    ASSERT_NO_FATAL_FAILURE(mount(pool_));
+    open_env_on_mount();
+    ASSERT_TRUE(env()->NewLogger("/LOG", &logger_).ok());
+    // The first line has the file's record made durable.
+    rocksdb::Log(logger_, "first");
+    logger_->Flush();
+    ASSERT_TRUE(files().sync_names().ok());
+  }
+  void TearDown() override {
+    LoggerTest::TearDown();
+    pool_.reset();
+  }
+  void hold_writes(bool hold) {
+    pool_->call([&](Pool&) { hold ? tap_->hold(Io::Op::write) : tap_->let_go(Io::Op::write); });
+  }
+
+  TapDevice* tap_ = nullptr;
+  std::shared_ptr<EmbeddedPool> pool_;
+};
+
+TEST_F(SlowLoggerTest, NobodyWaitsForTheDevice) {
+  constexpr unsigned kLines = 8000;  // twice what waits
+  const std::string text(500, 'y');
+  hold_writes(true);
+  std::atomic<bool> logged{false};
+  std::jthread watch([&] {  // ends a test that would hang
+    for (unsigned i = 0; i < 1000 && !logged; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    hold_writes(false);
+  });
+  const auto begin = std::chrono::steady_clock::now();
+  for (unsigned i = 0; i < kLines; ++i) rocksdb::Log(logger_, "%06u %s", i, text.c_str());
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(15));
+  logged = true;
+  watch.join();
+  ASSERT_TRUE(logger_->Close().ok());
+
+  const std::vector<std::string> all = lines();
+  ASSERT_GT(all.size(), 2000u);
+  for (unsigned i = 0; i + 2 < all.size(); ++i) {
+    char number[16];
+    std::snprintf(number, sizeof number, " %06u ", i);
+    ASSERT_NE(all[i + 1].find(number), std::string::npos) << i << ": " << all[i + 1].substr(0, 60);
+  }
+  const std::string& gap = all.back();
+  unsigned lost = 0;
+  ASSERT_EQ(std::sscanf(gap.c_str() + gap.find('['), "[WARN] %u lines before were lost", &lost), 1)
+      << gap;
+  EXPECT_EQ(all.size() - 2 + lost, kLines);
 }
 
 }  // namespace
