@@ -79,8 +79,8 @@ class EmbeddedPool final : public BlockingPool {
   const Geometry& geometry() const override { return device_->geometry(); }
   const std::string& uri() const { return device_->uri(); }
   std::string identity() const override { return device_identity(device_->uri()); }
-  std::uint64_t random() override;
   std::uint64_t missing_bytes() const override;
+  std::uint64_t random() override;
   std::uint64_t wall_s() const override;
   void submit(PageStore& store, PageOp& op) override;
   EventLoop::Turns take_turns() override;

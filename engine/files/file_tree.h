@@ -1,6 +1,7 @@
 // FileTree: the names of a volume's files, in memory. Pure; its owner locks it.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -20,7 +21,7 @@ struct FileNode {
   std::uint64_t inode = 0;
   std::uint32_t slot = 0;
   bool directory = false;
-  std::uint64_t modified_s = 0;
+  std::atomic<std::uint64_t> modified_s = 0;
   std::vector<FileLink> links;                                             // its names
   std::map<std::string, std::shared_ptr<FileNode>, std::less<>> children;  // of a directory
   std::shared_ptr<FileContent> file;                                       // of a file

@@ -91,6 +91,7 @@ class OpenFile {
  private:
   friend class FileVolume;
   OpenFile(std::shared_ptr<FileVolume> volume, std::shared_ptr<FileNode> node);
+  void modify();
   Status add_zeroes(std::uint64_t size);
   Status record(Durability durability);
   std::shared_ptr<FileVolume> volume_;
@@ -137,8 +138,8 @@ class FileVolume : public std::enable_shared_from_this<FileVolume> {
   // A file's bytes, for reading.
   Result<std::shared_ptr<const FileContent>> content(std::string_view path) const;
   FilesUsage usage() const;  // looks at every file
-  const VolumeInfo& info() const { return store_.info(); }
   std::uint64_t free_bytes() const;  // the medium may have room for less than all zones
+  const VolumeInfo& info() const { return store_.info(); }
   PageStore& store() { return store_; }
   const PageStore& store() const { return store_; }
   const Geometry& geometry() const { return pool_->geometry(); }

@@ -22,14 +22,20 @@ Status OpenFile::record(Durability durability) {
   return volume_->record(lock, node_, durability);
 }
 
+// Its record says so when it is written.
+void OpenFile::modify() {
+  changed_ = true;
+  node_->modified_s.store(volume_->pool_->wall_s(), std::memory_order_relaxed);
+}
+
 Status OpenFile::append(std::span<const std::byte> bytes) {
   if (bytes.empty()) return {};
+  modify();
   Status status = content().append(bytes);
   while (status.code() == Code::busy) {  // its record does not say yet that more may come
     status = content().begin_appending([this] { return record(Durability::flushed); });
     if (status.ok()) status = content().append(bytes);
   }
-  changed_ = true;
   if (status.ok()) volume_->appended_bytes_ += bytes.size();
   return status;
 }
@@ -47,7 +53,7 @@ Status OpenFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes
   Status status = offset > size ? add_zeroes(offset) : Status();
   const std::uint64_t there = std::min<std::uint64_t>(bytes.size(), size - std::min(size, offset));
   if (there != 0) {
-    changed_ = true;
+    modify();
     status = content().overwrite(offset, bytes.first(there),
                                  [this] { return record(Durability::flushed); });
     if (status.ok()) volume_->appended_bytes_ += there;
@@ -59,7 +65,7 @@ Status OpenFile::truncate(std::uint64_t bytes) {
   const std::uint64_t size = content().size();
   if (bytes > kFileBytesMax) return kFileTooLong;
   if (bytes >= size) return add_zeroes(bytes);
-  changed_ = true;
+  modify();
   return content().cut(bytes, [this] { return record(Durability::flushed); });
 }
 
@@ -91,7 +97,6 @@ Status OpenFile::close() {
   if (!changed_ || volume_->abandoned_) return {};
   const Status finished = content().close();
   std::unique_lock lock(volume_->mutex_);
-  node_->modified_s = volume_->pool_->wall_s();
   const Status recorded = volume_->record(lock, node_, Durability::none);
   changed_ = !finished.ok() || !recorded.ok();  // then the next call tries again
   return finished.ok() ? recorded : finished;

@@ -7,8 +7,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <random>
+#include <sstream>
+#include <thread>
 
 #include "engine/rocksdb/file_system.h"
 #include "tests/engine/files/files_rig.h"
@@ -516,15 +519,94 @@ TEST_F(ContractTest, ReadsThatAreGivenUpAreAnsweredOnce) {
 }
 
 TEST_F(ContractTest, LocksAreHeldOnce) {
-  rocksdb::FileLock* lock = nullptr;
-  ASSERT_TRUE(ours_.fs->LockFile("/LOCK", options_, &lock, nullptr).ok());
-  EXPECT_TRUE(ours_.fs->FileExists("/LOCK", options_, nullptr).ok());
-  rocksdb::FileLock* again = nullptr;
-  EXPECT_TRUE(ours_.fs->LockFile("/LOCK", options_, &again, nullptr).IsIOError());
-  EXPECT_EQ(again, nullptr);
-  EXPECT_TRUE(ours_.fs->UnlockFile(lock, options_, nullptr).ok());
-  ASSERT_TRUE(ours_.fs->LockFile("/LOCK", options_, &lock, nullptr).ok());
-  EXPECT_TRUE(ours_.fs->UnlockFile(lock, options_, nullptr).ok());
+  std::map<Side*, rocksdb::FileLock*> held, again;
+  const auto lock = [&](const char* at, std::map<Side*, rocksdb::FileLock*>& locks) {
+    return both("LockFile",
+                [&](Side& s) { return s.fs->LockFile(s.path(at), options_, &locks[&s], nullptr); });
+  };
+  const auto unlock = [&] {
+    return both("UnlockFile",
+                [&](Side& s) { return s.fs->UnlockFile(held[&s], options_, nullptr); });
+  };
+  EXPECT_FALSE(lock("/none/LOCK", held)) << "there is no such directory";
+  ASSERT_TRUE(lock("/LOCK", held));
+  EXPECT_TRUE(both("FileExists",
+                   [&](Side& s) { return s.fs->FileExists(s.path("/LOCK"), options_, nullptr); }));
+  EXPECT_FALSE(lock("/LOCK", again));
+  EXPECT_EQ(again[&ours_], nullptr);
+  EXPECT_TRUE(unlock());
+  ASSERT_TRUE(lock("/LOCK", held));
+  EXPECT_TRUE(unlock());
+}
+
+// RocksDB asks for the time of the last write, of files that are open too.
+TEST_F(ContractTest, TimesAreThoseOfTheLastWrite) {
+  std::map<Side*, std::vector<std::uint64_t>> times;
+  const auto look = [&](const char* at) {
+    both("GetFileModificationTime", [&](Side& s) {
+      times[&s].push_back(0);
+      return s.fs->GetFileModificationTime(s.path(at), options_, &times[&s].back(), nullptr);
+    });
+  };
+  const auto later = [] { std::this_thread::sleep_for(std::chrono::milliseconds(2100)); };
+  look("/file");  // there is none
+  ASSERT_TRUE(both("NewWritableFile", [&](Side& s) {
+    return s.fs->NewWritableFile(s.path("/file"), FileOptions(), &s.writer, nullptr);
+  }));
+  look("/file");
+  later();
+  ASSERT_TRUE(
+      both("Append", [&](Side& s) { return s.writer->Append("later", options_, nullptr); }));
+  look("/file");
+  later();
+  ASSERT_TRUE(both("Close", [&](Side& s) { return s.writer->Close(options_, nullptr); }));
+  both("RenameFile", [&](Side& s) {
+    return s.fs->RenameFile(s.path("/file"), s.path("/other"), options_, nullptr);
+  });
+  look("/other");
+  close();
+  ASSERT_NO_FATAL_FAILURE(remount());
+  look("/other");
+  both("Truncate", [&](Side& s) {
+    if (&s == &ours_) return s.fs->Truncate(s.path("/other"), 2, options_, nullptr);
+    return ::truncate(s.path("/other").c_str(), 2) == 0 ? IOStatus::OK() : IOStatus::IOError();
+  });
+  look("/other");
+  const auto &ours = times[&ours_], &theirs = times[&posix_];
+  EXPECT_EQ(ours[0], 0u);
+  for (std::size_t i = 1; i < ours.size(); ++i) {
+    EXPECT_LE(std::max(ours[i], theirs[i]) - std::min(ours[i], theirs[i]), 1u) << "look " << i;
+  }
+  EXPECT_GT(ours[2], ours[1]) << "while it was open";
+  EXPECT_EQ(ours[3], ours[2]);
+  EXPECT_EQ(ours[4], ours[3]);
+  EXPECT_GT(ours[5], ours[4]);
+}
+
+TEST_F(ContractTest, LoggersWriteTheSameLines) {
+  const auto log = [&](Side& s, const char* at) {
+    std::shared_ptr<rocksdb::Logger> logger;
+    const IOStatus status = s.fs->NewLogger(s.path(at), options_, &logger, nullptr);
+    if (!status.ok()) return status;
+    logger->SetInfoLogLevel(rocksdb::InfoLogLevel::INFO_LEVEL);
+    rocksdb::Log(logger, "%s %d", "first", 1);
+    rocksdb::Log(rocksdb::InfoLogLevel::WARN_LEVEL, logger, "second\n");
+    rocksdb::Log(rocksdb::InfoLogLevel::DEBUG_LEVEL, logger, "nobody asked for this");
+    logger->Flush();
+    return logger->Close().ok() ? IOStatus::OK() : IOStatus::IOError();
+  };
+  EXPECT_FALSE(both("NewLogger", [&](Side& s) { return log(s, "/none/LOG"); }));
+  ASSERT_TRUE(both("NewLogger", [&](Side& s) { return log(s, "/LOG"); }));
+  both_give<std::vector<std::string>>("lines", [&](Side& s, std::vector<std::string>& lines) {
+    std::string all;
+    const IOStatus status = rocksdb::ReadFileToString(s.fs.get(), s.path("/LOG"), &all);
+    std::istringstream text(all);
+    for (std::string date, thread, line; text >> date >> thread && std::getline(text, line);) {
+      lines.push_back(line);  // behind the time and the thread
+    }
+    EXPECT_EQ(lines.size(), 2u) << all;
+    return status;
+  });
 }
 
 TEST_F(ContractTest, PathsIdsAndRoom) {
