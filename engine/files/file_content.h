@@ -12,7 +12,6 @@
 // again; any other failure of a put is reported by every later append and sync of this file.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -42,15 +41,18 @@ struct FileServices {
 // A read that goes on by itself. In place until wait() has returned.
 class AsyncRead {
  public:
-  static constexpr std::size_t kPartsMax = 4;
+  static constexpr std::size_t kPartsMax = 256;
   FileRead read;
   void wait();
 
  private:
   friend class FileContent;
-  std::array<PageOp, kPartsMax> ops_;
-  std::array<KnownPage, kPartsMax> known_;
-  std::array<FileRead*, kPartsMax> reads_{};
+  void make_room(std::size_t parts);
+  ReadParts parts() { return {{ops_.get(), room_}, {known_.get(), room_}, {reads_.get(), room_}}; }
+  std::size_t room_ = 0;
+  std::unique_ptr<PageOp[]> ops_;
+  std::unique_ptr<KnownPage[]> known_;
+  std::unique_ptr<FileRead*[]> reads_;
   std::mutex mutex_;
   std::condition_variable done_;
   unsigned count_ = 0, left_ = 0;
@@ -183,6 +185,8 @@ class FileContent : public std::enable_shared_from_this<FileContent> {
     std::size_t bytes = 0;  // of that read
   };
   unsigned gather(std::span<FileRead> reads, Cursor& at, const ReadParts& parts) const;
+  void run(FileReaders::Reader& reader, std::span<FileRead> reads, Cursor& at) const;
+  std::size_t parts_of(const FileRead& read) const;
   bool gather_part(FileRead& read, std::size_t done, const ReadParts& parts, unsigned& count,
                    std::size_t& bytes) const;
   // A chunk that comes in another's place.

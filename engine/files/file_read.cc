@@ -101,10 +101,22 @@ void FileContent::read(std::span<FileRead> reads) const {
       }
       reader = std::move(*borrowed);
     }
-    const ReadParts parts = reader->parts();
-    const unsigned count = gather(reads, at, parts);
-    reader->run(services_.store, count);
-    settle(parts, count);
+    run(*reader.operator->(), reads, at);
+  }
+}
+
+// As many parts as a reader takes are in flight, until there are no more.
+void FileContent::run(FileReaders::Reader& reader, std::span<FileRead> reads, Cursor& at) const {
+  const ReadParts parts = reader.parts();
+  unsigned in_flight = gather(reads, at, parts);
+  for (unsigned i = 0; i < in_flight; ++i) reader.submit(services_.store, i);
+  while (in_flight != 0) {
+    for (const unsigned i : reader.wait()) {
+      const ReadParts one = parts.one(i);
+      settle(one, 1);
+      const bool more = at.read != reads.size() && gather(reads, at, one) != 0;
+      more ? reader.submit(services_.store, i) : void(--in_flight);
+    }
   }
 }
 
@@ -115,13 +127,26 @@ Result<std::size_t> FileContent::read(std::uint64_t offset, std::span<std::byte>
   return one.bytes;
 }
 
+// Of a read, as many as there are with the device now.
+std::size_t FileContent::parts_of(const FileRead& read) const {
+  const Lock lock(mutex_);
+  const auto first = std::ranges::upper_bound(chunks_, read.offset, {}, &Chunk::offset);
+  const auto end = std::ranges::lower_bound(first, chunks_.end(), read.offset + read.memory.size(),
+                                            {}, &Chunk::offset);
+  return static_cast<std::size_t>(end - first) + 1;
+}
+
 bool FileContent::start(AsyncRead& read) const {
-  Cursor at;
   read.read.status = Status();
-  read.count_ = gather(std::span(&read.read, 1), at, {read.ops_, read.known_, read.reads_});
-  if (at.read != 1) return false;
+  for (Cursor at; at.read != 1;) {  // once more if the file has got more parts meanwhile
+    const std::size_t parts = parts_of(read.read);
+    if (parts > AsyncRead::kPartsMax) return read.count_ = 0, false;
+    read.make_room(parts);
+    at = Cursor();
+    read.count_ = gather(std::span(&read.read, 1), at, read.parts());
+  }
   read.left_ = read.count_;
-  for (PageOp& op : std::span(read.ops_).first(read.count_)) {
+  for (PageOp& op : read.parts().ops.first(read.count_)) {
     op.context = &read;
     op.on_result = [](PageOp&) {};
     op.on_released = [](PageOp& done) {
@@ -135,10 +160,17 @@ bool FileContent::start(AsyncRead& read) const {
   return true;
 }
 
+void AsyncRead::make_room(std::size_t parts) {
+  room_ = parts;
+  ops_ = std::make_unique<PageOp[]>(parts);
+  known_ = std::make_unique<KnownPage[]>(parts);
+  reads_ = std::make_unique<FileRead*[]>(parts);
+}
+
 void AsyncRead::wait() {
   std::unique_lock lock(mutex_);
   done_.wait(lock, [&] { return left_ == 0; });
-  FileContent::settle({ops_, known_, reads_}, count_);
+  FileContent::settle(parts(), count_);
 }
 
 }  // namespace furrow

@@ -21,20 +21,29 @@ unsigned first_slot() {
 
 }  // namespace
 
-void FileReaders::Reader::run(PageStore& store, unsigned count) {
-  if (session_ == nullptr) return pool_.run(store, std::span(ops_).first(count));
-  left_ = count;
-  for (PageOp& op : std::span(ops_).first(count)) {
-    op.context = this;
-    op.on_result = [](PageOp&) {};
-    op.on_released = [](PageOp& done) { --static_cast<Reader*>(done.context)->left_; };
-    session_->submit(store, op);
+void FileReaders::Reader::submit(PageStore& store, unsigned number) {
+  PageOp& op = ops_[number];
+  op.context = this;
+  op.on_result = [](PageOp&) {};
+  op.on_released = [](PageOp& done) {
+    auto& self = *static_cast<Reader*>(done.context);
+    self.done_[self.done_count_++] = static_cast<unsigned>(&done - self.ops_.data());
+  };
+  session_ != nullptr ? session_->submit(store, op) : pool_.submit(store, op);
+}
+
+std::span<const unsigned> FileReaders::Reader::wait() {
+  done_count_ = 0;
+  if (session_ == nullptr) {
+    std::unique_lock lock(mutex_);
+    pool_.wait(lock, changed_, [this] { return done_count_ != 0; });
   }
-  while (left_ != 0) {
+  while (done_count_ == 0) {
     // Nothing with the device: the pool's thread is asked something, and answers by a task.
     if (session_->wait(kWaitUs) == 0 && loop_.run_once() == 0) std::this_thread::yield();
-    if (left_ != 0) loop_.run_once();
+    if (done_count_ == 0) loop_.run_once();
   }
+  return std::span(done_).first(done_count_);
 }
 
 FileReaders::~FileReaders() {

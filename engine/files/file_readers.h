@@ -28,6 +28,9 @@ struct ReadParts {
   std::span<PageOp> ops;
   std::span<KnownPage> known;
   std::span<FileRead*> reads;  // which one a part is of
+  ReadParts one(unsigned i) const {
+    return {ops.subspan(i, 1), known.subspan(i, 1), reads.subspan(i, 1)};
+  }
 };
 
 class FileReaders {
@@ -37,9 +40,12 @@ class FileReaders {
 
   class Reader {
    public:
-    // Runs the first `count` of parts(), and returns when all are done.
-    void run(PageStore& store, unsigned count);
     ReadParts parts() { return {ops_, known_, reads_}; }
+    // Begins the one of that number.
+    void submit(PageStore& store, unsigned number);
+    // Some of those that were begun must still be to come: which are done, one at least. Until the
+    // next call.
+    std::span<const unsigned> wait();
 
    private:
     friend class FileReaders;
@@ -50,7 +56,10 @@ class FileReaders {
     std::array<FileRead*, kOpsMax> reads_{};
     EventLoop loop_;
     std::unique_ptr<PageSession> session_;  // none: the pool has no thread, and its own serves
-    unsigned left_ = 0;
+    std::array<unsigned, kOpsMax> done_{};
+    unsigned done_count_ = 0;
+    std::mutex mutex_;  // these two: where the pool has no thread
+    std::condition_variable changed_;
   };
 
   class Lease {

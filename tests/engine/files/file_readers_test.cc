@@ -50,13 +50,24 @@ class FileReadersTest : public ::testing::Test {
       op.data = pages[i].data();
       op.capacity = kReadBytes;
     }
-    reader->run(*store_, count);
+    run(*reader.operator->(), count);
     for (unsigned i = 0; i < count; ++i) {
       const bool there = first + i < FileReaders::kOpsMax;
       EXPECT_EQ(parts.ops[i].status.code(), there ? Code::ok : Code::not_found);
       if (there) {
         EXPECT_TRUE(equal(pages[i].span(), content(first + i, 1, kReadBytes)));
       }
+    }
+  }
+
+  // The first so many of its ops.
+  void run(FileReaders::Reader& reader, unsigned count) {
+    for (unsigned i = 0; i < count; ++i) reader.submit(*store_, i);
+    std::set<unsigned> done;
+    while (done.size() != count) {
+      const std::span<const unsigned> some = reader.wait();
+      ASSERT_FALSE(some.empty());
+      for (const unsigned each : some) EXPECT_TRUE(each < count && done.insert(each).second);
     }
   }
 
@@ -129,7 +140,7 @@ TEST_F(FileReadersTest, WhatThePoolsThreadMustSay) {
   parts.ops[0].key = key_of(3);
   parts.ops[1].kind = PageOp::Kind::exist;
   parts.ops[1].key = key_of(1000);
-  (*lease)->run(*store_, 2);
+  run(*lease->operator->(), 2);
   EXPECT_TRUE(parts.ops[0].status.ok());
   EXPECT_EQ(parts.ops[0].length, kReadBytes);
   EXPECT_EQ(parts.ops[1].status.code(), Code::not_found);
