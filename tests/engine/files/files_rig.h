@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <memory>
 #include <set>
 #include <string>
@@ -11,6 +12,7 @@
 
 #include "engine/embedded_pool.h"
 #include "engine/files/file_volume.h"
+#include "engine/pool_impl.h"
 #include "tests/engine/files/bytes_of.h"
 #include "tests/engine/pool_file.h"
 #include "zone/fault_device.h"
@@ -40,6 +42,7 @@ class FilesRig : public PoolFile {
   void mount(std::shared_ptr<EmbeddedPool> pool, bool may_be_cut = false) {
     const auto store = FileVolume::find(pool->pool(), "");
     ASSERT_TRUE(store.ok()) << store.status().describe();
+    mounted_pool_ = pool.get();
     auto mounted = FileVolume::mount(std::move(pool), **store);
     if (may_be_cut && mounted.status().code() == Code::aborted) return;
     ASSERT_TRUE(mounted.ok()) << mounted.status().describe();
@@ -102,6 +105,38 @@ class FilesRig : public PoolFile {
     return Staging::name(volume_->info().uuid, device_identity(uri()));
   }
 
+  // The zones in which something of a volume lives, or did: number and generation.
+  using ZoneLives = std::set<std::pair<std::uint32_t, std::uint64_t>>;
+  ZoneLives zone_lives() {
+    ZoneLives lives;
+    mounted_pool_->call([&](Pool& pool) {
+      const auto zones = static_cast<PoolImpl&>(pool).context().allocator.zones();
+      for (std::uint32_t i = 0; i < zones.size(); ++i) {
+        if (zones[i].owner != 0) lives.emplace(i, zones[i].generation);
+      }
+    });
+    return lives;
+  }
+  // Files come and go, in as little room as there is beside others that stay, until these zones
+  // were given back: what lives in them is elsewhere.
+  void collect(const ZoneLives& zones) {
+    const std::string mib(1 << 20, 'x');
+    for (unsigned i = 0; files().free_bytes() > (9u << 20); ++i) {
+      write("/filler" + std::to_string(i), mib);
+    }
+    const auto is_old = [&](const ZoneLives& now) {
+      return std::ranges::any_of(zones, [&](const auto& life) { return now.contains(life); });
+    };
+    for (unsigned i = 0; is_old(zone_lives()); ++i) {
+      ASSERT_LT(i, 2000u) << "nothing is collected";
+      write("/churn", mib + mib);
+    }
+    ASSERT_TRUE(!files().stat("/churn").ok() || files().remove("/churn").ok());
+    for (unsigned i = 0; files().stat("/filler" + std::to_string(i)).ok(); ++i) {
+      ASSERT_TRUE(files().remove("/filler" + std::to_string(i)).ok());
+    }
+  }
+
   FileVolume& files() { return *volume_; }
   std::shared_ptr<FileVolume>& volume() { return volume_; }
 
@@ -138,6 +173,7 @@ class FilesRig : public PoolFile {
 
  private:
   FaultDevice* fault_ = nullptr;  // the pool's
+  EmbeddedPool* mounted_pool_ = nullptr;
   std::shared_ptr<FileVolume> volume_;
   std::set<std::string> staging_;
 };

@@ -1,6 +1,7 @@
 // Establishes that kill -9 takes nothing from a database that RocksDB acknowledged, synced or not,
 // and that the next process opens it, in whatever WAL recovery mode and with whatever options
-// either was opened. How: rounds of db_writer, killed after a random time; its successor in this
+// either was opened. How: rounds of db_writer, of one thread or several, killed after a random
+// time; its successor in this
 // process finds every acknowledged version or a later one. FURROW_TEST_SEED replays the times as
 // far as a machine does.
 #include <fcntl.h>

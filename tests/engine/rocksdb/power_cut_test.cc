@@ -1,13 +1,15 @@
 // Establishes that a power cut takes nothing from a database that RocksDB acknowledged with a sync,
 // and that the database opens, in whatever WAL recovery mode and with whatever options it was and
-// is opened. How: rounds of random puts, some with a sync, on a device that loses its power at a
-// random write (both crash models), and with it the staging memory. FURROW_TEST_SEED replays. (In
-// one column family: with several, Debian's RocksDB 7.8.3 ends itself by an assertion about a log
-// that it goes on to use after an error.)
+// is opened. How: rounds of random puts of one thread or several, each with keys of its own, some
+// with a sync, on a device that loses its power at a random write (both crash models), and with it
+// the staging memory. FURROW_TEST_SEED replays. (In one column family: with several, Debian's
+// RocksDB 7.8.3 ends itself by an assertion about a log that it goes on to use after an error.)
 #include <gtest/gtest.h>
 
-#include <map>
+#include <array>
 #include <random>
+#include <thread>
+#include <vector>
 
 #include "tests/engine/rocksdb/db_rig.h"
 #include "tests/log/test_seed.h"
@@ -32,24 +34,37 @@ class DbPowerCutTest : public ::testing::Test, public DbRig {
   }
   // Until the power is gone.
   void write(Families& opened) {
-    for (;;) {
-      const unsigned key = static_cast<unsigned>(random_() % kKeys);
-      rocksdb::WriteOptions writing;
-      writing.sync = random_() % 12 == 0;
-      const unsigned version = ++versions_[key].attempted;
-      const rocksdb::Status status =
-          opened.db->Put(writing, opened.of(key), db_key(key), db_value(key, version));
-      if (!status.ok()) return;
-      if (!writing.sync) continue;
-      for (auto& [number, its] : versions_) its.synced = its.attempted;
+    const auto writers = static_cast<unsigned>(1 + random_() % 4);
+    std::vector<std::jthread> threads;
+    for (unsigned writer = 0; writer < writers; ++writer) {
+      threads.emplace_back([&, writer, seed = random_()] {
+        std::mt19937_64 random(seed);
+        while (write_one(opened, writer, writers, random)) {
+        }
+      });
     }
+  }
+  // Of the keys every `writers`th. A sync covers what the same thread has put before.
+  bool write_one(Families& opened, unsigned writer, unsigned writers, std::mt19937_64& random) {
+    const unsigned key = static_cast<unsigned>(random() % (kKeys / writers)) * writers + writer;
+    rocksdb::WriteOptions writing;
+    writing.sync = random() % 12 == 0;
+    const unsigned version = ++versions_[key].attempted;
+    const rocksdb::Status status =
+        opened.db->Put(writing, opened.of(key), db_key(key), db_value(key, version));
+    if (!status.ok()) return false;
+    for (unsigned its = writer; writing.sync && its < kKeys; its += writers) {
+      versions_[its].synced = versions_[its].attempted;
+    }
+    return true;
   }
   void verify() {
     ASSERT_NO_FATAL_FAILURE(open_env());
     Families opened;
     const rocksdb::Status status = open_db(opened);
     ASSERT_TRUE(status.ok()) << status.ToString();
-    for (auto& [key, its] : versions_) {
+    for (unsigned key = 0; key < kKeys; ++key) {
+      Versions& its = versions_[key];
       std::string value;
       const bool found = opened.db->Get({}, opened.of(key), db_key(key), &value).ok();
       const int version = found ? db_version(key, value) : 0;
@@ -65,7 +80,7 @@ class DbPowerCutTest : public ::testing::Test, public DbRig {
   }
 
   std::mt19937_64 random_{test_seed()};
-  std::map<unsigned, Versions> versions_;
+  std::array<Versions, kKeys> versions_{};  // by key
 };
 
 TEST_F(DbPowerCutTest, TakesNothingThatWasSynced) {
