@@ -149,7 +149,7 @@ Status remove_tree(FileVolume& volume, const std::string& path, Removal& removal
     const Status status = remove_tree(volume, path + "/" + each.name, removal, progress);
     if (!status.ok()) return status;
   }
-  if (path.find_first_not_of('/') == path.npos) return {};  // the root stays
+  if (info->inode == kRootInode) return {};  // stays
   removal.at = path;
   const Status gone = volume.remove_directory(path);
   if (gone.ok()) ++removal.directories;

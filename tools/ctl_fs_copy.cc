@@ -1,13 +1,18 @@
-// furrowctl fs cat|export|import: files of a volume of kind fs, copied out and in.
+// furrowctl fs cat|export: files of a volume of kind fs, copied out.
+
+#include "tools/ctl_fs_copy.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <gflags/gflags.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "tools/command_line.h"
@@ -19,31 +24,25 @@ DECLARE_bool(rescue);
 
 namespace furrow::tools {
 
-namespace {
+HostFile::HostFile(const std::string& path, int flags)
+    : fd_(::open(path.c_str(), flags | O_CLOEXEC, 0666)) {}
 
-using Json = nlohmann::ordered_json;
-namespace host = std::filesystem;
-
-constexpr std::size_t kCopyBytes = 1 << 20;
-constexpr std::uint64_t kMiB = 1 << 20;
-
-// A descriptor of the host's, closed at the end; fd < 0: errno says why.
-class HostFile {
- public:
-  HostFile(const std::string& path, int flags)
-      : fd_(::open(path.c_str(), flags | O_CLOEXEC, 0666)) {}
-  ~HostFile() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  HostFile(const HostFile&) = delete;
-  HostFile& operator=(const HostFile&) = delete;
-  int fd() const { return fd_; }
-
- private:
-  const int fd_;
-};
+HostFile::~HostFile() {
+  if (fd_ >= 0) ::close(fd_);
+}
 
 Status host_error(const char* hint) { return {Code::io_error, Origin::tool, hint, errno}; }
+
+int report_copy(const char* what, const Copy& copy, const Status& status) {
+  if (!status.ok()) return report(fmt::format("cannot {} {}", what, copy.at), status);
+  nlohmann::ordered_json said = {
+      {"files", copy.files}, {"directories", copy.directories}, {"bytes", copy.bytes}};
+  if (FLAGS_rescue) said["lost_bytes"] = copy.lost_bytes;
+  const int printed = print(said);
+  return copy.lost_bytes != 0 ? kExitFailed : printed;
+}
+
+namespace {
 
 Status write_all(int fd, std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
@@ -54,17 +53,6 @@ Status write_all(int fd, std::span<const std::byte> bytes) {
   }
   return {};
 }
-
-// What has been copied, and what was being copied when it failed.
-struct Copy {
-  std::uint64_t files = 0, directories = 0, bytes = 0, lost_bytes = 0;
-  std::string at;
-  struct Made {
-    std::string path;
-    bool directory;
-  };
-  std::vector<Made> made;  // by an import
-};
 
 // The next bytes, at most as many as there is memory for; 0: the end. For a rescue a part of the
 // file, as one that is read whole is verified, or zeroes in its place.
@@ -113,91 +101,76 @@ int fs_cat(const Arguments& arguments) {
 
 namespace {
 
-Status export_tree(const FileVolume& volume, const std::string& from, const std::string& to,
-                   Copy& copy, Progress& progress) {
-  copy.at = from;
-  const Result<FileInfo> info = volume.stat(from);
-  if (!info.ok()) return info.status();
-  if (!info->directory) {
-    const HostFile file(to, O_WRONLY | O_CREAT | O_EXCL);
-    if (file.fd() < 0) return host_error("cannot make the file to export to");
-    const Status status = copy_out(volume, from, file.fd(), copy, &progress);
-    if (!status.ok()) return status;
-    ++copy.files;
-    return ::fsync(file.fd()) == 0 ? Status() : host_error("cannot sync");
+// Of a directory: the names in it.
+Status sync_host(const std::string& path) {
+  const HostFile opened(path, O_RDONLY);
+  if (opened.fd() < 0) return host_error("cannot open, to sync it");
+  return ::fsync(opened.fd()) == 0 ? Status() : host_error("cannot sync");
+}
+
+// A copy out, of files that may have several names.
+class Export {
+ public:
+  Export(const FileVolume& volume, Copy& copy, Progress& progress)
+      : volume_(volume), copy_(copy), progress_(progress) {}
+
+  // All of it is durable when it returns, its own name included.
+  Status run(const std::string& from, const std::string& to) {
+    Status status = tree(from, to);
+    const std::string in = std::filesystem::path(to).parent_path().string();
+    if (status.ok()) status = sync_host(in.empty() ? "." : in);
+    return status;
   }
-  std::error_code error;
-  host::create_directory(to, error);
-  if (error) return {Code::io_error, Origin::tool, "cannot make the directory", error.value()};
-  ++copy.directories;
-  const auto all = volume.list(from);
-  if (!all.ok()) return all.status();
-  for (const FileInfo& each : *all) {
-    const Status status =
-        export_tree(volume, from + "/" + each.name, to + "/" + each.name, copy, progress);
+
+ private:
+  Status tree(const std::string& from, const std::string& to) {
+    copy_.at = from;
+    const Result<FileInfo> info = volume_.stat(from);
+    if (!info.ok()) return info.status();
+    if (!info->directory) return file(*info, from, to);
+    if (::mkdir(to.c_str(), 0777) != 0) return host_error("cannot make the directory");
+    copy_.made.push_back({to, true});
+    ++copy_.directories;
+    const auto all = volume_.list(from);
+    if (!all.ok()) return all.status();
+    for (const FileInfo& each : *all) {
+      const Status status = tree(from + "/" + each.name, to + "/" + each.name);
+      if (!status.ok()) return status;
+    }
+    return sync_host(to);
+  }
+  Status file(const FileInfo& info, const std::string& from, const std::string& to) {
+    ++copy_.files;
+    if (const auto first = linked_.find(info.inode); first != linked_.end()) {
+      copy_.made.push_back({to, false});
+      if (::link(first->second.c_str(), to.c_str()) == 0) return {};
+      copy_.made.pop_back();  // the file system may have none, or no more: another file, then
+    }
+    const HostFile made(to, O_WRONLY | O_CREAT | O_EXCL);
+    if (made.fd() < 0) return host_error("cannot make the file to export to");
+    copy_.made.push_back({to, false});
+    if (info.links > 1) linked_.emplace(info.inode, to);
+    const Status status = copy_out(volume_, from, made.fd(), copy_, &progress_);
     if (!status.ok()) return status;
+    const timespec time{static_cast<time_t>(info.modified_s), 0};
+    const timespec times[] = {time, time};
+    const bool known = info.modified_s != 0;  // not of one that has lost its record
+    if (known && ::futimens(made.fd(), times) != 0) return host_error("cannot set its time");
+    return ::fsync(made.fd()) == 0 ? Status() : host_error("cannot sync");
+  }
+
+  const FileVolume& volume_;
+  Copy& copy_;
+  Progress& progress_;
+  std::map<std::uint64_t, std::string> linked_;  // by inode: where the first name's bytes went
+};
+
+// What an export that failed has made, so that it can be tried again.
+Status take_back(const std::vector<Copy::Made>& made) {
+  for (auto each = made.rbegin(); each != made.rend(); ++each) {
+    if (std::remove(each->path.c_str()) != 0) return host_error("cannot remove it");
   }
   return {};
-}
-
-Status import_file(FileVolume& volume, const std::string& from, const std::string& to, Copy& copy,
-                   Progress& progress) {
-  const HostFile file(from, O_RDONLY);
-  if (file.fd() < 0) return host_error("cannot open the file to import");
-  auto made = volume.create(to, FileVolume::Existing::refuse);
-  if (!made.ok()) return made.status();
-  copy.made.push_back({to, false});
-  AlignedBuffer buffer(kCopyBytes);
-  for (;;) {
-    const ssize_t read = ::read(file.fd(), buffer.data(), buffer.size());
-    if (read < 0 && errno == EINTR) continue;
-    if (read < 0) return host_error("cannot read the file to import");
-    if (read == 0) break;
-    const auto bytes = static_cast<std::size_t>(read);
-    const Status status = (*made)->append(buffer.span().first(bytes));
-    if (!status.ok()) return status;
-    copy.bytes += bytes;
-    progress.count(copy.bytes / kMiB);
-  }
-  ++copy.files;
-  return (*made)->close();
-}
-
-Status import_tree(FileVolume& volume, const std::string& from, const std::string& to, Copy& copy,
-                   Progress& progress) {
-  copy.at = from;
-  std::error_code error;
-  const host::file_status kind = host::status(from, error);
-  if (error) return {Code::not_found, Origin::tool, "cannot look at it", error.value()};
-  if (host::is_regular_file(kind)) return import_file(volume, from, to, copy, progress);
-  if (!host::is_directory(kind)) {
-    return {Code::unsupported, Origin::tool, "only files and directories can be imported"};
-  }
-  const Status made = volume.make_directory(to);
-  if (!made.ok() && (made.code() != Code::exists || to.find_first_not_of('/') != to.npos)) {
-    return made;
-  }
-  if (made.ok()) copy.made.push_back({to, true});
-  ++copy.directories;
-  std::vector<std::string> names;
-  for (host::directory_iterator each(from, error), end; !error && each != end;
-       each.increment(error)) {
-    names.push_back(each->path().filename().string());
-  }
-  if (error) return {Code::io_error, Origin::tool, "cannot list the directory", error.value()};
-  for (const std::string& name : names) {
-    const Status status = import_tree(volume, from + "/" + name, to + "/" + name, copy, progress);
-    if (!status.ok()) return status;
-  }
-  return {};
-}
-
-int report_copy(const char* what, const Copy& copy, const Status& status) {
-  if (!status.ok()) return report(fmt::format("cannot {} {}", what, copy.at), status);
-  Json said = {{"files", copy.files}, {"directories", copy.directories}, {"bytes", copy.bytes}};
-  if (FLAGS_rescue) said["lost_bytes"] = copy.lost_bytes;
-  const int printed = print(said);
-  return copy.lost_bytes != 0 ? kExitFailed : printed;
 }
 
 std::uint64_t bytes_below(const FileVolume& volume, const std::string& path) {
@@ -210,23 +183,6 @@ std::uint64_t bytes_below(const FileVolume& volume, const std::string& path) {
   return bytes;
 }
 
-// As far as they can be seen: copying says what is wrong.
-std::uint64_t host_bytes_below(const std::string& path) {
-  std::error_code error;
-  std::uint64_t bytes = 0;
-  if (!host::is_directory(path, error)) {
-    bytes = host::file_size(path, error);
-    return error ? 0 : bytes;
-  }
-  for (host::recursive_directory_iterator each(path, error), end; !error && each != end;
-       each.increment(error)) {
-    std::error_code its;
-    const std::uint64_t more = each->is_regular_file(its) ? each->file_size(its) : 0;
-    if (!its) bytes += more;
-  }
-  return bytes;
-}
-
 }  // namespace
 
 int fs_export(const Arguments& arguments) {
@@ -235,41 +191,13 @@ int fs_export(const Arguments& arguments) {
   Copy copy;
   Progress progress(fmt::format("exporting {} MiB", bytes_below(*volume, arguments[1]) / kMiB),
                     "MiB");
-  return done(*volume,
-              report_copy("export", copy,
-                          export_tree(*volume, arguments[1], arguments[2], copy, progress)));
-}
-
-namespace {
-
-// What an import that failed has made, so that it can be tried again.
-Status take_back(FileVolume& volume, const std::vector<Copy::Made>& made) {
-  for (auto each = made.rbegin(); each != made.rend(); ++each) {
-    const Status gone =
-        each->directory ? volume.remove_directory(each->path) : volume.remove(each->path);
-    if (!gone.ok()) return gone;
-  }
-  return volume.sync_names();
-}
-
-}  // namespace
-
-int fs_import(const Arguments& arguments) {
-  std::shared_ptr<FileVolume> volume;
-  if (const int status = mount_files(arguments[0], volume); status != kExitDone) return status;
-  Copy copy;
-  Progress progress(fmt::format("importing {} MiB", host_bytes_below(arguments[1]) / kMiB), "MiB");
-  Status status = import_tree(*volume, arguments[1], arguments[2], copy, progress);
-  if (status.ok()) status = volume->sync_names();
+  const Status status = Export(*volume, copy, progress).run(arguments[1], arguments[2]);
   if (!status.ok() && !copy.made.empty()) {
-    const Status gone = take_back(*volume, copy.made);
-    if (gone.ok()) {
-      fmt::print(stderr, "furrowctl: what had been imported is removed again\n");
-    } else {
-      (void)report("what had been imported is still there; see furrowctl fs rm", gone);
-    }
+    const Status gone = take_back(copy.made);
+    if (gone.ok()) fmt::print(stderr, "furrowctl: what had been exported is removed again\n");
+    if (!gone.ok()) (void)report("what had been exported is still there", gone);
   }
-  return report_copy("import", copy, status);
+  return done(*volume, report_copy("export", copy, status));
 }
 
 }  // namespace furrow::tools

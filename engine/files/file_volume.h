@@ -80,6 +80,8 @@ class OpenFile {
   Status truncate(std::uint64_t bytes);
   // As content().read(), also while others overwrite or cut what is read.
   Result<std::size_t> read(std::uint64_t offset, std::span<std::byte> memory) const;
+  // As of now, instead of the last write's time; the record says so when it is written.
+  void set_modified(std::uint64_t unix_s);
   // Writers: the record is brought up to date. Again, or after reading alone: does nothing; what is
   // written after it takes another.
   Status close();
@@ -91,7 +93,6 @@ class OpenFile {
  private:
   friend class FileVolume;
   OpenFile(std::shared_ptr<FileVolume> volume, std::shared_ptr<FileNode> node);
-  void modify();
   Status add_zeroes(std::uint64_t size);
   Status record(Durability durability);
   std::shared_ptr<FileVolume> volume_;

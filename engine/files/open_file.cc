@@ -22,15 +22,14 @@ Status OpenFile::record(Durability durability) {
   return volume_->record(lock, node_, durability);
 }
 
-// Its record says so when it is written.
-void OpenFile::modify() {
+void OpenFile::set_modified(std::uint64_t unix_s) {
   changed_ = true;
-  node_->modified_s.store(volume_->pool_->wall_s(), std::memory_order_relaxed);
+  node_->modified_s.store(unix_s, std::memory_order_relaxed);
 }
 
 Status OpenFile::append(std::span<const std::byte> bytes) {
   if (bytes.empty()) return {};
-  modify();
+  set_modified(volume_->pool_->wall_s());
   Status status = content().append(bytes);
   while (status.code() == Code::busy) {  // its record does not say yet that more may come
     status = content().begin_appending([this] { return record(Durability::flushed); });
@@ -53,7 +52,7 @@ Status OpenFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes
   Status status = offset > size ? add_zeroes(offset) : Status();
   const std::uint64_t there = std::min<std::uint64_t>(bytes.size(), size - std::min(size, offset));
   if (there != 0) {
-    modify();
+    set_modified(volume_->pool_->wall_s());
     status = content().overwrite(offset, bytes.first(there),
                                  [this] { return record(Durability::flushed); });
     if (status.ok()) volume_->appended_bytes_ += there;
@@ -65,7 +64,7 @@ Status OpenFile::truncate(std::uint64_t bytes) {
   const std::uint64_t size = content().size();
   if (bytes > kFileBytesMax) return kFileTooLong;
   if (bytes >= size) return add_zeroes(bytes);
-  modify();
+  set_modified(volume_->pool_->wall_s());
   return content().cut(bytes, [this] { return record(Durability::flushed); });
 }
 
