@@ -138,8 +138,9 @@ class FileVolume : public std::enable_shared_from_this<FileVolume> {
   Result<std::vector<FileInfo>> list(std::string_view path) const;  // by name
   // A file's bytes, for reading.
   Result<std::shared_ptr<const FileContent>> content(std::string_view path) const;
-  FilesUsage usage() const;  // looks at every file
+  FilesUsage usage() const;          // looks at every file
   std::uint64_t free_bytes() const;  // the medium may have room for less than all zones
+  FilesWritten written() const;
   const VolumeInfo& info() const { return store_.info(); }
   PageStore& store() { return store_; }
   const PageStore& store() const { return store_; }
@@ -167,8 +168,8 @@ class FileVolume : public std::enable_shared_from_this<FileVolume> {
   void rescue(const std::shared_ptr<FileNode>& node);
   Status drop_lost();
   Status restore_staged();
-  FilesWritten written() const;
-  Status write_super(std::uint32_t slots);
+  Status write_super(std::uint32_t slots, Durability durability);
+  void save_written(Lock& lock);
   Status salvage();
   void find_slots();
   void find_strays();
@@ -242,6 +243,7 @@ class FileVolume : public std::enable_shared_from_this<FileVolume> {
   const VolumeStats stats_before_;  // of the volume since its pool was opened, mounted or not
   std::uint32_t slots_ = 0;         // that the super page allows
   bool growing_ = false;            // the super page is being written
+  std::uint64_t saved_bytes_ = 0;   // of what the device was given, when it was written
   std::uint32_t next_slot_ = 0;
   std::vector<std::uint32_t> free_slots_;
   std::vector<std::uint32_t> freed_slots_;  // by deletions that a power cut may undo

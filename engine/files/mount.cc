@@ -110,9 +110,10 @@ Status FileVolume::load() {
   if (status.ok()) status = restore_staged();
   if (!status.ok()) return status;
   staging_.announce(token_);
-  status = write_super(std::max(slots_, kSlotsStep));
+  status = write_super(std::max(slots_, kSlotsStep), Durability::flushed);
   if (!status.ok()) return status;
   slots_ = std::max(slots_, kSlotsStep);
+  saved_bytes_ = written().device_bytes;
   staging_.begin(token_);
   if (tree_.root() == nullptr) status = add_root();
   return status.ok() ? connect() : status;
@@ -308,19 +309,35 @@ FilesWritten FileVolume::written() const {
           written_before_.relocated_bytes + stats.relocated_bytes - stats_before_.relocated_bytes};
 }
 
-Status FileVolume::write_super(std::uint32_t slots) {
+// A slot that it allows, or a mount, must not be numbered so again: for that it is flushed.
+Status FileVolume::write_super(std::uint32_t slots, Durability durability) {
   const std::vector<std::byte> page = encode(FilesSuper{mount_, slots, token_, written()});
   PageOp op;
   op.kind = PageOp::Kind::put;
   op.key = super_key();
   op.data = const_cast<std::byte*>(page.data());
   op.length = op.capacity = static_cast<std::uint32_t>(page.size());
-  op.durability = Durability::flushed;  // what is numbered by it must not be numbered so again
+  op.durability = durability;
   op.known = &super_page_;
   pool_->run(store_, std::span(&op, 1));
   if (!op.status.ok()) return op.status;
   super_page_ = {op.key, op.length, op.checksum};
   return {};
+}
+
+// Now and then, so that most of what a mount has written is counted when it is killed.
+void FileVolume::save_written(Lock& lock) {
+  constexpr std::uint64_t kEachBytes = 64 << 20;
+  const std::uint64_t now = written().device_bytes;
+  if (growing_ || now - saved_bytes_ < kEachBytes) return;
+  growing_ = true;
+  saved_bytes_ = now;
+  const std::uint32_t slots = slots_;
+  lock.unlock();
+  (void)write_super(slots, Durability::none);  // what fails is made good the next time
+  lock.lock();
+  growing_ = false;
+  changed_.notify_all();
 }
 
 // A number that no other record has. The lock is released while there are none left.
@@ -340,7 +357,7 @@ Result<std::uint32_t> FileVolume::take_slot(Lock& lock) {
     const bool freed = !freed_slots_.empty();  // as good, after a flush
     const std::uint32_t slots = slots_ + (freed ? 0 : kSlotsStep);
     lock.unlock();
-    const Status status = freed ? sync_names() : write_super(slots);
+    const Status status = freed ? sync_names() : write_super(slots, Durability::flushed);
     lock.lock();
     growing_ = false;
     if (status.ok()) slots_ = slots;
@@ -368,7 +385,8 @@ FileVolume::~FileVolume() {
     if (!node->directory && !node->content().close().ok()) all = false;
   }
   if (!sync_names().ok() || !all) return;
-  if (appended_bytes_ != 0) (void)write_super(slots_);  // what is counted is all that is new
+  // What is counted is all that is new.
+  if (appended_bytes_ != 0) (void)write_super(slots_, Durability::flushed);
   staging_.forget();
 }
 

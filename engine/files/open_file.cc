@@ -98,6 +98,7 @@ Status OpenFile::close() {
   std::unique_lock lock(volume_->mutex_);
   const Status recorded = volume_->record(lock, node_, Durability::none);
   changed_ = !finished.ok() || !recorded.ok();  // then the next call tries again
+  volume_->save_written(lock);
   return finished.ok() ? recorded : finished;
 }
 

@@ -1,7 +1,10 @@
 #include "engine/rocksdb/file_system.h"
 
+#include <rocksdb/iostats_context.h>
+#include <rocksdb/perf_level.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <set>
 
@@ -50,6 +53,25 @@ Locks& locks() {
   return *all;
 }
 
+// All that RocksDB leaves to file systems to count (IOStatsContext), where time is asked for.
+class OpenTimer {
+ public:
+  OpenTimer() {
+    if (rocksdb::GetPerfLevel() >= rocksdb::kEnableTimeExceptForMutex) begin_ = Clock::now();
+  }
+  ~OpenTimer() {
+    if (!begin_) return;
+    const std::chrono::nanoseconds taken = Clock::now() - *begin_;
+    rocksdb::get_iostats_context()->open_nanos += static_cast<std::uint64_t>(taken.count());
+  }
+  OpenTimer(const OpenTimer&) = delete;
+  OpenTimer& operator=(const OpenTimer&) = delete;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  std::optional<Clock::time_point> begin_;
+};
+
 class Directory final : public rocksdb::FSDirectory {
  public:
   Directory(std::shared_ptr<FileVolume> volume, std::string name, std::string id)
@@ -80,6 +102,11 @@ class FurrowFileSystem final : public rocksdb::FileSystem {
 
   static const char* kClassName() { return "furrow"; }
   const char* Name() const override { return kClassName(); }
+  FileSystemUsage usage() const {
+    const FilesWritten written = volume_->written();
+    return {volume_->free_bytes(), written.appended_bytes, written.device_bytes,
+            written.relocated_bytes};
+  }
   std::string GetId() const override { return uri_; }
 
   // --- opening ---
@@ -87,6 +114,7 @@ class FurrowFileSystem final : public rocksdb::FileSystem {
   IOStatus NewSequentialFile(const std::string& name, const FileOptions&,
                              std::unique_ptr<rocksdb::FSSequentialFile>* result,
                              IODebugContext*) override {
+    const OpenTimer timer;
     auto file = volume_->open_file(name);
     if (file.ok()) *result = make_sequential_file(std::move(*file), name);
     return io_status(file.status(), name);
@@ -94,6 +122,7 @@ class FurrowFileSystem final : public rocksdb::FileSystem {
   IOStatus NewRandomAccessFile(const std::string& name, const FileOptions& options,
                                std::unique_ptr<rocksdb::FSRandomAccessFile>* result,
                                IODebugContext*) override {
+    const OpenTimer timer;
     auto file = volume_->open_file(name);
     if (!file.ok()) return io_status(file.status(), name);
     const std::string id = unique_id((*file)->inode());
@@ -125,6 +154,7 @@ class FurrowFileSystem final : public rocksdb::FileSystem {
   IOStatus NewRandomRWFile(const std::string& name, const FileOptions&,
                            std::unique_ptr<rocksdb::FSRandomRWFile>* result,
                            IODebugContext*) override {
+    const OpenTimer timer;
     auto file = volume_->open_file(name);
     if (file.ok()) *result = make_random_rw_file(std::move(*file), name);
     return io_status(file.status(), name);
@@ -132,7 +162,7 @@ class FurrowFileSystem final : public rocksdb::FileSystem {
   IOStatus NewLogger(const std::string& name, const IOOptions&,
                      std::shared_ptr<rocksdb::Logger>* result, IODebugContext*) override {
     auto file = volume_->create(name, FileVolume::Existing::truncate);
-    if (file.ok()) *result = make_logger(std::move(*file));
+    if (file.ok()) *result = make_logger(std::move(*file), volume_);
     return io_status(file.status(), name);
   }
   IOStatus NewDirectory(const std::string& name, const IOOptions&,
@@ -283,6 +313,7 @@ class FurrowFileSystem final : public rocksdb::FileSystem {
   IOStatus open_writable(const std::string& name, const FileOptions& options,
                          FileVolume::Existing existing,
                          std::unique_ptr<rocksdb::FSWritableFile>* result) {
+    const OpenTimer timer;
     const bool wal = file_kind(name) == FileKind::wal && existing == FileVolume::Existing::truncate;
     if (wal && volume_->free_bytes() < kWalBytesMin) return wal_refusal(name, kNoRoom);
     auto file = volume_->create(name, existing);
@@ -314,6 +345,12 @@ class FurrowFileSystem final : public rocksdb::FileSystem {
 };
 
 }  // namespace
+
+std::optional<FileSystemUsage> usage_of(const rocksdb::FileSystem& files) {
+  const auto* const ours = files.CheckedCast<FurrowFileSystem>();
+  if (ours == nullptr) return std::nullopt;
+  return ours->usage();
+}
 
 std::unique_ptr<rocksdb::FileSystem> make_file_system(std::shared_ptr<FileVolume> volume,
                                                       const std::string& uri) {

@@ -17,7 +17,9 @@
 #include <rocksdb/env.h>
 #include <rocksdb/file_system.h>
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 namespace rocksdb {
@@ -28,11 +30,23 @@ namespace furrow {
 
 class FileVolume;
 
+// Of a volume: since it was made, in bytes; of a mount that is killed, what it wrote last is not
+// counted.
+struct FileSystemUsage {
+  std::uint64_t free = 0;       // as GetFreeSpace
+  std::uint64_t appended = 0;   // to files
+  std::uint64_t device = 0;     // given to the device for that
+  std::uint64_t relocated = 0;  // of these, what collection has moved
+};
+
 rocksdb::Status open_file_system(const std::string& uri,
                                  std::unique_ptr<rocksdb::FileSystem>* result);
 // The same on a volume that is mounted already.
 std::unique_ptr<rocksdb::FileSystem> make_file_system(std::shared_ptr<FileVolume> volume,
                                                       const std::string& uri);
+
+// Nothing: it is none of ours.
+std::optional<FileSystemUsage> usage_of(const rocksdb::FileSystem& files);
 
 }  // namespace furrow
 

@@ -3,6 +3,7 @@
 #include <fmt/chrono.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstdarg>
@@ -46,7 +47,8 @@ std::string text_of(const char* format, std::va_list arguments) {
 // comes, or for some seconds: one thread then waits, and others go on.
 class FileLogger final : public rocksdb::Logger {
  public:
-  explicit FileLogger(std::unique_ptr<OpenFile> file) : file_(std::move(file)) {}
+  FileLogger(std::unique_ptr<OpenFile> file, std::shared_ptr<const FileVolume> volume)
+      : file_(std::move(file)), volume_(std::move(volume)) {}
   ~FileLogger() override {
     if (!closed_) (void)CloseImpl();
   }
@@ -56,12 +58,11 @@ class FileLogger final : public rocksdb::Logger {
     std::string line = line_start() + text_of(format, arguments);
     if (line.back() != '\n') line.push_back('\n');
     Lock lock(mutex_);
-    if (waiting_bytes_ + line.size() > kWaitingBytesMax) {
-      ++lost_;
-      return;
+    add(std::move(line));
+    if (const auto now = Clock::now(); now - told_ > kTellEvery) {
+      told_ = now;
+      add(line_start() + written());
     }
-    waiting_bytes_ += line.size();
-    waiting_.push_back({std::move(line), std::exchange(lost_, 0)});
     if (!writing_) write_waiting(lock, Clock::now() - tried_ > kWaitAfter ? Wait::yes : Wait::no);
   }
   void Flush() override {
@@ -82,6 +83,26 @@ class FileLogger final : public rocksdb::Logger {
   };
   static constexpr std::size_t kWaitingBytesMax = 1 << 20;
   static constexpr std::chrono::seconds kWaitAfter{5};
+  static constexpr std::chrono::minutes kTellEvery{10};  // as RocksDB its own statistics
+
+  void add(std::string line) {
+    if (waiting_bytes_ + line.size() > kWaitingBytesMax) {
+      ++lost_;
+      return;
+    }
+    waiting_bytes_ += line.size();
+    waiting_.push_back({std::move(line), std::exchange(lost_, 0)});
+  }
+  std::string written() const {
+    const FilesWritten written = volume_->written();
+    const auto appended = static_cast<double>(std::max<std::uint64_t>(written.appended_bytes, 1));
+    return fmt::format(
+        "[furrow] volume {}: {} bytes written to files, {} given to the device for that ({:.3f} "
+        "times as many), {} of these moved by collection; {} free\n",
+        volume_->info().options.name, written.appended_bytes, written.device_bytes,
+        static_cast<double>(written.device_bytes) / appended, written.relocated_bytes,
+        volume_->free_bytes());
+  }
 
   // One thread at a time, which also writes what comes meanwhile. The lock is released where it
   // does.
@@ -126,24 +147,28 @@ class FileLogger final : public rocksdb::Logger {
   rocksdb::Status CloseImpl() override {
     Lock lock(mutex_);
     write_waiting(lock, Wait::yes);
+    add(line_start() + written());  // for which there is room now
+    write_waiting(lock, Wait::yes);
     return io_status(file_->close(), "LOG");
   }
 
   mutable std::mutex mutex_;
   std::condition_variable written_;
   const std::unique_ptr<OpenFile> file_;
+  const std::shared_ptr<const FileVolume> volume_;
   std::deque<Line> waiting_;
   std::size_t waiting_bytes_ = 0;
   std::uint64_t lost_ = 0;  // lines, behind those that wait
-  Clock::time_point tried_ = Clock::now();
+  Clock::time_point tried_ = Clock::now(), told_ = Clock::now();
   bool writing_ = false;
 };
 
 }  // namespace
 
-std::shared_ptr<rocksdb::Logger> make_logger(std::unique_ptr<OpenFile> file) {
+std::shared_ptr<rocksdb::Logger> make_logger(std::unique_ptr<OpenFile> file,
+                                             std::shared_ptr<const FileVolume> volume) {
   file->content().set_lifetime(lifetime_of(FileKind::other));
-  return std::make_shared<FileLogger>(std::move(file));
+  return std::make_shared<FileLogger>(std::move(file), std::move(volume));
 }
 
 }  // namespace furrow

@@ -11,6 +11,8 @@ namespace furrow {
 
 // A line that cannot be written, on a full device say, is dropped and counted; the next one that
 // can be says how many were. The database goes on.
-std::shared_ptr<rocksdb::Logger> make_logger(std::unique_ptr<OpenFile> file);
+// Every ten minutes, and at the end, a line says what the volume has written.
+std::shared_ptr<rocksdb::Logger> make_logger(std::unique_ptr<OpenFile> file,
+                                             std::shared_ptr<const FileVolume> volume);
 
 }  // namespace furrow

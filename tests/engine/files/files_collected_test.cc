@@ -112,6 +112,18 @@ TEST_F(FilesCollectedTest, AMountCountsWhatWasWrittenSinceTheLastOne) {
   unmount();
 }
 
+TEST_F(FilesCollectedTest, AKillTakesLittleOfWhatIsCounted) {
+  const std::string text(2'000'000, 'x');
+  for (unsigned i = 0; i < 100; ++i) write("/file", text);
+  const FilesWritten before = written();
+  ASSERT_GT(before.appended_bytes, 190u << 20);
+  kill();
+  ASSERT_NO_FATAL_FAILURE(mount());
+  EXPECT_LE(written().appended_bytes, before.appended_bytes);
+  EXPECT_GT(written().appended_bytes + (70u << 20), before.appended_bytes);
+  EXPECT_GT(written().device_bytes + (70u << 20), before.device_bytes);
+}
+
 // A good ten times what the volume holds.
 TEST_F(FilesCollectedTest, FilesThatGoInTheirOrderAreNotMoved) {
   constexpr unsigned kFiles = 400, kHeld = 10;

@@ -5,6 +5,8 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <rocksdb/convenience.h>
+#include <rocksdb/iostats_context.h>
+#include <rocksdb/perf_level.h>
 #include <rocksdb/utilities/object_registry.h>
 #include <sys/file.h>
 
@@ -206,6 +208,30 @@ TEST_F(PluginTest, RocksDbMakesBothKindsOfObjects) {
     ASSERT_NE(db, nullptr);
     expect_version(*db, 7);
   }
+}
+
+TEST_F(PluginTest, UsageIsToldToWhoAsks) {
+  std::unique_ptr<rocksdb::FileSystem> files;
+  ASSERT_TRUE(open_file_system(fs_uri() + "?create=128MiB", &files).ok());
+  const std::shared_ptr<rocksdb::FileSystem> shared = std::move(files);
+  const std::unique_ptr<rocksdb::Env> env = rocksdb::NewCompositeEnv(shared);
+  const auto before = usage_of(*env->GetFileSystem());
+  ASSERT_TRUE(before);
+  rocksdb::SetPerfLevel(rocksdb::kEnableTime);
+  rocksdb::get_iostats_context()->Reset();
+  ASSERT_TRUE(rocksdb::WriteStringToFile(env.get(), std::string(5 << 20, 'x'), "/file").ok());
+  EXPECT_GT(rocksdb::get_iostats_context()->open_nanos, 0u);
+  rocksdb::SetPerfLevel(rocksdb::kDisable);
+  const auto after = usage_of(*shared);
+  ASSERT_TRUE(after);
+  EXPECT_EQ(after->appended - before->appended, 5u << 20);
+  EXPECT_GT(after->device - before->device, 5u << 20);
+  EXPECT_EQ(after->relocated, 0u);
+  EXPECT_GE(before->free - after->free, 5u << 20);
+  std::uint64_t free = 0;
+  ASSERT_TRUE(env->GetFreeSpace("/", &free).ok());
+  EXPECT_EQ(free, after->free);
+  EXPECT_FALSE(usage_of(*rocksdb::FileSystem::Default()));
 }
 
 TEST_F(PluginTest, WhatIsWrongIsSaid) {
