@@ -6,9 +6,10 @@
 //   options.env = env.get();
 //
 // furrow://DEVICE-URI, with `volume=NAME` (else the only volume of kind fs) and `create=SIZE` (make
-// what is missing: an emulated device of that size, a pool, a volume) as parameters. Several
-// FileSystems of one process share a mount. Errors: NotSupported names the other process that has
-// the pool, which is used by one at a time (read-only opens included); InvalidArgument: the URI;
+// what is missing: an emulated device of that size, a pool, and a volume where the pool has none at
+// all) as parameters. Several FileSystems of one process share a mount. Errors: NotSupported names
+// the other process that has the pool, which is used by one at a time (read-only opens included);
+// InvalidArgument: the URI, or one that asks for the device otherwise than the mount has it;
 // IOError: the rest.
 //
 // Threads: as RocksDB's FileSystem: any.
