@@ -252,6 +252,7 @@ void PageLog::confirmed_put(KeyOp& op) {
     return finish(op, {Code::no_space, Origin::log,
                        "the file system under the device is full; make room there"});
   }
+  fold_streams();
   const Status admitted = admit(op.length, op.found ? &op.old : nullptr, op.pinned);
   if (!admitted.ok()) return sweep_->take(op) ? leave_epoch(op) : finish(op, admitted);
   op.write.record.checksum = page_checksum({op.data, op.length}, op.lock.hash);

@@ -180,10 +180,16 @@ class PageLog final : public StreamOwner {
   bool may_write_user(const Stream& stream) override;
   bool may_write_note(const Stream&) override { return !at_quota(); }
   void on_zone_opened(ZoneId zone) override;
-  void on_zone_abandoned() override { collector_->kick(); }
+  void on_zone_abandoned() override {
+    zones_changed();
+    collector_->kick();
+  }
   void on_write(std::uint64_t bytes) override { stats_.device_bytes_written += bytes; }
   // How many streams the user's pages have: each may have a zone that is partly written.
   std::uint64_t users_streams() const;
+  // Folded or not; and what is usable with all of them, of which nothing is refused.
+  std::uint64_t users_streams_made() const;
+  std::uint64_t usable_apart_bytes() const;
 
  private:
   friend class Collector;
@@ -251,6 +257,7 @@ class PageLog final : public StreamOwner {
   // What the pages of a store may cost altogether, so that a zone can always be emptied with gain.
   std::uint64_t usable_bytes(std::uint32_t largest_bytes) const;
   std::uint64_t usable_bytes(std::uint32_t largest_bytes, std::uint64_t quota) const;
+  std::uint64_t usable_in_zones(std::uint32_t largest_bytes, std::uint64_t zones) const;
   std::uint64_t pinned_lbas_max(std::uint32_t largest_bytes, std::uint64_t quota) const;
   Stream& user_stream() const { return *streams_[kUserStream]; }
   Stream* collection_stream() const { return streams_[kCollectionStream].get(); }
@@ -260,6 +267,10 @@ class PageLog final : public StreamOwner {
   }
   void make_stream(std::uint8_t number);
   bool grant_stream(std::uint8_t number);
+  bool room_for_streams() const;
+  bool is_put_away(unsigned number) const;
+  bool unfold(std::uint8_t number);
+  void fold_streams();
   void pass_marker(FlushOp& op);
   Stream& stream_of(const PageRecord& record, Lifetime lifetime);
   Stream& fallback() const;
@@ -318,6 +329,7 @@ class PageLog final : public StreamOwner {
   HeaderReader headers_;
   Epoch::Reader& epoch_;  // entered while what the index said is read from the medium
   std::array<std::unique_ptr<Stream>, kStreamMax + 1> streams_;  // null: the user's serves for it
+  StreamSet folded_;  // of those, the user's serves for as long as room is short
   std::unique_ptr<Collector> collector_;
   std::unique_ptr<ExpirySweep> sweep_;
   // As of the zone opened last, or the last look for one to free:

@@ -97,9 +97,18 @@ std::uint64_t PageLog::usable_bytes(std::uint32_t largest_bytes) const {
 }
 
 std::uint64_t PageLog::usable_bytes(std::uint32_t largest_bytes, std::uint64_t quota) const {
+  return usable_in_zones(largest_bytes, quota - std::min(quota, 1 + users_streams()));
+}
+
+std::uint64_t PageLog::usable_apart_bytes() const {
+  const std::uint64_t quota = pool_.allocator.quota(options_.volume);
+  const std::uint64_t other = 1 + users_streams_made();
+  return usable_in_zones(options_.value_bytes_max, quota - std::min(quota, other));
+}
+
+std::uint64_t PageLog::usable_in_zones(std::uint32_t largest_bytes, std::uint64_t zones) const {
   const std::uint64_t most = copied_lbas_max(largest_bytes);
   const std::uint64_t lbas = most - std::min(most, segments(pool_) + 2);
-  const std::uint64_t zones = quota - std::min(quota, 1 + users_streams());
   const std::uint64_t bytes = zones * lbas * pool_.geometry.lba_bytes / 100 * 99;
   return std::max(bytes, cost_bytes(pool_, largest_bytes));  // of any size, one
 }

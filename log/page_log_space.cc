@@ -8,6 +8,8 @@ namespace furrow {
 namespace {
 
 constexpr unsigned kBucketsPerTurn = 1024;
+// Streams by lifetime are folded when fewer zones are left than these, or than a 16th.
+constexpr std::uint64_t kZonesLeftMax = 2, kZonesLeftShare = 16;
 
 std::uint64_t mix(std::uint64_t lba) { return lba * 0x9E3779B97F4A7C15u; }
 
@@ -200,28 +202,69 @@ std::uint32_t PageLog::expiry(const IndexEntry& entry) const {
 
 // --- zones ---
 
+// Those that may have a zone that is partly written.
 std::uint64_t PageLog::users_streams() const {
-  return static_cast<std::uint64_t>(
-      std::ranges::count_if(streams_, [](const auto& stream) { return stream != nullptr; }) -
-      (collection_stream() != nullptr ? 1 : 0));
+  std::uint64_t streams = 0;
+  for (unsigned number = kUserStream; number <= kStreamMax; ++number) {
+    if (users_stream(number) != nullptr && !is_put_away(number)) ++streams;
+  }
+  return streams;
+}
+
+std::uint64_t PageLog::users_streams_made() const {
+  std::uint64_t streams = 0;
+  for (unsigned number = kUserStream; number <= kStreamMax; ++number) {
+    if (users_stream(number) != nullptr) ++streams;
+  }
+  return streams;
+}
+
+bool PageLog::is_put_away(unsigned number) const {
+  const Stream& stream = *streams_[number];
+  return folded_[number] && !stream.has_zone() && !stream.waits_for_zone();
 }
 
 // A zone more that is partly written is room that pages have not got.
+bool PageLog::room_for_streams() const {
+  return used_bytes() <= usable_bytes(options_.value_bytes_max, zones_max() - 1) / 4 * 3;
+}
+
 bool PageLog::grant_stream(std::uint8_t number) {
   if (options_.cache || !options_.grant_stream) return false;
-  const std::uint64_t zones = zones_max() - 1;
-  const bool room = used_bytes() <= usable_bytes(options_.value_bytes_max, zones) / 4 * 3;
-  if (!options_.grant_stream(number, room)) return false;
+  if (!options_.grant_stream(number, room_for_streams())) return false;
   make_stream(number);
   zones_changed();
   return true;
+}
+
+bool PageLog::unfold(std::uint8_t number) {
+  if (!room_for_streams()) return false;
+  folded_.reset(number);
+  zones_changed();
+  return true;
+}
+
+// Room is short: before pages are refused, all lifetimes go together, and their zones are ended, so
+// that what these have left can be collected.
+void PageLog::fold_streams() {
+  const std::uint64_t quota = pool_.allocator.quota(options_.volume);
+  const std::uint64_t left = std::min(kZonesLeftMax, quota / kZonesLeftShare);
+  const std::uint64_t bytes = used_bytes() + left * pool_.geometry.zone_capacity_bytes();
+  if (options_.cache || bytes <= usable_bytes(largest_bytes_)) return;
+  for (unsigned number = kShortStream; number <= kStreamMax; ++number) {
+    Stream* const stream = streams_[number].get();
+    if (stream == nullptr) continue;
+    folded_.set(number);
+    if (stream->idle() && stream->can_end_zone()) stream->end_zone();
+  }
 }
 
 // The longest lifetime goes with the long one where it has none of its own.
 Stream& PageLog::stream_of(const PageRecord& record, Lifetime lifetime) {
   if (record.kind == RecordKind::tombstone) return fallback();
   const auto own = [this](std::uint8_t number) {
-    return streams_[number] != nullptr || grant_stream(number);
+    if (streams_[number] == nullptr) return grant_stream(number);
+    return !folded_[number] || unfold(number);
   };
   if (record.expires_s != 0) lifetime = Lifetime::short_term;
   if (lifetime == Lifetime::short_term && own(kShortStream)) return *streams_[kShortStream];

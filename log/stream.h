@@ -148,6 +148,7 @@ class Stream {
     return zone_ && zone_->header == OpenZone::Header::durable && in_flight_ == 0 &&
            failure_.ok() && zone_->next_lba < pool_.geometry.zone_capacity_lbas;
   }
+  bool has_zone() const { return zone_.has_value(); }
   // The zone takes no more, full or not: it is finished, and then sealed. When can_end_zone().
   void end_zone();
   // Answers what waits for a zone; or, while there is a zone, the pages that wait for room in it

@@ -273,6 +273,35 @@ TEST_F(EachLifetimeTest, GetsNoneInAStoreThatIsNearlyFull) {
   EXPECT_EQ(log_->stats().usable_bytes, usable);
 }
 
+// What lifetimes have kept apart goes together before a page is refused for it, and apart again
+// when there is room.
+TEST_F(EachLifetimeTest, TakesNoRoomInAStoreThatIsFull) {
+  const auto fill_up = [this](unsigned streams) {
+    drop_pool();
+    make_log(with_streams(streams), false);
+    std::uint64_t pages = 0;
+    while (put(pages, 1, 400, of(pages)).ok()) ++pages;
+    return pages;
+  };
+  const std::uint64_t together = fill_up(2), apart = fill_up(5);
+  EXPECT_NEAR(static_cast<double>(apart), static_cast<double>(together), 4);
+  for (std::uint64_t n = 0; n < apart; ++n) expect_page(n, 1, 400);
+  // As long as it is full, overwrites go on, and collection with them.
+  for (std::uint64_t n = 0; n < 2 * apart; ++n) {
+    ASSERT_TRUE(put(n * 7 % apart, 2, 400, of(n)).ok()) << n;
+  }
+  for (std::uint64_t n = 0; n < apart; ++n) {
+    ASSERT_TRUE(n % 10 == 0 || remove(n).ok());
+  }
+  for (std::uint64_t n = apart; n < apart + 40; ++n) {
+    ASSERT_TRUE(put(n, 1, 400, of(n)).ok());
+    EXPECT_EQ(stream_of(n), kStreamsOfLifetimes[n % 4]) << n;
+  }
+  reopen(true);
+  for (std::uint64_t n = 0; n < apart; n += 10) expect_page(n, 2, 400);
+  for (std::uint64_t n = apart; n < apart + 40; ++n) expect_page(n, 1, 400);
+}
+
 // .. or will be, once its quota is smaller.
 TEST_F(EachLifetimeTest, GetsNoneInAStoreThatShrinks) {
   std::vector<bool> rooms;

@@ -565,9 +565,9 @@ void SimVolume::refused_as_full(const Client& client) {
     if (&entry != &entries_[client.key]) cost += most;
   }
   const std::uint64_t tombstones = room.tombstones_max * room.record_bytes;
-  if (cost + tombstones > room.usable_bytes) return;
+  if (cost + tombstones > room.apart_bytes) return;
   fail(client, fmt::format("{}: its pages take {} bytes, with this one, and tombstones {}, of {}",
-                           client.op.status.describe(), cost, tombstones, room.usable_bytes));
+                           client.op.status.describe(), cost, tombstones, room.apart_bytes));
 }
 
 // Of a store's page, with all that is written for it.

@@ -194,7 +194,8 @@ StoreRoom room_of(PageStore& store) {
   const PoolContext& context = its.context();
   StoreRoom room;
   room.usable_bytes = its.log().stats().usable_bytes;
-  room.streams = its.log().users_streams();
+  room.apart_bytes = its.log().usable_apart_bytes();
+  room.streams = its.log().users_streams_made();
   room.record_bytes = PageLog::cost_bytes(context, 1) - context.geometry.lba_bytes;
   for (std::uint32_t i = 0; i < context.geometry.zone_count; ++i) {
     const ZoneAllocator::Zone& zone = context.allocator.zones()[i];

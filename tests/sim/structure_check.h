@@ -32,6 +32,7 @@ bool is_wedged(const Pool& pool, std::uint64_t volume);
 // what is usable. Nothing may run.
 struct StoreRoom {
   std::uint64_t usable_bytes = 0;
+  std::uint64_t apart_bytes = 0;     // of these, while lifetimes are kept apart
   std::uint64_t record_bytes = 0;    // of a page beside its LBAs, and of a tombstone
   std::uint64_t tombstones_max = 0;  // that may be counted now
   std::uint64_t streams = 0;         // of users' pages

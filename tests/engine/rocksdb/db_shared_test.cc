@@ -36,6 +36,11 @@ class DbFlushesTest : public ::testing::Test, public DbRig {
     close_env();
     pool_.reset();
   }
+  void wait_until_held() {
+    for (std::size_t held = 0; held == 0; std::this_thread::yield()) {
+      pool_->call([&](Pool&) { held = tap_->held(Io::Op::flush); });
+    }
+  }
   // The same number of flushes, for each round, whoever puts.
   template <class Put>
   void expect_shared(const Put& put) {
@@ -49,9 +54,7 @@ class DbFlushesTest : public ::testing::Test, public DbRig {
           if (!put(writer, i).ok()) ++failed;
         });
       }
-      for (std::size_t held = 0; held == 0; std::this_thread::yield()) {
-        pool_->call([&](Pool&) { held = tap_->held(Io::Op::flush); });
-      }
+      wait_until_held();
       std::this_thread::sleep_for(std::chrono::milliseconds(100));  // for the others to come
       pool_->call([this](Pool&) { tap_->let_go(Io::Op::flush); });
     }
