@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 
 namespace furrow::drive {
@@ -57,15 +58,55 @@ std::string identity(const std::string& path) {
   return wwid.empty() ? number : wwid;
 }
 
-RequestLimits request_limits(const std::string& folder, const char* kilobytes,
+std::vector<std::string> request_disks(const std::string& name, const std::string& blocks) {
+  std::vector<std::string> disks;
+  const auto split = [](const std::string& whole) {
+    const std::size_t at = whole.starts_with("nvme") ? whole.rfind('n') : 0;
+    return std::pair(whole.substr(0, at), whole.substr(at));
+  };
+  const auto [subsystem, space] = split(name);
+  std::error_code error;
+  for (const auto& each : std::filesystem::directory_iterator(blocks, error)) {
+    const std::string path = each.path().filename();
+    const auto [controller, its_space] = split(path);
+    if (controller.starts_with(subsystem + "c") && its_space == space) {
+      disks.push_back(blocks + path + "/");
+    }
+  }
+  if (disks.empty()) disks.push_back(blocks + name + "/");
+  return disks;
+}
+
+std::uint64_t least_number(const std::vector<std::string>& disks, const std::string& file) {
+  std::uint64_t least = 0;
+  for (const std::string& disk : disks) {
+    const std::uint64_t number = read_number(disk + file, 0);
+    if (number != 0 && (least == 0 || number < least)) least = number;
+  }
+  return least;
+}
+
+RequestLimits request_limits(const std::vector<std::string>& disks, const std::string& kilobytes,
                              std::uint64_t lba_bytes) {
-  const std::uint64_t bytes = read_number(folder + kilobytes, 128) << 10;
-  const std::uint64_t segments = read_number(folder + "max_segments", 128);
+  constexpr std::uint64_t kUnknown = 128;
+  const auto limit = [&](const std::string& file) {
+    const std::uint64_t least = least_number(disks, "queue/" + file);
+    return least == 0 ? kUnknown : least;
+  };
+  const std::uint64_t bytes = limit(kilobytes) << 10;
+  const std::uint64_t segments = limit("max_segments");
   // Memory that begins inside a page of the kernel's has one segment more.
   const std::uint64_t one =
       std::min(bytes, (std::max<std::uint64_t>(segments, 2) - 1) * kPageBytes);
   return {std::max(one / lba_bytes * lba_bytes, lba_bytes),
           static_cast<std::uint32_t>(std::clamp<std::uint64_t>(segments, 1, 1024))};
+}
+
+bool have_metadata(const std::vector<std::string>& disks) {
+  return std::ranges::any_of(disks, [](const std::string& disk) {
+    const std::string format = read_line(disk + "integrity/format");
+    return read_number(disk + "metadata_bytes", 0) != 0 || (!format.empty() && format != "none");
+  });
 }
 
 Result<std::uint32_t> lba_bytes(unsigned exponent, unsigned metadata_bytes) {

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "zone/status.h"
 #include "zone/types.h"
@@ -32,15 +33,25 @@ std::string device_number(const struct stat& info);
 // Of a block device: its world-wide identifier, or else its number; empty: there is none.
 std::string identity(const std::string& path);
 
+// The folders of sysfs, with a slash, of the disks that requests to a block device go to: its own,
+// or with NVMe's native multipath those of its paths (nvme0c0n1 of nvme0n1). It has no scheduler
+// then, and in older kernels (6.1) none of the drive's limits.
+std::vector<std::string> request_disks(const std::string& name,
+                                       const std::string& blocks = "/sys/block/");
+// The least number above 0 in that file of theirs; 0: there is none.
+std::uint64_t least_number(const std::vector<std::string>& disks, const std::string& file);
+
 // What the kernel takes as one request. `bytes` is a multiple of lba_bytes, one at least.
 struct RequestLimits {
   std::uint64_t bytes = 0;
   std::uint32_t pieces = 0;
 };
-// `folder`: of the request queue, with a slash. `kilobytes`: the file with the limit of its bytes.
-RequestLimits request_limits(const std::string& folder, const char* kilobytes,
+// `kilobytes`: the file with the limit of a request's bytes, of those of the request queue.
+RequestLimits request_limits(const std::vector<std::string>& disks, const std::string& kilobytes,
                              std::uint64_t lba_bytes);
 
+// Have the disks' LBAs metadata that the kernel knows of?
+bool have_metadata(const std::vector<std::string>& disks);
 // Of an LBA format: 2^exponent bytes of data and so many of metadata, which are none here. Errors:
 // unsupported.
 Result<std::uint32_t> lba_bytes(unsigned exponent, unsigned metadata_bytes);

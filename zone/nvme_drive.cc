@@ -21,6 +21,7 @@ using drive::device_number;
 using drive::fail;
 using drive::gone;
 using drive::kernel_at_least;
+using drive::request_disks;
 using drive::request_limits;
 using drive::stat_device;
 using drive::unsupported;
@@ -117,7 +118,7 @@ Result<std::unique_ptr<NvmeDrive>> NvmeDrive::open(const std::string& path, Acce
                 "opening a drive takes root, or write permission on its device", errno);
   }
   Status status = drive->hold(*block, access);
-  if (status.ok()) status = drive->identify("/sys/block/" + *block + "/queue/");
+  if (status.ok()) status = drive->identify(*block);
   if (!status.ok()) return status;
   return drive;
 }
@@ -143,7 +144,7 @@ Status NvmeDrive::hold(const std::string& block, Access access) {
               status.sys_errno());
 }
 
-Status NvmeDrive::identify(const std::string& queue_folder) {
+Status NvmeDrive::identify(const std::string& block) {
   nvme_id_ns ns{};
   nvme_zns_id_ns zoned{};
   nvme_zns_id_ctrl controller{};
@@ -168,7 +169,7 @@ Status NvmeDrive::identify(const std::string& queue_folder) {
   if (geometry_.zone_size_lbas == 0) return unsupported("the drive tells no zone size");
   geometry_.zone_count = static_cast<std::uint32_t>(le64toh(ns.nsze) / geometry_.zone_size_lbas);
   // The kernel takes no request apart here: its limits (of which MDTS is one) are ours.
-  limits_ = request_limits(queue_folder, "max_hw_sectors_kb", geometry_.lba_bytes);
+  limits_ = request_limits(request_disks(block), "max_hw_sectors_kb", geometry_.lba_bytes);
   const std::uint64_t append =
       controller.zasl == 0
           ? limits_.bytes

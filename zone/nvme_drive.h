@@ -44,7 +44,7 @@ class NvmeDrive final : public Drive {
  private:
   NvmeDrive() = default;
   Status hold(const std::string& block, Access access);
-  Status identify(const std::string& queue_folder);
+  Status identify(const std::string& block);
   Status find_zones();
   Status read_zones(ZoneId first, std::uint32_t count, std::vector<std::byte>& descriptors) const;
 

@@ -18,8 +18,10 @@ using drive::device_number;
 using drive::fail;
 using drive::gone;
 using drive::kernel_at_least;
+using drive::least_number;
 using drive::read_line;
 using drive::read_number;
+using drive::request_disks;
 using drive::request_limits;
 using drive::stat_device;
 using drive::unsupported;
@@ -33,8 +35,8 @@ constexpr std::uint64_t kAppendMaxBytes = 1u << 20;
 // libzbd's functions return -1, with the cause in errno, or the cause itself.
 int error_of(int rc) { return rc < -1 ? -rc : errno; }
 
-// Where the kernel tells of the device's request queue. Errors: not_found, permission, unsupported.
-Result<std::string> find_queue_folder(const std::string& path) {
+// The device's name in sysfs, if it may be used. Errors: not_found, permission, unsupported.
+Result<std::string> find_name(const std::string& path) {
   const Result<struct stat> info =
       stat_device(path, "no such device; `lsblk -z` shows the zoned block devices");
   if (!info) return info.status();
@@ -52,15 +54,25 @@ Result<std::string> find_queue_folder(const std::string& path) {
   if (model != "host-managed" && model != "host-aware") {
     return unsupported("the block device is not zoned; emu: emulates a zoned device on it");
   }
-  return folder + "/queue/";
+  std::error_code error;
+  const std::string name = std::filesystem::canonical(folder, error).filename();
+  if (error) return gone();
+  if (drive::have_metadata(request_disks(name))) {
+    return unsupported("the drive's LBAs have metadata; format it without");
+  }
+  return name;
 }
 
-Status check_scheduler(const std::string& queue_folder) {
+Status check_scheduler(const std::vector<std::string>& disks) {
   if (kernel_at_least(6, 10)) return {};  // it keeps the writes to a zone in order itself
-  if (read_line(queue_folder + "scheduler").find("[mq-deadline]") != std::string::npos) return {};
-  return unsupported(
-      "before Linux 6.10 a zoned drive needs the scheduler mq-deadline: echo mq-deadline > "
-      "/sys/block/NAME/queue/scheduler");
+  for (const std::string& disk : disks) {
+    if (read_line(disk + "queue/scheduler").find("[mq-deadline]") != std::string::npos) continue;
+    return unsupported(
+        "before Linux 6.10 a zoned drive needs the scheduler mq-deadline: echo mq-deadline > "
+        "/sys/block/NAME/queue/scheduler, or with NVMe multipath (NAME: nvme0n1) that of each of "
+        "its paths (nvme0c0n1)");
+  }
+  return {};
 }
 
 Status open_status(const Status& status) {
@@ -141,8 +153,8 @@ Status drive_error(int error, const char* hint) {
 }
 
 Result<std::unique_ptr<ZbdDrive>> ZbdDrive::open(const std::string& path, Access access) {
-  const Result<std::string> queue_folder = find_queue_folder(path);
-  if (!queue_folder) return queue_folder.status();
+  const Result<std::string> name = find_name(path);
+  if (!name) return name.status();
   emu::OpenMode mode;
   mode.access = access;
   const bool writes = access == Access::exclusive;
@@ -150,12 +162,12 @@ Result<std::unique_ptr<ZbdDrive>> ZbdDrive::open(const std::string& path, Access
   if (!file) return open_status(file.status());
   std::unique_ptr<ZbdDrive> drive(new ZbdDrive());
   drive->file_ = std::move(*file);
-  Status status = writes ? check_scheduler(*queue_folder) : Status();
+  Status status = writes ? check_scheduler(request_disks(*name)) : Status();
   if (status.ok()) {
     const int rc = zbd_open(path.c_str(), (writes ? O_RDWR : O_RDONLY) | O_CLOEXEC, nullptr);
     if (rc < 0) return drive_error(-rc, "cannot open the drive for zone management");
     drive->zbd_ = rc;
-    status = drive->find_geometry(*queue_folder);
+    status = drive->find_geometry(*name);
   }
   if (!status.ok()) return status;
   return drive;
@@ -167,26 +179,28 @@ ZbdDrive::~ZbdDrive() {
   if (file_.fd.get() >= 0) emu::unlock(file_.fd.get());
 }
 
-Status ZbdDrive::find_geometry(const std::string& queue_folder) {
+Status ZbdDrive::find_geometry(const std::string& name) {
+  const std::vector<std::string> disks = request_disks(name);
   zbd_info info{};
   if (const int rc = zbd_get_info(zbd_, &info); rc != 0) {
     return drive_error(error_of(rc), "the drive tells no geometry");
   }
   // Where these differ (512-byte LBAs on 4 KiB blocks), writes are in the larger one.
   const std::uint64_t lba = std::max<std::uint64_t>(
-      info.lblock_size, read_number(queue_folder + "zone_write_granularity", info.pblock_size));
+      info.lblock_size,
+      read_number("/sys/block/" + name + "/queue/zone_write_granularity", info.pblock_size));
   if (lba != 512 && lba != 4096)
     return unsupported("the drive's LBAs are not of 512 or 4096 bytes");
   geometry_.lba_bytes = static_cast<std::uint32_t>(lba);
   if (info.zone_size == 0 || info.zone_size % lba != 0) {
     return unsupported("the drive's zone size is no multiple of its LBA size");
   }
-  // (-1: the kernel does not tell.)
-  const auto limit = [](unsigned value) { return value == ~0u ? 0 : value; };
-  geometry_.open_zones_max = limit(info.max_nr_open_zones);
-  geometry_.active_zones_max = limit(info.max_nr_active_zones);
+  geometry_.open_zones_max =
+      static_cast<std::uint32_t>(least_number(disks, "queue/max_open_zones"));
+  geometry_.active_zones_max =
+      static_cast<std::uint32_t>(least_number(disks, "queue/max_active_zones"));
   bound_open_zones(geometry_);
-  write_max_ = request_limits(queue_folder, "max_sectors_kb", lba);
+  write_max_ = request_limits(disks, "max_sectors_kb", lba);
   // A smaller last zone is left out.
   return find_zones(info.zone_size, (info.nr_sectors << 9) / info.zone_size);
 }

@@ -37,7 +37,7 @@ class ZbdDrive final : public Drive {
 
  private:
   ZbdDrive() = default;
-  Status find_geometry(const std::string& queue_folder);
+  Status find_geometry(const std::string& name);
   Status find_zones(std::uint64_t zone_bytes, std::uint64_t zones);
 
   emu::EmuFile file_;

@@ -1,6 +1,18 @@
 # shellcheck shell=bash
-# What the tests of zoned namespaces share: the guest as a host of the one with NSID 2. To be sourced
-# after tests/e2e/lib.sh.
+# What the tests of zoned drives and namespaces share: their scheduler, and the guest as a host of the
+# namespace with NSID 2. To be sourced after tests/e2e/lib.sh.
+
+# With multipath it is the paths that have a scheduler: nvme0c0n1 of nvme0n1.
+use_scheduler() { # NAME SCHEDULER
+  local queue
+  for queue in /sys/block/"$1"/queue/scheduler /sys/block/"${1%n*}"c*n"${1##*n}"/queue/scheduler; do
+    [ ! -e "$queue" ] || echo "$2" >"$queue"
+  done
+}
+# Up to Linux 6.9 this keeps the writes of a zone in order; newer ones do so by themselves.
+use_mq_deadline() { use_scheduler "$1" mq-deadline; } # NAME
+
+multipath() { [ "$(cat /sys/module/nvme_core/parameters/multipath)" = Y ]; }
 
 connect() { # and sets controller, disk and generic
   nvme connect -t tcp -a 127.0.0.1 -s "$port" -n "$nqn" -i 2 --reconnect-delay=1 \
@@ -20,12 +32,18 @@ connect() { # and sets controller, disk and generic
   done
   [ -n "$disk" ] || fail "no zoned block device: $(dmesg | tail -n 20)"
   generic=/dev/ng${disk#nvme}
-  # Up to Linux 6.9 this keeps writes of a zone in order; newer ones do so by themselves.
-  echo mq-deadline >"/sys/block/$disk/queue/scheduler"
+  use_mq_deadline "$disk"
 }
 disconnect() { nvme disconnect -n "$nqn" >"$work/disconnected"; }
 
-queue() { cat "/sys/block/$disk/queue/$1"; } # ATTRIBUTE
+# With multipath Linux 6.1 shows limits of zones only of the paths.
+queue() { # ATTRIBUTE
+  local of=/sys/block/$disk path
+  for path in /sys/block/"${disk%n*}"c*n"${disk##*n}"; do
+    case $1 in max_*_zones) [ ! -e "$path" ] || of=$path ;; esac
+  done
+  cat "$of/queue/$1"
+}
 is() { # ATTRIBUTE VALUE
   [ "$(queue "$1")" = "$2" ] || fail "$1 is $(queue "$1"), not $2"
 }

@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "tests/zone/device_test_util.h"
+#include "zone/drive_facts.h"
 #include "zone/zone_state_machine.h"
 
 namespace furrow::test {
@@ -33,7 +34,7 @@ class DriveTest : public testing::Test {
   void open_empty(const std::string& uri) {
     ASSERT_NO_FATAL_FAILURE(open(uri));
     for (const ZoneInfo& zone : device_->report().value()) {
-      if (zone.state == ZoneState::empty) continue;
+      // (An empty one too: with multipath Linux 6.12 holds a write that failed in it against it.)
       ASSERT_TRUE(client_->manage(Io::Op::reset, zone.zone.value).ok());
     }
   }
@@ -93,7 +94,9 @@ class Drive : public DriveTest {
 TEST_F(Drive, IsOpenOnce) {
   EXPECT_EQ(open_device(uri_, Access::exclusive).status().code(), Code::in_use);
   EXPECT_TRUE(open_device(uri_, Access::inspect).ok());
-  if (nvme_ && std::filesystem::exists(path_)) {
+  // (Linux 6.1 has one without a size for zones that it cannot drive, with multipath.)
+  const std::string size = "/sys/block/" + path_.substr(path_.rfind('/') + 1) + "/size";
+  if (nvme_ && drive::read_number(size, 0) != 0) {
     EXPECT_EQ(open_device("zbd:" + path_, Access::exclusive).status().code(), Code::in_use);
   }
   EXPECT_NE(device_holder(uri_).find(std::to_string(getpid())), std::string::npos);

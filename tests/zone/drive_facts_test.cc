@@ -3,6 +3,7 @@
 // the bound on open zones. How: folders that look like those of sysfs.
 #include "zone/drive_facts.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
@@ -13,9 +14,12 @@ namespace {
 
 class DriveFacts : public ::testing::Test {
  protected:
-  void write(const char* name, const char* text) { std::ofstream(dir_.file(name)) << text; }
+  void write(const std::string& name, const char* text) {
+    std::filesystem::create_directories(std::filesystem::path(dir_.file(name)).parent_path());
+    std::ofstream(dir_.file(name)) << text;
+  }
   drive::RequestLimits limits(std::uint64_t lba) const {
-    return drive::request_limits(dir_.file(""), "max_kb", lba);
+    return drive::request_limits({dir_.file("")}, "max_kb", lba);
   }
   TempDir dir_;
 };
@@ -35,20 +39,74 @@ TEST_F(DriveFacts, NumbersAndLines) {
 TEST_F(DriveFacts, ARequestIsAsLargeAsTheKernelTakesIt) {
   EXPECT_EQ(limits(4096).bytes, 128u << 10) << "what is assumed when nothing is told";
   EXPECT_EQ(limits(4096).pieces, 128u);
-  write("max_kb", "1280\n");
-  write("max_segments", "33\n");
+  write("queue/max_kb", "1280\n");
+  write("queue/max_segments", "33\n");
   EXPECT_EQ(limits(4096).bytes, 32u * 4096) << "the segments bound it";
   EXPECT_EQ(limits(4096).pieces, 33u);
-  write("max_segments", "65535\n");
+  write("queue/max_segments", "65535\n");
   EXPECT_EQ(limits(4096).bytes, 1280u << 10) << "the bytes do";
   EXPECT_EQ(limits(4096).pieces, 1024u) << "no more than an iovec has";
-  write("max_kb", "6\n");
+  write("queue/max_kb", "6\n");
   EXPECT_EQ(limits(4096).bytes, 4096u) << "whole LBAs";
   EXPECT_EQ(limits(512).bytes, 6u << 10);
-  write("max_kb", "1\n");
+  write("queue/max_kb", "1\n");
   EXPECT_EQ(limits(4096).bytes, 4096u) << "one at least";
-  write("max_segments", "0\n");
+  write("queue/max_segments", "1\n");
   EXPECT_EQ(limits(4096).pieces, 1u);
+}
+
+// Under multipath nvme0n1 is reached by nvme0cNn1.
+TEST_F(DriveFacts, ADisksRequestsGoToItOrToItsPaths) {
+  const std::string blocks = dir_.file("");
+  const auto disks = [&](const char* name) {
+    std::vector<std::string> found;
+    for (const std::string& each : drive::request_disks(name, blocks)) {
+      found.push_back(each.substr(blocks.size()));
+    }
+    std::ranges::sort(found);
+    return found;
+  };
+  using Disks = std::vector<std::string>;
+  for (const char* name : {"nvme0n1", "nvme0c0n1", "nvme0c3n1", "nvme0c0n11", "nvme1n1", "nvme10n1",
+                           "nvme10c0n1", "nullb0", "nvme0n11", "c1", "cage"}) {
+    write(std::string(name) + "/queue/max_open_zones", "0\n");
+  }
+  EXPECT_EQ(disks("nvme0n1"), Disks({"nvme0c0n1/", "nvme0c3n1/"}));
+  EXPECT_EQ(disks("nvme0n11"), Disks({"nvme0c0n11/"}));
+  EXPECT_EQ(disks("nvme1n1"), Disks({"nvme1n1/"}));
+  EXPECT_EQ(disks("nvme10n1"), Disks({"nvme10c0n1/"}));
+  for (const char* name : {"nullb0", "sda", "nvme"}) {
+    EXPECT_EQ(disks(name), Disks({std::string(name) + "/"}));
+  }
+}
+
+TEST_F(DriveFacts, TheLeastOfSeveralPathsCounts) {
+  const std::vector<std::string> both = {dir_.file("one/"), dir_.file("two/")};
+  const auto least = [&] { return drive::least_number(both, "queue/max_open_zones"); };
+  EXPECT_EQ(least(), 0u);
+  write("one/queue/max_open_zones", "0\n");
+  write("two/queue/max_open_zones", "14\n");
+  EXPECT_EQ(least(), 14u);
+  write("one/queue/max_open_zones", "12\n");
+  EXPECT_EQ(least(), 12u);
+  write("one/queue/max_kb", "256\n");
+  write("two/queue/max_kb", "8\n");
+  EXPECT_EQ(drive::request_limits(both, "max_kb", 4096).bytes, 8u << 10);
+}
+
+TEST_F(DriveFacts, MetadataIsFoundOfEitherKernel) {
+  const std::vector<std::string> disk = {dir_.file("")};
+  EXPECT_FALSE(drive::have_metadata(disk));
+  write("integrity/format", "none\n");
+  write("metadata_bytes", "0\n");
+  EXPECT_FALSE(drive::have_metadata(disk));
+  write("metadata_bytes", "8\n");
+  EXPECT_TRUE(drive::have_metadata(disk));
+  write("metadata_bytes", "0\n");
+  for (const char* format : {"nop\n", "T10-DIF-TYPE1-CRC\n"}) {
+    write("integrity/format", format);
+    EXPECT_TRUE(drive::have_metadata(disk)) << format;
+  }
 }
 
 TEST_F(DriveFacts, NoMoreZonesOpenThanActive) {
