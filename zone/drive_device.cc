@@ -15,6 +15,20 @@ constexpr Status kGone(Code::io_error, Origin::zone,
 constexpr Status kInterfered(Code::io_error, Origin::zone,
                              "another program wrote to the zone or reset it; nothing but Furrow "
                              "may use the drive");
+constexpr Status kInterrupted(
+    Code::io_error, Origin::zone,
+    "the drive was reset with writes to the zone in flight; it is sealed");
+constexpr Status kLost(Code::io_error, Origin::zone,
+                       "the drive has lost what it had not flushed: its power failed");
+
+bool is_transfer(Io::Op op) {
+  return op == Io::Op::read || op == Io::Op::write || op == Io::Op::append;
+}
+
+// Taken away by the drive, in part or altogether.
+bool is_taken(const ZoneInfo& zone) {
+  return zone.state == ZoneState::read_only || zone.state == ZoneState::offline;
+}
 }  // namespace
 
 DriveDevice::DriveDevice(const Drive& drive, Access access, std::string uri)
@@ -112,15 +126,19 @@ void DriveDevice::run() {
       look_at_changes();
       next_look = std::chrono::steady_clock::now() + kLookEvery;
     }
-    for (const Job& job : jobs) {
-      Io& io = *job.io;
-      const bool transfer =
-          io.op == Io::Op::read || io.op == Io::Op::write || io.op == Io::Op::append;
-      io.status = transfer ? examine(io) : manage(io.op, io.zone);
-      job.queue->answer(io);
-    }
+    for (const Job& job : jobs) answer(job);
     lock.lock();
   }
+}
+
+void DriveDevice::answer(const Job& job) {
+  Io& io = *job.io;
+  if (io.op == Io::Op::flush) {
+    io.status = examine_flush(io.status);
+  } else {
+    io.status = is_transfer(io.op) ? examine(io) : manage(io.op, io.zone);
+  }
+  job.queue->answer(io);
 }
 
 void DriveDevice::look_at_changes() {
@@ -130,9 +148,7 @@ void DriveDevice::look_at_changes() {
     const Result<std::vector<ZoneInfo>> now = drive_.report(zone, 1);
     if (!now) return;  // the next transfer says that it is gone
     const ZoneInfo& info = (*now)[0];
-    if (info.state == ZoneState::read_only || info.state == ZoneState::offline) {
-      table_.degrade(zone, info.state, info.reason);
-    }
+    if (is_taken(info)) table_.degrade(zone, info.state, info.reason);
   }
 }
 
@@ -147,11 +163,10 @@ Status DriveDevice::manage(Io::Op op, ZoneId zone) {
     status = table_.manage(op, zone);
   } else if (!status.ok()) {
     const Result<std::vector<ZoneInfo>> now = drive_.report(zone, 1);
-    const ZoneState state = now.ok() ? (*now)[0].state : before;
     if (!now.ok()) {
       status = does_not_answer(now.status());
-    } else if (state == ZoneState::read_only || state == ZoneState::offline) {
-      table_.degrade(zone, state, (*now)[0].reason);
+    } else if (is_taken((*now)[0])) {
+      table_.degrade(zone, (*now)[0].state, (*now)[0].reason);
       status = zone_status(nvme_status::kInvalidTransition);
     } else if (op == Io::Op::open && !is_open(before)) {
       const Status undone =
@@ -169,30 +184,66 @@ Status DriveDevice::does_not_answer(const Status& why) {
   return kGone;
 }
 
-// Why did the transfer fail? Of a write the drive is asked where its zone stands, and the zone is
-// finished: the table is about to seal it, and does not count it as active from then on.
-Status DriveDevice::examine(const Io& io) {
+// Why did the transfer fail? The drive is asked where its zone stands.
+Status DriveDevice::examine(Io& io) {
   const ZoneId zone = io.op == Io::Op::read ? geometry_.zone_of(io.lba) : io.zone;
   const Result<std::vector<ZoneInfo>> now = drive_.report(zone, 1);
   if (!now) return does_not_answer(now.status());
   const ZoneInfo& info = (*now)[0];
-  if (info.state == ZoneState::read_only || info.state == ZoneState::offline) {
+  const bool read = io.op == Io::Op::read;
+  if (is_taken(info)) {
     table_.degrade(zone, info.state, info.reason);
-    return zone_status(info.state == ZoneState::offline ? nvme_status::kZoneOffline
-                       : io.op == Io::Op::read          ? nvme_status::kSuccess
-                                                        : nvme_status::kZoneReadOnly);
+    if (info.state == ZoneState::offline) return zone_status(nvme_status::kZoneOffline);
+    if (!read) return zone_status(nvme_status::kZoneReadOnly);
   }
-  if (io.op == Io::Op::read) return io.status;
+  return read ? io.status : examine_write(io, info);
+}
+
+// The zone is finished, unless nothing of what was interrupted is in it: the table is about to seal
+// it, and does not count it as active from then on.
+Status DriveDevice::examine_write(Io& io, const ZoneInfo& now) {
+  const bool interrupted = io.status.ok();
+  const std::uint64_t data = table_.written_lbas(io.zone);
+  const std::uint64_t done = DriveQueue::bytes_transferred(io) / geometry_.lba_bytes;
+  const bool clean = *now.reason == '\0';
+  const bool can_be_written = now.state == ZoneState::empty || is_active(now.state);
+  if (interrupted && can_be_written && clean && now.written_lbas == data + done) return {};
   // All that lies behind the data, up to what this or others in flight may have written, is ours.
   const bool many = drive_.appends();
-  const std::uint64_t data = table_.written_lbas(zone);
-  const std::uint64_t end = many ? table_.admitted_lbas(zone) : data + io.lba_count;
-  const bool ours = info.written_lbas >= data &&
-                    (info.written_lbas <= end || info.state == ZoneState::full) &&
-                    *info.reason == '\0';
+  const std::uint64_t end = many ? table_.admitted_lbas(io.zone) : data + io.lba_count;
+  const bool ours = now.written_lbas >= data &&
+                    (now.written_lbas <= end || now.state == ZoneState::full) && clean;
   // If this fails too the zone's reset will tell.
-  if (is_active(info.state)) (void)drive_.manage(Io::Op::finish, zone);
-  return ours ? io.status : kInterfered;
+  if (is_active(now.state)) (void)drive_.manage(Io::Op::finish, io.zone);
+  if (!ours) return kInterfered;
+  return interrupted ? kInterrupted : io.status;
+}
+
+// One that was interrupted is sent again: it covers what was written before it, if that is there.
+Status DriveDevice::examine_flush(const Status& failure) {
+  const Status lost = look_for_losses();
+  const Status status = failure.ok() || lost.sys_errno() == ENODEV ? lost : failure;
+  if (!status.ok()) flush_failed_.store(true);
+  return status;
+}
+
+Status DriveDevice::look_for_losses() {
+  std::vector<std::uint64_t> written(
+      geometry_.zone_count);  // before the report, so no more than it
+  for (std::uint32_t i = 0; i < geometry_.zone_count; ++i) {
+    written[i] = table_.written_lbas(ZoneId{i});
+  }
+  const Result<std::vector<ZoneInfo>> now = drive_.report();
+  if (!now) return does_not_answer(now.status());
+  for (const ZoneInfo& zone : *now) {
+    const bool tells = zone.state == ZoneState::empty || is_active(zone.state);
+    if (tells && zone.written_lbas < written[zone.zone.value]) return kLost;
+  }
+  return {};
+}
+
+Status DriveDevice::flushed() const {
+  return flush_failed_.load() ? zone_failure(Code::io_error, kFlushFailed) : Status();
 }
 
 }  // namespace furrow

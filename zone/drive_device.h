@@ -8,7 +8,9 @@
 // by itself: one that went read-only or offline is sent nothing more.
 //
 // What survives. Killed process: everything that was acknowledged. Power loss: what was
-// acknowledged before an acknowledged flush, and of the rest a prefix of each zone.
+// acknowledged before an acknowledged flush, and of the rest a prefix of each zone. A reset of the
+// drive's controller: everything, as long as the drive has its power; where it had not, its zones
+// end before what was written, and no flush is acknowledged any more.
 //
 // Threads as ZonedDevice says.
 #pragma once
@@ -48,7 +50,9 @@ class DriveDevice : public ZonedDevice {
   virtual void was_reset(ZoneId) {}
 
   friend class DriveQueue;
-  // What the device's thread is given: zone management, and transfers that failed. The Io is linked
+  static constexpr const char* kFlushFailed = "a flush failed: unflushed data may be lost";
+  // What the device's thread is given: zone management, and transfers that failed or (with a status
+  // that is ok, and so again where they are to be sent again) were interrupted. The Io is linked
   // through Io::next and answered, with its status, to its queue.
   struct Job {
     Io* io;
@@ -59,10 +63,16 @@ class DriveDevice : public ZonedDevice {
   void load_zone(const ZoneInfo& info);
   void take(Io& io, DriveQueue& queue);
   void run();
+  void answer(const Job& job);
   void look_at_changes();
   Status manage(Io::Op op, ZoneId zone);
-  Status examine(const Io& io);
+  Status examine(Io& io);
+  Status examine_flush(const Status& failure);
+  Status examine_write(Io& io, const ZoneInfo& now);
+  Status look_for_losses();
   Status does_not_answer(const Status& why);
+  // Of a flush that the drive has done.
+  Status flushed() const;
 
   const Drive& drive_;
   const Access access_;

@@ -47,8 +47,9 @@ struct Io {
   }
 
   iovec one{};
-  Io* next = nullptr;          // the queue's, while submitted
-  std::uint64_t scratch[2]{};  // the queue's, while submitted
+  Io* next = nullptr;              // the queue's, while submitted
+  std::uint64_t scratch[2]{};      // the queue's, while submitted
+  std::uint8_t interruptions = 0;  // likewise
 };
 
 }  // namespace furrow

@@ -17,6 +17,13 @@ namespace {
 constexpr std::uint8_t kFlush = 0x00, kWrite = 0x01, kRead = 0x02, kZoneAppend = 0x7D;
 constexpr std::size_t kEntryBytes = 128;
 
+// Of the errors that the kernel fails a command with, and not the drive: it was not begun (and is
+// tried again at once), or the drive is gone. Others it has for what it could not finish when a
+// controller was reset, or held back for that: EINTR, and Linux 6.1 also EFAULT.
+bool says_all(int error) {
+  return error == EAGAIN || error == ECANCELED || error == ENODEV || error == ENXIO;
+}
+
 class NvmeQueue final : public DriveQueue {
  public:
   NvmeQueue(DriveDevice& device, const NvmeDrive& drive, Placement& placement, IoMode mode,
@@ -95,17 +102,20 @@ int NvmeQueue::result_of(Io& io, const io_uring_cqe& cqe) {
     placement_.not_placed(io.zone, first_lba(io).value - start, io.lba_count);
   }
   // Passthrough in older kernels takes only some registered buffers: in pages of 4 KiB, whole ones.
-  if (cqe.res == -EINVAL && (cqe.user_data & kFixedTag) != 0) {
-    fixed_buffers_ = false;
-    return -EAGAIN;
+  // What says so of others has no path to the drive (multipath), as while its controller is reset.
+  if (cqe.res == -EINVAL) {
+    const bool fixed = (cqe.user_data & kFixedTag) != 0;
+    fixed_buffers_ = !fixed;
+    return fixed ? -EAGAIN : -kInterrupted;
   }
-  if (cqe.res < 0) return cqe.res;
-  if (cqe.res > 0) return -(cqe.res | kStatusFlag);
+  if (cqe.res < 0) return says_all(-cqe.res) ? cqe.res : -kInterrupted;
+  if (cqe.res > 0) return is_interruption(cqe.res) ? -kInterrupted : -(cqe.res | kStatusFlag);
   if (io.op == Io::Op::flush) return 0;
   const auto bytes = static_cast<int>(next_part(io).bytes);
   if (!append) return bytes;
   const Lba at{cqe.big_cqe[0]};
   if (io.op == Io::Op::write) {
+    if (disturbed()) return at == io.lba ? bytes : -EIO;
     return placement_.check(io.zone, io.lba.value - start, at.value - start) ? bytes : -EIO;
   }
   // Where it went, in the order of the drive. Outside of what is ours: another program's work.

@@ -6,9 +6,11 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <limits>
+#include <thread>
 
 #include "zone/aligned_buffer.h"
 #include "zone/drive_facts.h"
@@ -34,6 +36,12 @@ constexpr std::uint32_t kReportBytes = 64 << 10;
 constexpr std::uint32_t kReportZones =
     (kReportBytes - sizeof(nvme_zone_report)) / sizeof(nvme_zns_desc);
 constexpr std::uint16_t kStatusMask = 0x7FF;  // status code and type
+constexpr int kDoNotRetry = 0x4000;
+constexpr int kPathRelated = 0x300;     // a status code type
+constexpr int kAbortRequested = 0x007;  // status codes, of generic command status
+constexpr int kSubmissionQueueGone = 0x008;
+constexpr auto kResetMax = std::chrono::seconds(60);
+constexpr auto kAskEvery = std::chrono::milliseconds(10);
 
 // Of libnvme: 0, an NVMe status, or -1 and errno.
 Status command_error(int rc, const char* hint) {
@@ -117,10 +125,36 @@ Result<std::unique_ptr<NvmeDrive>> NvmeDrive::open(const std::string& path, Acce
     return fail(errno == EACCES || errno == EPERM ? Code::permission : Code::io_error,
                 "opening a drive takes root, or write permission on its device", errno);
   }
+  struct stat info {};
+  if (fstat(drive->fd_.get(), &info) != 0) return fail(Code::io_error, "no such device", errno);
+  drive->folder_ = "/sys/dev/char/" + device_number(info);
   Status status = drive->hold(*block, access);
   if (status.ok()) status = drive->identify(*block);
   if (!status.ok()) return status;
   return drive;
+}
+
+// What a command of libnvme's is answered by the drive: nothing is while its controller is reset,
+// and with EAGAIN multipath has no path to it just now. Each command here may be done twice.
+template <class Command>
+int NvmeDrive::answered(Command command) const {
+  const auto end = std::chrono::steady_clock::now() + kResetMax;
+  for (;;) {
+    const int rc = command();
+    const bool no_path = rc < 0 && errno == EAGAIN;
+    if (no_path && !present()) {
+      errno = ENODEV;
+      return rc;
+    }
+    const bool again = no_path || (rc < 0 && errno == EINTR) || (rc > 0 && is_interruption(rc));
+    if (!again || std::chrono::steady_clock::now() >= end) return rc;
+    std::this_thread::sleep_for(kAskEvery);
+  }
+}
+
+bool NvmeDrive::present() const {
+  std::error_code error;
+  return std::filesystem::exists(folder_, error);
 }
 
 NvmeDrive::~NvmeDrive() {
@@ -149,12 +183,14 @@ Status NvmeDrive::identify(const std::string& block) {
   nvme_zns_id_ns zoned{};
   nvme_zns_id_ctrl controller{};
   constexpr const char* kHint = "the drive does not identify itself";
-  int rc = nvme_get_nsid(fd_.get(), &nsid_);
-  if (rc == 0) rc = nvme_identify_ns(fd_.get(), nsid_, &ns);
+  int rc = answered([&] { return nvme_get_nsid(fd_.get(), &nsid_); });
+  if (rc == 0) rc = answered([&] { return nvme_identify_ns(fd_.get(), nsid_, &ns); });
   if (rc != 0) return command_error(rc, kHint);
-  rc = nvme_zns_identify_ns(fd_.get(), nsid_, &zoned);
+  rc = answered([&] { return nvme_zns_identify_ns(fd_.get(), nsid_, &zoned); });
   if (rc > 0) return unsupported("the namespace is not zoned; emu: emulates a zoned device on it");
-  if (rc == 0) rc = nvme_zns_identify_ctrl(fd_.get(), &controller);
+  if (rc == 0) {
+    rc = answered([&] { return nvme_zns_identify_ctrl(fd_.get(), &controller); });
+  }
   if (rc != 0) return command_error(rc, kHint);
   const unsigned format = (ns.flbas & 0xF) | (ns.flbas >> 5 & 3) << 4;
   const nvme_lbaf& lba = ns.lbaf[format];
@@ -215,9 +251,11 @@ Status NvmeDrive::read_zones(ZoneId first, std::uint32_t count,
     const std::uint32_t wanted = std::min(count, kReportZones);
     const auto bytes =
         static_cast<std::uint32_t>(sizeof(nvme_zone_report) + wanted * sizeof(nvme_zns_desc));
-    const int rc = nvme_zns_report_zones(fd_.get(), nsid_, first.value * geometry_.zone_size_lbas,
-                                         NVME_ZNS_ZRAS_REPORT_ALL, false, true, bytes, page.data(),
-                                         NVME_DEFAULT_IOCTL_TIMEOUT, nullptr);
+    const int rc = answered([&] {
+      return nvme_zns_report_zones(fd_.get(), nsid_, first.value * geometry_.zone_size_lbas,
+                                   NVME_ZNS_ZRAS_REPORT_ALL, false, true, bytes, page.data(),
+                                   NVME_DEFAULT_IOCTL_TIMEOUT, nullptr);
+    });
     if (rc != 0) return command_error(rc, "the drive does not report its zones");
     std::uint64_t got = 0;
     std::memcpy(&got, page.data(), sizeof got);
@@ -258,14 +296,15 @@ Status NvmeDrive::manage(Io::Op op, ZoneId zone) const {
   if (op == Io::Op::reset) args.zsa = NVME_ZNS_ZSA_RESET;
   if (op == Io::Op::finish) args.zsa = NVME_ZNS_ZSA_FINISH;
   if (op == Io::Op::close) args.zsa = NVME_ZNS_ZSA_CLOSE;
-  const int rc = nvme_zns_mgmt_send(&args);
+  const int rc = answered([&] { return nvme_zns_mgmt_send(&args); });
   return rc == 0 ? Status() : command_error(rc, "the drive failed to change the zone's state");
 }
 
 bool NvmeDrive::take_changed(std::vector<ZoneId>& changed) const {
   nvme_zns_changed_zone_log log{};
   static_assert(sizeof log == kChangedZonesBytes);
-  const int rc = nvme_get_log_zns_changed_zones(fd_.get(), nsid_, false, &log);
+  const int rc =
+      answered([&] { return nvme_get_log_zns_changed_zones(fd_.get(), nsid_, false, &log); });
   if (rc > 0) return false;  // the drive has no such log
   if (rc == 0) {
     const std::vector<ZoneId> zones = changed_zones(
@@ -279,6 +318,12 @@ Status NvmeDrive::transfer_error(int error, const char* hint) const {
   if ((error & kStatusFlag) != 0) return command_error(error & kStatusMask, hint);
   if (error == ENODEV || error == ENXIO) return gone();
   return fail(Code::io_error, hint, error);
+}
+
+bool is_interruption(int status) {
+  if ((status & kDoNotRetry) != 0) return false;
+  const int code = status & kStatusMask;
+  return (code & 0x700) == kPathRelated || code == kAbortRequested || code == kSubmissionQueueGone;
 }
 
 std::vector<ZoneId> changed_zones(std::span<const std::byte, kChangedZonesBytes> log,

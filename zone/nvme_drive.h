@@ -38,6 +38,7 @@ class NvmeDrive final : public Drive {
   Result<std::vector<ZoneInfo>> report(ZoneId first, std::uint32_t count) const override;
   Status manage(Io::Op op, ZoneId zone) const override;
   bool take_changed(std::vector<ZoneId>& changed) const override;
+  bool present() const;
   bool appends() const override { return true; }
   Status transfer_error(int error, const char* hint) const override;
 
@@ -47,14 +48,21 @@ class NvmeDrive final : public Drive {
   Status identify(const std::string& block);
   Status find_zones();
   Status read_zones(ZoneId first, std::uint32_t count, std::vector<std::byte>& descriptors) const;
+  template <class Command>
+  int answered(Command command) const;
 
   int locked_fd() const { return block_.fd.get() >= 0 ? block_.fd.get() : fd_.get(); }
 
   emu::EmuFile block_;  // held, not used; none where the kernel hides it
   emu::Fd fd_;
+  std::string folder_;  // of sysfs, as long as there is the device
   std::uint32_t nsid_ = 0;
   drive::RequestLimits limits_;
 };
+
+// Has a reset of the controller, rather than the drive, failed a command with this status (NVMe,
+// with Do Not Retry in bit 14)? It was done, or not.
+bool is_interruption(int status);
 
 // The zones of a Changed Zone List (Zoned Namespace Command Set specification, 4.1.4.1), each once;
 // all of them where it says that there were more than it holds.

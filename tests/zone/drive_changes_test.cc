@@ -4,103 +4,17 @@
 // NVMe's form of that list; and that a drive is said to be gone when it is. How: a drive that is a
 // file, whose report the test changes.
 #include <gtest/gtest.h>
-#include <sys/mman.h>
 
 #include <chrono>
 #include <cstring>
-#include <mutex>
 #include <thread>
 
-#include "tests/zone/device_test_util.h"
-#include "zone/drive_queue.h"
+#include "tests/zone/fake_drive.h"
 #include "zone/nvme_drive.h"
 #include "zone/zone_state_machine.h"
 
 namespace furrow::test {
 namespace {
-
-class FakeDrive : public furrow::Drive {
- public:
-  FakeDrive() : fd_(memfd_create("drive", MFD_CLOEXEC)) {
-    geometry_.zone_count = 4;
-    geometry_.zone_size_lbas = geometry_.zone_capacity_lbas = 256;
-    geometry_.open_zones_max = geometry_.active_zones_max = 4;
-    for (std::uint32_t i = 0; i < 4; ++i) zones_.push_back({ZoneId{i}, ZoneState::empty, 0, ""});
-    EXPECT_EQ(ftruncate(fd_.get(), 4 * kMiB), 0);
-  }
-  int fd() const { return fd_.get(); }
-  using Drive::report;
-  Result<std::vector<ZoneInfo>> report(ZoneId first, std::uint32_t count) const override {
-    const std::lock_guard lock(mutex_);
-    if (report_error_ != 0) return zone_failure(Code::io_error, "no report", report_error_);
-    return std::vector<ZoneInfo>(zones_.begin() + first.value,
-                                 zones_.begin() + first.value + count);
-  }
-  Status manage(Io::Op, ZoneId) const override {
-    const std::lock_guard lock(mutex_);
-    return report_error_ == 0 ? Status() : zone_failure(Code::io_error, "no", report_error_);
-  }
-  Status transfer_error(int error, const char* hint) const override {
-    return zone_failure(Code::io_error, hint, error);
-  }
-  bool take_changed(std::vector<ZoneId>& changed) const override {
-    const std::lock_guard lock(mutex_);
-    ++asked_;
-    changed.insert(changed.end(), changed_.begin(), changed_.end());
-    changed_.clear();
-    return keeps_list_;
-  }
-
-  void set(std::uint32_t zone, ZoneState state, bool listed) {
-    const std::lock_guard lock(mutex_);
-    zones_[zone].state = state;
-    zones_[zone].reason = "worn";
-    if (listed) changed_.push_back(ZoneId{zone});
-  }
-  void fail(int error) {
-    const std::lock_guard lock(mutex_);
-    report_error_ = error;
-  }
-  void keep_no_list() { keeps_list_ = false; }
-  unsigned asked() const {
-    const std::lock_guard lock(mutex_);
-    return asked_;
-  }
-
- private:
-  emu::Fd fd_;
-  mutable std::mutex mutex_;
-  std::vector<ZoneInfo> zones_;
-  mutable std::vector<ZoneId> changed_;
-  mutable unsigned asked_ = 0;
-  bool keeps_list_ = true;
-  int report_error_ = 0;
-};
-
-class FakeQueue final : public DriveQueue {
- public:
-  FakeQueue(DriveDevice& device, int fd, unsigned depth)
-      : DriveQueue(device, {.fd = fd, .stride_bytes = kMiB, .read = {}, .write = {}}, depth) {}
-  using DriveQueue::init_ring;
-};
-
-class FakeDevice final : public DriveDevice {
- public:
-  explicit FakeDevice(const FakeDrive& drive)
-      : DriveDevice(drive, Access::exclusive, "fake:"), fd_(drive.fd()) {
-    EXPECT_TRUE(start().ok());
-  }
-  ~FakeDevice() override { stop(); }
-  Result<std::unique_ptr<IoQueue>> create_queue(unsigned depth) override {
-    auto queue = std::make_unique<FakeQueue>(*this, fd_, depth);
-    const Status status = queue->init_ring();
-    if (!status.ok()) return status;
-    return std::unique_ptr<IoQueue>(std::move(queue));
-  }
-
- private:
-  const int fd_;
-};
 
 // It looks each second.
 template <class Condition>

@@ -1,0 +1,191 @@
+// Establishes what a reset of a drive's controller costs: reads and flushes that it interrupted are
+// done again, and so are writes where nothing of them, nor of others in their zone, has been done;
+// any other zone with a write in flight is sealed, its data intact; and no flush is acknowledged on
+// a drive that lost what it had not flushed. Which of NVMe's statuses mean a reset. How: a drive
+// that is a file, whose transfers the test interrupts before or after they are done.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstring>
+
+#include "tests/zone/fake_drive.h"
+#include "zone/nvme_drive.h"
+#include "zone/zone_state_machine.h"
+
+namespace furrow::test {
+namespace {
+
+using Fate = FakeDrive::Fate;
+
+struct Rig {
+  explicit Rig(bool appends = false) : drive(appends), device(drive), client(device) {}
+  // So many of one LBA each, all in flight in zone 0, filled with seed, seed + 1...
+  void write_together(std::vector<Io>& ios, Io::Op op, std::uint64_t offset, std::uint64_t seed) {
+    data.clear();
+    for (std::size_t i = 0; i < ios.size(); ++i) {
+      data.emplace_back(4096);
+      fill(data[i].span(), 4096, seed + i);
+      ios[i].op = op;
+      ios[i].may_fail_over = true;
+      ios[i].lba = Lba{offset + i};
+      ios[i].set_data(data[i].data(), 1, 4096);
+    }
+    (void)run_blocking(*client.queue, ios);
+  }
+  FakeDrive drive;
+  FakeDevice device;
+  Client client;
+  std::vector<AlignedBuffer> data;
+};
+
+TEST(DriveResets, ReadsAndFlushesAreDoneAgain) {
+  Rig rig;
+  ASSERT_TRUE(rig.client.write(0, 0, 4, 1).ok());
+  rig.drive.next({Fate::lost, Fate::landed, Fate::lost});
+  rig.client.expect_data(0, 0, 4, 1);
+  rig.drive.next({Fate::lost, Fate::landed});
+  EXPECT_TRUE(rig.client.flush().ok());
+  EXPECT_TRUE(rig.client.flush().ok());
+}
+
+TEST(DriveResets, OneThatNeverEndsFailsWhatWaits) {
+  Rig rig;
+  ASSERT_TRUE(rig.client.write(0, 0, 4, 1).ok());
+  for (int i = 0; i < 100; ++i) rig.drive.next({Fate::lost});
+  AlignedBuffer into;
+  EXPECT_EQ(rig.client.read(rig.client.at(0, 0), 4, into).code(), Code::io_error);
+}
+
+TEST(DriveResets, AWriteIsDoneAgainIfItWasNot) {
+  Rig rig;
+  ASSERT_TRUE(rig.client.write(0, 0, 4, 1).ok());
+  rig.drive.next({Fate::lost, Fate::lost});
+  ASSERT_TRUE(rig.client.write(0, 4, 2, 2).ok());
+  ASSERT_TRUE(rig.client.write(0, 6, 2, 3).ok());
+  rig.client.expect_data(0, 0, 4, 1);
+  rig.client.expect_data(0, 4, 2, 2);
+  EXPECT_EQ(rig.drive.zone(0).written_lbas, 8u);
+}
+
+TEST(DriveResets, AWriteThatWasDoneSealsItsZone) {
+  Rig rig;
+  ASSERT_TRUE(rig.client.write(0, 0, 4, 1).ok());
+  rig.drive.next({Fate::landed});
+  const Status status = rig.client.write(0, 4, 2, 2);
+  EXPECT_EQ(status.code(), Code::io_error);
+  EXPECT_NE(std::string(status.hint()).find("was reset"), std::string::npos) << status.describe();
+  EXPECT_EQ(rig.drive.zone(0).state, ZoneState::full);
+  EXPECT_EQ(rig.client.write(0, 4, 1, 3).nvme(), nvme_status::kZoneFull);
+  rig.client.expect_data(0, 0, 4, 1);
+  EXPECT_TRUE(rig.client.write(1, 0, 1, 3).ok());
+}
+
+// In whatever order they are interrupted they go again in that of their places.
+TEST(DriveResets, WritesInFlightTogetherAreDoneAgainInOrder) {
+  for (const Io::Op op : {Io::Op::write, Io::Op::append}) {
+    Rig rig(true);
+    ASSERT_TRUE(rig.client.append(0, 4, 1).ok());
+    for (int i = 0; i < 8; ++i) rig.drive.next({Fate::lost});
+    std::vector<Io> ios(8);
+    rig.write_together(ios, op, 4, 10);
+    for (std::size_t i = 0; i < ios.size(); ++i) {
+      ASSERT_TRUE(ios[i].status.ok()) << i << ": " << ios[i].status.describe();
+      EXPECT_EQ(op == Io::Op::append ? ios[i].appended_at.value : ios[i].lba.value, 4 + i);
+      rig.client.expect_data(0, 4 + i, 1, 10 + i);
+    }
+    EXPECT_EQ(rig.drive.zone(0).written_lbas, 12u);
+  }
+}
+
+// Those behind it have gone to other places then, or would.
+TEST(DriveResets, OneThatWasDoneSealsTheZoneOfAll) {
+  const std::initializer_list<std::array<Fate, 4>> kAll = {
+      {Fate::landed, Fate::lost, Fate::lost, Fate::lost},
+      {Fate::lost, Fate::lost, Fate::done, Fate::lost},
+      {Fate::done, Fate::landed, Fate::landed, Fate::lost},
+      {Fate::lost, Fate::broken, Fate::lost, Fate::lost}};
+  for (const auto& fates : kAll) {
+    Rig rig(true);
+    ASSERT_TRUE(rig.client.append(0, 4, 1).ok());
+    ASSERT_TRUE(rig.client.append(1, 4, 2).ok());
+    for (const Fate fate : fates) rig.drive.next({fate});
+    std::vector<Io> ios(4);
+    rig.write_together(ios, Io::Op::write, 4, 10);
+    const bool first_done = fates[0] == Fate::done;
+    EXPECT_EQ(ios[0].status.ok(), first_done);
+    for (std::size_t i = 1; i < ios.size(); ++i) EXPECT_EQ(ios[i].status.code(), Code::io_error);
+    EXPECT_FALSE(rig.client.queue->busy());
+    EXPECT_EQ(rig.drive.zone(0).state, ZoneState::full);
+    rig.client.expect_data(0, 0, 4, 1);
+    EXPECT_TRUE(rig.client.append(1, 4, 3).ok());
+  }
+}
+
+// Appends may be anywhere: only what nobody was told of costs their zone.
+TEST(DriveResets, AppendsFillThePlaceOfThoseThatWereNotDone) {
+  Rig rig(true);
+  rig.drive.next({Fate::lost, Fate::lost, Fate::done, Fate::done});
+  std::vector<Io> ios(4);
+  rig.write_together(ios, Io::Op::append, 0, 10);
+  for (const Io& io : ios) EXPECT_TRUE(io.status.ok()) << io.status.describe();
+  EXPECT_EQ(ios[2].appended_at.value, 0u);
+  EXPECT_EQ(ios[3].appended_at.value, 1u);
+  EXPECT_EQ(ios[0].appended_at.value, 2u);
+  EXPECT_EQ(rig.drive.zone(0).written_lbas, 4u);
+  EXPECT_TRUE(rig.client.append(0, 1, 2).ok());
+}
+
+TEST(DriveResets, ADriveThatLostItsPowerHasNotFlushed) {
+  Rig rig;
+  ASSERT_TRUE(rig.client.write(0, 0, 4, 1).ok());
+  ASSERT_TRUE(rig.client.flush().ok());
+  ASSERT_TRUE(rig.client.write(0, 4, 4, 2).ok());
+  rig.drive.next({Fate::lost});
+  rig.drive.set_written(0, 4);
+  const Status status = rig.client.flush();
+  EXPECT_EQ(status.code(), Code::io_error);
+  EXPECT_NE(std::string(status.hint()).find("power"), std::string::npos) << status.describe();
+  EXPECT_EQ(rig.client.flush().code(), Code::io_error) << "what is lost stays lost";
+}
+
+TEST(DriveResets, AFlushThatFailsIsNotForgotten) {
+  Rig rig;
+  ASSERT_TRUE(rig.client.write(0, 0, 4, 1).ok());
+  rig.drive.next({Fate::broken});
+  EXPECT_EQ(rig.client.flush().code(), Code::io_error);
+  EXPECT_EQ(rig.client.flush().code(), Code::io_error);
+  EXPECT_FALSE(rig.device.gone());
+  rig.client.expect_data(0, 0, 4, 1);
+}
+
+TEST(DriveResets, AFlushFindsThatTheDriveIsGone) {
+  Rig rig;
+  rig.drive.next({Fate::broken});
+  rig.drive.fail(ENODEV);
+  EXPECT_EQ(rig.client.flush().sys_errno(), ENODEV);
+  EXPECT_TRUE(rig.device.gone());
+}
+
+// What a drive no longer writes to it may still fail to read.
+TEST(DriveResets, AReadThatFailsInAReadOnlyZoneHasFailed) {
+  Rig rig;
+  ASSERT_TRUE(rig.client.write(0, 0, 4, 1).ok());
+  rig.drive.set(0, ZoneState::read_only, false);
+  rig.drive.next({Fate::broken});
+  AlignedBuffer into;
+  EXPECT_EQ(rig.client.read(rig.client.at(0, 0), 4, into).code(), Code::io_error);
+  rig.client.expect_data(0, 0, 4, 1);
+}
+
+TEST(DriveResets, StatusesThatMeanAReset) {
+  for (const int status : {0x370, 0x371, 0x301, 0x007, 0x008}) {
+    EXPECT_TRUE(nvme::is_interruption(status)) << std::hex << status;
+    EXPECT_FALSE(nvme::is_interruption(status | 0x4000)) << std::hex << status;
+  }
+  for (const int status : {0x002, 0x006, 0x080, 0x1BC, 0x281, 0x286}) {
+    EXPECT_FALSE(nvme::is_interruption(status)) << std::hex << status;
+  }
+}
+
+}  // namespace
+}  // namespace furrow::test
