@@ -9,7 +9,7 @@ namespace furrow::transport {
 
 namespace {
 
-constexpr std::uint64_t kGaugesEveryNs = 5'000'000'000;
+constexpr std::uint64_t kWatchEveryNs = 1'000'000'000;
 constexpr std::uint32_t kMpsBytes = 4096;  // MDTS is in units of this
 constexpr std::uint32_t kTransferBytesLimit = 4u << 20;
 constexpr std::uint32_t kQueueEntriesLimit = 4096;
@@ -95,14 +95,23 @@ SubsystemImpl::SubsystemImpl(Pool& pool, Executor& home, SubsystemOptions option
       created_ns_(home.now_ns()),
       namespaces_(std::make_shared<NamespaceTable>(pool, NamespaceTable{}, 0,
                                                    options_.transfer_bytes_max)) {
-  gauges_timer_.self = this;
-  gauges_timer_.fire = [](Timer& timer) { static_cast<OwnTimer&>(timer).self->refresh_gauges(); };
-  refresh_gauges();
+  watch_timer_.self = this;
+  watch_timer_.fire = [](Timer& timer) { static_cast<OwnTimer&>(timer).self->watch_pool(); };
+  watch_pool();
 }
 
 SubsystemImpl::~SubsystemImpl() {
   FURROW_CHECK(reactors_.empty());
-  home_.stop(gauges_timer_);
+  home_.stop(watch_timer_);
+}
+
+void SubsystemImpl::watch_pool() {
+  refresh_gauges();
+  for (const auto& ns : namespaces()->all()) {
+    if (ns->kind == VolumeKind::zoned) look_for_taken_zones(*ns->store);
+  }
+  notify_zones();
+  home_.start(watch_timer_, kWatchEveryNs);
 }
 
 void SubsystemImpl::refresh_gauges() {
@@ -116,7 +125,6 @@ void SubsystemImpl::refresh_gauges() {
     const std::lock_guard lock(mutex_);
     gauges_ = gauges;
   }
-  home_.start(gauges_timer_, kGaugesEveryNs);
 }
 
 SubsystemImpl::PoolGauges SubsystemImpl::pool_gauges() const {

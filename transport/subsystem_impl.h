@@ -111,6 +111,7 @@ class SubsystemImpl final : public Subsystem {
                            const std::vector<Reservations::Notification>& notifications);
   void notify_discovery();
   void notify_zones();
+  void watch_pool();
   void refresh_gauges();
 
   struct OwnTimer : Timer {
@@ -123,7 +124,7 @@ class SubsystemImpl final : public Subsystem {
   std::string serial_;
   const std::uint64_t instance_;  // drawn anew each time
   Mailbox home_mailbox_;
-  OwnTimer gauges_timer_;
+  OwnTimer watch_timer_;
   const std::uint64_t created_ns_;
 
   mutable std::mutex mutex_;

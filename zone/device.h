@@ -69,6 +69,12 @@ class ZonedDevice {
   virtual Result<std::unique_ptr<IoQueue>> create_queue(unsigned depth) = 0;
   // States and write pointers of all zones, as the device tells them now. Blocks.
   virtual Result<std::vector<ZoneInfo>> report() = 0;
+  // One zone as it is known here: as the device told it last, with what was done to it since and
+  // what it said when an operation failed. Cheap. Any thread.
+  virtual ZoneInfo zone(ZoneId zone) const = 0;
+  // How many zones it was found to have taken away (read-only, offline) since it was opened. Any
+  // thread.
+  virtual std::uint64_t zones_taken() const { return 0; }
   // Is the medium, such as the file system under emu:, so full that only deletes, and what frees
   // room, should be written? Cheap while it is not. Any thread.
   virtual bool short_of_room() { return false; }

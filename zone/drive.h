@@ -22,9 +22,13 @@ class Drive {
   Result<std::vector<ZoneInfo>> report() const { return report(ZoneId{0}, geometry_.zone_count); }
   // Reset, finish, open or close of one zone. Errors: zone_state, too_many_zones, io_error.
   virtual Status manage(Io::Op op, ZoneId zone) const = 0;
-  // Appends the zones that the drive itself changed since this was called before. false: it keeps
-  // no list of them.
-  virtual bool take_changed(std::vector<ZoneId>&) const { return false; }
+  // Appends the zones that the drive itself changed since this was called before, or more. Errors:
+  // unsupported (it keeps no list of them), io_error.
+  virtual Status take_changed(std::vector<ZoneId>&) const {
+    return zone_failure(Code::unsupported, "the drive keeps no list of changed zones");
+  }
+  // Is it there? Cheap; asks the kernel, not the drive.
+  virtual bool present() const = 0;
   // Zone Append is the drive's own, and many may be in flight in a zone; else the write pointer's.
   virtual bool appends() const { return false; }
   // The error of a transfer that the kernel or the drive failed with `error`, as the completion has

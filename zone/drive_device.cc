@@ -1,5 +1,6 @@
 #include "zone/drive_device.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <utility>
@@ -10,6 +11,7 @@ namespace furrow {
 
 namespace {
 constexpr auto kLookEvery = std::chrono::seconds(1);
+constexpr std::uint32_t kLookMax = 512;  // zones of a report
 constexpr Status kGone(Code::io_error, Origin::zone,
                        "the drive does not answer: it was removed, or has failed", ENODEV);
 constexpr Status kInterfered(Code::io_error, Origin::zone,
@@ -38,8 +40,8 @@ DriveDevice::DriveDevice(const Drive& drive, Access access, std::string uri)
       table_(drive.geometry(), nullptr) {}
 
 Status DriveDevice::start() {
-  std::vector<ZoneId> before;  // what changed until now the report has
-  keeps_list_ = access_ == Access::exclusive && drive_.take_changed(before);
+  if (access_ == Access::exclusive) take_changed();
+  changed_zones_.clear();  // what changed until now the report has
   const Status status = load_zones();
   // (Also when nothing may be written: it says of a read that failed why it did.)
   if (status.ok()) thread_ = std::thread([this] { run(); });
@@ -53,7 +55,7 @@ void DriveDevice::stop() {
     const std::lock_guard lock(mutex_);
     stop_ = true;
   }
-  changed_.notify_all();
+  wakes_.notify_all();
   if (thread_.joinable()) thread_.join();
 }
 
@@ -106,27 +108,28 @@ void DriveDevice::take(Io& io, DriveQueue& queue) {
     const std::lock_guard lock(mutex_);
     jobs_.push_back({&io, &queue});
   }
-  changed_.notify_all();
+  wakes_.notify_all();
 }
 
+// Of what the drive says to have changed a part is looked at at a time, so that jobs need not wait.
 void DriveDevice::run() {
   const auto wanted = [this] { return stop_ || !jobs_.empty(); };
   auto next_look = std::chrono::steady_clock::now() + kLookEvery;
+  bool go_on = false;
   std::unique_lock lock(mutex_);
   for (;;) {
-    if (keeps_list_) {
-      changed_.wait_until(lock, next_look, wanted);
-    } else {
-      changed_.wait(lock, wanted);
-    }
+    if (!go_on) wakes_.wait_until(lock, next_look, wanted);
     if (stop_ && jobs_.empty()) return;
     const std::vector<Job> jobs = std::exchange(jobs_, {});
     lock.unlock();
-    if (keeps_list_ && std::chrono::steady_clock::now() >= next_look) {
-      look_at_changes();
-      next_look = std::chrono::steady_clock::now() + kLookEvery;
-    }
     for (const Job& job : jobs) answer(job);
+    if (std::chrono::steady_clock::now() >= next_look) {
+      if (!drive_.present()) gone_.store(true, std::memory_order_relaxed);
+      if (keeps_list_) take_changed();
+      next_look = std::chrono::steady_clock::now() + kLookEvery;
+      go_on = true;
+    }
+    if (go_on) go_on = examine_changed();
     lock.lock();
   }
 }
@@ -141,15 +144,41 @@ void DriveDevice::answer(const Job& job) {
   job.queue->answer(io);
 }
 
-void DriveDevice::look_at_changes() {
-  std::vector<ZoneId> changed;
-  keeps_list_ = drive_.take_changed(changed);
-  for (const ZoneId zone : changed) {
-    const Result<std::vector<ZoneInfo>> now = drive_.report(zone, 1);
-    if (!now) return;  // the next transfer says that it is gone
-    const ZoneInfo& info = (*now)[0];
-    if (is_taken(info)) table_.degrade(zone, info.state, info.reason);
+void DriveDevice::take_changed() {
+  const Status status = drive_.take_changed(changed_zones_);
+  keeps_list_ = status.code() != Code::unsupported;
+  if (!status.ok() && keeps_list_) (void)does_not_answer(status);
+  std::ranges::sort(changed_zones_);  // (some may be there from before)
+  changed_zones_.erase(std::unique(changed_zones_.begin(), changed_zones_.end()),
+                       changed_zones_.end());
+}
+
+// Some zones of the list that are neighbours. Are there more? None that can be seen to now where
+// the drive does not report: they stay.
+bool DriveDevice::examine_changed() {
+  if (changed_zones_.empty()) return false;
+  const ZoneId first = changed_zones_.front();
+  std::uint32_t count = 1;
+  while (count < changed_zones_.size() && count < kLookMax &&
+         changed_zones_[count].value == first.value + count) {
+    ++count;
   }
+  const Result<std::vector<ZoneInfo>> now = drive_.report(first, count);
+  if (!now) {
+    (void)does_not_answer(now.status());
+    return false;
+  }
+  for (const ZoneInfo& info : *now) {
+    if (is_taken(info)) degrade(info);
+  }
+  changed_zones_.erase(changed_zones_.begin(), changed_zones_.begin() + count);
+  return !changed_zones_.empty();
+}
+
+void DriveDevice::degrade(const ZoneInfo& info) {
+  if (table_.info(info.zone).state == info.state) return;
+  table_.degrade(info.zone, info.state, info.reason);
+  zones_taken_.fetch_add(1);
 }
 
 // The zone is taken (ZoneTable::take). What an operation takes is entered before the drive does it,
@@ -166,7 +195,7 @@ Status DriveDevice::manage(Io::Op op, ZoneId zone) {
     if (!now.ok()) {
       status = does_not_answer(now.status());
     } else if (is_taken((*now)[0])) {
-      table_.degrade(zone, (*now)[0].state, (*now)[0].reason);
+      degrade((*now)[0]);
       status = zone_status(nvme_status::kInvalidTransition);
     } else if (op == Io::Op::open && !is_open(before)) {
       const Status undone =
@@ -192,7 +221,7 @@ Status DriveDevice::examine(Io& io) {
   const ZoneInfo& info = (*now)[0];
   const bool read = io.op == Io::Op::read;
   if (is_taken(info)) {
-    table_.degrade(zone, info.state, info.reason);
+    degrade(info);
     if (info.state == ZoneState::offline) return zone_status(nvme_status::kZoneOffline);
     if (!read) return zone_status(nvme_status::kZoneReadOnly);
   }

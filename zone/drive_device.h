@@ -5,7 +5,8 @@
 // one that changes the drive, and a ZoneTable follows what it does: operations that the drive would
 // refuse are refused here, with the same status. A drive that answers otherwise is asked again for
 // that zone (examine()), and so is, each second, one that keeps a list of the zones that it changed
-// by itself: one that went read-only or offline is sent nothing more.
+// by itself: one that went read-only or offline is sent nothing more. Each second the kernel is
+// asked whether there still is the drive.
 //
 // What survives. Killed process: everything that was acknowledged. Power loss: what was
 // acknowledged before an acknowledged flush, and of the rest a prefix of each zone. A reset of the
@@ -35,6 +36,8 @@ class DriveDevice : public ZonedDevice {
  public:
   ~DriveDevice() override;
   Result<std::vector<ZoneInfo>> report() override;
+  ZoneInfo zone(ZoneId zone) const override { return table_.info(zone); }
+  std::uint64_t zones_taken() const override { return zones_taken_.load(); }
   bool gone() const override { return gone_.load(std::memory_order_relaxed); }
 
  protected:
@@ -64,7 +67,9 @@ class DriveDevice : public ZonedDevice {
   void take(Io& io, DriveQueue& queue);
   void run();
   void answer(const Job& job);
-  void look_at_changes();
+  void take_changed();
+  bool examine_changed();
+  void degrade(const ZoneInfo& info);
   Status manage(Io::Op op, ZoneId zone);
   Status examine(Io& io);
   Status examine_flush(const Status& failure);
@@ -79,9 +84,13 @@ class DriveDevice : public ZonedDevice {
   ZoneTable table_;
   std::atomic<bool> flush_failed_{false};
   std::atomic<bool> gone_{false};
-  bool keeps_list_ = false;  // of the device's thread: of changed zones
+  std::atomic<std::uint64_t> zones_taken_{0};
+  // The device's thread's: does the drive list the zones that it changes? Those that it has listed
+  // and that were not looked at.
+  bool keeps_list_ = false;
+  std::vector<ZoneId> changed_zones_;
   std::mutex mutex_;
-  std::condition_variable changed_;
+  std::condition_variable wakes_;
   std::vector<Job> jobs_;  // under mutex_; in order of submission
   bool stop_ = false;      // under mutex_
   std::thread thread_;     // last: uses all of the above

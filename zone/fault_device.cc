@@ -102,6 +102,7 @@ void FaultDevice::fail_flushes(unsigned next) {
 
 void FaultDevice::degrade(ZoneId zone, ZoneState state) {
   table_.degrade(zone, state, "taken away by the fault device");
+  zones_taken_.fetch_add(1);
 }
 
 void FaultDevice::cut_after(std::uint64_t lbas, CrashModel model) {

@@ -11,6 +11,7 @@
 // waited for in poll(): an inner device that blocks makes poll() block.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -49,6 +50,8 @@ class FaultDevice final : public ZonedDevice, private ZoneStore {
 
   Result<std::unique_ptr<IoQueue>> create_queue(unsigned depth) override;
   Result<std::vector<ZoneInfo>> report() override;
+  ZoneInfo zone(ZoneId zone) const override { return table_.info(zone); }
+  std::uint64_t zones_taken() const override { return zones_taken_.load(); }
   bool short_of_room() override { return inner_->short_of_room(); }
   std::uint64_t missing_bytes() const override { return inner_->missing_bytes(); }
   std::uint64_t misplaced_writes() const override { return inner_->misplaced_writes(); }
@@ -131,6 +134,7 @@ class FaultDevice final : public ZonedDevice, private ZoneStore {
   std::unique_ptr<ZonedDevice> inner_;
   std::unique_ptr<IoQueue> inner_queue_;
   ZoneTable table_;
+  std::atomic<std::uint64_t> zones_taken_{0};
   mutable std::mutex mutex_;
   std::mt19937_64 random_;
   std::vector<Media> media_;

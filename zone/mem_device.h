@@ -25,6 +25,7 @@ class MemDevice final : public ZonedDevice {
 
   Result<std::unique_ptr<IoQueue>> create_queue(unsigned depth) override;
   Result<std::vector<ZoneInfo>> report() override { return table_.report(); }
+  ZoneInfo zone(ZoneId zone) const override { return table_.info(zone); }
 
  private:
   friend class MemQueue;

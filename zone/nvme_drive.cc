@@ -40,6 +40,8 @@ constexpr int kDoNotRetry = 0x4000;
 constexpr int kPathRelated = 0x300;     // a status code type
 constexpr int kAbortRequested = 0x007;  // status codes, of generic command status
 constexpr int kSubmissionQueueGone = 0x008;
+constexpr int kInvalidOpcode = 0x001;
+constexpr int kInvalidLogPage = 0x109;  // a command specific one
 constexpr auto kResetMax = std::chrono::seconds(60);
 constexpr auto kAskEvery = std::chrono::milliseconds(10);
 
@@ -300,24 +302,32 @@ Status NvmeDrive::manage(Io::Op op, ZoneId zone) const {
   return rc == 0 ? Status() : command_error(rc, "the drive failed to change the zone's state");
 }
 
-bool NvmeDrive::take_changed(std::vector<ZoneId>& changed) const {
+Status NvmeDrive::take_changed(std::vector<ZoneId>& changed) const {
   nvme_zns_changed_zone_log log{};
   static_assert(sizeof log == kChangedZonesBytes);
-  const int rc =
-      answered([&] { return nvme_get_log_zns_changed_zones(fd_.get(), nsid_, false, &log); });
-  if (rc > 0) return false;  // the drive has no such log
-  if (rc == 0) {
-    const std::vector<ZoneId> zones = changed_zones(
-        std::as_bytes(std::span<const nvme_zns_changed_zone_log, 1>(&log, 1)), geometry_);
-    changed.insert(changed.end(), zones.begin(), zones.end());
-  }
-  return true;
+  unsigned tries = 0;
+  const int rc = answered([&] {
+    ++tries;
+    return nvme_get_log_zns_changed_zones(fd_.get(), nsid_, false, &log);
+  });
+  if (rc > 0 && is_refusal(rc)) return Drive::take_changed(changed);
+  if (rc != 0) return command_error(rc, "the drive does not list the zones that it changed");
+  if (tries > 1) log.nrzid = 0xFFFF;  // a reset may have emptied it, or lost what it was read into
+  const std::vector<ZoneId> zones = changed_zones(
+      std::as_bytes(std::span<const nvme_zns_changed_zone_log, 1>(&log, 1)), geometry_);
+  changed.insert(changed.end(), zones.begin(), zones.end());
+  return {};
 }
 
 Status NvmeDrive::transfer_error(int error, const char* hint) const {
   if ((error & kStatusFlag) != 0) return command_error(error & kStatusMask, hint);
   if (error == ENODEV || error == ENXIO) return gone();
   return fail(Code::io_error, hint, error);
+}
+
+bool is_refusal(int status) {
+  const int code = status & kStatusMask;
+  return code == kInvalidOpcode || code == nvme_status::kInvalidField || code == kInvalidLogPage;
 }
 
 bool is_interruption(int status) {

@@ -37,8 +37,8 @@ class NvmeDrive final : public Drive {
   using Drive::report;
   Result<std::vector<ZoneInfo>> report(ZoneId first, std::uint32_t count) const override;
   Status manage(Io::Op op, ZoneId zone) const override;
-  bool take_changed(std::vector<ZoneId>& changed) const override;
-  bool present() const;
+  Status take_changed(std::vector<ZoneId>& changed) const override;
+  bool present() const override;
   bool appends() const override { return true; }
   Status transfer_error(int error, const char* hint) const override;
 
@@ -63,6 +63,8 @@ class NvmeDrive final : public Drive {
 // Has a reset of the controller, rather than the drive, failed a command with this status (NVMe,
 // with Do Not Retry in bit 14)? It was done, or not.
 bool is_interruption(int status);
+// Does the drive not know what it was asked for, nor ever will?
+bool is_refusal(int status);
 
 // The zones of a Changed Zone List (Zoned Namespace Command Set specification, 4.1.4.1), each once;
 // all of them where it says that there were more than it holds.

@@ -162,6 +162,7 @@ Result<std::unique_ptr<ZbdDrive>> ZbdDrive::open(const std::string& path, Access
   if (!file) return open_status(file.status());
   std::unique_ptr<ZbdDrive> drive(new ZbdDrive());
   drive->file_ = std::move(*file);
+  drive->folder_ = "/sys/block/" + *name;
   Status status = writes ? check_scheduler(request_disks(*name)) : Status();
   if (status.ok()) {
     const int rc = zbd_open(path.c_str(), (writes ? O_RDWR : O_RDONLY) | O_CLOEXEC, nullptr);
@@ -177,6 +178,11 @@ ZbdDrive::~ZbdDrive() {
   if (zbd_ >= 0) zbd_close(zbd_);
   // Closing is not enough: a ring that is being taken apart may still hold the file.
   if (file_.fd.get() >= 0) emu::unlock(file_.fd.get());
+}
+
+bool ZbdDrive::present() const {
+  std::error_code error;
+  return std::filesystem::exists(folder_, error);
 }
 
 Status ZbdDrive::find_geometry(const std::string& name) {

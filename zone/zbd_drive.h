@@ -31,6 +31,7 @@ class ZbdDrive final : public Drive {
   using Drive::report;
   Result<std::vector<ZoneInfo>> report(ZoneId first, std::uint32_t count) const override;
   Status manage(Io::Op op, ZoneId zone) const override;
+  bool present() const override;
   Status transfer_error(int error, const char* hint) const override {
     return drive_error(error, hint);
   }
@@ -41,7 +42,8 @@ class ZbdDrive final : public Drive {
   Status find_zones(std::uint64_t zone_bytes, std::uint64_t zones);
 
   emu::EmuFile file_;
-  int zbd_ = -1;  // libzbd's descriptor
+  int zbd_ = -1;        // libzbd's descriptor
+  std::string folder_;  // of sysfs, as long as there is the device
   drive::RequestLimits write_max_;
 };
 

@@ -33,6 +33,10 @@ ZoneInfo zoned_zone(const PageStore& volume, std::uint32_t zone) {
 
 bool zones_changed(const PageStore& volume) { return zones_of(volume).any_changed(); }
 
+void look_for_taken_zones(PageStore& volume) {
+  static_cast<PageStoreImpl&>(volume).zones()->look_for_taken();
+}
+
 std::vector<std::uint32_t> take_changed_zones(PageStore& volume) {
   return static_cast<PageStoreImpl&>(volume).zones()->take_changed();
 }
@@ -159,7 +163,7 @@ void ZonedSession::look_again_at_home(Task& task) {
   ZonedOp& op = zoned_op_of(task);
   PageStoreImpl& store = *op.internal.store;
   const std::uint64_t zone = op.lba / store.zones()->geometry().zone_size_lbas;
-  if (!store.deleted()) store.zones()->read_failed(static_cast<std::uint32_t>(zone));
+  if (!store.deleted()) store.zones()->doubt(static_cast<std::uint32_t>(zone));
   answer(op);
 }
 

@@ -48,8 +48,11 @@ class ZonedSession {
 Geometry zoned_geometry(const PageStore& volume);
 // Zone `zone` of it now, all that was answered included. Any thread.
 ZoneInfo zoned_zone(const PageStore& volume, std::uint32_t zone);
-// Has the device itself taken zones of it to another state (read-only, offline, full), as was found
-// when an operation failed, that were not asked for since? Any thread.
+// Asks the device whether it has taken zones away by itself, for zones_changed(): of those that an
+// operation failed for it is known. Cheap. Home executor.
+void look_for_taken_zones(PageStore& volume);
+// Has the device itself taken zones of it to another state (read-only, offline, full), that were
+// not asked for since? Any thread.
 bool zones_changed(const PageStore& volume);
 // Which, each once. Home executor.
 std::vector<std::uint32_t> take_changed_zones(PageStore& volume);

@@ -125,7 +125,19 @@ void ZonedVolume::close_one(std::uint32_t except) {
   --usage_.open;
 }
 
-void ZonedVolume::read_failed(std::uint32_t zone) {
+void ZonedVolume::look_for_taken() {
+  const std::uint64_t taken = device_.zones_taken();
+  if (taken == std::exchange(zones_taken_, taken)) return;
+  for (std::uint32_t i = 0; i < geometry_.zone_count; ++i) {
+    const ZoneState state = device_.zone(zones_[i]).state;
+    const ZoneState known = view(i).state;
+    const bool is_taken = state == ZoneState::read_only || state == ZoneState::offline;
+    // (One that a host has set offline stays that.)
+    if (is_taken && state != known && known != ZoneState::offline) doubt(i);
+  }
+}
+
+void ZonedVolume::doubt(std::uint32_t zone) {
   Slot& slot = slots_[zone];
   if (slot.managed) return;  // that tells
   if (slot.in_flight != 0) {
@@ -137,9 +149,7 @@ void ZonedVolume::read_failed(std::uint32_t zone) {
 
 // Where both say that the zone can be written, whether it is open is for the volume to say.
 void ZonedVolume::look_again(std::uint32_t zone) {
-  const Result<std::vector<ZoneInfo>> report = device_.report();
-  if (!report.ok()) return;  // nothing can be said, and the next operation will fail as well
-  const ZoneInfo& info = (*report)[zones_[zone].value];
+  const ZoneInfo info = device_.zone(zones_[zone]);
   const ZoneView before = view(zone);
   release_held(slots_[zone]);
   ZoneState state = info.state;

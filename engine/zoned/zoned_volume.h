@@ -62,8 +62,10 @@ class ZonedVolume {
   std::vector<std::uint32_t> take_changed();
   // Anything but a read; answered on the executor of its session.
   void submit(ZonedOp& op);
-  // The device failed a read of the zone: is it still there?
-  void read_failed(std::uint32_t zone);
+  // The device failed a read of the zone, or says that it is taken: is it still there?
+  void doubt(std::uint32_t zone);
+  // Has the device found that it has taken zones away, with no operation that failed for it?
+  void look_for_taken();
   bool idle() const { return running_ == 0; }
   ZoneUsage usage() const { return usage_; }
 
@@ -127,6 +129,7 @@ class ZonedVolume {
   ZonedOp* last_all_ = nullptr;
   bool going_on_all_ = false;
   std::uint64_t running_ = 0;
+  std::uint64_t zones_taken_ = 0;  // ZonedDevice::zones_taken() when it was looked at
   std::vector<std::uint32_t> changed_;
   std::atomic<bool> any_changed_{false};
   Stats stats_;

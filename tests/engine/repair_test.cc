@@ -131,6 +131,7 @@ class UnmendableDevice final : public ZonedDevice {
     return inner_.create_queue(depth);
   }
   Result<std::vector<ZoneInfo>> report() override { return inner_.report(); }
+  ZoneInfo zone(ZoneId zone) const override { return inner_.zone(zone); }
   std::vector<std::string> damage() const override { return inner_.damage(); }
   Status mend() override { return {Code::io_error, Origin::zone, "the medium refuses"}; }
 

@@ -29,6 +29,7 @@ class TapDevice final : public ZonedDevice {
 
   Result<std::unique_ptr<IoQueue>> create_queue(unsigned depth) override;
   Result<std::vector<ZoneInfo>> report() override { return inner_->report(); }
+  ZoneInfo zone(ZoneId zone) const override { return inner_->zone(zone); }
 
   bool short_of_room() override { return short_of_room_ || inner_->short_of_room(); }
   void set_short_of_room(bool is) { short_of_room_ = is; }

@@ -38,6 +38,7 @@ class SimDevice final : public ZonedDevice, private ZoneStore {
 
   Result<std::unique_ptr<IoQueue>> create_queue(unsigned depth) override;
   Result<std::vector<ZoneInfo>> report() override;
+  ZoneInfo zone(ZoneId zone) const override { return table_.info(zone); }
 
   // After so many more events (at least one) the power fails; 0: it does not.
   void cut_after(std::uint64_t events) { events_left_ = events; }

@@ -287,6 +287,25 @@ TEST(ZnsCommands, ZonesThatTheDeviceTakesAway) {
   EXPECT_EQ(host.write(2 * kZoneLbas, bytes), sc::kWriteFault);
 }
 
+// Nobody has used them.
+TEST(ZnsCommands, AnIdleHostIsToldOfZonesThatTheDeviceTakesAway) {
+  ZonedHost host;
+  nv::Sqe config = sqe(nv::admin::kSetFeatures);
+  config.cdw10 = nv::fid::kAsyncEvent;
+  config.cdw11 = 1u << 27;
+  ASSERT_EQ(host.call(*host.admin, config)->status(), sc::kSuccess);
+  EXPECT_EQ(host.write(kZoneLbas, host.data(4, 1)), sc::kSuccess);
+  const CommandPtr event = host.admin->send(sqe(nv::admin::kAsyncEvent), {}, 0, false);
+  for (const ZoneInfo& info : *host.rig().device->report()) {
+    if (info.zone.value < 2 || info.written_lbas != 1) continue;
+    host.device->degrade(info.zone, ZoneState::read_only);
+  }
+  while (!event->done) host.idle_turn();
+  EXPECT_EQ(event->cqe.dw0, 2u | 0xEFu << 8 | 0xBFu << 16);
+  EXPECT_EQ(event->cqe.dw1, kZonesNsid);
+  EXPECT_EQ(zone_of(host.report(0, 4096, 6u << 8), 0).zslba, kZoneLbas);
+}
+
 TEST(ZnsCommands, AHostIsToldOfZonesThatChange) {
   ZonedHost host;
   const auto changed = [&](std::uint32_t nsid, bool retain = false) {

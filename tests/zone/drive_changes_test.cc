@@ -66,6 +66,70 @@ TEST(DriveChanges, ADriveWithoutAListIsAskedOnce) {
   EXPECT_EQ(drive.asked(), 1u);
 }
 
+// The drive forgets what it has listed; what could not be looked at is looked at later.
+TEST(DriveChanges, NoneOfTheListIsLostWhereTheDriveDoesNotReport) {
+  FakeDrive drive;
+  FakeDevice device(drive);
+  Client client(device);
+  drive.fail(EIO);
+  drive.set(1, ZoneState::read_only, true);
+  drive.set(3, ZoneState::offline, true);
+  const unsigned asked = drive.asked();
+  EXPECT_TRUE(comes_true([&] { return drive.asked() > asked + 1; }));
+  EXPECT_EQ(device.zones_taken(), 0u);
+  drive.fail(0);
+  EXPECT_TRUE(comes_true([&] { return device.zones_taken() == 2; }));
+  EXPECT_EQ(device.zone(ZoneId{1}).state, ZoneState::read_only);
+  EXPECT_EQ(device.zone(ZoneId{3}).state, ZoneState::offline);
+  EXPECT_FALSE(device.gone());
+}
+
+TEST(DriveChanges, AListThatCannotBeReadForOnceIsReadAgain) {
+  FakeDrive drive;
+  FakeDevice device(drive);
+  drive.fail_list(EIO);
+  drive.set(1, ZoneState::read_only, true);
+  const unsigned asked = drive.asked();
+  EXPECT_TRUE(comes_true([&] { return drive.asked() > asked + 1; }));
+  drive.fail_list(0);
+  EXPECT_TRUE(comes_true([&] { return device.zones_taken() == 1; }));
+}
+
+// Nobody asks anything of it.
+TEST(DriveChanges, AnIdleDriveIsFoundToBeGone) {
+  for (const bool by_its_list : {true, false}) {
+    FakeDrive drive;
+    if (!by_its_list) drive.keep_no_list();
+    FakeDevice device(drive);
+    EXPECT_FALSE(device.gone());
+    by_its_list ? drive.fail_list(ENODEV) : drive.pull_out();
+    EXPECT_TRUE(comes_true([&] { return device.gone(); }));
+  }
+}
+
+// Neighbours by one report, and not so many that what waits would wait long.
+TEST(DriveChanges, ALongListTakesFewReports) {
+  FakeDrive drive(false, 2000);
+  FakeDevice device(drive);
+  Client client(device);
+  const unsigned before = drive.reports();
+  drive.set(7, ZoneState::offline, false);
+  drive.set(1999, ZoneState::read_only, false);
+  drive.list_all();
+  EXPECT_TRUE(comes_true([&] { return device.zones_taken() == 2; }));
+  EXPECT_LE(drive.reports(), before + 4);
+  EXPECT_TRUE(client.write(1, 0, 1, 9).ok());
+}
+
+TEST(DriveChanges, WhatADriveNeverKnowsItSaysSo) {
+  for (const int status : {0x001, 0x002, 0x109, 0x4002}) {
+    EXPECT_TRUE(nvme::is_refusal(status)) << std::hex << status;
+  }
+  for (const int status : {0x006, 0x082, 0x371, 0x281, 0x10A}) {
+    EXPECT_FALSE(nvme::is_refusal(status)) << std::hex << status;
+  }
+}
+
 TEST(DriveChanges, ADriveThatFailsForOnceIsNotGone) {
   FakeDrive drive;
   FakeDevice device(drive);

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <deque>
 #include <memory>
@@ -25,16 +26,16 @@ class FakeDrive : public furrow::Drive {
   // that; the drive has failed it.
   enum class Fate { done, lost, landed, broken };
 
-  explicit FakeDrive(bool appends = false)
+  explicit FakeDrive(bool appends = false, std::uint32_t zones = 4)
       : appends_(appends), fd_(memfd_create("drive", MFD_CLOEXEC)) {
-    geometry_.zone_count = kZones;
+    geometry_.zone_count = zones;
     geometry_.zone_size_lbas = geometry_.zone_capacity_lbas = 256;
     geometry_.open_zones_max = geometry_.active_zones_max = 4;
     geometry_.append_lbas_max = 64;
-    for (std::uint32_t i = 0; i < kZones; ++i) {
+    for (std::uint32_t i = 0; i < zones; ++i) {
       zones_.push_back({ZoneId{i}, ZoneState::empty, 0, ""});
     }
-    EXPECT_EQ(ftruncate(fd_.get(), static_cast<off_t>(kZones * kMiB)), 0);
+    EXPECT_EQ(ftruncate(fd_.get(), static_cast<off_t>(zones * kMiB)), 0);
   }
   int fd() const { return fd_.get(); }
 
@@ -58,15 +59,18 @@ class FakeDrive : public furrow::Drive {
     return {};
   }
   bool appends() const override { return appends_; }
+  bool present() const override { return present_; }
   Status transfer_error(int error, const char* hint) const override {
     return zone_failure(Code::io_error, hint, error);
   }
-  bool take_changed(std::vector<ZoneId>& changed) const override {
+  Status take_changed(std::vector<ZoneId>& changed) const override {
     const std::lock_guard lock(mutex_);
     ++asked_;
+    if (!keeps_list_) return Drive::take_changed(changed);
+    if (list_error_ != 0) return zone_failure(Code::io_error, "no list", list_error_);
     changed.insert(changed.end(), changed_.begin(), changed_.end());
     changed_.clear();
-    return keeps_list_;
+    return {};
   }
 
   // --- what the test decides ---
@@ -83,6 +87,15 @@ class FakeDrive : public furrow::Drive {
   void fail(int error) {  // reports and management
     const std::lock_guard lock(mutex_);
     report_error_ = error;
+  }
+  void pull_out() { present_ = false; }
+  void fail_list(int error) {
+    const std::lock_guard lock(mutex_);
+    list_error_ = error;
+  }
+  void list_all() {  // it has lost count of those that changed
+    const std::lock_guard lock(mutex_);
+    for (const ZoneInfo& zone : zones_) changed_.push_back(zone.zone);
   }
   void keep_no_list() { keeps_list_ = false; }
   void next(std::initializer_list<Fate> fates) {  // of the transfers from now on
@@ -123,7 +136,6 @@ class FakeDrive : public furrow::Drive {
   }
 
  private:
-  static constexpr std::uint32_t kZones = 4;
   const bool appends_;
   emu::Fd fd_;
   mutable std::mutex mutex_;
@@ -132,7 +144,8 @@ class FakeDrive : public furrow::Drive {
   mutable std::deque<Fate> fates_;
   mutable unsigned asked_ = 0, reports_ = 0;
   bool keeps_list_ = true;
-  int report_error_ = 0;
+  std::atomic<bool> present_{true};
+  int report_error_ = 0, list_error_ = 0;
 };
 
 class FakeQueue final : public DriveQueue {

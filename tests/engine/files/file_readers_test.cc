@@ -156,6 +156,7 @@ class NoMoreQueues final : public ZonedDevice {
     return inner_->create_queue(depth);
   }
   Result<std::vector<ZoneInfo>> report() override { return inner_->report(); }
+  ZoneInfo zone(ZoneId zone) const override { return inner_->zone(zone); }
   std::atomic<bool> none_left{false};
 
  private:

@@ -287,6 +287,24 @@ TEST_F(FailingZonesTest, AreWhatTheDeviceSaysAfterwards) {
   EXPECT_EQ(zones_.status_of(Kind::open, 5 * kSize), status::kTooManyActive);
 }
 
+TEST_F(FailingZonesTest, AreFoundWithoutAnOperationThatFails) {
+  EXPECT_EQ(zones_.status_of(Kind::open, 2 * kSize), 0);
+  fault_->degrade(ZoneId{kFirst + 0}, ZoneState::read_only);
+  fault_->degrade(ZoneId{kFirst + 1}, ZoneState::offline);
+  EXPECT_FALSE(zones_changed(*zones_.rig.store));
+  look_for_taken_zones(*zones_.rig.store);
+  EXPECT_TRUE(zones_changed(*zones_.rig.store));
+  EXPECT_EQ(take_changed_zones(*zones_.rig.store), (std::vector<std::uint32_t>{0, 1}));
+  EXPECT_EQ(zones_.zone(0).state, ZoneState::read_only);
+  EXPECT_EQ(zones_.zone(1).state, ZoneState::offline);
+  EXPECT_EQ(zones_.zone(2).state, ZoneState::explicitly_open);
+  EXPECT_EQ(zones_.status_of(Kind::set_offline, 0), 0);
+  fault_->degrade(ZoneId{kFirst + 3}, ZoneState::read_only);
+  look_for_taken_zones(*zones_.rig.store);
+  EXPECT_EQ(take_changed_zones(*zones_.rig.store), std::vector<std::uint32_t>{3});
+  EXPECT_EQ(zones_.zone(0).state, ZoneState::offline) << "a host has given it up";
+}
+
 TEST_F(FailingZonesTest, AreSealedByAWriteThatFails) {
   fault_->fail_writes(Lba{(kFirst + 2) * kSize + 2}, 1);
   EXPECT_EQ(zones_.write(2 * kSize + 2, 1).code(), Code::io_error);
