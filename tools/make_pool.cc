@@ -134,7 +134,8 @@ bool OpenPool::close() {
   bool flushed = true;
   if (pool_) {
     while (!pool_->quiesce()) home_->run_once();
-    flushed = !pool_->info().flush_failed;
+    const PoolInfo info = pool_->info();
+    flushed = !info.flush_failed && !info.device_gone;
   }
   pool_.reset();
   device_.reset();
