@@ -13,8 +13,22 @@
 namespace furrow {
 
 namespace {
+
 constexpr unsigned kFormatDepth = 4;
 constexpr std::uint64_t kSegmentBytesMax = 64 << 20;
+constexpr std::uint64_t kFormatBytesMax = 64 << 10;  // that Pool::format() writes to a zone
+
+// The first LBA may be what was torn; what others have written may begin with zeroes as well.
+bool may_be_torn_format(std::span<const std::byte> data, std::uint32_t lba_bytes) {
+  const auto is_zero = [](std::byte byte) { return byte == std::byte{0}; };
+  if (!std::ranges::all_of(data.first(lba_bytes), is_zero)) return false;
+  if (std::ranges::all_of(data, is_zero)) return true;
+  for (; !data.empty(); data = data.subspan(lba_bytes)) {
+    if (has_magic(data, Magic::checkpoint) || has_magic(data, Magic::journal)) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 std::uint64_t segment_lbas_of(const Geometry& geometry) {
@@ -60,28 +74,25 @@ Result<bool> Pool::is_blank(ZonedDevice& device) {
   if (!report.ok()) return report.status();
   const Result<std::unique_ptr<IoQueue>> queue = device.create_queue(kFormatDepth);
   if (!queue.ok()) return queue.status();
-  // A format that was cut off has written to metadata zones alone, and no more than this to one.
-  constexpr std::uint64_t kFormatBytesMax = 64 << 10;
   const std::uint32_t lba_bytes = device.geometry().lba_bytes;
-  AlignedBuffer first(lba_bytes);
-  bool any = false;
+  bool any = false;  // a format that was cut off has written to metadata zones alone
   for (const ZoneInfo& info : *report) {
     if (info.state == ZoneState::empty || info.state == ZoneState::offline) continue;
     const bool data_zone = info.zone.value >= kMetadataZones;
     if (data_zone && info.state == ZoneState::read_only) continue;  // nothing could overwrite it
     any = true;
     if (data_zone) return false;
+    AlignedBuffer start(std::min<std::uint64_t>(info.written_lbas * lba_bytes, kFormatBytesMax));
+    if (start.size() == 0) continue;
     Io io;
     io.op = Io::Op::read;
     io.zone = info.zone;
     io.lba = device.geometry().zone_start(info.zone);
-    io.set_data(first.data(), 1, lba_bytes);
+    io.set_data(start.data(), static_cast<std::uint32_t>(start.size() / lba_bytes), lba_bytes);
     if (const Status status = run_blocking(**queue, io); !status.ok()) return status;
-    // Its first LBA may be what was torn. What others have written may begin with zeroes as well.
-    const bool torn =
-        std::ranges::all_of(first.span(), [](std::byte byte) { return byte == std::byte{0}; }) &&
-        info.written_lbas <= kFormatBytesMax / lba_bytes;
-    if (!torn && !has_magic(first.span(), Magic::superblock)) return false;
+    const bool all_of_it = start.size() == info.written_lbas * lba_bytes;
+    if (has_magic(start.span(), Magic::superblock)) continue;
+    if (!all_of_it || !may_be_torn_format(start.span(), lba_bytes)) return false;
   }
   if (!any) return true;
   const Code code = MetadataRing::open(device, true).status().code();

@@ -75,12 +75,14 @@ TEST(UnfinishedTest, APoolWithDataIsNeverBlank) {
 
 // As an ISO image does, or an ext4 file system on LBAs of 512 bytes.
 TEST(UnfinishedTest, DataThatBeginsWithZeroesIsNotBlank) {
-  for (const std::uint32_t zone : {0u, 1u, 2u, 5u}) {
+  using Place = std::pair<std::uint32_t, std::uint32_t>;  // zone, KiB
+  for (const auto& [zone, kib] :
+       {Place{0, 128}, Place{1, 128}, Place{0, 8}, Place{1, 64}, Place{2, 4}, Place{5, 4}}) {
     const auto device = memory();
     auto queue = device->create_queue(1);
     ASSERT_TRUE(queue.ok());
     const std::uint32_t lba_bytes = device->geometry().lba_bytes;
-    const std::uint32_t lbas = zone < 2 ? (128 << 10) / lba_bytes : 1;
+    const std::uint32_t lbas = (kib << 10) / lba_bytes;
     AlignedBuffer data(std::size_t{lbas} * lba_bytes);
     std::ranges::fill(data.span(), std::byte{0});
     if (lbas != 1) std::ranges::fill(data.span().last(lba_bytes), std::byte{7});
@@ -92,7 +94,7 @@ TEST(UnfinishedTest, DataThatBeginsWithZeroesIsNotBlank) {
     ASSERT_TRUE(run_blocking(**queue, io).ok());
     const auto blank = Pool::is_blank(*device);
     ASSERT_TRUE(blank.ok());
-    EXPECT_FALSE(*blank) << "zone " << zone;
+    EXPECT_FALSE(*blank) << kib << " KiB in zone " << zone;
   }
 }
 
