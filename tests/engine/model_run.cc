@@ -1,8 +1,6 @@
 // What is drawn, and how a pool is stopped and opened again.
 #include "tests/engine/model_run.h"
 
-#include <cstdlib>
-
 namespace furrow::testing {
 
 namespace {
@@ -16,17 +14,28 @@ void ModelRun::make() {
       "mem:16MiB?zone_size=1MiB&lba=512",
       "mem:9MiB?zone_size=1MiB&mor=4&mar=4",
   };
-  const char* drive = std::getenv("FURROW_DRIVE");
-  const char* drawn = kDevices[draw(std::size(kDevices))];
-  auto inner = open_device(drive != nullptr ? drive : drawn, Access::exclusive);
-  ASSERT_TRUE(inner.ok()) << inner.status().describe();
-  lba_bytes_ = (*inner)->geometry().lba_bytes;
-  wrap(std::move(*inner));
+  if (on_drive()) {
+    ASSERT_NO_FATAL_FAILURE(open_drive());
+  } else {
+    auto inner = open_device(kDevices[draw(std::size(kDevices))], Access::exclusive);
+    ASSERT_TRUE(inner.ok()) << inner.status().describe();
+    wrap(std::move(*inner));
+  }
+  lba_bytes_ = rig_.device->geometry().lba_bytes;
   VolumeOptions options;
   options.name = "pages";
   options.mode = cache_ ? VolumeMode::cache : VolumeMode::store;
   options.value_bytes_max = kValueBytesMax;
   ASSERT_NO_FATAL_FAILURE(rig_.make(options));
+}
+
+void ModelRun::open_drive() {
+  rig_.device.reset();
+  auto inner = open_device(drive_, Access::exclusive);
+  ASSERT_TRUE(inner.ok()) << inner.status().describe();
+  auto kill = std::make_unique<KillDevice>(std::move(*inner));
+  kill_ = kill.get();
+  rig_.device = std::move(kill);
 }
 
 void ModelRun::wrap(std::unique_ptr<ZonedDevice> inner) {
@@ -60,9 +69,11 @@ std::string ModelRun::name(std::uint64_t number) const {
 // --- a round ---
 
 void ModelRun::live() {
-  if (!one_in(3))
-    fault_->cut_after(1 + draw(one_in(2) ? 500 : 5000),
-                      one_in(2) ? CrashModel::drive : CrashModel::emu);
+  if (!one_in(3)) {
+    const std::uint64_t after = 1 + draw(one_in(2) ? 500 : 5000);
+    const CrashModel model = one_in(2) ? CrashModel::drive : CrashModel::emu;
+    on_drive() ? kill_->kill_after(after) : fault_->cut_after(after, model);
+  }
   for (std::uint64_t rounds = 20 + draw(60); rounds != 0 && !dead(); --rounds) {
     ASSERT_NO_FATAL_FAILURE(round());
     if (one_in(12)) {
@@ -209,12 +220,21 @@ void ModelRun::close() {
 }
 
 void ModelRun::stop() {
-  if (one_in(2)) fault_->cut_after(0, CrashModel::drive);
+  if (one_in(2)) cut_no_more();
   ASSERT_NO_FATAL_FAILURE(close());
-  fault_->cut_after(0, CrashModel::drive);
+  cut_no_more();
   const bool cut = dead();  // perhaps while it was being closed
-  for (KeyModel& key : keys_) cut ? key.cut() : key.restarted();
-  if (cut) {
+  for (KeyModel& key : keys_) {
+    if (!cut) {
+      key.restarted();
+    } else {
+      on_drive() ? key.killed() : key.cut();
+    }
+  }
+  if (on_drive()) {  // it tells where its zones end
+    kills += cut ? 1 : 0;
+    ASSERT_NO_FATAL_FAILURE(open_drive());
+  } else if (cut) {
     ASSERT_NO_FATAL_FAILURE(power_up());
   }
   ASSERT_NO_FATAL_FAILURE(rig_.open());
@@ -226,6 +246,10 @@ void ModelRun::stop() {
   }
   ASSERT_NO_FATAL_FAILURE(group_went_as_one());
   ASSERT_NO_FATAL_FAILURE(compare());
+}
+
+void ModelRun::cut_no_more() {
+  on_drive() ? kill_->kill_after(0) : fault_->cut_after(0, CrashModel::drive);
 }
 
 // What the cut left, and perhaps what another leaves that falls into the recovery.

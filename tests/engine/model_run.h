@@ -1,5 +1,6 @@
-// ModelRun: one seed of model_test.cc: a pool on a fault device, operations drawn at random, and
-// the states that each key may be in. Its functions fail the test that runs them (gtest).
+// ModelRun: one seed of model_test.cc: a pool on a fault device, or on a drive, operations drawn at
+// random, and the states that each key may be in. Its functions fail the test that runs them
+// (gtest).
 #pragma once
 
 #include <gtest/gtest.h>
@@ -10,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/engine/kill_device.h"
 #include "tests/engine/store_model.h"
 #include "zone/fault_device.h"
 
@@ -30,22 +32,25 @@ struct Running {
 
 class ModelRun {
  public:
-  ModelRun(std::uint64_t seed, VolumeMode mode)
-      : random_(seed), cache_(mode == VolumeMode::cache), keys_(kKeys) {}
+  // `drive`: the URI of one, all of whose data is lost; empty: a device is drawn.
+  ModelRun(std::uint64_t seed, VolumeMode mode, std::string drive)
+      : random_(seed), cache_(mode == VolumeMode::cache), drive_(std::move(drive)), keys_(kKeys) {}
 
   void make();
   void live();  // some rounds, or until the power is cut
   void fill();  // a store, until it takes no more
   void stop();  // and opens again
-  std::uint64_t found = 0, cuts = 0, recovery_cuts = 0, resets = 0, refusals = 0;
+  std::uint64_t found = 0, cuts = 0, recovery_cuts = 0, kills = 0, resets = 0, refusals = 0;
 
  private:
-  bool dead() const { return fault_->dead(); }
+  bool on_drive() const { return !drive_.empty(); }
+  bool dead() const { return on_drive() ? kill_->dead() : fault_->dead(); }
   std::uint64_t draw(std::uint64_t below) { return random_() % below; }
   bool one_in(std::uint64_t n) { return draw(n) == 0; }
   std::uint64_t now_s() const { return rig_.loop.wall_s(); }
   std::string name(std::uint64_t number) const;
 
+  void open_drive();
   void wrap(std::unique_ptr<ZonedDevice> inner);
   void wait();
   void round();
@@ -68,6 +73,7 @@ class ModelRun {
   void changed(const Running& one);
 
   void close();
+  void cut_no_more();
   void power_up();
   void recovered(std::uint64_t number);
   void group_went_as_one();
@@ -75,9 +81,11 @@ class ModelRun {
 
   std::mt19937_64 random_;
   const bool cache_;
+  const std::string drive_;
   std::vector<KeyModel> keys_;
   Rig rig_{""};
-  FaultDevice* fault_ = nullptr;
+  FaultDevice* fault_ = nullptr;  // what the pool is on: this, or
+  KillDevice* kill_ = nullptr;    // on a drive
   std::uint64_t lba_bytes_ = 0;
   std::uint64_t round_ = 1, version_ = 0;
   std::uint64_t evicted_ = 0;  // pages, as the engine counted in the pools closed since

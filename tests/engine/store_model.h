@@ -70,6 +70,11 @@ class KeyModel {
     missing_ = false;
     unknown_ = true;
   }
+  // All that was answered is there.
+  void killed() {
+    flushed(~std::uint64_t{0});
+    cut();
+  }
   // Since a cut: which of the states it is.
   bool unknown() const { return unknown_; }
   bool may_be_absent(std::uint64_t wall_s) const {
