@@ -47,7 +47,9 @@ class NvmeQueue final : public DriveQueue {
   int result_of(Io& io, const io_uring_cqe& cqe) override;
   // One that takes several commands cannot: each would have a place of its own.
   bool may_append(const Io& io) const override {
-    if (io.iov_count > pieces_max_ || io.lba_count > geometry().append_lbas_max) return false;
+    if (!drive().appends() || io.iov_count > pieces_max_ ||
+        io.lba_count > geometry().append_lbas_max)
+      return false;
     return io.op == Io::Op::append || (io.may_fail_over && placement_.in_order());
   }
 

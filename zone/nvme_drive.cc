@@ -32,10 +32,10 @@ namespace {
 
 constexpr std::uint64_t kPageBytes = 4096;
 constexpr std::uint32_t kAppendsMax = 16;  // in flight in a zone (a stream has 8)
-constexpr std::uint32_t kReportBytes = 64 << 10;
-constexpr std::uint32_t kReportZones =
-    (kReportBytes - sizeof(nvme_zone_report)) / sizeof(nvme_zns_desc);
-constexpr std::uint16_t kStatusMask = 0x7FF;  // status code and type
+constexpr std::uint64_t kReportBytes = 64 << 10;
+constexpr std::uint8_t kZoneAppend = 0x7D;
+constexpr std::uint64_t kAppendBytes = 1 << 20;  // at the write pointer, by a drive without appends
+constexpr std::uint16_t kStatusMask = 0x7FF;     // status code and type
 constexpr int kDoNotRetry = 0x4000;
 constexpr int kPathRelated = 0x300;     // a status code type
 constexpr int kAbortRequested = 0x007;  // status codes, of generic command status
@@ -183,16 +183,12 @@ Status NvmeDrive::hold(const std::string& block, Access access) {
 Status NvmeDrive::identify(const std::string& block) {
   nvme_id_ns ns{};
   nvme_zns_id_ns zoned{};
-  nvme_zns_id_ctrl controller{};
   constexpr const char* kHint = "the drive does not identify itself";
   int rc = answered([&] { return nvme_get_nsid(fd_.get(), &nsid_); });
   if (rc == 0) rc = answered([&] { return nvme_identify_ns(fd_.get(), nsid_, &ns); });
   if (rc != 0) return command_error(rc, kHint);
   rc = answered([&] { return nvme_zns_identify_ns(fd_.get(), nsid_, &zoned); });
   if (rc > 0) return unsupported("the namespace is not zoned; emu: emulates a zoned device on it");
-  if (rc == 0) {
-    rc = answered([&] { return nvme_zns_identify_ctrl(fd_.get(), &controller); });
-  }
   if (rc != 0) return command_error(rc, kHint);
   const unsigned format = (ns.flbas & 0xF) | (ns.flbas >> 5 & 3) << 4;
   const nvme_lbaf& lba = ns.lbaf[format];
@@ -208,14 +204,30 @@ Status NvmeDrive::identify(const std::string& block) {
   geometry_.zone_count = static_cast<std::uint32_t>(le64toh(ns.nsze) / geometry_.zone_size_lbas);
   // The kernel takes no request apart here: its limits (of which MDTS is one) are ours.
   limits_ = request_limits(request_disks(block), "max_hw_sectors_kb", geometry_.lba_bytes);
-  const std::uint64_t append =
-      controller.zasl == 0
-          ? limits_.bytes
-          : std::min(limits_.bytes, kPageBytes << std::min<unsigned>(controller.zasl, 20));
-  geometry_.append_lbas_max = static_cast<std::uint32_t>(append >> lba.ds);
+  Status status = find_zones();
+  if (status.ok()) status = find_appends();
+  return status;
+}
+
+// Zone Append need not be there (ZNS 3): then appends go to the write pointer, one at a time.
+Status NvmeDrive::find_appends() {
+  nvme_zns_id_ctrl controller{};
+  nvme_cmd_effects_log effects{};
+  int rc = answered([&] { return nvme_zns_identify_ctrl(fd_.get(), &controller); });
+  if (rc != 0) return command_error(rc, "the drive does not identify its controller");
+  rc = answered([&] { return nvme_get_log_cmd_effects(fd_.get(), NVME_CSI_ZNS, &effects); });
+  if (rc < 0) return command_error(rc, "the drive does not tell its commands");
+  appends_ = rc == 0 && (le32toh(effects.iocs[kZoneAppend]) & NVME_CMD_EFFECTS_CSUPP) != 0;
+  std::uint64_t bytes = appends_ ? limits_.bytes : kAppendBytes;
+  if (appends_ && controller.zasl != 0) {
+    bytes = std::min(bytes, kPageBytes << std::min<unsigned>(controller.zasl, 20));
+  }
+  geometry_.append_lbas_max = static_cast<std::uint32_t>(
+      std::min(bytes / geometry_.lba_bytes, geometry_.zone_capacity_lbas));
+  if (!appends_) return {};
   geometry_.zone_writes_max = kAppendsMax;
   geometry_.together_lbas_max = geometry_.append_lbas_max;
-  return find_zones();
+  return {};
 }
 
 // Zones are alike for all that is above: sequential, and of one capacity.
@@ -247,10 +259,12 @@ Status NvmeDrive::find_zones() {
 
 Status NvmeDrive::read_zones(ZoneId first, std::uint32_t count,
                              std::vector<std::byte>& descriptors) const {
-  AlignedBuffer page(kReportBytes);
+  AlignedBuffer page(std::min(kReportBytes, limits_.bytes));
+  const auto most =
+      static_cast<std::uint32_t>((page.size() - sizeof(nvme_zone_report)) / sizeof(nvme_zns_desc));
   descriptors.reserve(std::size_t{count} * sizeof(nvme_zns_desc));
   while (count != 0) {
-    const std::uint32_t wanted = std::min(count, kReportZones);
+    const std::uint32_t wanted = std::min(count, most);
     const auto bytes =
         static_cast<std::uint32_t>(sizeof(nvme_zone_report) + wanted * sizeof(nvme_zns_desc));
     const int rc = answered([&] {

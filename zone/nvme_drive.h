@@ -39,7 +39,7 @@ class NvmeDrive final : public Drive {
   Status manage(Io::Op op, ZoneId zone) const override;
   Status take_changed(std::vector<ZoneId>& changed) const override;
   bool present() const override;
-  bool appends() const override { return true; }
+  bool appends() const override { return appends_; }
   Status transfer_error(int error, const char* hint) const override;
 
  private:
@@ -47,6 +47,7 @@ class NvmeDrive final : public Drive {
   Status hold(const std::string& block, Access access);
   Status identify(const std::string& block);
   Status find_zones();
+  Status find_appends();
   Status read_zones(ZoneId first, std::uint32_t count, std::vector<std::byte>& descriptors) const;
   template <class Command>
   int answered(Command command) const;
@@ -58,6 +59,7 @@ class NvmeDrive final : public Drive {
   std::string folder_;  // of sysfs, as long as there is the device
   std::uint32_t nsid_ = 0;
   drive::RequestLimits limits_;
+  bool appends_ = false;
 };
 
 // Has a reset of the controller, rather than the drive, failed a command with this status (NVMe,
