@@ -18,7 +18,9 @@ std::uint32_t range_count(const nvme::Sqe& command) { return (command.cdw10 & 0x
 }  // namespace
 
 std::uint16_t NvmCommands::status_of(const BlockOp& op) {
-  const bool reads = op.kind == BlockOp::Kind::read || op.kind == BlockOp::Kind::compare;
+  using enum BlockOp::Kind;
+  const bool reads =
+      op.kind == read || op.kind == compare || (op.kind == compare_and_write && !op.equal);
   switch (op.status.code()) {
     case Code::ok:
       return op.equal ? sc::kSuccess : sc::kCompareFailure;
@@ -29,7 +31,7 @@ std::uint16_t NvmCommands::status_of(const BlockOp& op) {
     case Code::corrupt:
       return sc::kUnrecoveredRead;
     case Code::io_error:
-      return reads ? sc::kUnrecoveredRead : sc::kInternalError;
+      return reads ? sc::kUnrecoveredRead : sc::kWriteFault;
     case Code::permission:
       return sc::kWriteProtected;
     case Code::busy:

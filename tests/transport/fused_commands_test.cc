@@ -392,13 +392,13 @@ TEST(Fused, MediaErrors) {
   const Geometry& geometry = disk.rig().device->geometry();
   disk.device->fail_reads(Lba{0}, geometry.zone_size_lbas * geometry.zone_count);
   EXPECT_EQ(disk.wait(disk.send_pair(disk.there, disk.next)),
-            (Statuses{sc::kInternalError, sc::kFailedFused}))
+            (Statuses{sc::kUnrecoveredRead, sc::kFailedFused}))
       << "it could not be compared";
   disk.device->heal();
   disk.expect_unchanged();
   disk.device->fail_writes(Lba{0}, geometry.zone_size_lbas * geometry.zone_count);
   EXPECT_EQ(disk.wait(disk.send_pair(disk.there, disk.next)),
-            (Statuses{sc::kFailedFused, sc::kInternalError}))
+            (Statuses{sc::kFailedFused, sc::kWriteFault}))
       << "it could not be written";
   disk.device->heal();
   disk.expect_unchanged();

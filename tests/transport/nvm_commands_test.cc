@@ -275,6 +275,16 @@ TEST(Nvm, ADamagedBlockIsNotServed) {
   EXPECT_EQ(disks.read(8, 8), random_bytes(4096, 2));
 }
 
+TEST(Nvm, WhatTheDeviceDoesNotWriteIsAWriteFault) {
+  Disks disks;
+  ASSERT_EQ(disks.write(0, random_bytes(4096, 1)), sc::kSuccess);
+  const Geometry& geometry = disks.rig().device->geometry();
+  disks.device->fail_writes(Lba{0}, geometry.zone_size_lbas * geometry.zone_count);
+  EXPECT_EQ(disks.write(0, random_bytes(4096, 2)), sc::kWriteFault);
+  disks.device->heal();
+  EXPECT_EQ(disks.read(0, 8), random_bytes(4096, 1));
+}
+
 // What a Compare or a Read is to a reservation, and what all the others are.
 TEST(Nvm, AnotherHostsReservation) {
   Disks disks;
