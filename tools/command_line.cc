@@ -7,6 +7,8 @@
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
+#include <utility>
 
 DECLARE_bool(help);
 DECLARE_bool(version);
@@ -131,6 +133,40 @@ Result<Endpoint> parse_endpoint(std::string_view text) {
   const auto [rest, error] = std::from_chars(digits.data(), end, endpoint.port);
   if (error != std::errc() || rest != end || host.empty()) return wrong;
   return endpoint;
+}
+
+namespace {
+
+// "8" is 8 to 8.
+std::optional<std::pair<unsigned, unsigned>> parse_range(std::string_view text) {
+  unsigned first = 0;
+  const char* const end = text.data() + text.size();
+  std::from_chars_result read = std::from_chars(text.data(), end, first);
+  unsigned last = first;
+  if (read.ec == std::errc() && read.ptr != end && *read.ptr == '-') {
+    read = std::from_chars(read.ptr + 1, end, last);
+  }
+  if (read.ec != std::errc() || read.ptr != end || last < first) return std::nullopt;
+  return std::pair(first, last);
+}
+
+}  // namespace
+
+Result<std::vector<unsigned>> parse_cpus(std::string_view text) {
+  constexpr std::size_t kCpusMax = 256;
+  const Status wrong(Code::invalid_argument, Origin::tool,
+                     "give 1 to 256 processors, each once, as in 0-3,8");
+  std::vector<unsigned> cpus;
+  for (const std::string& piece : split(text, ',')) {
+    const auto range = parse_range(piece);
+    if (!range || range->second - range->first >= kCpusMax) return wrong;
+    for (unsigned cpu = range->first; cpu <= range->second; ++cpu) {
+      if (std::ranges::count(cpus, cpu) != 0) return wrong;
+      cpus.push_back(cpu);
+    }
+  }
+  if (cpus.empty() || cpus.size() > kCpusMax) return wrong;
+  return cpus;
 }
 
 Status check_nqn(std::string_view nqn) {

@@ -52,6 +52,10 @@ struct Endpoint {
 // "HOST:PORT" or "[IPV6]:PORT".
 Result<Endpoint> parse_endpoint(std::string_view text);
 
+// Processors as taskset(1) has them, "0-3,8", in the order in which they stand there: 1 to 256,
+// each once.
+Result<std::vector<unsigned>> parse_cpus(std::string_view text);
+
 // Does it look like an NVMe qualified name: "nqn." and 223 bytes at most? Else invalid_argument.
 Status check_nqn(std::string_view nqn);
 

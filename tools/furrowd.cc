@@ -22,6 +22,9 @@ DEFINE_string(volume, "pages", "a volume that must be there; with --create it is
 DEFINE_string(nqn, "", "subsystem NQN; empty: nqn.2026-11.io.furrow:POOLNAME");
 DEFINE_string(allowed_hosts, "", "host NQNs that may connect, comma-separated; empty: every host");
 DEFINE_uint32(cores, 1, "reactors, a thread each");
+DEFINE_string(cpus, "",
+              "processors that each get a reactor which stays there, as in 0-3,8; empty: --cores "
+              "reactors, anywhere");
 DEFINE_string(poll, "adaptive", "adaptive: poll 50 us, then sleep; always; sleep: at once");
 DEFINE_uint32(connections_max, 1024, "connections, all hosts together");
 DEFINE_uint32(connections_per_address_max, 256,
@@ -65,6 +68,7 @@ constexpr const char* kFlags[] = {"pool",
                                   "nqn",
                                   "allowed_hosts",
                                   "cores",
+                                  "cpus",
                                   "poll",
                                   "connections_max",
                                   "connections_per_address_max",
@@ -115,6 +119,18 @@ void take_bounds(transport::TargetOptions& target) {
   target.log = [](const std::string& line) { fmt::print(stderr, "furrowd: {}\n", line); };
 }
 
+int take_cpus(transport::TargetOptions& target) {
+  if (FLAGS_cpus.empty()) return kExitDone;
+  const Result<std::vector<unsigned>> cpus = parse_cpus(FLAGS_cpus);
+  if (!cpus) return wrong_flag("cpus", cpus.status());
+  if (flag_given("cores") && FLAGS_cores != cpus->size()) {
+    return report_usage("--cores and --cpus: one of them, or the same number");
+  }
+  target.cpus = *cpus;
+  target.cores = static_cast<unsigned>(cpus->size());
+  return kExitDone;
+}
+
 int take_target(transport::TargetOptions& target) {
   const Result<Endpoint> listen = parse_endpoint(FLAGS_listen);
   if (!listen) return wrong_flag("listen", listen.status());
@@ -126,6 +142,7 @@ int take_target(transport::TargetOptions& target) {
     return report_usage(fmt::format("--cores: 1 to {}", kCoresMax));
   }
   target.cores = FLAGS_cores;
+  if (const int status = take_cpus(target); status != kExitDone) return status;
   if (!take_poll(target.spin_us)) return report_usage("--poll: adaptive, always or sleep");
   take_bounds(target);
   const transport::OptionsCheck checked = transport::check(target);

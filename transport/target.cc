@@ -13,6 +13,7 @@
 #include "engine/block/block_session.h"
 #include "transport/buffer_pool.h"
 #include "transport/namespaces.h"
+#include "transport/processors.h"
 #include "transport/refusal_log.h"
 #include "transport/subsystem.h"
 #include "transport/tcp_listener.h"
@@ -117,6 +118,7 @@ class TargetImpl final : public Target {
   Status make_reactors();
   Status make_parts(Reactor& reactor);
   Status start_thread(Reactor& reactor);
+  void stay_on_cpu(std::size_t core);
   void accepted(int fd, std::string peer);
   void hand_over(int fd, std::string peer, AddressKey address);
   Reactor& least_loaded();
@@ -173,6 +175,11 @@ Status TargetImpl::start(Pool& pool) {
                       std::max(options_.connections_max / 4, 16u)});
 
   if (const Status status = make_reactors(); !status.ok()) return status;
+  if (!options_.cpus.empty()) {
+    for (std::size_t core = 0; core < reactors_.size(); ++core) {
+      post(*reactors_[core]->loop, [this, core] { stay_on_cpu(core); });
+    }
+  }
   listener_->start(
       reactors_[0]->tcp->ring(), home_,
       [this](int fd, std::string peer) { accepted(fd, std::move(peer)); },
@@ -222,6 +229,17 @@ Status TargetImpl::start_thread(Reactor& reactor) {
     if (status.ok()) reactor.loop->run();
   });
   return made.get();
+}
+
+// On that reactor's thread. Not before its loop runs: the home executor's belongs to the caller
+// until then, and threads that it starts would stay there, too.
+void TargetImpl::stay_on_cpu(std::size_t core) {
+  const unsigned cpu = options_.cpus[core];
+  if (stay_on(cpu) || !options_.log) return;
+  post(home_, [this, cpu] {
+    options_.log("a reactor cannot stay on processor " + std::to_string(cpu) +
+                 ", which was taken from this process");
+  });
 }
 
 TargetImpl::~TargetImpl() {
@@ -385,6 +403,12 @@ OptionsCheck check(const TargetOptions& options) {
   };
   constexpr const char* kNotZero = "must not be 0";
   if (options.cores == 0 || options.cores > kCoresMax) return invalid("cores", "must be 1 to 256");
+  if (!options.cpus.empty() && options.cpus.size() != options.cores) {
+    return invalid("cpus", "must be as many as there are reactors");
+  }
+  if (!std::ranges::all_of(options.cpus, may_run_on)) {
+    return invalid("cpus", "only processors that this process may use (taskset -p tells them)");
+  }
   if (options.data_timeout_ms == 0) return invalid("data_timeout_ms", kNotZero);
   if (options.setup_timeout_ms == 0) return invalid("setup_timeout_ms", kNotZero);
   if (options.connections_max == 0) return invalid("connections_max", kNotZero);

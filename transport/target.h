@@ -22,6 +22,9 @@ struct TargetOptions {
   std::string subsystem_nqn;               // default nqn.2026-11.io.furrow:POOLNAME
   std::vector<std::string> allowed_hosts;  // host NQNs; empty: every host
   unsigned cores = 1;                      // reactors; the first is the pool's home executor
+  // The processor of each reactor, in turn, on which its thread stays (of the home executor, once
+  // its loop runs); empty: the system moves them.
+  std::vector<unsigned> cpus;
   std::uint64_t spin_us = 50;              // ~0: poll always
   std::uint32_t in_capsule_bytes = 16384;
   // MDTS, at least: start() raises it to the power of two that the pool's largest values need.

@@ -1,5 +1,5 @@
-// Establishes how endpoints and keys are read from the command line and printed, with every
-// kind of text that must be refused.
+// Establishes how endpoints, processors and keys are read from the command line and printed, with
+// every kind of text that must be refused.
 #include "tools/command_line.h"
 
 #include <gtest/gtest.h>
@@ -19,6 +19,19 @@ TEST(ParseEndpoint, RefusesEverythingElse) {
   for (const char* text : {"", ":", ":4420", "host", "host:", "host:65536", "host:-1", "host:4420x",
                            "::1:4420", "[]:1"}) {
     EXPECT_EQ(parse_endpoint(text).status().code(), Code::invalid_argument) << text;
+  }
+}
+
+TEST(ParseCpus, TakesNumbersAndRangesInTheirOrder) {
+  EXPECT_EQ(*parse_cpus("0"), (std::vector<unsigned>{0}));
+  EXPECT_EQ(*parse_cpus("8,0-2,5-5"), (std::vector<unsigned>{8, 0, 1, 2, 5}));
+  EXPECT_EQ(parse_cpus("0-255")->size(), 256u);
+}
+
+TEST(ParseCpus, RefusesEverythingElse) {
+  for (const char* text : {"", ",", "x", "1-", "-1", "1-0", "0,0", "0-2,1", "0x1", "1 ", "0-256",
+                           "0-255,256", "4294967296", "0-4294967295"}) {
+    EXPECT_EQ(parse_cpus(text).status().code(), Code::invalid_argument) << text;
   }
 }
 

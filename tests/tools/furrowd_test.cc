@@ -1,9 +1,12 @@
 // Establishes that furrowd does what its flags say: --cores makes so many reactors and all of them
-// serve; --drain_ms is how long a stuck host may hold up the end; --setup_timeout_ms,
+// serve; --cpus says where each stays; --drain_ms is how long a stuck host may hold up the end;
+// --setup_timeout_ms,
 // --data_timeout_ms and --idle_ms end who is silent; --scrub_rate is what is read in the
 // background. How: the built program with small values, raw hosts that get stuck, its metrics.
 // Nothing is early; that it is not as late as with the standard value is tried again where the
 // machine stood still.
+#include <sched.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <numeric>
@@ -80,6 +83,38 @@ TEST(FurrowdFlags, EachOfTheCoresServes) {
   EXPECT_GE(std::distance(begin(threads), end(threads)), 3);
   furrowd.terminate();
   hosts.clear();
+  EXPECT_EQ(furrowd.wait_for_end(), 0);
+}
+
+// A reactor that serves is a thread that may run on its processor alone; other threads are free.
+TEST(FurrowdFlags, EachReactorStaysOnItsProcessor) {
+  cpu_set_t allowed;
+  ASSERT_EQ(sched_getaffinity(0, sizeof allowed, &allowed), 0);
+  std::vector<unsigned> cpus;  // the last ones, backwards
+  for (unsigned cpu = CPU_SETSIZE; cpu-- > 0 && cpus.size() < 2;) {
+    if (CPU_ISSET(cpu, &allowed)) cpus.push_back(cpu);
+  }
+  if (cpus.size() < 2) GTEST_SKIP() << "this needs two processors";
+  FurrowdProcess furrowd(
+      {"--cpus=" + std::to_string(cpus[0]) + "," + std::to_string(cpus[1]), "--poll=sleep"});
+  auto host = std::make_unique<Host>(furrowd);  // both reactors run
+  std::vector<unsigned> found;
+  unsigned elsewhere = 0;
+  for (const auto& task :
+       std::filesystem::directory_iterator("/proc/" + std::to_string(furrowd.pid()) + "/task")) {
+    cpu_set_t its;
+    ASSERT_EQ(sched_getaffinity(std::stoi(task.path().filename()), sizeof its, &its), 0);
+    for (const unsigned cpu : cpus) {
+      if (CPU_COUNT(&its) == 1 && CPU_ISSET(cpu, &its)) found.push_back(cpu);
+    }
+    elsewhere += CPU_EQUAL(&its, &allowed) != 0;
+  }
+  std::ranges::sort(cpus);
+  std::ranges::sort(found);
+  EXPECT_EQ(found, cpus);
+  EXPECT_GE(elsewhere, 1u);
+  furrowd.terminate();
+  host.reset();
   EXPECT_EQ(furrowd.wait_for_end(), 0);
 }
 

@@ -356,6 +356,8 @@ TEST(TargetBounds, ImpossibleOnesAreNamedWithoutAPool) {
   };
   EXPECT_EQ(wrong([](auto&) {}), "");
   EXPECT_EQ(wrong([](auto& options) { options.cores = 0; }), "cores");
+  EXPECT_EQ(wrong([](auto& options) { options.cpus = {0, 0}; }), "cpus");  // for one reactor
+  EXPECT_EQ(wrong([](auto& options) { options.cpus = {4095}; }), "cpus");
   EXPECT_EQ(wrong([](auto& options) { options.data_timeout_ms = 0; }), "data_timeout_ms");
   EXPECT_EQ(wrong([](auto& options) { options.setup_timeout_ms = 0; }), "setup_timeout_ms");
   EXPECT_EQ(wrong([](auto& options) { options.connections_max = 0; }), "connections_max");
