@@ -25,7 +25,7 @@ struct TargetOptions {
   // The processor of each reactor, in turn, on which its thread stays (of the home executor, once
   // its loop runs); empty: the system moves them.
   std::vector<unsigned> cpus;
-  std::uint64_t spin_us = 50;              // ~0: poll always
+  std::uint64_t spin_us = 50;  // ~0: poll always
   std::uint32_t in_capsule_bytes = 16384;
   // MDTS, at least: start() raises it to the power of two that the pool's largest values need.
   std::uint32_t transfer_bytes_max = 1 << 20;

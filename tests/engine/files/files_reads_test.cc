@@ -27,6 +27,7 @@ class GatedDevice final : public ZonedDevice {
     return std::unique_ptr<IoQueue>(std::make_unique<Queue>(*this, std::move(*inner)));
   }
   Result<std::vector<ZoneInfo>> report() override { return inner_->report(); }
+  ZoneInfo zone(ZoneId zone) const override { return inner_->zone(zone); }
 
   void close(bool writes) {
     const std::lock_guard lock(mutex_);
