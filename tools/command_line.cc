@@ -154,18 +154,20 @@ std::optional<std::pair<unsigned, unsigned>> parse_range(std::string_view text) 
 
 Result<std::vector<unsigned>> parse_cpus(std::string_view text) {
   constexpr std::size_t kCpusMax = 256;
+  constexpr unsigned kCpuMax = 65535;  // more than any kernel has
   const Status wrong(Code::invalid_argument, Origin::tool,
                      "give 1 to 256 processors, each once, as in 0-3,8");
   std::vector<unsigned> cpus;
   for (const std::string& piece : split(text, ',')) {
     const auto range = parse_range(piece);
-    if (!range || range->second - range->first >= kCpusMax) return wrong;
+    if (!range || range->second > kCpuMax) return wrong;
     for (unsigned cpu = range->first; cpu <= range->second; ++cpu) {
       if (std::ranges::count(cpus, cpu) != 0) return wrong;
       cpus.push_back(cpu);
+      if (cpus.size() > kCpusMax) return wrong;
     }
   }
-  if (cpus.empty() || cpus.size() > kCpusMax) return wrong;
+  if (cpus.empty()) return wrong;
   return cpus;
 }
 

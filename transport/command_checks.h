@@ -47,6 +47,7 @@ inline bool do_not_retry(std::uint16_t status) {
     case nvme::sc::kAbortRequested:
     case nvme::sc::kAbortedSqDeletion:
     case nvme::sc::kFailedFused:  // the other command says whether
+    case nvme::sc::kWriteFault:   // the next write goes to another zone
     case nvme::sc::kCommandInterrupted:
     case nvme::sc::kTransientTransportError:
     case nvme::sc::kCapacityExceeded:

@@ -10,8 +10,9 @@ namespace {
 
 // Where an operation is, in PageOp::internal.state[0]. In state[1]: how often it was sent without
 // an answer, so that it may have been done. In state[2]: since when the target says that it cannot
-// do it now; 0: it does not.
+// do it now; or what it said of that before.
 enum Phase : std::uint64_t { kOperate, kFlush };
+enum PutOff : std::uint64_t { kNever, kNotAnyMore };
 
 constexpr std::uint64_t kAgainNsMin = 5 * kNsPerMs, kAgainNsMax = 100 * kNsPerMs;
 
@@ -26,12 +27,19 @@ Status lost(const PageOp& op) {
                 ENOTCONN);
 }
 
+// A command of another phase or connection: "later" is counted anew.
+void begin_phase(PageOp& op, Phase phase) {
+  op.internal.state[0] = phase;
+  if (op.internal.state[2] != kNever) op.internal.state[2] = kNotAnyMore;
+}
+
 }  // namespace
 
 void InitiatorImpl::submit(PageOp& op) {
   op.internal.self = &op;
   op.internal.state[0] = kOperate;
-  op.internal.state[1] = op.internal.state[2] = 0;
+  op.internal.state[1] = 0;
+  op.internal.state[2] = kNever;
   op.internal.scratch[0] = nullptr;
   op.status = check_page_op(op, limits_);
   if (op.status.ok() && given_up_) op.status = lost(op);
@@ -77,7 +85,7 @@ void InitiatorImpl::on_answer(HostCommand& command, const Status& status) {
   const Status result = status.ok() ? decode_page_answer(op, command) : status;
   if (may_succeed_later(result, command.cqe) && send_later(op)) return;
   if (result.ok() && op.internal.state[0] == kOperate && needs_flush(op)) {
-    op.internal.state[0] = kFlush;
+    begin_phase(op, kFlush);
     // This command's place is not free yet, another's may be; and the connection may be ending.
     if (!dispatch(op)) waiting_.push_front(op);
     return;
@@ -89,7 +97,7 @@ void InitiatorImpl::on_answer(HostCommand& command, const Status& status) {
 bool InitiatorImpl::send_later(PageOp& op) {
   const std::uint64_t now = executor_.now_ns(), limit = options_.command_timeout_ms * kNsPerMs;
   std::uint64_t& since = op.internal.state[2];
-  if (since == 0) since = now;
+  if (since <= kNotAnyMore) since = now;
   if (closing_ || (limit != 0 && now - since >= limit)) return false;
   const std::uint64_t delay = std::clamp(now - since, kAgainNsMin, kAgainNsMax);
   if (again_.empty()) executor_.start(again_timer_, delay);
@@ -109,7 +117,7 @@ void InitiatorImpl::on_lost(PageOp& op, bool sent) {
       op.internal.state[1] >= kLossesMax) {
     return settle(op, lost(op));
   }
-  op.internal.state[0] = kOperate;  // what a Store promised may be gone: from its beginning
+  begin_phase(op, kOperate);  // what a Store promised may be gone: from its beginning
   resend_.push(op);
 }
 

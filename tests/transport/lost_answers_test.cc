@@ -205,6 +205,38 @@ TEST_F(AskedForLater, NotForEver) {
   EXPECT_LT(seen_.size(), 30u) << "ever less often";
 }
 
+// The time is each command's own: a Flush that is refused once has not been refused since its Store
+// was, nor a Store over one connection since it was over another.
+TEST_F(AskedForLater, NoLongerThanItIsSaidWithoutAPause) {
+  options.command_timeout_ms = 300;
+  for (const bool loses : {false, true}) {
+    seen_.clear();
+    std::uint64_t until_ns = 0;
+    const std::uint8_t second = loses ? nvme::kv::kStore : nvme::kv::kFlush;
+    take_over = [&](FuzzPeer& peer, const nvme::Sqe& sqe) {
+      if (until_ns == 0) until_ns = clock_ns_ + 250'000'000;
+      if (clock_ns_ >= until_ns && (seen_.find('!') != std::string::npos || sqe.opc != second)) {
+        return false;
+      }
+      if (clock_ns_ >= until_ns) {
+        until_ns = clock_ns_ + 250'000'000;
+        seen_ += '!';
+        if (loses) {
+          peer.end_output();
+          return true;
+        }
+      }
+      peer.complete(sqe.cid, 0, 0, nvme::sc::kCommandInterrupted);
+      return true;
+    };
+    connect();
+    const Status stored = put(Durability::flushed);
+    EXPECT_TRUE(stored.ok()) << stored.describe();
+    EXPECT_NE(seen_.find('!'), std::string::npos) << seen_;
+    initiator_.reset();
+  }
+}
+
 TEST_F(AskedForLater, NeverWhereItSaysThatItWouldFailAgain) {
   take_over = [](FuzzPeer& peer, const nvme::Sqe& sqe) {
     peer.complete(sqe.cid, 0, 0, nvme::sc::kTransientTransportError, true);

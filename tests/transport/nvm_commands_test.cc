@@ -280,9 +280,14 @@ TEST(Nvm, WhatTheDeviceDoesNotWriteIsAWriteFault) {
   ASSERT_EQ(disks.write(0, random_bytes(4096, 1)), sc::kSuccess);
   const Geometry& geometry = disks.rig().device->geometry();
   disks.device->fail_writes(Lba{0}, geometry.zone_size_lbas * geometry.zone_count);
-  EXPECT_EQ(disks.write(0, random_bytes(4096, 2)), sc::kWriteFault);
+  const Bytes data = random_bytes(4096, 2);
+  const auto done = disks.call(*disks.io, Disks::command(nv::nvm::kWrite, 0, 8), data, 4096);
+  EXPECT_EQ(done->status(), sc::kWriteFault);
+  EXPECT_FALSE(done->cqe.dnr()) << "it may be written when it is sent again";
   disks.device->heal();
   EXPECT_EQ(disks.read(0, 8), random_bytes(4096, 1));
+  EXPECT_EQ(disks.write(0, data), sc::kSuccess);
+  EXPECT_EQ(disks.read(0, 8), data);
 }
 
 // What a Compare or a Read is to a reservation, and what all the others are.
