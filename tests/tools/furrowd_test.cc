@@ -1,10 +1,9 @@
 // Establishes that furrowd does what its flags say: --cores makes so many reactors and all of them
 // serve; --cpus says where each stays; --drain_ms is how long a stuck host may hold up the end;
-// --setup_timeout_ms,
-// --data_timeout_ms and --idle_ms end who is silent; --scrub_rate is what is read in the
-// background. How: the built program with small values, raw hosts that get stuck, its metrics.
-// Nothing is early; that it is not as late as with the standard value is tried again where the
-// machine stood still.
+// --setup_timeout_ms, --data_timeout_ms and --idle_ms end who is silent; --scrub_rate is what is
+// read in the background. How: the built program with small values, raw hosts that get stuck, its
+// metrics. Nothing is early; that it is not as late as with the standard value is tried again where
+// the machine stood still.
 #include <sched.h>
 
 #include <algorithm>
