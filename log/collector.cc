@@ -45,7 +45,8 @@ Collector::Collector(PageLog& log) : log_(log), pool_(log.pool_) {
       };
     }
   }
-  turn_.collector = grace_timer_.collector = flush_.collector = note_.collector = this;
+  turn_.collector = grace_timer_.collector = pace_timer_.collector = this;
+  flush_.collector = note_.collector = this;
   turn_.run = [](Task& task) {
     auto& its_turn = static_cast<Turn&>(task);
     its_turn.posted = false;
@@ -54,6 +55,7 @@ Collector::Collector(PageLog& log) : log_(log), pool_(log.pool_) {
   grace_timer_.fire = [](Timer& timer) {
     static_cast<GraceTimer&>(timer).collector->wait_for_grace();
   };
+  pace_timer_.fire = [](Timer& timer) { static_cast<PaceTimer&>(timer).collector->post_turn(); };
   flush_.on_flushed = [](FlushWaiter& waiter) {
     Collector& collector = *static_cast<Flush&>(waiter).collector;
     const bool covering = collector.step_ == Step::cover || collector.step_ == Step::cover_all;
@@ -82,7 +84,9 @@ void Collector::kick() {
   if (step_ == Step::idle ? !stopping_ && work : held_up()) post_turn();
 }
 
-bool Collector::held_up() const { return log_.relocations_stranded() || any_lane(&Lane::waiting); }
+bool Collector::held_up() const {
+  return paused_ || log_.relocations_stranded() || any_lane(&Lane::waiting);
+}
 
 void Collector::post_turn() {
   if (turn_.posted) return;
@@ -91,6 +95,7 @@ void Collector::post_turn() {
 }
 
 void Collector::turn() {
+  if (std::exchange(paused_, false)) pool_.home.stop(pace_timer_);
   log_.reroute_relocations();
   overtake_waiting();
   switch (step_) {
@@ -146,7 +151,12 @@ void Collector::start() {
   records_unread_ = missed_ = copies_gone_ = copied_late_ = deletion_stays_ = false;
   covered_ = !log_.filled_unflushed();
   copies_in_.clear();
+  copied_ = Deletions();
   forget_outlived();
+  const std::uint64_t capacity = pool_.geometry.zone_capacity_lbas;
+  const std::uint64_t copies = std::min(log_.copied_lbas(victim_), capacity);
+  pace_.begin(pool_.home.now_ns(), log_.users_bytes_written_, copies * pool_.geometry.lba_bytes,
+              (capacity - copies) * pool_.geometry.lba_bytes);
   next_segment();
 }
 

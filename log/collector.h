@@ -32,6 +32,7 @@
 #include <optional>
 #include <vector>
 
+#include "log/copy_pace.h"
 #include "log/index.h"
 #include "log/key_lock.h"
 #include "log/pool_context.h"
@@ -59,7 +60,13 @@ class Collector {
     circles_ns_ = 0;
   }
   void note_outlived(const OutlivedGroup& group);
-  void stop() { stopping_ = true; }
+  void users_wrote() {
+    if (paused_ && !ahead_of_users()) post_turn();
+  }
+  void stop() {
+    stopping_ = true;
+    if (paused_) post_turn();
+  }
   void resume() {
     stopping_ = false;
     kick();
@@ -84,6 +91,12 @@ class Collector {
   // Deletions leave enough of the zones that copies may go to for one zone's copies, be it one that
   // cannot be read now.
   bool room_beside_copies() const;
+
+  // Of the deletions that a zone has, those that stand elsewhere as well since it is being emptied.
+  struct Deletions {
+    std::uint64_t keys = 0, groups = 0;
+  };
+  Deletions copied_of(ZoneId zone) const;
 
   // Copies are written in groups, each of them one batch or nearly so: a page that had a batch to
   // itself would take more room than in the zone that is to be emptied. While one group is
@@ -123,9 +136,10 @@ class Collector {
     PageRecord record;
     KeyHash hash;
     IndexEntry entry;
-    bool again = false;    // read a second time: the first did not give the page
-    bool failed = false;   // a read did
-    bool damaged = false;  // the page is: a tombstone goes in its place
+    bool again = false;     // read a second time: the first did not give the page
+    bool failed = false;    // a read did
+    bool damaged = false;   // the page is: a tombstone goes in its place
+    bool deletion = false;  // the zone has it as one
     Io io;
     std::byte* page = nullptr;  // in the group's memory
     struct Lock : KeyLockHolder {
@@ -149,6 +163,9 @@ class Collector {
     bool posted = false;
   };
   struct GraceTimer : Timer {
+    Collector* collector = nullptr;
+  };
+  struct PaceTimer : Timer {
     Collector* collector = nullptr;
   };
   struct Flush : FlushWaiter {
@@ -225,6 +242,9 @@ class Collector {
   void move(Lane& lane);
   void overtake_waiting();
   bool held_up() const;
+  bool urgent() const;
+  bool ahead_of_users() const;
+  bool pause();
   void locked(Lane& lane);
   void page_read(Lane& lane);
   void write_tombstone(Lane& lane);
@@ -269,6 +289,7 @@ class Collector {
   // A cache's groups whose tombstone must be copied, and the opening of the last zone with a page
   // that it deletes.
   std::map<std::uint64_t, std::uint64_t> outlived_;
+  Deletions copied_;              // of the victim's
   bool covered_ = false;          // the victim is durable
   bool copied_late_ = false;      // of the victim: its tombstones may have been looked at before
   bool deletion_stays_ = false;   // of the victim: one that is needed stands nowhere else
@@ -337,8 +358,11 @@ class Collector {
   std::array<Group, kGroups> groups_;
   unsigned filling_ = 0;  // of groups_
   unsigned busy_lanes_ = 0;
+  CopyPace pace_;
+  bool paused_ = false;  // no group is begun, as copies are ahead of users
   Turn turn_;
   GraceTimer grace_timer_;
+  PaceTimer pace_timer_;
   Flush flush_;
   Note note_;
   std::uint64_t note_failed_ = 0;  // generation of a zone: others first

@@ -33,7 +33,26 @@ void Collector::look_at_records() {
   post_turn();
 }
 
-// Null: none before a group has been written. `bytes`: what its page takes.
+// Somebody waits for the zone, or soon will for it to be done.
+bool Collector::urgent() const {
+  if (stopping_ || undoing_ != Undo::none || log_.options_.cache || log_.shrinking()) return true;
+  return std::ranges::any_of(log_.streams_,
+                             [&](const auto& stream) { return stream && log_.stuck(*stream); });
+}
+
+bool Collector::ahead_of_users() const {
+  return !urgent() && pace_.wait_ns(pool_.home.now_ns(), log_.users_bytes_written_) != 0;
+}
+
+// Between two groups: what is locked is not kept waiting.
+bool Collector::pause() {
+  if (!ahead_of_users()) return false;
+  paused_ = true;
+  pool_.home.start(pace_timer_, pace_.wait_ns(pool_.home.now_ns(), log_.users_bytes_written_));
+  return true;
+}
+
+// Null: none before a group has been written, or not yet. `bytes`: what its page takes.
 Collector::Lane* Collector::free_lane(std::uint64_t bytes) {
   for (unsigned tried = 0; tried < kGroups; ++tried) {
     Group& group = groups_[filling_];
@@ -43,6 +62,8 @@ Collector::Lane* Collector::free_lane(std::uint64_t bytes) {
     if (!group.closed && fits) {
       const std::uint64_t whole =
           std::max(bytes, std::min(kGroupBytes, pool_.geometry.zone_capacity_bytes()));
+      if (group.taken == 0 && pause()) return nullptr;
+      pace_.take(bytes);
       if (group.taken == 0 && group.pages.size() < whole) group.pages = AlignedBuffer(whole);
       Lane& lane = group.lanes[group.taken++];
       lane.page = group.pages.data() + group.used_bytes;
@@ -148,6 +169,7 @@ bool Collector::look_at(const PageRecord& record) {
   lane->hash = hash;
   lane->entry = entry;
   lane->damaged = false;
+  lane->deletion = record.kind != RecordKind::page && undoing_ == Undo::none;
   move(*lane);
   return true;
 }
@@ -379,6 +401,7 @@ void Collector::moved(Lane& lane) {
   }
   note_copies_in(pool_.geometry.zone_of(Lba{lane.write.lba}));
   const PageRecord& record = lane.write.record;
+  if (lane.deletion) ++(record.kind == RecordKind::tombstone ? copied_.keys : copied_.groups);
   if (lane.damaged) log_.unpublish(lane.hash, lane.entry);  // now that its tombstone is written
   if (record.kind != RecordKind::page) return release(lane);
   log_.stats_.relocated_bytes += record.length;
@@ -395,6 +418,13 @@ void Collector::moved(Lane& lane) {
   entry.lba = lane.write.lba;
   log_.publish(lane.hash, &lane.entry, entry, record.expires_s, record.sequence);
   release(lane);
+}
+
+Collector::Deletions Collector::copied_of(ZoneId zone) const {
+  if (step_ == Step::idle || zone != victim_) return {};
+  const ZoneDirectory& table = pool_.tables[zone.value];
+  return {std::min<std::uint64_t>(copied_.keys, table.tombstones),
+          std::min<std::uint64_t>(copied_.groups, table.group_tombstones)};
 }
 
 // The originals stay; the zone is looked at again when collection is next wanted.

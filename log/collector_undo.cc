@@ -84,7 +84,7 @@ bool Collector::restore(const PageRecord& copy) {
   lane->record = *original;
   lane->hash = hash;
   lane->entry = *live;
-  lane->damaged = false;
+  lane->damaged = lane->deletion = false;
   move(*lane);
   return true;
 }

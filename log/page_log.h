@@ -184,7 +184,7 @@ class PageLog final : public StreamOwner {
     zones_changed();
     collector_->kick();
   }
-  void on_write(std::uint64_t bytes) override { stats_.device_bytes_written += bytes; }
+  void on_write(const Stream& stream, std::uint64_t bytes) override;
   // How many streams the user's pages have: each may have a zone that is partly written.
   std::uint64_t users_streams() const;
   // Folded or not; and what is usable with all of them, of which nothing is refused.
@@ -343,8 +343,9 @@ class PageLog final : public StreamOwner {
   bool left_out_ = false;            // of the index: pages that the medium has
   std::uint64_t pinned_lbas_ = 0;
   std::uint64_t pending_pinned_lbas_ = 0;
-  std::uint64_t pending_cost_bytes_ = 0;  // of puts admitted and not yet published
-  std::uint64_t running_ = 0;             // operations
+  std::uint64_t pending_cost_bytes_ = 0;   // of puts admitted and not yet published
+  std::uint64_t running_ = 0;              // operations
+  std::uint64_t users_bytes_written_ = 0;  // by streams that are not collection's
   struct Removing {
     std::uint64_t group;
     std::uint64_t sequence;

@@ -395,6 +395,13 @@ void PageLog::on_zone_opened(ZoneId zone) {
   collector_->kick();
 }
 
+void PageLog::on_write(const Stream& stream, std::uint64_t bytes) {
+  stats_.device_bytes_written += bytes;
+  if (&stream == collection_stream()) return;
+  users_bytes_written_ += bytes;
+  collector_->users_wrote();
+}
+
 void PageLog::zones_changed() {
   stats_.zones = pool_.allocator.held(options_.volume);
   std::uint64_t bytes = 0;
@@ -404,8 +411,9 @@ void PageLog::zones_changed() {
     if (pool_.allocator.zones()[i].owner != options_.volume) continue;
     bytes += pool_.tables[i].bytes();
     if (options_.cache) bytes += pool_.hits.bytes(ZoneId{i});
-    tombstones_ += pool_.tables[i].tombstones;
-    group_tombstones_ += pool_.tables[i].group_tombstones;
+    const Collector::Deletions copied = collector_->copied_of(ZoneId{i});
+    tombstones_ += pool_.tables[i].tombstones - copied.keys;
+    group_tombstones_ += pool_.tables[i].group_tombstones - copied.groups;
     const std::uint64_t opened = pool_.allocator.zones()[i].opened_sequence;
     if (opened < oldest_.opened) {
       oldest_ = {ZoneId{i}, opened, oldest_.opened};

@@ -108,9 +108,10 @@ class StreamOwner {
   virtual bool may_write_user(const Stream&) = 0;
   // May a note take some of it?
   virtual bool may_write_note(const Stream& stream) { return may_write_user(stream); }
-  virtual void on_zone_opened(ZoneId) = 0;         // quota use has changed
-  virtual void on_zone_abandoned() {}              // one was sealed before it was full
-  virtual void on_write(std::uint64_t bytes) = 0;  // is given to the device, all included
+  virtual void on_zone_opened(ZoneId) = 0;  // quota use has changed
+  virtual void on_zone_abandoned() {}       // one was sealed before it was full
+  // So much is given to the device, all included.
+  virtual void on_write(const Stream& stream, std::uint64_t bytes) = 0;
 };
 
 class Stream {

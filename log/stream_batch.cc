@@ -199,7 +199,7 @@ void Stream::submit_batch(Batch& batch, std::uint64_t lbas) {
   zone_->next_lba += lbas;
   batch.end_lba = zone_->next_lba;
   ++in_flight_;
-  owner_.on_write(lbas * pool_.geometry.lba_bytes);
+  owner_.on_write(*this, lbas * pool_.geometry.lba_bytes);
   pool_.queue.submit(batch.io);
 }
 

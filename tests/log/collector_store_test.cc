@@ -532,5 +532,36 @@ TEST_F(CollectorTest, AStoreThatCannotShrinkGoesOn) {
   EXPECT_GT(resets().size(), 100u);
 }
 
+// Else a volume that is nearly full would be full while one of its zones is emptied.
+TEST_F(CollectorTest, ADeletionThatIsCopiedCountsOnce) {
+  Shape shape;
+  shape.zones = 9;
+  shape.zone_size_lbas = shape.zone_capacity_lbas = 512;
+  shape.segment_lbas = 256;
+  shape.quota = 6;
+  make_log(shape, kStore);
+  constexpr std::uint64_t kPages = 150, kDeletions = 40;
+  for (std::uint64_t n = 0; n < kPages; ++n) ASSERT_TRUE(put(n, 0, 500).ok());
+  const ZoneId pages = zone_of(0);
+  fill(3);
+  const ZoneId deletions = zone_of(next_ - 1);
+  for (std::uint64_t n = 0; n < kDeletions; ++n) ASSERT_TRUE(remove(n).ok());
+  ASSERT_EQ(pool_->tables[deletions.value].tombstones, kDeletions);
+  fill(4);
+  thin_out(deletions);
+  const auto cost = [this] {
+    log_->on_zone_abandoned();  // counts anew
+    return log_->stats().cost_bytes.load();
+  };
+  const std::uint64_t before = cost();
+  device_->hold(Io::Op::reset);
+  std::uint64_t puts = 0;
+  for (; !is_reset(deletions); ++puts) ASSERT_TRUE(put(next_++, 0, 400).ok());
+  ASSERT_FALSE(is_reset(pages));
+  EXPECT_GE(pool_->tables[deletions.value].tombstones, kDeletions) << "it has them still";
+  EXPECT_EQ(cost(), before + puts * PageLog::cost_bytes(*pool_, 400));
+  device_->let_go(Io::Op::reset);
+}
+
 }  // namespace
 }  // namespace furrow

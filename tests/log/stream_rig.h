@@ -18,7 +18,7 @@ struct StreamTestOwner final : StreamOwner {
   bool may_write_user(const Stream&) override { return may_write; }
   void on_zone_opened(ZoneId) override { ++zones_opened; }
   void on_zone_abandoned() override { ++zones_abandoned; }
-  void on_write(std::uint64_t bytes) override { bytes_written += bytes; }
+  void on_write(const Stream&, std::uint64_t bytes) override { bytes_written += bytes; }
   bool may_open = true, may_open_for_relocation = true, may_write = true;
   bool asked_for_relocation = false;
   unsigned zones_opened = 0, zones_abandoned = 0;
