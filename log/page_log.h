@@ -92,7 +92,8 @@ class PageLog final : public StreamOwner {
     return index_.find(hash.order, 0, out);
   }
   bool expired(const IndexEntry& entry, std::uint64_t wall_s) const;
-  std::uint32_t expiry(const IndexEntry& entry) const;  // Unix time; of one that expires
+  // Of one that expires: Unix time; 0: it is not in the index any more.
+  std::uint32_t expiry(const IndexEntry& entry) const;
   KeyHash hash(const Key& key) const {
     const KeyHash hash = key_hash(pool_.hash_key, options_.volume, key);
     return blocks_ == nullptr ? hash : blocks_->order.hash(key, hash);

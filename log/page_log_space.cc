@@ -197,7 +197,7 @@ std::uint32_t PageLog::expiry(const IndexEntry& entry) const {
   for (unsigned i = 0; i < count; ++i) {
     if (found[i].lba == entry.lba) return found[i].checksum;
   }
-  return ~std::uint32_t{0};
+  return 0;
 }
 
 // --- zones ---

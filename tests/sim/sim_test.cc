@@ -62,6 +62,9 @@ TEST(SimTest, SeedsThatFailed) {
   run_seed("rot", 3069);
   // The burial of a rotten page was not durable: it was back after a kill, and counted.
   run_seed("rot", 992000134);
+  // A get that came to its page second, after one of another key, read it when it had expired and
+  // been swept out of the index meanwhile.
+  run_seed("repair", 3000000303);
   // Copied, cut off, then the original rotted: it was dropped, and the copy was back after a kill.
   run_seed("rot", 1540000114);
   // A page of a deleted group was copied after the tombstone beside it had been looked at.
