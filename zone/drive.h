@@ -3,6 +3,7 @@
 // All calls block; any thread, several at a time. Counts are LBAs of geometry().
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <vector>
 
@@ -20,7 +21,8 @@ class Drive {
   // or offline, or its write pointer inside an LBA. Errors: io_error.
   virtual Result<std::vector<ZoneInfo>> report(ZoneId first, std::uint32_t count) const = 0;
   Result<std::vector<ZoneInfo>> report() const { return report(ZoneId{0}, geometry_.zone_count); }
-  // Reset, finish, open or close of one zone. Errors: zone_state, too_many_zones, io_error.
+  // Reset, finish, open or close of one zone. Errors: zone_state, too_many_zones, io_error (a
+  // finish that was interrupted, too: only the others are done again here).
   virtual Status manage(Io::Op op, ZoneId zone) const = 0;
   // Appends the zones that the drive itself changed since this was called before, or more. Errors:
   // unsupported (it keeps no list of them), io_error.
@@ -35,8 +37,16 @@ class Drive {
   // it: an errno, or what the drive's own queues make of it. `hint` when nothing says more.
   virtual Status transfer_error(int error, const char* hint) const = 0;
 
+  // How often a reset of the drive's controller was seen to interrupt something: its power may have
+  // been away. Any thread.
+  std::uint64_t interruptions() const { return interruptions_.load(); }
+  void note_interruption() const { interruptions_.fetch_add(1); }
+
  protected:
   Geometry geometry_;
+
+ private:
+  mutable std::atomic<std::uint64_t> interruptions_{0};
 };
 
 }  // namespace furrow

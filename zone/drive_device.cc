@@ -12,6 +12,7 @@ namespace furrow {
 namespace {
 constexpr auto kLookEvery = std::chrono::seconds(1);
 constexpr std::uint32_t kLookMax = 512;  // zones of a report
+constexpr unsigned kTriesMax = 8;        // of a finish that is interrupted
 constexpr Status kGone(Code::io_error, Origin::zone,
                        "the drive does not answer: it was removed, or has failed", ENODEV);
 constexpr Status kInterfered(Code::io_error, Origin::zone,
@@ -21,7 +22,8 @@ constexpr Status kInterrupted(
     Code::io_error, Origin::zone,
     "the drive was reset with writes to the zone in flight; it is sealed");
 constexpr Status kLost(Code::io_error, Origin::zone,
-                       "the drive has lost what it had not flushed: its power failed");
+                       "the drive has lost what was written to it: its power failed, or another "
+                       "program reset a zone");
 
 bool is_transfer(Io::Op op) {
   return op == Io::Op::read || op == Io::Op::write || op == Io::Op::append;
@@ -37,7 +39,8 @@ DriveDevice::DriveDevice(const Drive& drive, Access access, std::string uri)
     : ZonedDevice(drive.geometry(), std::move(uri)),
       drive_(drive),
       access_(access),
-      table_(drive.geometry(), nullptr) {}
+      table_(drive.geometry(), nullptr),
+      may_be_empty_(drive.geometry().zone_count, false) {}
 
 Status DriveDevice::start() {
   if (access_ == Access::exclusive) take_changed();
@@ -163,11 +166,8 @@ bool DriveDevice::examine_changed() {
          changed_zones_[count].value == first.value + count) {
     ++count;
   }
-  const Result<std::vector<ZoneInfo>> now = drive_.report(first, count);
-  if (!now) {
-    (void)does_not_answer(now.status());
-    return false;
-  }
+  const Result<std::vector<ZoneInfo>> now = ask(first, count);
+  if (!now) return false;
   for (const ZoneInfo& info : *now) {
     if (is_taken(info)) degrade(info);
   }
@@ -186,14 +186,17 @@ void DriveDevice::degrade(const ZoneInfo& info) {
 Status DriveDevice::manage(Io::Op op, ZoneId zone) {
   const ZoneState before = table_.info(zone).state;
   Status status = op == Io::Op::open ? table_.manage(op, zone) : Status();
-  if (status.ok()) status = drive_.manage(op, zone);
+  const bool reset = op == Io::Op::reset;
+  if (reset) may_be_empty_[zone.value] = true;
+  if (status.ok()) status = op == Io::Op::finish ? finish(zone) : drive_.manage(op, zone);
   if (status.ok() && op != Io::Op::open) {
-    if (op == Io::Op::reset) was_reset(zone);
+    if (reset) was_reset(zone);
     status = table_.manage(op, zone);
+    if (reset) may_be_empty_[zone.value] = false;
   } else if (!status.ok()) {
-    const Result<std::vector<ZoneInfo>> now = drive_.report(zone, 1);
+    const Result<std::vector<ZoneInfo>> now = ask(zone, 1);
     if (!now.ok()) {
-      status = does_not_answer(now.status());
+      status = now.status();
     } else if (is_taken((*now)[0])) {
       degrade((*now)[0]);
       status = zone_status(nvme_status::kInvalidTransition);
@@ -202,6 +205,7 @@ Status DriveDevice::manage(Io::Op op, ZoneId zone) {
           table_.manage(before == ZoneState::empty ? Io::Op::reset : Io::Op::close, zone);
       FURROW_CHECK(undone.ok());
     }
+    if (reset && now) may_be_empty_[zone.value] = (*now)[0].state == ZoneState::empty;
   }
   table_.leave(op, zone);
   return status;
@@ -213,11 +217,42 @@ Status DriveDevice::does_not_answer(const Status& why) {
   return kGone;
 }
 
+// How much the drive has lost of a zone it does not tell any more when that is full: where it may
+// have lost something that is looked at before.
+Status DriveDevice::finish(ZoneId zone) {
+  for (unsigned tries = 1;; ++tries) {
+    const Result<std::vector<ZoneInfo>> now =
+        in_doubt() ? ask(zone, 1) : Result(std::vector<ZoneInfo>());
+    if (!now) return now.status();
+    const std::uint64_t before = drive_.interruptions();
+    const Status status = drive_.manage(Io::Op::finish, zone);
+    if (status.ok() || drive_.interruptions() == before || tries == kTriesMax) return status;
+  }
+}
+
+// Where zones stand by the drive's word. One that ends before its acknowledged data has lost some.
+Result<std::vector<ZoneInfo>> DriveDevice::ask(ZoneId first, std::uint32_t count) {
+  std::vector<std::uint64_t> written(count);  // before the report, so no more than it
+  for (std::uint32_t i = 0; i < count; ++i) {
+    written[i] = table_.written_lbas(ZoneId{first.value + i});
+  }
+  const Result<std::vector<ZoneInfo>> now = drive_.report(first, count);
+  if (!now) return does_not_answer(now.status());
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const ZoneInfo& zone = (*now)[i];
+    const bool tells = zone.state == ZoneState::empty || is_active(zone.state);
+    if (tells && zone.written_lbas < written[i] && !may_be_empty_[first.value + i]) {
+      lost_.store(true);
+    }
+  }
+  return now;
+}
+
 // Why did the transfer fail? The drive is asked where its zone stands.
 Status DriveDevice::examine(Io& io) {
   const ZoneId zone = io.op == Io::Op::read ? geometry_.zone_of(io.lba) : io.zone;
-  const Result<std::vector<ZoneInfo>> now = drive_.report(zone, 1);
-  if (!now) return does_not_answer(now.status());
+  const Result<std::vector<ZoneInfo>> now = ask(zone, 1);
+  if (!now) return now.status();
   const ZoneInfo& info = (*now)[0];
   const bool read = io.op == Io::Op::read;
   if (is_taken(info)) {
@@ -243,35 +278,25 @@ Status DriveDevice::examine_write(Io& io, const ZoneInfo& now) {
   const bool ours = now.written_lbas >= data &&
                     (now.written_lbas <= end || now.state == ZoneState::full) && clean;
   // If this fails too the zone's reset will tell.
-  if (is_active(now.state)) (void)drive_.manage(Io::Op::finish, io.zone);
+  if (is_active(now.state)) (void)finish(io.zone);
   if (!ours) return kInterfered;
   return interrupted ? kInterrupted : io.status;
 }
 
-// One that was interrupted is sent again: it covers what was written before it, if that is there.
+// One that was interrupted, or done while something else was, is sent again: it covers what was
+// written before it, if that is there.
 Status DriveDevice::examine_flush(const Status& failure) {
-  const Status lost = look_for_losses();
-  const Status status = failure.ok() || lost.sys_errno() == ENODEV ? lost : failure;
-  if (!status.ok()) flush_failed_.store(true);
+  const std::uint64_t seen = drive_.interruptions();
+  const Result<std::vector<ZoneInfo>> now = ask(ZoneId{0}, geometry_.zone_count);
+  if (now) looked_at_.store(seen);
+  const Status status = now ? failure : now.status();
+  if (status.ok()) return flushed();
+  flush_failed_.store(true);
   return status;
 }
 
-Status DriveDevice::look_for_losses() {
-  std::vector<std::uint64_t> written(
-      geometry_.zone_count);  // before the report, so no more than it
-  for (std::uint32_t i = 0; i < geometry_.zone_count; ++i) {
-    written[i] = table_.written_lbas(ZoneId{i});
-  }
-  const Result<std::vector<ZoneInfo>> now = drive_.report();
-  if (!now) return does_not_answer(now.status());
-  for (const ZoneInfo& zone : *now) {
-    const bool tells = zone.state == ZoneState::empty || is_active(zone.state);
-    if (tells && zone.written_lbas < written[zone.zone.value]) return kLost;
-  }
-  return {};
-}
-
 Status DriveDevice::flushed() const {
+  if (lost_.load()) return kLost;
   return flush_failed_.load() ? zone_failure(Code::io_error, kFlushFailed) : Status();
 }
 

@@ -11,7 +11,10 @@
 // What survives. Killed process: everything that was acknowledged. Power loss: what was
 // acknowledged before an acknowledged flush, and of the rest a prefix of each zone. A reset of the
 // drive's controller: everything, as long as the drive has its power; where it had not, its zones
-// end before what was written, and no flush is acknowledged any more.
+// end before what was written, and no flush is acknowledged any more: before one is, the drive is
+// asked for its zones if anything, of whichever kind, was seen to be interrupted since they were
+// last looked at. A loss of power that interrupts nothing, or by zbd:, where the kernel sends again
+// what was, is seen only when a write, or an append, finds its zone shorter than it was.
 //
 // Threads as ZonedDevice says.
 #pragma once
@@ -74,15 +77,22 @@ class DriveDevice : public ZonedDevice {
   Status examine(Io& io);
   Status examine_flush(const Status& failure);
   Status examine_write(Io& io, const ZoneInfo& now);
-  Status look_for_losses();
+  Status finish(ZoneId zone);
+  Result<std::vector<ZoneInfo>> ask(ZoneId first, std::uint32_t count);
   Status does_not_answer(const Status& why);
-  // Of a flush that the drive has done.
+  // --- any thread ---
+  // Was anything interrupted since all zones were last looked at?
+  bool in_doubt() const { return drive_.interruptions() != looked_at_.load(); }
+  // Of a flush that the drive has done, in no doubt.
   Status flushed() const;
 
   const Drive& drive_;
   const Access access_;
   ZoneTable table_;
   std::atomic<bool> flush_failed_{false};
+  std::atomic<bool> lost_{false};            // acknowledged data
+  std::atomic<std::uint64_t> looked_at_{0};  // Drive::interruptions() then
+  std::vector<bool> may_be_empty_;           // the device's thread's: zones whose reset failed
   std::atomic<bool> gone_{false};
   std::atomic<std::uint64_t> zones_taken_{0};
   // The device's thread's: does the drive list the zones that it changes? Those that it has listed

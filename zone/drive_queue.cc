@@ -101,12 +101,17 @@ void DriveQueue::transferred(Io& io, int error) {
     if (!io.as_append) std::erase(writing_, io.zone);
   }
   const bool flush = io.op == Io::Op::flush;
-  if (error == 0) {
-    end_transfer(io, flush ? device_.flushed() : Status());
-    return;
+  if (error == kInterrupted) {
+    drive().note_interruption();
+    disturbed_ = true;
+  } else if (error == 0) {
+    if (!flush || !device_.in_doubt()) {
+      end_transfer(io, flush ? device_.flushed() : Status());
+      return;
+    }
+    error = kInterrupted;  // or it came after what it was to make durable was lost
   }
   io.status = Status();
-  disturbed_ = disturbed_ || error == kInterrupted;
   if (error == kInterrupted && ++io.interruptions <= kInterruptionsMax) {
     if (writes(io)) return interrupted_.push_back(&io);
   } else {
@@ -117,6 +122,12 @@ void DriveQueue::transferred(Io& io, int error) {
     if (flush) device_.flush_failed_.store(true);
   }
   ask(io);
+}
+
+bool DriveQueue::is_free(ZoneId zone, std::uint64_t offset) {
+  const bool free = offset >= table().written_lbas(zone);
+  if (!free) device_.lost_.store(true);
+  return free;
 }
 
 void DriveQueue::ask_about_interrupted() {

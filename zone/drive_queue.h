@@ -39,6 +39,9 @@ class DriveQueue : public RingQueue {
   DriveQueue(DriveDevice& device, const Medium& medium, unsigned depth);
   // Are writes about that a reset may have put out of their order?
   bool disturbed() const { return disturbed_; }
+  // An append went there, by the drive's word, as LBAs from the zone's start. False: where there is
+  // acknowledged data, which the drive has lost then.
+  bool is_free(ZoneId zone, std::uint64_t offset);
   unsigned do_poll() override;
   unsigned do_wait(std::uint64_t timeout_us) override;
 

@@ -116,16 +116,14 @@ int NvmeQueue::result_of(Io& io, const io_uring_cqe& cqe) {
   const auto bytes = static_cast<int>(next_part(io).bytes);
   if (!append) return bytes;
   const Lba at{cqe.big_cqe[0]};
+  const std::uint64_t offset = at.value - start;
+  if (!is_free(io.zone, offset)) return -EIO;
   if (io.op == Io::Op::write) {
     if (disturbed()) return at == io.lba ? bytes : -EIO;
-    return placement_.check(io.zone, io.lba.value - start, at.value - start) ? bytes : -EIO;
+    return placement_.check(io.zone, io.lba.value - start, offset) ? bytes : -EIO;
   }
   // Where it went, in the order of the drive. Outside of what is ours: another program's work.
-  const std::uint64_t offset = at.value - start;
-  if (offset < table().written_lbas(io.zone) ||
-      offset + io.lba_count > table().admitted_lbas(io.zone)) {
-    return -EIO;
-  }
+  if (offset + io.lba_count > table().admitted_lbas(io.zone)) return -EIO;
   io.appended_at = at;
   return bytes;
 }

@@ -137,9 +137,10 @@ Result<std::unique_ptr<NvmeDrive>> NvmeDrive::open(const std::string& path, Acce
 }
 
 // What a command of libnvme's is answered by the drive: nothing is while its controller is reset,
-// and with EAGAIN multipath has no path to it just now. Each command here may be done twice.
+// and with EAGAIN multipath has no path to it just now. Each command here may be done twice, but
+// for one that is to be sent `once`.
 template <class Command>
-int NvmeDrive::answered(Command command) const {
+int NvmeDrive::answered(Command command, bool once) const {
   const auto end = std::chrono::steady_clock::now() + kResetMax;
   for (;;) {
     const int rc = command();
@@ -149,7 +150,8 @@ int NvmeDrive::answered(Command command) const {
       return rc;
     }
     const bool again = no_path || (rc < 0 && errno == EINTR) || (rc > 0 && is_interruption(rc));
-    if (!again || std::chrono::steady_clock::now() >= end) return rc;
+    if (again) note_interruption();
+    if (!again || once || std::chrono::steady_clock::now() >= end) return rc;
     std::this_thread::sleep_for(kAskEvery);
   }
 }
@@ -312,7 +314,7 @@ Status NvmeDrive::manage(Io::Op op, ZoneId zone) const {
   if (op == Io::Op::reset) args.zsa = NVME_ZNS_ZSA_RESET;
   if (op == Io::Op::finish) args.zsa = NVME_ZNS_ZSA_FINISH;
   if (op == Io::Op::close) args.zsa = NVME_ZNS_ZSA_CLOSE;
-  const int rc = answered([&] { return nvme_zns_mgmt_send(&args); });
+  const int rc = answered([&] { return nvme_zns_mgmt_send(&args); }, op == Io::Op::finish);
   return rc == 0 ? Status() : command_error(rc, "the drive failed to change the zone's state");
 }
 

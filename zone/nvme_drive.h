@@ -50,7 +50,7 @@ class NvmeDrive final : public Drive {
   Status find_appends();
   Status read_zones(ZoneId first, std::uint32_t count, std::vector<std::byte>& descriptors) const;
   template <class Command>
-  int answered(Command command) const;
+  int answered(Command command, bool once = false) const;
 
   int locked_fd() const { return block_.fd.get() >= 0 ? block_.fd.get() : fd_.get(); }
 

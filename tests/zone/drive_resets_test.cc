@@ -148,6 +148,103 @@ TEST(DriveResets, ADriveThatLostItsPowerHasNotFlushed) {
   EXPECT_EQ(rig.client.flush().code(), Code::io_error) << "what is lost stays lost";
 }
 
+// What was interrupted is something else, or the device's own question.
+TEST(DriveResets, AFlushLooksForLossesWhateverWasInterrupted) {
+  for (const int what : {0, 1, 2}) {
+    Rig rig;
+    ASSERT_TRUE(rig.client.write(0, 0, 4, 1).ok());
+    ASSERT_TRUE(rig.client.write(1, 0, 4, 2).ok());
+    rig.drive.set_written(0, 2);
+    if (what == 2) {
+      rig.drive.note_interruption();
+    } else {
+      rig.drive.next({Fate::lost});
+      what == 0 ? rig.client.expect_data(1, 0, 4, 2) : (void)rig.client.write(1, 4, 4, 3);
+    }
+    const Status status = rig.client.flush();
+    EXPECT_EQ(status.code(), Code::io_error) << what;
+    EXPECT_NE(std::string(status.hint()).find("power"), std::string::npos) << status.describe();
+    EXPECT_EQ(rig.client.flush().code(), Code::io_error) << "what is lost stays lost";
+  }
+}
+
+TEST(DriveResets, AFlushLooksOnceWhereNothingIsLost) {
+  Rig rig;
+  ASSERT_TRUE(rig.client.write(0, 0, 4, 1).ok());
+  ASSERT_TRUE(rig.client.flush().ok());
+  rig.drive.next({Fate::lost});
+  rig.client.expect_data(0, 0, 4, 1);
+  const unsigned before = rig.drive.reports();
+  EXPECT_TRUE(rig.client.flush().ok());
+  EXPECT_EQ(rig.drive.reports(), before + 1);
+  EXPECT_TRUE(rig.client.flush().ok());
+  EXPECT_EQ(rig.drive.reports(), before + 1);
+}
+
+TEST(DriveResets, AFlushLooksAgainForWhatCameMeanwhile) {
+  Rig rig;
+  ASSERT_TRUE(rig.client.write(0, 0, 4, 1).ok());
+  rig.drive.note_interruption();
+  rig.drive.lose_behind_report();
+  EXPECT_EQ(rig.client.flush().code(), Code::io_error);
+}
+
+// No drive is interrupted here: as by zbd:, where the kernel sends things again.
+TEST(DriveResets, AWriteThatFindsItsZoneShorterTellsFlushes) {
+  Rig rig;
+  ASSERT_TRUE(rig.client.write(0, 0, 4, 1).ok());
+  rig.drive.set_written(0, 2);
+  EXPECT_EQ(rig.client.write(0, 4, 4, 2).code(), Code::io_error);
+  EXPECT_EQ(rig.drive.zone(0).state, ZoneState::full) << "the report tells no more";
+  EXPECT_EQ(rig.client.flush().code(), Code::io_error);
+}
+
+// It may fill the place of what is lost, so that the zone's length tells nothing.
+TEST(DriveResets, AnAppendThatTakesThePlaceOfOthersTellsFlushes) {
+  for (const bool append : {true, false}) {
+    Rig rig(true);
+    ASSERT_TRUE(rig.client.append(0, 4, 1).ok());
+    rig.drive.set_written(0, 2);
+    std::vector<Io> ios(4);
+    rig.write_together(ios, append ? Io::Op::append : Io::Op::write, 4, 10);
+    EXPECT_EQ(rig.drive.zone(0).state, ZoneState::full);
+    EXPECT_EQ(rig.client.flush().code(), Code::io_error);
+  }
+}
+
+// Of a full zone the drive does not tell how much of it was written.
+TEST(DriveResets, AFinishDoesNotHideALoss) {
+  for (const bool meanwhile : {true, false}) {
+    Rig rig;
+    ASSERT_TRUE(rig.client.write(0, 0, 4, 1).ok());
+    if (meanwhile) {
+      rig.drive.lose_at_finish();
+    } else {
+      rig.drive.note_interruption();
+      rig.drive.set_written(0, 2);
+    }
+    EXPECT_TRUE(rig.client.manage(Io::Op::finish, 0).ok());
+    EXPECT_EQ(rig.client.flush().code(), Code::io_error) << meanwhile;
+  }
+}
+
+// It may have been done all the same: the zone is shorter then, and that is no loss.
+TEST(DriveResets, AResetThatFailedLosesNothing) {
+  Rig rig;
+  ASSERT_TRUE(rig.client.write(0, 0, 4, 1).ok());
+  rig.drive.fail(EIO);
+  EXPECT_EQ(rig.client.manage(Io::Op::reset, 0).code(), Code::io_error);
+  rig.drive.fail(0);
+  rig.drive.set_written(0, 0);
+  rig.drive.note_interruption();
+  EXPECT_TRUE(rig.client.flush().ok());
+  EXPECT_TRUE(rig.client.manage(Io::Op::reset, 0).ok());
+  ASSERT_TRUE(rig.client.write(0, 0, 4, 1).ok());
+  rig.drive.set_written(0, 2);
+  rig.drive.note_interruption();
+  EXPECT_EQ(rig.client.flush().code(), Code::io_error) << "from then on it counts again";
+}
+
 TEST(DriveResets, AFlushThatFailsIsNotForgotten) {
   Rig rig;
   ASSERT_TRUE(rig.client.write(0, 0, 4, 1).ok());

@@ -12,6 +12,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "tests/zone/device_test_util.h"
@@ -44,12 +45,18 @@ class FakeDrive : public furrow::Drive {
     const std::lock_guard lock(mutex_);
     ++reports_;
     if (report_error_ != 0) return zone_failure(Code::io_error, "no report", report_error_);
-    return std::vector<ZoneInfo>(zones_.begin() + first.value,
-                                 zones_.begin() + first.value + count);
+    const std::vector<ZoneInfo> told(zones_.begin() + first.value,
+                                     zones_.begin() + first.value + count);
+    if (std::exchange(lose_behind_report_, false)) lose_locked(0, 0);
+    return told;
   }
   Status manage(Io::Op op, ZoneId zone) const override {
     const std::lock_guard lock(mutex_);
     if (report_error_ != 0) return zone_failure(Code::io_error, "no", report_error_);
+    if (op == Io::Op::finish && std::exchange(lose_at_finish_, false)) {
+      lose_locked(zone.value, 0);
+      return zone_failure(Code::io_error, "interrupted", EINTR);
+    }
     ZoneInfo& info = zones_[zone.value];
     if (op == Io::Op::reset) info.written_lbas = 0;
     info.state = op == Io::Op::reset    ? ZoneState::empty
@@ -83,6 +90,16 @@ class FakeDrive : public furrow::Drive {
   void set_written(std::uint32_t zone, std::uint64_t lbas) {
     const std::lock_guard lock(mutex_);
     zones_[zone].written_lbas = lbas;
+  }
+  // Its power is away for a moment, when the next report is told, or in the midst of the next
+  // finish.
+  void lose_behind_report() {
+    const std::lock_guard lock(mutex_);
+    lose_behind_report_ = true;
+  }
+  void lose_at_finish() {
+    const std::lock_guard lock(mutex_);
+    lose_at_finish_ = true;
   }
   void fail(int error) {  // reports and management
     const std::lock_guard lock(mutex_);
@@ -136,6 +153,11 @@ class FakeDrive : public furrow::Drive {
   }
 
  private:
+  void lose_locked(std::uint32_t zone, std::uint64_t written) const {
+    zones_[zone].written_lbas = written;
+    note_interruption();
+  }
+
   const bool appends_;
   emu::Fd fd_;
   mutable std::mutex mutex_;
@@ -143,6 +165,7 @@ class FakeDrive : public furrow::Drive {
   mutable std::vector<ZoneId> changed_;
   mutable std::deque<Fate> fates_;
   mutable unsigned asked_ = 0, reports_ = 0;
+  mutable bool lose_behind_report_ = false, lose_at_finish_ = false;
   bool keeps_list_ = true;
   std::atomic<bool> present_{true};
   int report_error_ = 0, list_error_ = 0;
@@ -171,6 +194,7 @@ class FakeQueue final : public DriveQueue {
     const std::uint64_t wanted = first_lba(io).value - start;
     if (!io.as_append && drive_.zone(io.zone.value).written_lbas != wanted) return -EIO;
     const std::uint64_t at = drive_.land(io.zone, io.lba_count);
+    if (!is_free(io.zone, at)) return -EIO;
     if (fate == Fate::landed) return -kInterrupted;
     if (io.op == Io::Op::write) return at == wanted ? cqe.res : -EIO;
     if (at + io.lba_count > table().admitted_lbas(io.zone)) return -EIO;
