@@ -6,11 +6,9 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <limits>
-#include <thread>
 
 #include "zone/aligned_buffer.h"
 #include "zone/drive_facts.h"
@@ -42,8 +40,6 @@ constexpr int kAbortRequested = 0x007;  // status codes, of generic command stat
 constexpr int kSubmissionQueueGone = 0x008;
 constexpr int kInvalidOpcode = 0x001;
 constexpr int kInvalidLogPage = 0x109;  // a command specific one
-constexpr auto kResetMax = std::chrono::seconds(60);
-constexpr auto kAskEvery = std::chrono::milliseconds(10);
 
 // Of libnvme: 0, an NVMe status, or -1 and errno.
 Status command_error(int rc, const char* hint) {
@@ -141,19 +137,18 @@ Result<std::unique_ptr<NvmeDrive>> NvmeDrive::open(const std::string& path, Acce
 // for one that is to be sent `once`.
 template <class Command>
 int NvmeDrive::answered(Command command, bool once) const {
-  const auto end = std::chrono::steady_clock::now() + kResetMax;
-  for (;;) {
-    const int rc = command();
+  int rc = 0;
+  const auto answers = [&] {
+    rc = command();
     const bool no_path = rc < 0 && errno == EAGAIN;
-    if (no_path && !present()) {
-      errno = ENODEV;
-      return rc;
-    }
-    const bool again = no_path || (rc < 0 && errno == EINTR) || (rc > 0 && is_interruption(rc));
+    const bool gone = no_path && !present();
+    if (gone) errno = ENODEV;
+    const bool again = !gone && (no_path || (rc < 0 && errno == EINTR) || is_interruption(rc));
     if (again) note_interruption();
-    if (!again || once || std::chrono::steady_clock::now() >= end) return rc;
-    std::this_thread::sleep_for(kAskEvery);
-  }
+    return !again;
+  };
+  once ? (void)answers() : outage_.wait_until(answers);
+  return rc;
 }
 
 bool NvmeDrive::present() const {

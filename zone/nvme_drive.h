@@ -16,6 +16,7 @@
 #include "zone/drive.h"
 #include "zone/drive_facts.h"
 #include "zone/emu_file.h"
+#include "zone/outage.h"
 
 namespace furrow::nvme {
 
@@ -60,6 +61,7 @@ class NvmeDrive final : public Drive {
   std::uint32_t nsid_ = 0;
   drive::RequestLimits limits_;
   bool appends_ = false;
+  mutable Outage outage_;
 };
 
 // Has a reset of the controller, rather than the drive, failed a command with this status (NVMe,
