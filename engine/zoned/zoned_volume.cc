@@ -139,8 +139,7 @@ void ZonedVolume::look_for_taken() {
 
 void ZonedVolume::doubt(std::uint32_t zone) {
   Slot& slot = slots_[zone];
-  if (slot.managed) return;  // that tells
-  if (slot.in_flight != 0) {
+  if (slot.managed || slot.in_flight != 0) {
     slot.unsure = true;
   } else {
     look_again(zone);
@@ -326,9 +325,8 @@ void ZonedVolume::managed(ZonedStep& step) {
     if (action == ZoneAction::reset) ++stats_.resets;
     apply(zone,
           machine_.decide(view(zone), usage_, {action, geometry_.zone_start(ZoneId{zone}), 0}));
-  } else {
-    look_again(zone);
   }
+  if (std::exchange(slots_[zone].unsure, false) || !step.io.status.ok()) look_again(zone);
   end(step, step.io.status);
   go_on(zone);
 }

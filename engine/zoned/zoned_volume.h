@@ -77,9 +77,10 @@ class ZonedVolume {
     std::uint32_t in_flight = 0;         // writes and appends
     bool appends = false;                // those in flight are the device's appends
     bool managed = false;                // finished or reset just now
-    bool unsure = false;                 // a write failed: look again when nothing is in flight
-    bool changed = false;                // is in changed_
-    bool selected = false;               // by the operation on all zones that has its turn
+    // A write failed, or the zone is in doubt: look again when the device has nothing of it.
+    bool unsure = false;
+    bool changed = false;   // is in changed_
+    bool selected = false;  // by the operation on all zones that has its turn
     // Counted in usage_ though the zone is full, until the write that fills it has ended.
     bool open_held = false, active_held = false;
     ZonedStep* first = nullptr;  // waiting

@@ -305,6 +305,28 @@ TEST_F(FailingZonesTest, AreFoundWithoutAnOperationThatFails) {
   EXPECT_EQ(zones_.zone(0).state, ZoneState::offline) << "a host has given it up";
 }
 
+// The device takes the zone when it has done what it was asked, and before that is known.
+TEST_F(FailingZonesTest, AreFoundBehindAResetThatSucceeds) {
+  for (const Kind kind : {Kind::reset, Kind::finish}) {
+    const std::uint32_t zone = kind == Kind::reset ? 0 : 1;
+    ZonedOp op;
+    op.kind = kind;
+    op.lba = zone * kSize;
+    zones_.submit(op);
+    fault_->degrade(ZoneId{kFirst + zone}, ZoneState::read_only);
+    look_for_taken_zones(*zones_.rig.store);
+    zones_.wait();
+    EXPECT_TRUE(op.status.ok()) << op.status.describe();
+    EXPECT_EQ(zones_.zone(zone).state, ZoneState::read_only);
+    EXPECT_EQ(take_changed_zones(*zones_.rig.store), std::vector<std::uint32_t>{zone});
+    EXPECT_EQ(zones_.write(zone * kSize, 1).nvme(), status::kZoneReadOnly);
+  }
+  // Neither is active any more.
+  EXPECT_EQ(zones_.status_of(Kind::open, 3 * kSize), 0);
+  EXPECT_EQ(zones_.status_of(Kind::open, 4 * kSize), 0);
+  EXPECT_EQ(zones_.status_of(Kind::open, 5 * kSize), status::kTooManyActive);
+}
+
 TEST_F(FailingZonesTest, AreSealedByAWriteThatFails) {
   fault_->fail_writes(Lba{(kFirst + 2) * kSize + 2}, 1);
   EXPECT_EQ(zones_.write(2 * kSize + 2, 1).code(), Code::io_error);
