@@ -136,7 +136,8 @@ EmuDevice::EmuDevice(EmuFile file, const Superblock& superblock, Access access,
       zero_ahead_(superblock_.geometry, table_),
       reclaimer_(
           file_.fd.get(), superblock_, table_,
-          [](void* self) { return static_cast<EmuDevice*>(self)->sync_table(); }, this, reclaim_) {}
+          [](void* self) { return static_cast<EmuDevice*>(self)->sync_table(); }, this,
+          access == Access::exclusive ? reclaim_ : Reclaim::never) {}
 
 // What the file has already, be it in zones that are empty, needs none of what is free.
 std::uint64_t EmuDevice::missing_bytes() const {

@@ -21,7 +21,9 @@ Reclaimer::Reclaimer(int fd, const Superblock& superblock, ZoneTable& table, Sta
       table_(table),
       sync_(sync),
       sync_context_(sync_context),
-      when_(when) {}
+      when_(when) {
+  if (when_ != Reclaim::never) thread_ = std::thread([this] { run(); });
+}
 
 void Reclaimer::stop() {
   {
@@ -38,7 +40,6 @@ void Reclaimer::add(ZoneId zone) {
   if (unsupported_ || stop_) return;
   std::erase_if(pending_, [zone](const Pending& pending) { return pending.zone == zone; });
   pending_.push_back({zone, now() + (when_ == Reclaim::lazy ? kDelay : Clock::duration())});
-  if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
   changed_.notify_all();
 }
 

@@ -21,7 +21,8 @@ namespace furrow::emu {
 
 class Reclaimer {
  public:
-  // All outlive it. `sync` makes the zone table durable.
+  // All outlive it. `sync` makes the zone table durable. The thread is started here, unless nothing
+  // is ever to be given back: whoever calls add() may be bound to a processor.
   Reclaimer(int fd, const Superblock& superblock, ZoneTable& table, Status (*sync)(void*),
             void* sync_context, Reclaim when);
   virtual ~Reclaimer() { stop(); }
@@ -67,7 +68,7 @@ class Reclaimer {
   bool stop_ = false;            // under mutex_
   bool working_ = false;         // under mutex_
   bool unsupported_ = false;     // under mutex_; the file system cannot punch
-  std::thread thread_;           // started by the first add()
+  std::thread thread_;           // last: uses all of the above
 };
 
 }  // namespace furrow::emu
