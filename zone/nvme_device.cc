@@ -118,9 +118,9 @@ int NvmeQueue::result_of(Io& io, const io_uring_cqe& cqe) {
   const Lba at{cqe.big_cqe[0]};
   const std::uint64_t offset = at.value - start;
   if (!is_free(io.zone, offset)) return -EIO;
-  if (io.op == Io::Op::write) {
-    if (disturbed()) return at == io.lba ? bytes : -EIO;
-    return placement_.check(io.zone, io.lba.value - start, offset) ? bytes : -EIO;
+  if (io.op == Io::Op::write && disturbed() && at != io.lba) return -EIO;
+  if (io.op == Io::Op::write || at == first_lba(io)) {
+    return placement_.check(io.zone, first_lba(io).value - start, offset) ? bytes : -EIO;
   }
   // Where it went, in the order of the drive. Outside of what is ours: another program's work.
   if (offset + io.lba_count > table().admitted_lbas(io.zone)) return -EIO;

@@ -8,6 +8,7 @@ void Placement::not_placed(ZoneId zone, std::uint64_t offset, std::uint64_t lbas
     if (each.zone == zone && each.offset == offset) return;  // sent again, and again
   }
   failed_.push_back({zone, offset, lbas});
+  any_failed_.store(true, std::memory_order_relaxed);
 }
 
 bool Placement::misplaced(ZoneId zone, std::uint64_t offset, std::uint64_t placed) {
@@ -24,9 +25,17 @@ bool Placement::misplaced(ZoneId zone, std::uint64_t offset, std::uint64_t place
   return false;
 }
 
+void Placement::landed(ZoneId zone, std::uint64_t offset) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(failed_,
+                [&](const Failed& each) { return each.zone == zone && each.offset == offset; });
+  any_failed_.store(!failed_.empty(), std::memory_order_relaxed);
+}
+
 void Placement::forget(ZoneId zone) {
   const std::lock_guard lock(mutex_);
   std::erase_if(failed_, [&](const Failed& each) { return each.zone == zone; });
+  any_failed_.store(!failed_.empty(), std::memory_order_relaxed);
 }
 
 }  // namespace furrow

@@ -31,7 +31,9 @@ class Placement {
   // A write that was to begin at `offset` has succeeded, at `placed`. False: it is out of its
   // place.
   bool check(ZoneId zone, std::uint64_t offset, std::uint64_t placed) {
-    return placed == offset || misplaced(zone, offset, placed);
+    if (placed != offset) return misplaced(zone, offset, placed);
+    if (any_failed_.load(std::memory_order_relaxed)) landed(zone, offset);
+    return true;
   }
   // The zone was reset: nothing is in flight in it.
   void forget(ZoneId zone);
@@ -42,8 +44,11 @@ class Placement {
     std::uint64_t offset, lbas;
   };
   bool misplaced(ZoneId zone, std::uint64_t offset, std::uint64_t placed);
+  // One that was sent again explains nothing any more: none behind it has taken its place.
+  void landed(ZoneId zone, std::uint64_t offset);
 
   std::atomic<std::uint64_t> misplaced_{0};
+  std::atomic<bool> any_failed_{false};  // is there anything in failed_?
   std::mutex mutex_;
   // Few of a zone: one with a write that has failed is sealed until it is reset.
   std::vector<Failed> failed_;

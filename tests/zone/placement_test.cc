@@ -1,7 +1,8 @@
 // Establishes when a drive is taken to have lost the order of appends: not when a failed one makes
-// those behind it land earlier, by no more than what failed in front of them in that zone; and in
-// every other case. Whatever the reason, a write out of its place is one that failed. How: a drive
-// that keeps the order, with failures drawn, and single cases that it would not come to.
+// those behind it land earlier, by no more than what failed in front of them in that zone and did
+// not land since; and in every other case. Whatever the reason, a write out of its place is one
+// that failed. How: a drive that keeps the order, with failures drawn, and single cases that it
+// would not come to.
 #include "zone/placement.h"
 
 #include <gtest/gtest.h>
@@ -76,6 +77,19 @@ TEST(Placement, OneThatWasSentAgainHasLostItsTurn) {
   EXPECT_FALSE(placement.check(kZone, 0, 8));
   EXPECT_TRUE(placement.in_order());
   EXPECT_FALSE(placement.check(kZone, 32, 12)) << "it counts once";
+  EXPECT_FALSE(placement.in_order());
+}
+
+TEST(Placement, OneThatLandsInItsPlaceAfterAllExplainsNothing) {
+  Placement placement;
+  placement.not_placed(kZone, 0, 8);
+  placement.not_placed(kZone, 8, 8);
+  placement.not_placed(kOther, 0, 8);
+  EXPECT_TRUE(placement.check(kZone, 0, 0));
+  EXPECT_TRUE(placement.check(kZone, 8, 8));
+  EXPECT_FALSE(placement.check(kOther, 8, 0));
+  EXPECT_TRUE(placement.in_order());
+  EXPECT_FALSE(placement.check(kZone, 24, 16));
   EXPECT_FALSE(placement.in_order());
 }
 
