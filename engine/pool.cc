@@ -362,6 +362,7 @@ PoolInfo PoolImpl::info() const {
   info.flush_failed = context_.flusher.last_failed();
   info.device_gone = device_.gone();
   info.misplaced_writes = device_.misplaced_writes();
+  info.interruptions = device_.interruptions();
   info.system_calls = queue_->system_calls();
   info.recovery_us = recovery_us_;
   info.recovered_pages = recovered_pages_;

@@ -112,6 +112,7 @@ struct PoolInfo {
   bool flush_failed = false;  // the last one did: what was not flushed before may be lost
   bool device_gone = false;   // ZonedDevice::gone()
   std::uint64_t misplaced_writes = 0;  // ZonedDevice::misplaced_writes()
+  std::uint64_t interruptions = 0;     // ZonedDevice::interruptions()
   std::uint64_t system_calls = 0;      // of the device queue for all that writes, since open
   std::uint64_t recovery_us = 0;       // how long the last open took
   std::uint64_t recovered_pages = 0;

@@ -73,6 +73,9 @@ constexpr Metric<PoolInfo> kPool[] = {
      "Writes that failed because the drive placed them elsewhere; with one, a zone's writes are "
      "given to it one at a time",
      kCounter, &PoolInfo::misplaced_writes},
+    {"furrow_pool_interruptions_total",
+     "Transfers, and tries of commands, that a reset of the drive's controller has interrupted",
+     kCounter, &PoolInfo::interruptions},
     {"furrow_pool_system_calls_total", "System calls of the device queue for all that writes",
      kCounter, &PoolInfo::system_calls},
     {"furrow_pool_recovered_pages", "Pages that the last open found", kGauge,

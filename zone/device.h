@@ -84,6 +84,9 @@ class ZonedDevice {
   // reason but its own. When there is one, a zone's writes are given to it one at a time. Any
   // thread.
   virtual std::uint64_t misplaced_writes() const { return 0; }
+  // Transfers, and tries of commands, since it was opened that a reset of the drive's controller
+  // has interrupted, as far as it is known here. Any thread.
+  virtual std::uint64_t interruptions() const { return 0; }
   // The drive was removed, or has failed as a whole: nothing is answered any more until it is there
   // and opened again. Known when something was asked of it. Any thread.
   virtual bool gone() const { return false; }

@@ -41,6 +41,7 @@ class DriveDevice : public ZonedDevice {
   Result<std::vector<ZoneInfo>> report() override;
   ZoneInfo zone(ZoneId zone) const override { return table_.info(zone); }
   std::uint64_t zones_taken() const override { return zones_taken_.load(); }
+  std::uint64_t interruptions() const override { return drive_.interruptions(); }
   bool gone() const override { return gone_.load(std::memory_order_relaxed); }
 
  protected:

@@ -55,6 +55,7 @@ class FaultDevice final : public ZonedDevice, private ZoneStore {
   bool short_of_room() override { return inner_->short_of_room(); }
   std::uint64_t missing_bytes() const override { return inner_->missing_bytes(); }
   std::uint64_t misplaced_writes() const override { return inner_->misplaced_writes(); }
+  std::uint64_t interruptions() const override { return inner_->interruptions(); }
   bool gone() const override { return inner_->gone(); }
   std::vector<std::string> damage() const override { return inner_->damage(); }
   Status mend() override { return inner_->mend(); }

@@ -24,6 +24,7 @@ class KillDevice final : public ZonedDevice {
   Result<std::vector<ZoneInfo>> report() override { return inner_->report(); }
   ZoneInfo zone(ZoneId zone) const override { return inner_->zone(zone); }
   std::uint64_t misplaced_writes() const override { return inner_->misplaced_writes(); }
+  std::uint64_t interruptions() const override { return inner_->interruptions(); }
 
   // So many operations are done yet; 0: all.
   void kill_after(std::uint64_t operations) { left_ = operations; }

@@ -27,6 +27,7 @@ ServerSnapshot two_volumes() {
   snapshot.pool.device_full = true;
   snapshot.pool.device_gone = true;
   snapshot.pool.misplaced_writes = 3;
+  snapshot.pool.interruptions = 8;
   snapshot.target.commands_failed = 7;
   return snapshot;
 }
@@ -48,6 +49,7 @@ TEST(Metrics, HasThePoolAndTheTarget) {
   EXPECT_THAT(text, HasSubstr("furrow_pool_device_full 1\n"));
   EXPECT_THAT(text, HasSubstr("furrow_pool_device_gone 1\n"));
   EXPECT_THAT(text, HasSubstr("furrow_pool_misplaced_writes_total 3\n"));
+  EXPECT_THAT(text, HasSubstr("furrow_pool_interruptions_total 8\n"));
   EXPECT_THAT(text, HasSubstr("furrow_target_commands_total 42\n"));
   EXPECT_THAT(text, HasSubstr("furrow_target_commands_failed_total 7\n"));
   EXPECT_THAT(text, HasSubstr("furrow_target_reactor_connections{reactor=\"0\"} 3\n"));

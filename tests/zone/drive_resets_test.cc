@@ -179,6 +179,7 @@ TEST(DriveResets, AFlushLooksOnceWhereNothingIsLost) {
   EXPECT_EQ(rig.drive.reports(), before + 1);
   EXPECT_TRUE(rig.client.flush().ok());
   EXPECT_EQ(rig.drive.reports(), before + 1);
+  EXPECT_EQ(rig.device.interruptions(), 1u);
 }
 
 TEST(DriveResets, AFlushLooksAgainForWhatCameMeanwhile) {
