@@ -1,6 +1,7 @@
 // furrow:// URIs: what they name, the mounts that this process has, and their registration.
 #include <rocksdb/utilities/object_registry.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <filesystem>
 #include <list>
@@ -97,7 +98,7 @@ class Mounts {
           store.ok() ? device.volumes.find((*store)->info().options.name) : device.volumes.end();
       if (mounted == device.volumes.end()) {
         auto volume = store.ok() ? mount(device, **store) : store.status();
-        device.close_if_unused();
+        close_if_unused(device);
         return volume;
       }
       if (auto volume = mounted->second.lock(); volume != nullptr) return volume;
@@ -108,28 +109,38 @@ class Mounts {
  private:
   // Opening and closing one waits for no other.
   struct Device {
-    std::string place, identity;  // empty: not there yet; under Mounts::mutex_
+    // Under Mounts::mutex_. The identity is that of the one that is open, or being opened: without
+    // a pool it says nothing, as another file may have it by now. Empty: it is not there yet.
+    std::string place, identity;
     std::mutex mutex;
     std::condition_variable unmounted;
     std::shared_ptr<EmbeddedPool> pool;                        // while it has volumes
     std::map<std::string, std::weak_ptr<FileVolume>> volumes;  // by name, until they are gone
-
-    void close_if_unused() {
-      if (volumes.empty()) pool.reset();
-    }
   };
 
   // The same one however its URI is spelt.
   Device& device_of(const std::string& uri) {
     const std::string place = place_of(uri), identity = device_identity(uri);
     const std::lock_guard lock(mutex_);
-    for (Device& each : devices_) {
-      if (each.identity.empty() ? each.place == place : each.identity == identity) return each;
-    }
-    Device& added = devices_.emplace_back();  // for good
-    added.place = place;
-    added.identity = identity;
-    return added;
+    auto found = devices_.end();
+    if (!identity.empty()) found = std::ranges::find(devices_, identity, &Device::identity);
+    if (found != devices_.end()) return *found;
+    found = std::ranges::find_if(devices_, [&place](const Device& each) {
+      return each.identity.empty() && each.place == place;
+    });
+    if (found == devices_.end()) found = devices_.emplace(found);  // for good
+    found->place = place;
+    found->identity = identity;
+    return *found;
+  }
+  void identify(Device& device, const std::string& identity) {
+    const std::lock_guard lock(mutex_);
+    device.identity = identity;
+  }
+  void close_if_unused(Device& device) {
+    if (!device.volumes.empty()) return;
+    device.pool.reset();
+    identify(device, "");
   }
   // Of a pool that is opened if need be.
   Result<PageStore*> store_of(Device& device, const Uri& uri) {
@@ -141,25 +152,25 @@ class Mounts {
       make.volume.mode = VolumeMode::store;
       make.volume.value_bytes_max = 0;  // what suits the zones
       make.gives_way = true;
+      identify(device, device_identity(uri.device));  // who had it before may have closed it
       Result<std::unique_ptr<EmbeddedPool>> opened = EmbeddedPool::open(uri.device, make);
       if (!opened.ok()) return opened.status();
       device.pool = std::move(*opened);
-      const std::lock_guard lock(mutex_);
-      device.identity = device.pool->identity();
+      identify(device, device.pool->identity());
     }
     const Status status = conflict(device.pool->uri(), uri.device);
     if (!status.ok()) return status;
     return FileVolume::find(device.pool->pool(), uri.volume);
   }
-  static Result<std::shared_ptr<FileVolume>> mount(Device& device, PageStore& store) {
+  Result<std::shared_ptr<FileVolume>> mount(Device& device, PageStore& store) {
     Result<std::shared_ptr<FileVolume>> volume = FileVolume::mount(device.pool, store);
     if (!volume.ok()) return volume;
     const std::string& name = store.info().options.name;
     device.volumes[name] = *volume;
-    (*volume)->when_unmounted([&device, name] {
+    (*volume)->when_unmounted([this, &device, name] {
       const std::lock_guard lock(device.mutex);
       device.volumes.erase(name);
-      device.close_if_unused();
+      close_if_unused(device);
       device.unmounted.notify_all();
     });
     return volume;

@@ -1,11 +1,13 @@
 // Establishes that a volume is mounted once at a time however its files are let go of: one that
 // outlives the FileSystem it was opened by, as an info log may, keeps the mount, and who opens the
-// URI while the last of them goes waits for that; what was written by each mount is there. How:
-// a log is closed on one thread while another one opens the URI, again and again, with the pool
-// kept open by a volume beside it, or not.
+// URI while the last of them goes waits for that; what was written by each mount is there; and that
+// it is the same one by whichever name of its file, also where one was not there before, or was
+// another's. How: a log is closed on one thread while another one opens the URI, again and again,
+// with the pool kept open by a volume beside it, or not; files get further names, or are made anew.
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <thread>
@@ -38,10 +40,12 @@ class MountsTest : public ::testing::Test, public PoolFile {
     });
   }
   std::unique_ptr<rocksdb::FileSystem> mount(const std::string& volume) {
+    return open("furrow://" + uri() + "?volume=" + volume);
+  }
+  static std::unique_ptr<rocksdb::FileSystem> open(const std::string& uri) {
     std::unique_ptr<rocksdb::FileSystem> files;
-    const rocksdb::Status status =
-        open_file_system("furrow://" + uri() + "?volume=" + volume, &files);
-    EXPECT_TRUE(status.ok()) << status.ToString();
+    const rocksdb::Status status = open_file_system(uri, &files);
+    EXPECT_TRUE(status.ok()) << uri << ": " << status.ToString();
     return files;
   }
   static std::shared_ptr<rocksdb::Logger> log_of(rocksdb::FileSystem& files, unsigned round) {
@@ -97,6 +101,35 @@ TEST_F(MountsTest, ALogThatGoesLastUnmountsBesideAnotherVolume) {
   const std::unique_ptr<rocksdb::FileSystem> other = mount("b");
   ASSERT_NE(other, nullptr);
   reopen_while_logs_go();
+}
+
+TEST_F(MountsTest, AFileThatHasGotANameIsTheSame) {
+  const std::string other = path() + ".link", volume = "?volume=a";
+  std::unique_ptr<rocksdb::FileSystem> files;
+  ASSERT_FALSE(open_file_system("furrow://emu:" + other + volume, &files).ok()) << "no such file";
+  const auto first = mount("a");
+  ASSERT_NE(first, nullptr);
+  std::filesystem::create_hard_link(path(), other);
+  const auto second = open("furrow://emu:" + other + volume);
+  ASSERT_NE(second, nullptr);
+  write(*first, "/file");
+  EXPECT_EQ(size(*second, "/file"), 5u);
+}
+
+// It may get the number of the one before it.
+TEST_F(MountsTest, AFileThatIsMadeAnewIsMountedOnce) {
+  const std::string again = "furrow://emu:" + path() + ".again?create=64MiB";
+  for (unsigned round = 0; round < 3; ++round) {
+    const auto first = open(again), second = open(again);
+    ASSERT_TRUE(first != nullptr && second != nullptr) << round;
+    write(*first, "/file");
+    EXPECT_EQ(size(*second, "/file"), 5u);
+    std::filesystem::remove(path() + ".again");
+    if (round == 0) continue;  // by another one that is still open, or by none
+    const auto third = open(again);
+    ASSERT_NE(third, nullptr);
+    EXPECT_TRUE(third->FileExists("/file", {}, nullptr).IsNotFound());
+  }
 }
 
 }  // namespace
