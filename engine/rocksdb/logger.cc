@@ -137,7 +137,7 @@ class FileLogger final : public rocksdb::Logger {
     if (line.lost_before != 0 &&
         !append(line_start() +
                 fmt::format("[WARN] {} lines before were lost\n", line.lost_before))) {
-      return line.lost_before + 1;
+      return line.lost_before + (line.text.empty() ? 0 : 1);
     }
     return append(line.text) ? 0 : 1;
   }
