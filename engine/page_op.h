@@ -71,6 +71,7 @@ struct PageOp {
   std::size_t known_count = 0;
   // remove_group: no page of another group, or of none, took the place of one of this group. Else
   // the deletion waits until what has gone to zones of other lifetimes is durable.
+  // What is put after it with a medium lifetime is not durable before it.
   bool own_keys = false;
   // put: with what it is expected to go; one with a ttl_s is a short one. A hint: a store that has
   // no zones to spare for that, or no open zone of the device's, keeps them together, and so does a

@@ -60,11 +60,16 @@ void GroupRemoval::pass_marker() {
 
 // What the stream has must not be lost where the deletion is not: a page there may have taken the
 // place of one in the group. And of pages without a lifetime, and deletions, what came first is
-// durable first, also where one had to go to another stream.
+// durable first.
 bool GroupRemoval::goes_first(unsigned number) const {
   const Stream* const stream = log_.streams_[number].get();
   if (stream == nullptr || stream == &stream_ || !stream->unflushed()) return false;
   return !op_.own_keys || number == kUserStream || number == kCollectionStream;
+}
+
+// .. also before what comes later, and goes to the user's own stream, where this one did not.
+bool GroupRemoval::flushes() const {
+  return op_.flushed || (op_.own_keys && write_.stream != kUserStream);
 }
 
 void GroupRemoval::others_flushed(const Status& status) {
@@ -125,7 +130,7 @@ void GroupRemoval::read_next() {
     }
     ++next_;  // its pages were moved (and found there) or evicted
   }
-  if (!op_.flushed || !status_.ok()) return finish(status_);
+  if (!flushes() || !status_.ok()) return finish(status_);
   log_.pool_.flusher.request(flush_);
 }
 

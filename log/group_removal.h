@@ -25,6 +25,7 @@ class GroupRemoval {
   void draw_sequence();
   void pass_marker();  // through the other streams, and then the tombstone is written
   bool goes_first(unsigned number) const;
+  bool flushes() const;
   void others_flushed(const Status& status);
   void written();
   void remove_known(const KnownPage& page);

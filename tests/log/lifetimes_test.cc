@@ -41,6 +41,12 @@ class LifetimesTest : public PageLogRig {
     }
     return log_->stats().relocated_bytes;
   }
+  // A write to the stream that the put goes to fails, so its zone is ended.
+  void end_zone_of(const Put& how) {
+    device_->fail(Io::Op::write, {Code::no_space, Origin::zone});
+    ASSERT_EQ(put(20, 1, 400, how).code(), Code::no_space);
+    run();
+  }
 };
 
 TEST_F(LifetimesTest, PagesThatExpireLieInZonesOfTheirOwn) {
@@ -143,7 +149,8 @@ TEST_F(LifetimesTest, AGroupsDeletionIsNotDurableBeforeWhatTheOtherStreamWasGive
 }
 
 // There is no such page where each group has its own keys. What the user's stream has comes first
-// all the same, where that has no zone for the deletion.
+// all the same, where that has no zone for the deletion; and the deletion before what comes later,
+// which the user's stream may have a zone for.
 TEST_F(LifetimesTest, AGroupsDeletionWithKeysOfItsOwnWaitsForTheUsersStreamAlone) {
   make_log(kShape, false);
   const auto flushes_for = [this](std::uint64_t group) {
@@ -157,11 +164,43 @@ TEST_F(LifetimesTest, AGroupsDeletionWithKeysOfItsOwnWaitsForTheUsersStreamAlone
   ASSERT_TRUE(put(10, 1, 400, {.expires_s = in_s(1000)}).ok());
   EXPECT_EQ(flushes_for(1), 0u);
   expect_page(10, 1, 400);
-  device_->fail(Io::Op::write, {Code::no_space, Origin::zone});
-  ASSERT_EQ(put(20, 1, 400).code(), Code::no_space);
-  run();  // its zone is ended
-  EXPECT_EQ(flushes_for(2), 1u);
-  EXPECT_EQ(flushes_for(3), 0u);
+  end_zone_of({});
+  EXPECT_EQ(flushes_for(2), 2u);
+  EXPECT_EQ(flushes_for(3), 1u);
+  ASSERT_TRUE(put(4, 1, 400, {.group = 4}).ok());
+  EXPECT_EQ(flushes_for(4), 0u);
+}
+
+// The user's zone is begun before the deletion is on the device; what is put there later may be
+// kept by a power cut.
+TEST_F(LifetimesTest, AGroupsDeletionWithKeysOfItsOwnIsNotLostWhereWhatComesLaterIsNot) {
+  Shape shape = kShape;
+  shape.faults = true;
+  for (unsigned round = 0; round < 16; ++round) {
+    drop_pool();
+    make_log(shape, false);
+    ASSERT_TRUE(put(1, 1, 400, {.flushed = true, .group = 1}).ok());
+    ASSERT_TRUE(put(10, 1, 400, {.expires_s = in_s(1000)}).ok());
+    end_zone_of({});
+    device_->hold(Io::Op::flush);
+    Group& removal = start_remove_group(1, false, true);
+    run();
+    ASSERT_EQ(device_->held(Io::Op::flush), 1u) << "of what comes first";
+    Op& first = start_put(30, 1, 400);
+    run();
+    device_->let_one_go(Io::Op::flush, 0);
+    run();
+    ASSERT_EQ(device_->held(Io::Op::flush), 1u) << "of the header";
+    device_->let_go(Io::Op::flush);
+    EXPECT_TRUE(finish(first).ok());
+    ASSERT_TRUE(run([&] { return removal.answers != 0; }));
+    ASSERT_TRUE(removal.status.ok());
+    ASSERT_EQ(pool_->allocator.zone(zone_of(30)).stream, kUserStream);
+    // What is kept of a zone depends on how much there is.
+    for (unsigned n = 0; n < round; ++n) ASSERT_TRUE(put(40 + n, 1, 400).ok());
+    power_cut(round % 2 == 0 ? CrashModel::drive : CrashModel::emu);
+    EXPECT_FALSE(get(1)) << round;
+  }
 }
 
 // A flush is answered when what either stream was given before it is on the device.
