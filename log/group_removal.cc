@@ -15,7 +15,7 @@ void GroupRemoval::start(PageLog& log, RemoveGroupOp& op) {
 }
 
 GroupRemoval::GroupRemoval(PageLog& log, RemoveGroupOp& op)
-    : log_(log), op_(op), stream_(log.fallback()) {
+    : log_(log), op_(op), stream_(&log.fallback()) {
   ++log_.running_;
   read_.whole = true;
   write_.removal = marker_.removal = read_.removal = this;
@@ -45,7 +45,7 @@ void GroupRemoval::draw_sequence() {
 void GroupRemoval::pass_marker() {
   while (next_stream_ <= kStreamMax) {
     Stream* const stream = log_.users_stream(next_stream_++);
-    if (stream != nullptr && stream != &stream_) return stream->append(marker_);
+    if (stream != nullptr && stream != stream_) return stream->append(marker_);
   }
   bool unflushed = false;
   for (unsigned number = 0; number <= kStreamMax; ++number) {
@@ -54,8 +54,16 @@ void GroupRemoval::pass_marker() {
     log_.streams_[number]->note_flush();
     unflushed = true;
   }
-  if (!unflushed) return stream_.append(write_);
+  if (!unflushed) return write();
   log_.pool_.flusher.request(before_);
+}
+
+// Meanwhile the stream may have ended its zone, and is to get no other for a deletion alone.
+void GroupRemoval::write() {
+  if (stream_ == &log_.user_stream() || stream_->room_lbas() != 0) return stream_->append(write_);
+  stream_ = &log_.fallback();
+  next_stream_ = 0;
+  pass_marker();
 }
 
 // What the stream has must not be lost where the deletion is not: a page there may have taken the
@@ -63,7 +71,7 @@ void GroupRemoval::pass_marker() {
 // durable first.
 bool GroupRemoval::goes_first(unsigned number) const {
   const Stream* const stream = log_.streams_[number].get();
-  if (stream == nullptr || stream == &stream_ || !stream->unflushed()) return false;
+  if (stream == nullptr || stream == stream_ || !stream->unflushed()) return false;
   return !op_.own_keys || number == kUserStream || number == kCollectionStream;
 }
 
@@ -72,9 +80,7 @@ bool GroupRemoval::flushes() const {
   return op_.flushed || (op_.own_keys && write_.stream != kUserStream);
 }
 
-void GroupRemoval::others_flushed(const Status& status) {
-  status.ok() ? stream_.append(write_) : finish(status);
-}
+void GroupRemoval::others_flushed(const Status& status) { status.ok() ? write() : finish(status); }
 
 void GroupRemoval::written() {
   if (!write_.status.ok()) return finish(write_.status);

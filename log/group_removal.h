@@ -26,6 +26,7 @@ class GroupRemoval {
   void pass_marker();  // through the other streams, and then the tombstone is written
   bool goes_first(unsigned number) const;
   bool flushes() const;
+  void write();
   void others_flushed(const Status& status);
   void written();
   void remove_known(const KnownPage& page);
@@ -51,7 +52,7 @@ class GroupRemoval {
 
   PageLog& log_;
   RemoveGroupOp& op_;
-  Stream& stream_;  // that the tombstone goes to
+  Stream* stream_;  // that the tombstone goes to
   unsigned next_stream_ = 0;
   Write write_, marker_;
   Read read_;

@@ -47,6 +47,14 @@ class LifetimesTest : public PageLogRig {
     ASSERT_EQ(put(20, 1, 400, how).code(), Code::no_space);
     run();
   }
+  std::set<std::uint32_t> zones_of(std::uint8_t stream) const {
+    std::set<std::uint32_t> zones;
+    for (std::uint32_t i = 0; i < shape_.zones; ++i) {
+      const ZoneAllocator::Zone& zone = pool_->allocator.zones()[i];
+      if (zone.owner == kVolume && zone.stream == stream) zones.insert(i);
+    }
+    return zones;
+  }
 };
 
 TEST_F(LifetimesTest, PagesThatExpireLieInZonesOfTheirOwn) {
@@ -201,6 +209,25 @@ TEST_F(LifetimesTest, AGroupsDeletionWithKeysOfItsOwnIsNotLostWhereWhatComesLate
     power_cut(round % 2 == 0 ? CrashModel::drive : CrashModel::emu);
     EXPECT_FALSE(get(1)) << round;
   }
+}
+
+// A lifetime gets no other zone for a deletion alone.
+TEST_F(LifetimesTest, AGroupsDeletionGoesElsewhereWhereItsZoneHasEndedMeanwhile) {
+  make_log(kShape, false);
+  ASSERT_TRUE(put(1, 1, 400, {.group = 1}).ok());
+  ASSERT_TRUE(put(10, 1, 400, {.expires_s = in_s(1000)}).ok());
+  end_zone_of({});
+  const std::set<std::uint32_t> before = zones_of(kShortStream);
+  device_->hold(Io::Op::flush);
+  Group& removal = start_remove_group(1, false, true);
+  run();
+  ASSERT_EQ(device_->held(Io::Op::flush), 1u);
+  end_zone_of({.expires_s = in_s(1000)});
+  device_->let_go(Io::Op::flush);
+  ASSERT_TRUE(run([&] { return removal.answers != 0; }));
+  EXPECT_TRUE(removal.status.ok()) << removal.status.describe();
+  EXPECT_EQ(zones_of(kShortStream), before);
+  expect_absent(1);
 }
 
 // A flush is answered when what either stream was given before it is on the device.
