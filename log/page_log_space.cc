@@ -257,6 +257,7 @@ void PageLog::fold_streams() {
     folded_.set(number);
     if (stream->idle() && stream->can_end_zone()) stream->end_zone();
   }
+  if (quota >= kZonesMin) stats_.usable_bytes = usable_bytes(options_.value_bytes_max);
 }
 
 // The longest lifetime goes with the long one where it has none of its own.

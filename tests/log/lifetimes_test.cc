@@ -368,6 +368,20 @@ TEST_F(EachLifetimeTest, TakesNoRoomInAStoreThatIsFull) {
   for (std::uint64_t n = apart; n < apart + 40; ++n) expect_page(n, 1, 400);
 }
 
+// What is said to be usable is what it is with as many streams as may have a zone.
+TEST_F(EachLifetimeTest, WhatItTakesIsNotSaidToBeUsable) {
+  make_log(with_streams(3), false);
+  ASSERT_TRUE(put(0, 1, 400, of(1)).ok());
+  end_zone_of(of(1));
+  const std::uint64_t apart = log_->stats().usable_bytes;
+  ASSERT_EQ(log_->users_streams(), 2u);
+  for (std::uint64_t n = 1; log_->users_streams() == 2; ++n) {
+    ASSERT_EQ(log_->stats().usable_bytes, apart);
+    ASSERT_TRUE(put(n, 1, 400).ok());
+  }
+  EXPECT_GT(log_->stats().usable_bytes, apart);
+}
+
 // .. or will be, once its quota is smaller.
 TEST_F(EachLifetimeTest, GetsNoneInAStoreThatShrinks) {
   std::vector<bool> rooms;
