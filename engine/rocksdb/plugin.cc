@@ -61,8 +61,9 @@ std::string place_of(const std::string& device) {
   const Result<DeviceUri> parsed = parse_device_uri(device);
   if (!parsed.ok() || parsed->scheme == "mem") return device;
   std::error_code error;
-  const auto place =
-      std::filesystem::weakly_canonical(std::filesystem::absolute(parsed->place), error);
+  auto place =
+      std::filesystem::absolute(parsed->place, error);  // there may be no directory to be in
+  if (!error) place = std::filesystem::weakly_canonical(place, error);
   return parsed->scheme + ":" + (error ? parsed->place : place.string());
 }
 

@@ -116,6 +116,16 @@ TEST_F(MountsTest, AFileThatHasGotANameIsTheSame) {
   EXPECT_EQ(size(*second, "/file"), 5u);
 }
 
+TEST_F(MountsTest, WhereTheDirectoryIsGoneThereIsNoFile) {
+  const std::filesystem::path before = std::filesystem::current_path(), gone = path() + ".gone";
+  std::filesystem::create_directory(gone);
+  std::filesystem::current_path(gone);
+  std::filesystem::remove(gone);
+  std::unique_ptr<rocksdb::FileSystem> files;
+  EXPECT_TRUE(open_file_system("furrow://emu:pool.img", &files).IsIOError());
+  std::filesystem::current_path(before);
+}
+
 // It may get the number of the one before it.
 TEST_F(MountsTest, AFileThatIsMadeAnewIsMountedOnce) {
   const std::string again = "furrow://emu:" + path() + ".again?create=64MiB";
