@@ -108,6 +108,13 @@ Status sync_host(const std::string& path) {
   return ::fsync(opened.fd()) == 0 ? Status() : host_error("cannot sync");
 }
 
+// The directory that a name is in, which may end with slashes.
+std::string directory_of(std::string path) {
+  while (path.size() > 1 && path.ends_with('/')) path.pop_back();
+  const std::string in = std::filesystem::path(path).parent_path().string();
+  return in.empty() ? "." : in;
+}
+
 // A copy out, of files that may have several names.
 class Export {
  public:
@@ -116,10 +123,8 @@ class Export {
 
   // All of it is durable when it returns, its own name included.
   Status run(const std::string& from, const std::string& to) {
-    Status status = tree(from, to);
-    const std::string in = std::filesystem::path(to).parent_path().string();
-    if (status.ok()) status = sync_host(in.empty() ? "." : in);
-    return status;
+    const Status status = tree(from, to);
+    return status.ok() ? sync_host(directory_of(to)) : status;
   }
 
  private:
