@@ -325,7 +325,7 @@ Status FileVolume::write_super(std::uint32_t slots, Durability durability) {
   return {};
 }
 
-// Now and then, so that most of what a mount has written is counted when it is killed.
+// When a file is closed, so that most of what a mount has written is counted when it is killed.
 void FileVolume::save_written(Lock& lock) {
   constexpr std::uint64_t kEachBytes = 64 << 20;
   const std::uint64_t now = written().device_bytes;
