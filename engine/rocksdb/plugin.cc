@@ -94,6 +94,11 @@ class Mounts {
     Device& device = device_of(uri.device);
     std::unique_lock lock(device.mutex);
     for (;;) {
+      if (const Status other = device.conflict(uri.device); !other.ok()) {
+        if (device.used()) return other;
+        device.unmounted.wait(lock);
+        continue;
+      }
       const Result<PageStore*> store = store_of(device, uri);
       const auto mounted =
           store.ok() ? device.volumes.find((*store)->info().options.name) : device.volumes.end();
@@ -117,6 +122,13 @@ class Mounts {
     std::condition_variable unmounted;
     std::shared_ptr<EmbeddedPool> pool;                        // while it has volumes
     std::map<std::string, std::weak_ptr<FileVolume>> volumes;  // by name, until they are gone
+
+    Status conflict(const std::string& uri) const {
+      return pool != nullptr ? furrow::conflict(pool->uri(), uri) : Status();
+    }
+    bool used() const {  // else its volumes are all being unmounted
+      return std::ranges::any_of(volumes, [](const auto& each) { return !each.second.expired(); });
+    }
   };
 
   // The same one however its URI is spelt.
@@ -159,8 +171,6 @@ class Mounts {
       device.pool = std::move(*opened);
       identify(device, device.pool->identity());
     }
-    const Status status = conflict(device.pool->uri(), uri.device);
-    if (!status.ok()) return status;
     return FileVolume::find(device.pool->pool(), uri.volume);
   }
   Result<std::shared_ptr<FileVolume>> mount(Device& device, PageStore& store) {

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "engine/embedded_pool.h"
+#include "engine/files/staging.h"
 #include "engine/rocksdb/file_system.h"
 #include "tests/engine/pool_file.h"
 
@@ -33,10 +34,11 @@ class MountsTest : public ::testing::Test, public PoolFile {
     make.volume.quota_bytes = 48 << 20;
     auto pool = EmbeddedPool::open(uri(), make);
     ASSERT_TRUE(pool.ok()) << pool.status().describe();
-    (*pool)->call([&make](Pool& its) {
+    (*pool)->call([this, &make](Pool& its) {
       make.volume.name = "b";
       const auto made = its.create_volume(make.volume);
       EXPECT_TRUE(made.ok()) << made.status().describe();
+      uuid_of_a_ = its.find("a")->info().uuid;
     });
   }
   std::unique_ptr<rocksdb::FileSystem> mount(const std::string& volume) {
@@ -93,6 +95,8 @@ class MountsTest : public ::testing::Test, public PoolFile {
       EXPECT_GT(size(*files, "/log" + std::to_string(round)), 0u);
     }
   }
+
+  Uuid uuid_of_a_;
 };
 
 TEST_F(MountsTest, ALogThatGoesLastUnmounts) { reopen_while_logs_go(); }
@@ -101,6 +105,29 @@ TEST_F(MountsTest, ALogThatGoesLastUnmountsBesideAnotherVolume) {
   const std::unique_ptr<rocksdb::FileSystem> other = mount("b");
   ASSERT_NE(other, nullptr);
   reopen_while_logs_go();
+}
+
+// By then what it had staged is gone.
+TEST_F(MountsTest, OtherParametersAreRefusedWhileItIsMountedAlone) {
+  const std::string other = "furrow://" + uri() + "?direct=0&volume=a";
+  const std::filesystem::path staged =
+      "/dev/shm" + Staging::name(uuid_of_a_, device_identity(uri()));
+  for (unsigned round = 0; round < kRounds; ++round) {
+    std::unique_ptr<rocksdb::FileSystem> first = mount("a"), second;
+    ASSERT_NE(first, nullptr);
+    if (!std::filesystem::exists(staged)) GTEST_SKIP() << "it has no shared memory";
+    EXPECT_TRUE(open_file_system(other, &second).IsInvalidArgument());
+    write(*first, "/file");
+    std::thread last([&] { first.reset(); });
+    while (second == nullptr && !HasFailure()) {
+      const bool mounted = std::filesystem::exists(staged);
+      const rocksdb::Status status = open_file_system(other, &second);
+      EXPECT_TRUE(status.ok() || (mounted && status.IsInvalidArgument())) << status.ToString();
+    }
+    last.join();
+    ASSERT_FALSE(HasFailure()) << round;
+    EXPECT_EQ(size(*second, "/file"), 5u);
+  }
 }
 
 TEST_F(MountsTest, AFileThatHasGotANameIsTheSame) {
