@@ -46,7 +46,12 @@ Status FileVolume::record(Lock& lock, const std::shared_ptr<FileNode>& node,
 
 Status FileVolume::put_record(const FileNode& node, const FileRecord& record, Durability durability,
                               KnownPage& recorded) {
-  Result<std::vector<std::byte>> page = encode(record, store_.info().options.value_bytes_max);
+  const std::uint32_t bytes_max = store_.info().options.value_bytes_max;
+  // One that has lost a name is to be no longer, so that it is taken where nothing new is: chunks
+  // that it has no room for then, of a file that is being written, a mount finds by itself.
+  const bool shrinks = record.links.size() < node.recorded_links;
+  Result<std::vector<std::byte>> page = encode(record, shrinks ? recorded.length : bytes_max);
+  if (!page.ok() && shrinks) page = encode(record, bytes_max);
   if (!page.ok()) return page.status();
   PageOp op;
   op.kind = PageOp::Kind::put;
@@ -56,7 +61,7 @@ Status FileVolume::put_record(const FileNode& node, const FileRecord& record, Du
   op.data = page->data();
   op.length = op.capacity = static_cast<std::uint32_t>(page->size());
   op.known = &recorded;
-  op.shrinks = record.links.size() < node.recorded_links;
+  op.shrinks = shrinks;
   pool_->run(store_, std::span(&op, 1));
   if (op.status.ok()) recorded = {op.key, op.length, op.checksum};
   return op.status;

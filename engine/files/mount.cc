@@ -319,6 +319,7 @@ Status FileVolume::write_super(std::uint32_t slots, Durability durability) {
   op.length = op.capacity = static_cast<std::uint32_t>(page.size());
   op.durability = durability;
   op.known = &super_page_;
+  op.shrinks = true;  // without a mount nothing could be deleted
   pool_->run(store_, std::span(&op, 1));
   if (!op.status.ok()) return op.status;
   super_page_ = {op.key, op.length, op.checksum};

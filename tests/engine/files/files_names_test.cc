@@ -250,20 +250,34 @@ TEST_F(FilesNamesTest, NamesGoWhereTheMediumTakesNothingNew) {
   ASSERT_TRUE(files().link("/c", "/d").ok());
   write("/e", "open");
   auto open = files().open_file("/b");
+  std::vector<std::unique_ptr<OpenFile>> written;  // their records say nothing of their chunks
+  for (const std::string path : {"/g", "/h"}) {
+    written.push_back(make(path));
+    ASSERT_TRUE(files().link(path, path + "2").ok());
+    ASSERT_TRUE(written.back()->append(bytes_of(std::string(600 << 10, 'g'))).ok());
+    ASSERT_TRUE(written.back()->sync().ok());
+  }
   auto other = files().open_file("/e");
   ASSERT_TRUE(open.ok() && other.ok());
   EXPECT_TRUE(rename_and_fail_the_next("/a", "/b").ok());
   tap_->set_short_of_room(true);
   EXPECT_EQ(files().rename("/c", "/f").code(), Code::no_space);
-  for (const char* path : {"/b", "/c", "/e"}) EXPECT_TRUE(files().remove(path).ok()) << path;
+  for (const char* path : {"/b", "/c", "/e", "/g", "/g2", "/h"}) {
+    EXPECT_TRUE(files().remove(path).ok()) << path;
+  }
   open->reset();
   other->reset();
-  kill();
-  tap_->set_short_of_room(false);
-  ASSERT_NO_FATAL_FAILURE(FilesRig::mount(pool_));
-  EXPECT_EQ(names("/"), std::vector<std::string>{"d"});
-  EXPECT_EQ(read("/d"), "two names");
-  EXPECT_EQ(pages_of_files(), 2u);
+  for (const bool full : {true, false}) {  // it is mounted all the same
+    files().abandon();
+    written.clear();
+    kill();
+    tap_->set_short_of_room(full);
+    ASSERT_NO_FATAL_FAILURE(FilesRig::mount(pool_));
+    EXPECT_THAT(names("/"), ::testing::ElementsAre("d", "h2"));
+    EXPECT_EQ(read("/d"), "two names");
+    EXPECT_EQ(read("/h2"), std::string(600 << 10, 'g'));
+    EXPECT_EQ(pages_of_files(), 2u + 11u);
+  }
 }
 
 // Nobody is there to be told: it is tried again.
