@@ -152,6 +152,8 @@ void Collector::start() {
   covered_ = !log_.filled_unflushed();
   copies_in_.clear();
   copied_ = Deletions();
+  copied_from_ = {victim_, pool_.allocator.zone(victim_).generation};
+  hurried_ = false;
   forget_outlived();
   const std::uint64_t capacity = pool_.geometry.zone_capacity_lbas;
   const std::uint64_t copies = std::min(log_.copied_lbas(victim_), capacity);

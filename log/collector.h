@@ -63,9 +63,14 @@ class Collector {
   void users_wrote() {
     if (paused_ && !ahead_of_users()) post_turn();
   }
+  // Somebody waits for what it does, or was refused for lack of what it frees.
+  void hurry() {
+    hurried_ = true;
+    if (paused_) post_turn();
+  }
   void stop() {
     stopping_ = true;
-    if (paused_) post_turn();
+    hurry();
   }
   void resume() {
     stopping_ = false;
@@ -289,7 +294,8 @@ class Collector {
   // A cache's groups whose tombstone must be copied, and the opening of the last zone with a page
   // that it deletes.
   std::map<std::uint64_t, std::uint64_t> outlived_;
-  Deletions copied_;              // of the victim's
+  Deletions copied_;  // of copied_from_'s
+  ZoneLife copied_from_;
   bool covered_ = false;          // the victim is durable
   bool copied_late_ = false;      // of the victim: its tombstones may have been looked at before
   bool deletion_stays_ = false;   // of the victim: one that is needed stands nowhere else
@@ -359,7 +365,8 @@ class Collector {
   unsigned filling_ = 0;  // of groups_
   unsigned busy_lanes_ = 0;
   CopyPace pace_;
-  bool paused_ = false;  // no group is begun, as copies are ahead of users
+  bool paused_ = false;   // no group is begun, as copies are ahead of users
+  bool hurried_ = false;  // since the victim was chosen
   Turn turn_;
   GraceTimer grace_timer_;
   PaceTimer pace_timer_;

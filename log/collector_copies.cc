@@ -35,7 +35,10 @@ void Collector::look_at_records() {
 
 // Somebody waits for the zone, or soon will for it to be done.
 bool Collector::urgent() const {
-  if (stopping_ || undoing_ != Undo::none || log_.options_.cache || log_.shrinking()) return true;
+  if (stopping_ || hurried_ || undoing_ != Undo::none || log_.options_.cache) return true;
+  if (log_.shrinking() || !requested_.empty() || pool_.device.short_of_room()) return true;
+  // Whose stream copies share is not known to have written by itself.
+  if (&log_.relocation_stream() != log_.collection_stream()) return true;
   return std::ranges::any_of(log_.streams_,
                              [&](const auto& stream) { return stream && log_.stuck(*stream); });
 }
@@ -295,7 +298,7 @@ bool Collector::said_by_another(const PageRecord& record) const {
 void Collector::drop(const PageRecord& record, const KeyHash& hash, const IndexEntry& entry) {
   if (!log_.unpublish(hash, entry)) return;
   evicted_ = true;
-  if (record.expires_s == 0 || !log_.expired(entry, pool_.home.wall_s())) {
+  if (record.expires_s == 0 || record.expires_s > pool_.home.wall_s()) {
     ++log_.stats_.evicted_pages;
   }
 }
@@ -421,7 +424,8 @@ void Collector::moved(Lane& lane) {
 }
 
 Collector::Deletions Collector::copied_of(ZoneId zone) const {
-  if (step_ == Step::idle || zone != victim_) return {};
+  const ZoneLife life{zone, pool_.allocator.zone(zone).generation};
+  if (step_ == Step::idle || zone != victim_ || life != copied_from_) return {};
   const ZoneDirectory& table = pool_.tables[zone.value];
   return {std::min<std::uint64_t>(copied_.keys, table.tombstones),
           std::min<std::uint64_t>(copied_.groups, table.group_tombstones)};

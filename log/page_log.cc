@@ -254,7 +254,10 @@ void PageLog::confirmed_put(KeyOp& op) {
   }
   fold_streams();
   const Status admitted = admit(op.length, op.found ? &op.old : nullptr, op.pinned);
-  if (!admitted.ok()) return sweep_->take(op) ? leave_epoch(op) : finish(op, admitted);
+  if (!admitted.ok()) {
+    collector_->hurry();
+    return sweep_->take(op) ? leave_epoch(op) : finish(op, admitted);
+  }
   op.write.record.checksum = page_checksum({op.data, op.length}, op.lock.hash);
   append(op, RecordKind::page);
 }

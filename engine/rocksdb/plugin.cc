@@ -91,9 +91,10 @@ class Mounts {
  public:
   // A volume that is being unmounted is waited for: it writes until it is gone.
   Result<std::shared_ptr<FileVolume>> get(const Uri& uri) {
-    Device& device = device_of(uri.device);
-    std::unique_lock lock(device.mutex);
     for (;;) {
+      Device& device = device_of(uri.device);
+      std::unique_lock lock(device.mutex);
+      if (&device_of(uri.device) != &device) continue;  // what it was is closed now
       if (const Status other = device.conflict(uri.device); !other.ok()) {
         if (device.used()) return other;
         device.unmounted.wait(lock);

@@ -73,6 +73,16 @@ TEST_F(CollectorTest, OnlyWhatWasReadIsWrittenAgain) {
   for (std::uint64_t n = 1000; n < 1020; ++n) EXPECT_EQ(get(n).has_value(), n % 4 == 0) << n;
 }
 
+TEST_F(CollectorTest, PagesThatWouldHaveExpiredLaterCountAsEvicted) {
+  make_log({}, kCache);
+  const auto later = static_cast<std::uint32_t>(executor_.wall_s() + 1'000'000);
+  for (std::uint64_t n = 0; n < 20; ++n) ASSERT_TRUE(put(n, 0, 1000, {.expires_s = later}).ok());
+  const ZoneId zone = zone_of(0);
+  ASSERT_EQ(zone, zone_of(19));
+  churn_until_reset(zone, 1000);
+  EXPECT_GE(log_->stats().evicted_pages, 20u);
+}
+
 TEST_F(CollectorTest, PinnedPagesStayWithTheirGroupAndExpiry) {
   make_log({}, kCache);
   const auto later = static_cast<std::uint32_t>(executor_.wall_s() + 1'000'000);

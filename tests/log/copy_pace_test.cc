@@ -104,8 +104,8 @@ TEST_F(PacedCollectorTest, AtOnceWhereSomebodyWaits) {
 TEST_F(PacedCollectorTest, AtOnceWhereItIsToEnd) {
   const std::uint64_t start_ns = executor_.now_ns();
   log_->stop_background();
-  EXPECT_TRUE(run([&] { return log_->idle(); }));
-  EXPECT_TRUE(is_reset(*victim_));
+  log_->start_background();  // who wanted that tries again
+  EXPECT_TRUE(run([&] { return is_reset(*victim_); }));
   EXPECT_LE(executor_.now_ns() - start_ns, 1'000'000u);
 }
 
