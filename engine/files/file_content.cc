@@ -80,7 +80,7 @@ Status FileContent::put_again(Lock& lock) {
 // Not with the lock held: another file may have to give up its slot, and it may ask for ours.
 Status FileContent::take_tail(Lock& lock) {
   wait(lock, &FileContent::may_write_more);
-  if (tail_ != nullptr) return {};  // another thread has
+  if (tail_ != nullptr || !error_.ok()) return {};  // another thread has, or it has failed
   if (!full_.ok()) return full_;
   for (;;) {
     const std::uint64_t offset = sealed_end();
