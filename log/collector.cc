@@ -53,9 +53,9 @@ Collector::Collector(PageLog& log) : log_(log), pool_(log.pool_) {
     its_turn.collector->turn();
   };
   grace_timer_.fire = [](Timer& timer) {
-    static_cast<GraceTimer&>(timer).collector->wait_for_grace();
+    static_cast<OwnTimer&>(timer).collector->wait_for_grace();
   };
-  pace_timer_.fire = [](Timer& timer) { static_cast<PaceTimer&>(timer).collector->post_turn(); };
+  pace_timer_.fire = [](Timer& timer) { static_cast<OwnTimer&>(timer).collector->post_turn(); };
   flush_.on_flushed = [](FlushWaiter& waiter) {
     Collector& collector = *static_cast<Flush&>(waiter).collector;
     const bool covering = collector.step_ == Step::cover || collector.step_ == Step::cover_all;

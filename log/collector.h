@@ -167,10 +167,7 @@ class Collector {
     Collector* collector = nullptr;
     bool posted = false;
   };
-  struct GraceTimer : Timer {
-    Collector* collector = nullptr;
-  };
-  struct PaceTimer : Timer {
+  struct OwnTimer : Timer {
     Collector* collector = nullptr;
   };
   struct Flush : FlushWaiter {
@@ -368,8 +365,7 @@ class Collector {
   bool paused_ = false;   // no group is begun, as copies are ahead of users
   bool hurried_ = false;  // since the victim was chosen
   Turn turn_;
-  GraceTimer grace_timer_;
-  PaceTimer pace_timer_;
+  OwnTimer grace_timer_, pace_timer_;
   Flush flush_;
   Note note_;
   std::uint64_t note_failed_ = 0;  // generation of a zone: others first
