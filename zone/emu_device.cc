@@ -134,6 +134,7 @@ EmuDevice::EmuDevice(EmuFile file, const Superblock& superblock, Access access,
       next_copy_(superblock.geometry.zone_count, 0),
       table_(superblock.geometry, access == Access::exclusive ? this : nullptr),
       zero_ahead_(superblock_.geometry, table_),
+      preallocation_(file_.fd.get(), superblock_, access == Access::exclusive && options.direct),
       reclaimer_(
           file_.fd.get(), superblock_, table_,
           [](void* self) { return static_cast<EmuDevice*>(self)->sync_table(); }, this,
@@ -250,7 +251,10 @@ Status EmuDevice::void_tails() {
 }
 
 Status EmuDevice::save(ZoneId zone, const ZoneRecord& record) {
-  if (record.written_lbas == 0) zero_ahead_.forget(zone);
+  if (record.written_lbas == 0) {
+    zero_ahead_.forget(zone);
+    if (reclaim_ != Reclaim::never) preallocation_.forget(zone);
+  }
   ZoneRecord slot = record;
   slot.data_tells = may_tell() && record.kind == ZoneRecord::Class::writable &&
                     zero_ahead_.slot_may_tell(zone, record.written_lbas);

@@ -26,6 +26,7 @@
 #include "zone/emu_file.h"
 #include "zone/emu_layout.h"
 #include "zone/emu_table.h"
+#include "zone/preallocation.h"
 #include "zone/reclaimer.h"
 #include "zone/zero_ahead.h"
 #include "zone/zone_table.h"
@@ -82,6 +83,7 @@ class EmuDevice final : public ZonedDevice, private ZoneStore {
   ZoneTable table_;
   std::atomic<bool> flush_failed_{false};
   ZeroAhead zero_ahead_;
+  Preallocation preallocation_;
   Reclaimer reclaimer_;  // last: its thread uses all of the above
 };
 

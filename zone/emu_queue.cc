@@ -45,8 +45,11 @@ EmuQueue::EmuQueue(EmuDevice& device, unsigned depth)
 
 RingQueue::Part EmuQueue::next_request(Io& io) {
   Part part = next_part(io);
-  if (io.op == Io::Op::read || with_zeroes_ != nullptr || bytes_done(io) != 0 ||
-      part.bytes != transfer_bytes(io) || part.count > kPiecesMax) {
+  if (io.op == Io::Op::read) return part;
+  const std::uint64_t in_zone = first_lba(io).value - geometry().zone_start(io.zone).value;
+  made_calls(device_.preallocation_.before_write(io.zone, in_zone, io.lba_count));
+  if (with_zeroes_ != nullptr || bytes_done(io) != 0 || part.bytes != transfer_bytes(io) ||
+      part.count > kPiecesMax) {
     return part;
   }
   const std::uint32_t lbas = device_.zero_ahead_.begin(io.zone, first_lba(io), io.lba_count);

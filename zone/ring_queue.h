@@ -25,6 +25,9 @@ class RingQueue : public TableQueue {
   // Among the errors of transferred(): no errno.
   static constexpr int kEnded = 1 << 20;
 
+  // System calls that a back end has made beside these.
+  void made_calls(unsigned count) { calls_ += count; }
+
   // What one request of the kernel's may be.
   struct Limit {
     std::uint64_t bytes = std::numeric_limits<int>::max();

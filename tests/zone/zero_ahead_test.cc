@@ -15,6 +15,9 @@ namespace {
 
 using emu::ZeroAhead;
 
+// No room is taken ahead of writes that the page cache has: what the file has is what was written.
+constexpr const char* kUnallocated = "?direct=0";
+
 class ZeroAheadTest : public EmuDeviceTest {
  protected:
   void SetUp() override { create(); }
@@ -30,7 +33,7 @@ class ZeroAheadTest : public EmuDeviceTest {
 };
 
 TEST_F(ZeroAheadTest, GoesWithOneSyncedWriteInMany) {
-  auto device = open();
+  auto device = open(kUnallocated);
   Client client(*device);
   const std::uint64_t before = used_bytes(path_);
   synced_writes(client, 0, 0, ZeroAhead::kStreak);
@@ -47,7 +50,7 @@ TEST_F(ZeroAheadTest, GoesWithOneSyncedWriteInMany) {
 }
 
 TEST_F(ZeroAheadTest, NotWithLargeWritesNorWithThoseThatShareAFlush) {
-  auto device = open();
+  auto device = open(kUnallocated);
   Client client(*device);
   const std::uint64_t before = used_bytes(path_);
   for (std::uint64_t at = 0; at < 160; at += 16) {
@@ -64,7 +67,7 @@ TEST_F(ZeroAheadTest, NotWithLargeWritesNorWithThoseThatShareAFlush) {
 }
 
 TEST_F(ZeroAheadTest, EndsWithTheZonesCapacity) {
-  auto device = open();
+  auto device = open(kUnallocated);
   Client client(*device);
   const std::uint64_t capacity = client.geometry.zone_capacity_lbas;
   const auto most = static_cast<std::uint32_t>(capacity - 30);
