@@ -18,11 +18,12 @@ class PreallocationTest : public EmuDeviceTest {
     struct statfs system {};
     ASSERT_EQ(statfs(path_.c_str(), &system), 0);
     if (system.f_type != EXT4_SUPER_MAGIC) GTEST_SKIP() << "the tests' directory is not on ext4";
-    empty_ = used_bytes(path_);
   }
-  std::uint64_t taken() const { return used_bytes(path_) - empty_; }
-
-  std::uint64_t empty_ = 0;
+  // Beside blocks of data, a few that the file system has to note where they are.
+  void expect_used(std::uint64_t bytes) const {
+    EXPECT_GE(used_bytes(path_), bytes);
+    EXPECT_LE(used_bytes(path_), bytes + 16384);
+  }
 };
 
 constexpr std::uint64_t kZoneBytes = kMiB + kMiB / 2;
@@ -33,14 +34,14 @@ TEST_F(PreallocationTest, TheFirstWriteTakesTheZone) {
     Client client(*device);
     const std::uint64_t before = used_bytes(path_);  // the ballast is there
     ASSERT_TRUE(client.write(0, 0, 1, 1).ok());
-    EXPECT_EQ(used_bytes(path_) - before, kZoneBytes);
+    expect_used(before + kZoneBytes);
     ASSERT_TRUE(client.write(0, 1, 383, 2).ok());
-    EXPECT_EQ(used_bytes(path_) - before, kZoneBytes);
+    expect_used(before + kZoneBytes);
     ASSERT_TRUE(client.manage(Io::Op::reset, 0).ok());
     dynamic_cast<emu::EmuDevice&>(*device).drain_reclaim();
-    EXPECT_EQ(used_bytes(path_), before);
+    EXPECT_LT(used_bytes(path_), before + kZoneBytes / 2);
     ASSERT_TRUE(client.write(0, 0, 2, 3).ok());
-    EXPECT_EQ(used_bytes(path_) - before, kZoneBytes);
+    expect_used(before + kZoneBytes);
     client.expect_data(0, 0, 2, 3);
     client.expect_zeroes(0, 2, 382);
     ASSERT_TRUE(client.flush().ok());
@@ -63,6 +64,9 @@ TEST_F(PreallocationTest, NotWithoutDirectIo) {
 }
 
 TEST_F(PreallocationTest, NotMoreThanAStep) {
+  const std::uint64_t wanted =
+      emu::Preallocation::kBytesMax * (emu::Preallocation::kSpareFactor + 4);
+  if (std::filesystem::space(path_).available < wanted) GTEST_SKIP() << "the disk is nearly full";
   emu::Superblock superblock;
   superblock.geometry.zone_count = 2;
   superblock.geometry.lba_bytes = 4096;
