@@ -7,16 +7,13 @@
 
 #include <algorithm>
 
+#include "zone/emu_file.h"
+
 namespace furrow::emu {
 
 namespace {
 
 constexpr auto kRefillEvery = std::chrono::milliseconds(100);
-
-bool allocate(int fd, std::uint64_t offset, std::uint64_t bytes) {
-  return fallocate(fd, FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
-                   static_cast<off_t>(bytes)) == 0;
-}
 
 }  // namespace
 
@@ -36,7 +33,7 @@ Ballast::Ballast(int fd, std::uint64_t offset, std::uint64_t pieces)
 
 // Pieces that are there already cost nothing, so that this also finds out which are.
 void Ballast::refill_locked() {
-  while (kept_ < pieces_ && allocate(fd_, offset_ + kept_ * kPieceBytes, kPieceBytes)) ++kept_;
+  while (kept_ < pieces_ && allocate(fd_, offset_ + kept_ * kPieceBytes, kPieceBytes) == 0) ++kept_;
   missing_.store(kept_ < pieces_);
 }
 
@@ -51,7 +48,7 @@ bool Ballast::move(std::uint64_t offset, std::uint64_t bytes, std::uint64_t end)
   const int rc = fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                            static_cast<off_t>(offset_ + kept_ * kPieceBytes),
                            static_cast<off_t>(count * kPieceBytes));
-  return rc == 0 && allocate(fd_, offset, wanted);
+  return rc == 0 && allocate(fd_, offset, wanted) == 0;
 }
 
 bool Ballast::whole() {

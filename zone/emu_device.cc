@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -144,15 +143,13 @@ EmuDevice::EmuDevice(EmuFile file, const Superblock& superblock, Access access,
 std::uint64_t EmuDevice::missing_bytes() const {
   constexpr std::uint64_t kBlockBytes = 512;  // of st_blocks
   struct stat file {};
-  struct statvfs system {};
   const int fd = file_.fd.get();
-  if (file_.block_device || fstat(fd, &file) != 0 || fstatvfs(fd, &system) != 0) return 0;
+  if (file_.block_device || fstat(fd, &file) != 0) return 0;
   const std::uint64_t all = superblock_.data_offset +
                             geometry_.zone_count * geometry_.zone_capacity_bytes() +
                             ballast_.whole_bytes();
-  const std::uint64_t free = geteuid() == 0 ? system.f_bfree : system.f_bavail;
   const std::uint64_t there =
-      static_cast<std::uint64_t>(file.st_blocks) * kBlockBytes + free * system.f_frsize;
+      static_cast<std::uint64_t>(file.st_blocks) * kBlockBytes + file_system_free_bytes(fd);
   return all - std::min(all, there);
 }
 

@@ -5,6 +5,8 @@
 #include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/statvfs.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
@@ -195,6 +197,24 @@ std::string lock_holder(const std::string& path) {
 bool direct_io_accepts(int fd, std::uint32_t bytes) {
   AlignedBuffer buffer(bytes);
   return pread(fd, buffer.data(), bytes, bytes) >= 0 || errno != EINVAL;
+}
+
+std::uint64_t file_system_type(int fd) {
+  struct statfs system {};
+  return fstatfs(fd, &system) == 0 ? static_cast<std::uint64_t>(system.f_type) : 0;
+}
+
+std::uint64_t file_system_free_bytes(int fd) {
+  struct statvfs system {};
+  if (fstatvfs(fd, &system) != 0) return 0;
+  const std::uint64_t blocks = geteuid() == 0 ? system.f_bfree : system.f_bavail;
+  return blocks * system.f_frsize;
+}
+
+int allocate(int fd, std::uint64_t offset, std::uint64_t bytes) {
+  const int rc =
+      fallocate(fd, FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset), static_cast<off_t>(bytes));
+  return rc == 0 ? 0 : errno;
 }
 
 }  // namespace furrow::emu

@@ -53,4 +53,12 @@ std::string lock_holder(const std::string& path);
 // sectors does not.)
 bool direct_io_accepts(int fd, std::uint32_t bytes);
 
+// Of the file system that the file is in: its number in <linux/magic.h>, 0 if it cannot be told;
+// and how much this process may still store there, 0 likewise.
+std::uint64_t file_system_type(int fd);
+std::uint64_t file_system_free_bytes(int fd);
+
+// Gives a part of the file, behind its end as well, blocks where it has none. An errno, or 0.
+int allocate(int fd, std::uint64_t offset, std::uint64_t bytes);
+
 }  // namespace furrow::emu

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <sys/mman.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -28,10 +27,9 @@ Status store_error(int error) {
 }
 
 bool writes_in_place(const EmuFile& file) {
-  struct statfs info {};
   if (file.block_device) return true;
-  if (fstatfs(file.fd.get(), &info) != 0) return false;
-  return info.f_type == EXT4_SUPER_MAGIC || info.f_type == TMPFS_MAGIC;
+  const std::uint64_t type = file_system_type(file.fd.get());
+  return type == EXT4_SUPER_MAGIC || type == TMPFS_MAGIC;
 }
 
 }  // namespace
@@ -45,9 +43,8 @@ Status EmuTable::open(const EmuFile& file, const Superblock& superblock, bool wr
   copy_bytes_ = superblock.table_bytes;
   const bool mapped = writable && writes_in_place(file);
   if (mapped && !file.block_device) {  // a copy of the file may have been made with holes
-    const int rc = fallocate(fd_, FALLOC_FL_KEEP_SIZE, static_cast<off_t>(kTableOffset),
-                             static_cast<off_t>(2 * copy_bytes_));
-    if (rc != 0 && errno != EOPNOTSUPP) return store_error(errno);
+    const int error = allocate(fd_, kTableOffset, 2 * copy_bytes_);
+    if (error != 0 && error != EOPNOTSUPP) return store_error(error);
   } else if (writable && !mapped) {
     const std::string same = "/proc/self/fd/" + std::to_string(fd_);
     writer_ = Fd(::open(same.c_str(), O_RDWR | O_CLOEXEC));

@@ -5,7 +5,7 @@
 // of the file waits for, whichever zone it is in, and for the journal with it. Writes to blocks
 // that it has, written or not, share the lock. So the first write to a zone takes blocks for what
 // follows, up to kBytesMax of it, in one call; where the file system has little room left, it does
-// not. Other file systems have no such lock: there it does nothing.
+// not. On other file systems it does nothing: tmpfs would clear all of it at once.
 //
 // Threads: any.
 #pragma once
@@ -25,6 +25,7 @@ class Preallocation {
 
   // Both outlive it. `wanted`: false: it does nothing.
   Preallocation(int fd, const Superblock& superblock, bool wanted);
+  virtual ~Preallocation() = default;
 
   // A write is about to go to the medium. Blocks where it has to take room. Returns how many system
   // calls it made.
@@ -39,12 +40,14 @@ class Preallocation {
     if (zones_ != nullptr) zones_[zone.value].store(0, std::memory_order_relaxed);
   }
 
+ protected:
+  // For a test to say.
+  virtual std::uint64_t free_bytes() const;
+
  private:
   unsigned take(ZoneId zone, std::uint64_t first_lbas);
-  bool has_room(std::uint64_t bytes) const;
 
   const int fd_;
-  const bool root_;  // may have what the file system keeps back
   const Superblock& superblock_;
   // Of each zone, LBAs from its start: how far it was asked for. Null: nothing is.
   std::unique_ptr<std::atomic<std::uint64_t>[]> zones_;

@@ -25,9 +25,6 @@ class RingQueue : public TableQueue {
   // Among the errors of transferred(): no errno.
   static constexpr int kEnded = 1 << 20;
 
-  // System calls that a back end has made beside these.
-  void made_calls(unsigned count) { calls_ += count; }
-
   // What one request of the kernel's may be.
   struct Limit {
     std::uint64_t bytes = std::numeric_limits<int>::max();
@@ -50,6 +47,9 @@ class RingQueue : public TableQueue {
   // Before any other use. Errors: invalid_argument (the depth), unsupported (no io_uring, or not in
   // this mode), io_error.
   Status init_ring();
+
+  // System calls that a back end has made by itself.
+  void made_calls(unsigned count) { calls_ += count; }
 
   // A transfer or flush that start_transfer() or start_flush() was given, for the kernel.
   void to_ring(Io& io) { backlog_.push(io); }
