@@ -153,6 +153,8 @@ Result<EmuFile> open_file(const std::string& path, const OpenMode& mode) {
     if (file.created && error == EINVAL) unlink(path.c_str());
     return open_error(error);
   }
+  // Reads need not ask each time when the file was read last. Who does not own it may not say so.
+  (void)fcntl(file.fd.get(), F_SETFL, fcntl(file.fd.get(), F_GETFL) | O_NOATIME);
   Status status = find_size(file);
   if (status.ok() && locked) status = lock(file.fd.get());
   if (!status.ok()) return status;

@@ -208,10 +208,23 @@ int RingQueue::call(Io& io) {
   const iovec* const pieces = part.count != 0 ? part.pieces : &whole;
   const auto count = static_cast<int>(std::max(part.count, 1u));
   const auto offset = static_cast<off_t>(part.offset);
-  const ssize_t done = io.op == Io::Op::read ? preadv(medium_.fd, pieces, count, offset)
+  const ssize_t done = io.op == Io::Op::read ? call_read(pieces, count, offset)
                                              : pwritev(medium_.fd, pieces, count, offset);
   if (done < 0) return -errno;
   return done == 0 ? -kEnded : static_cast<int>(done);
+}
+
+// Tried without waiting for anything but the device: else a file system looks through the file's
+// dirty pages, which those of a zone table are, before each direct read. EAGAIN: something else is
+// to be waited for.
+ssize_t RingQueue::call_read(const iovec* pieces, int count, off_t offset) {
+  if (!waits_to_read_) {
+    const ssize_t done = preadv2(medium_.fd, pieces, count, offset, RWF_NOWAIT);
+    if (done >= 0) return done;
+    waits_to_read_ = errno == EOPNOTSUPP;
+    ++calls_;
+  }
+  return preadv(medium_.fd, pieces, count, offset);
 }
 
 // So that a thread asleep on wake_fd() looks again at what waits for another thread.

@@ -98,6 +98,7 @@ class RingQueue : public TableQueue {
   unsigned fill_ring();
   bool call_alone();
   int call(Io& io);
+  ssize_t call_read(const iovec* pieces, int count, off_t offset);
   void push(io_uring_sqe& sqe, Io& io);
   void arm_timer();
   unsigned reap(IoRing& ring);
@@ -112,6 +113,7 @@ class RingQueue : public TableQueue {
   unsigned in_ring_ = 0;  // Ios that the kernel has, or that are prepared for it
   bool timer_armed_ = false;
   bool may_block_ = false;
+  bool waits_to_read_ = false;  // the file cannot be read otherwise
   __kernel_timespec timer_{};
   std::uint64_t calls_ = 0;  // beside the rings'
   List backlog_;             // not yet in the ring
