@@ -1,5 +1,6 @@
 #include "zone/ring_queue.h"
 
+#include <fcntl.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -30,7 +31,10 @@ constexpr std::uint64_t kRecheckNs = 200'000;  // while something waits for anot
 
 RingQueue::RingQueue(const Geometry& geometry, ZoneTable& table, bool read_only,
                      const Medium& medium, unsigned depth)
-    : TableQueue(geometry, table, read_only), medium_(medium), depth_(depth) {}
+    : TableQueue(geometry, table, read_only),
+      medium_(medium),
+      depth_(depth),
+      reads_at_once_((fcntl(medium.fd, F_GETFL) & O_DIRECT) != 0) {}
 
 RingQueue::~RingQueue() {
   FURROW_CHECK(in_flight() == 0);
@@ -214,14 +218,14 @@ int RingQueue::call(Io& io) {
   return done == 0 ? -kEnded : static_cast<int>(done);
 }
 
-// Tried without waiting for anything but the device: else a file system looks through the file's
-// dirty pages, which those of a zone table are, before each direct read. EAGAIN: something else is
-// to be waited for.
+// Direct I/O is tried without waiting for anything but the device: else a file system looks through
+// the file's dirty pages, which those of a zone table are, before each read. EAGAIN: something else
+// is to be waited for, as those that are where the read is.
 ssize_t RingQueue::call_read(const iovec* pieces, int count, off_t offset) {
-  if (!waits_to_read_) {
+  if (reads_at_once_) {
     const ssize_t done = preadv2(medium_.fd, pieces, count, offset, RWF_NOWAIT);
-    if (done >= 0) return done;
-    waits_to_read_ = errno == EOPNOTSUPP;
+    if (done >= 0 || (errno != EAGAIN && errno != EOPNOTSUPP)) return done;
+    reads_at_once_ = errno == EAGAIN;
     ++calls_;
   }
   return preadv(medium_.fd, pieces, count, offset);

@@ -113,7 +113,7 @@ class RingQueue : public TableQueue {
   unsigned in_ring_ = 0;  // Ios that the kernel has, or that are prepared for it
   bool timer_armed_ = false;
   bool may_block_ = false;
-  bool waits_to_read_ = false;  // the file cannot be read otherwise
+  bool reads_at_once_;  // see call_read()
   __kernel_timespec timer_{};
   std::uint64_t calls_ = 0;  // beside the rings'
   List backlog_;             // not yet in the ring

@@ -1,8 +1,8 @@
 // Establishes how an emulated device uses its file: a write costs no system call beside those of
 // its batch, that is, none for the zone table; a queue says of no fewer than it makes; the file is
-// opened for direct I/O unless that is declined; and the zone table is written again by an opening,
-// so that the next flush covers what an earlier one may have lost. How: the calls are counted by
-// ptrace(), the rest is what the kernel says of the file.
+// opened for direct I/O unless that is declined, and reads do not touch its time; and the zone
+// table is written again by an opening, so that the next flush covers what an earlier one may have
+// lost. How: the calls are counted by ptrace(), the rest is what the kernel says of the file.
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <sys/vfs.h>
@@ -23,18 +23,18 @@ class EmuCallsTest : public EmuDeviceTest {
     EXPECT_EQ(statfs(path_.c_str(), &info), 0);
     return info.f_type == EXT4_SUPER_MAGIC || info.f_type == TMPFS_MAGIC;
   }
-  // Is the file open here for direct I/O, by any of its descriptors?
-  bool is_open_direct() const {
-    bool open = false, direct = false;
+  // Is the file open here with this flag, by any of its descriptors?
+  bool is_open_with(int flag) const {
+    bool open = false, found = false;
     for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
       std::error_code gone;
       if (std::filesystem::read_symlink(entry.path(), gone) != path_ || gone) continue;
       open = true;
       const int fd = std::stoi(entry.path().filename());
-      direct = direct || (fcntl(fd, F_GETFL) & O_DIRECT) != 0;
+      found = found || (fcntl(fd, F_GETFL) & flag) != 0;
     }
     EXPECT_TRUE(open);
-    return direct;
+    return found;
   }
 
   static constexpr std::uint32_t kBatch = 64, kBatches = 6;
@@ -83,10 +83,17 @@ TEST_F(EmuCallsTest, TheFileIsOpenForDirectIoUnlessThatIsDeclined) {
   for (const Access access : {Access::exclusive, Access::check, Access::inspect}) {
     {
       const auto device = open("", access);
-      EXPECT_TRUE(is_open_direct()) << static_cast<int>(access);
+      EXPECT_TRUE(is_open_with(O_DIRECT)) << static_cast<int>(access);
     }
     const auto device = open("?direct=0", access);
-    EXPECT_FALSE(is_open_direct()) << static_cast<int>(access);
+    EXPECT_FALSE(is_open_with(O_DIRECT)) << static_cast<int>(access);
+  }
+}
+
+TEST_F(EmuCallsTest, ReadsDoNotTouchTheFilesTime) {
+  for (const Access access : {Access::exclusive, Access::check, Access::inspect}) {
+    const auto device = open("", access);
+    EXPECT_TRUE(is_open_with(O_NOATIME)) << static_cast<int>(access);
   }
 }
 
