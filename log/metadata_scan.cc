@@ -125,7 +125,8 @@ Status RingScan::find_superblock() {
         "is put back from a copy of the device");
   }
   return Status(Code::foreign, Origin::log,
-                "no pool is on this device; `furrowctl pool create` makes one");
+                "no pool is on this device; `furrowctl pool create`, or --create of a command that "
+                "has it, makes one");
 }
 
 // Superblocks must agree on what never changes, and fit the device.

@@ -23,13 +23,17 @@ namespace furrow::emu {
 
 namespace {
 
-Status open_error(int error) {
+Status open_error(int error, bool creating) {
   switch (error) {
     case ENOENT:
+      if (creating) {
+        return zone_failure(Code::not_found, "its directory does not exist; make that first",
+                            error);
+      }
       return zone_failure(
           Code::not_found,
-          "no such file or directory; make the device with `furrowctl pool create`, and "
-          "its directory first",
+          "no such file; `furrowctl pool create`, or --create of a command that has "
+          "it, makes the device",
           error);
     case EACCES:
     case EPERM:
@@ -151,7 +155,7 @@ Result<EmuFile> open_file(const std::string& path, const OpenMode& mode) {
     const int error = errno;
     // O_DIRECT is refused after the file was made.
     if (file.created && error == EINVAL) unlink(path.c_str());
-    return open_error(error);
+    return open_error(error, file.created);
   }
   // Reads need not ask each time when the file was read last. Who does not own it may not say so.
   (void)fcntl(file.fd.get(), F_SETFL, fcntl(file.fd.get(), F_GETFL) | O_NOATIME);

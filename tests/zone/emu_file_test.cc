@@ -78,8 +78,18 @@ TEST_F(EmuFileTest, ADirectoryAndAPipeAreRefused) {
   path_ = dir_.file("pipe");
   ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
   EXPECT_EQ(code(kBuffered), Code::unsupported);
+}
+
+TEST_F(EmuFileTest, SaysWhetherTheFileOrItsDirectoryIsMissing) {
+  const auto says = [&](const OpenMode& mode) {
+    const auto file = open_file(path_, mode);
+    EXPECT_EQ(file.status().code(), Code::not_found);
+    return file.status().describe();
+  };
+  EXPECT_NE(says(kBuffered).find("pool create"), std::string::npos);
   path_ = dir_.file("missing/device.img");
-  EXPECT_EQ(code({Access::exclusive, true, false}), Code::not_found);
+  EXPECT_NE(says(kBuffered).find("pool create"), std::string::npos);
+  EXPECT_NE(says({Access::exclusive, true, false}).find("its directory"), std::string::npos);
 }
 
 TEST_F(EmuFileTest, OneAtATimeButAnybodyMayInspect) {
