@@ -199,10 +199,15 @@ Mounts& mounts() {
 
 // Whether a database is to be opened for reading alone is not known yet, so all processes but the
 // first are refused in the same way.
-rocksdb::Status refusal(const std::string& uri, const std::string& device, const Status& status) {
-  const std::string text = uri + ": " + status.describe();
-  if (status.code() != Code::in_use) return rocksdb::Status::IOError(text);
-  const std::string holder = device_holder(device);
+rocksdb::Status refusal(const std::string& uri, const Uri& parsed, const Status& status) {
+  if (status.code() != Code::in_use) {
+    const bool missing = status.code() == Code::not_found && status.origin() == Origin::zone &&
+                         parsed.create_bytes == 0;
+    return rocksdb::Status::IOError(
+        uri + ": " + status.describe() +
+        (missing ? "; create=SIZE in the URI makes what is missing" : ""));
+  }
+  const std::string holder = device_holder(parsed.device);
   return rocksdb::Status::NotSupported(
       uri + " is in use" + (holder.empty() ? "" : " by " + holder) +
       ": a pool is used by one process at a time, also when databases are opened read-only or as "
@@ -221,7 +226,7 @@ rocksdb::Status open_file_system(const std::string& uri,
   if (volume.status().code() == Code::invalid_argument) {
     return rocksdb::Status::InvalidArgument(uri + ": " + volume.status().describe());
   }
-  if (!volume.ok()) return refusal(uri, parsed->device, volume.status());
+  if (!volume.ok()) return refusal(uri, *parsed, volume.status());
   *result = make_file_system(*volume, uri);
   return rocksdb::Status::OK();
 }

@@ -237,7 +237,12 @@ TEST_F(PluginTest, UsageIsToldToWhoAsks) {
 TEST_F(PluginTest, WhatIsWrongIsSaid) {
   EXPECT_NE(refusal("furrow://").find("DEVICE-URI"), std::string::npos);
   EXPECT_NE(refusal(fs_uri() + "?create=much").find("create=SIZE"), std::string::npos);
-  EXPECT_NE(refusal(fs_uri()).find("not found"), std::string::npos) << refusal(fs_uri());
+  const std::string missing = refusal(fs_uri());
+  EXPECT_NE(missing.find("not found"), std::string::npos) << missing;
+  EXPECT_NE(missing.find("create=SIZE"), std::string::npos) << missing;
+  const std::string nowhere = refusal("furrow://emu:" + path() + ".missing/pool.img?create=128MiB");
+  EXPECT_NE(nowhere.find("its directory"), std::string::npos) << nowhere;
+  EXPECT_EQ(nowhere.find("create=SIZE"), std::string::npos) << nowhere;
 }
 
 }  // namespace
