@@ -136,7 +136,7 @@ int get(const Arguments&) {
   return json_asked() ? print({{"key", format_key(key)}, {"bytes", value->size()}}) : kExitDone;
 }
 
-int remove(const Arguments&) {
+int remove_key(const Arguments&) {
   Key key;
   if (const int status = take_key(key); status != kExitDone) return status;
   Remote remote;
@@ -189,7 +189,7 @@ int flush_stdout() {
   return report("cannot write to stdout", file_error());
 }
 
-int list(const Arguments&) {
+int list_keys(const Arguments&) {
   constexpr std::uint64_t kKeysAtOnce = 1024;
   Key after;
   if (!FLAGS_after.empty()) {
@@ -223,8 +223,8 @@ constexpr const char* kGetFlags[] = {"key",     "file",      "target",        "n
                                      "hostnqn", kClientNsid, "header_digest", "data_digest"};
 constexpr const char* kKeyFlags[] = {"key",       "target",        "nqn",        "hostnqn",
                                      kClientNsid, "header_digest", "data_digest"};
-constexpr const char* kListFlags[] = {"after",   "limit",     "target",        "nqn",
-                                      "hostnqn", kClientNsid, "header_digest", "data_digest"};
+constexpr const char* kKeyListFlags[] = {"after",   "limit",     "target",        "nqn",
+                                         "hostnqn", kClientNsid, "header_digest", "data_digest"};
 
 }  // namespace
 
@@ -232,10 +232,10 @@ std::span<const Command> kv_commands() {
   static constexpr Command kCommands[] = {
       {"kv put", "--key=KEY", 0, "store a value from a file or a pipe", kPutFlags, put},
       {"kv get", "--key=KEY", 0, "fetch a value into a file or a pipe", kGetFlags, get},
-      {"kv delete", "--key=KEY", 0, "delete a key and its value", kKeyFlags, remove},
+      {"kv delete", "--key=KEY", 0, "delete a key and its value", kKeyFlags, remove_key},
       {"kv exist", "--key=KEY", 0, "say whether a key is there (exit status 0 or 1)", kKeyFlags,
        exist},
-      {"kv list", "", 0, "print the keys", kListFlags, list},
+      {"kv list", "", 0, "print the keys", kKeyListFlags, list_keys},
   };
   return kCommands;
 }

@@ -20,7 +20,7 @@ namespace furrow::tools {
 
 namespace {
 
-int create(const Arguments& arguments) {
+int create_volume(const Arguments& arguments) {
   const bool block = FLAGS_kind == "block", zoned = FLAGS_kind == "zoned";
   if (FLAGS_kind != "kv" && FLAGS_kind != "fs" && !block && !zoned) {
     return report_usage("--kind: kv, fs, block or zoned");
@@ -51,7 +51,7 @@ int create(const Arguments& arguments) {
   return print(volume_json(**made));
 }
 
-int list(const Arguments& arguments) {
+int list_volumes(const Arguments& arguments) {
   if (server_asked()) return list_on_server();
   EventLoop home;
   const auto opened = open_pool(arguments[0], home, Opening::inspect);
@@ -89,7 +89,7 @@ int resize(const Arguments& arguments) {
   return answer.status.code() == Code::invalid_argument ? kExitUsage : kExitFailed;
 }
 
-int remove(const Arguments& arguments) {
+int remove_volume(const Arguments& arguments) {
   if (server_asked()) {
     const Status named = check_new_name(arguments[0]);
     if (!named.ok()) return report("cannot delete volume " + arguments[0], named);
@@ -106,19 +106,20 @@ int remove(const Arguments& arguments) {
   return print({{"deleted", arguments[1]}});
 }
 
-constexpr const char* kCreateFlags[] = {"kind",
-                                        "mode",
-                                        "quota",
-                                        "nsid",
-                                        "value_bytes_max",
-                                        "durability",
-                                        "size: of kind block: the size of the disk, as in 1TiB",
-                                        "lba",
-                                        "zones",
-                                        "max_open",
-                                        "max_active",
-                                        "server",
-                                        "token_file"};
+constexpr const char* kVolumeCreateFlags[] = {
+    "kind",
+    "mode",
+    "quota",
+    "nsid",
+    "value_bytes_max",
+    "durability",
+    "size: of kind block: the size of the disk, as in 1TiB",
+    "lba",
+    "zones",
+    "max_open",
+    "max_active",
+    "server",
+    "token_file"};
 constexpr const char* kListFlags[] = {"server"};
 constexpr const char* kResizeFlags[] = {
     "quota: what the volume may hold of the device from now on, as in 8GiB",
@@ -129,14 +130,14 @@ constexpr const char* kDeleteFlags[] = {"server", "token_file"};
 
 std::span<const Command> volume_commands() {
   static constexpr Command kCommands[] = {
-      {"volume create", "(DEVICE-URI | --server=HOST:PORT) NAME", 2, "make a volume", kCreateFlags,
-       create},
+      {"volume create", "(DEVICE-URI | --server=HOST:PORT) NAME", 2, "make a volume",
+       kVolumeCreateFlags, create_volume},
       {"volume list", "(DEVICE-URI | --server=HOST:PORT)", 1,
-       "print a pool's volumes (in use or not)", kListFlags, list},
+       "print a pool's volumes (in use or not)", kListFlags, list_volumes},
       {"volume resize", "(DEVICE-URI | --server=HOST:PORT) NAME", 2,
        "give a volume another quota, or a disk more", kResizeFlags, resize},
       {"volume delete", "(DEVICE-URI | --server=HOST:PORT) NAME", 2,
-       "delete a volume and all that it holds", kDeleteFlags, remove},
+       "delete a volume and all that it holds", kDeleteFlags, remove_volume},
   };
   return kCommands;
 }

@@ -25,12 +25,12 @@ Progress::~Progress() {
 }
 
 void Progress::draw() {
-  using Clock = std::chrono::steady_clock;
   constexpr std::chrono::milliseconds kInterval(250);
-  const Clock::time_point start = Clock::now();
+  const auto start = std::chrono::steady_clock::now();
   std::unique_lock lock(mutex_);
   while (!changed_.wait_for(lock, kInterval, [this] { return stop_; })) {
-    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    const double seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     fmt::print(stderr, "\r{}: {:.1f} s", label_, seconds);
     if (!unit_.empty()) fmt::print(stderr, ", {} {}", done_.load(), unit_);
     std::fflush(stderr);

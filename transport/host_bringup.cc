@@ -53,7 +53,7 @@ Status connect_failure(const nvme::Cqe& answer) {
 }
 
 template <std::size_t N>
-void put_text(char (&field)[N], const std::string& text) {
+void put_nqn(char (&field)[N], const std::string& text) {
   std::memcpy(field, text.data(), std::min(text.size(), N - 1));
 }
 
@@ -152,8 +152,8 @@ void HostController::send_connect(HostQueue& queue, std::uint16_t qid, std::uint
   nvme::ConnectData connect;
   std::memcpy(connect.hostid, options_.host_id.data(), sizeof connect.hostid);
   connect.cntlid = qid == 0 ? nvme::kCntlidDynamic : facts_.cntlid;
-  put_text(connect.subnqn, options_.subsystem_nqn);
-  put_text(connect.hostnqn, options_.host_nqn);
+  put_nqn(connect.subnqn, options_.subsystem_nqn);
+  put_nqn(connect.hostnqn, options_.host_nqn);
   std::memcpy(data_.data(), &connect, sizeof connect);
   nvme::Sqe sqe;
   sqe.opc = nvme::opcode::kFabrics;

@@ -39,13 +39,6 @@ void put(std::vector<std::byte>& page, std::size_t offset, const T& value) {
   std::memcpy(page.data() + offset, &value, sizeof(value));
 }
 
-// ASCII, left-justified, padded with spaces (Base specification, 1.8).
-template <std::size_t kSize>
-void put_text(char (&field)[kSize], std::string_view text) {
-  std::memset(field, ' ', kSize);
-  std::memcpy(field, text.data(), std::min(text.size(), kSize));
-}
-
 void kv_namespace(const Namespace& ns, std::vector<std::byte>& page) {
   nvme::IdentifyNamespaceKv out;
   out.nsze = ns.size_bytes();
@@ -158,9 +151,9 @@ nvme::IdentifyController Controller::identify_controller() const {
   const auto gauges = subsystem_.pool_gauges();
   const bool discovery = kind_ == Kind::discovery;
   nvme::IdentifyController out;
-  put_text(out.sn, subsystem_.serial());
-  put_text(out.mn, discovery ? "Furrow discovery" : "Furrow page server");
-  put_text(out.fr, "0.1");
+  nvme::put_text(out.sn, subsystem_.serial());
+  nvme::put_text(out.mn, discovery ? "Furrow discovery" : "Furrow page server");
+  nvme::put_text(out.fr, "0.1");
   out.cmic = 1u << 1;  // more than one controller
   out.mdts = static_cast<std::uint8_t>(std::countr_zero(options.transfer_bytes_max) - 12);
   out.cntlid = id_;

@@ -104,13 +104,6 @@ void changed_zones(const std::set<std::uint64_t>& changed, std::vector<std::byte
   append(log, out);
 }
 
-// ASCII padded with spaces (Base specification, 5.16.1.23).
-template <std::size_t kSize>
-void put_text(char (&field)[kSize], const std::string& text) {
-  std::memset(field, ' ', kSize);
-  std::memcpy(field, text.data(), std::min(text.size(), kSize));
-}
-
 // A port that listens on all addresses is at the one that this host found.
 std::string address_of(const Port& port, const std::string& reached_at) {
   const bool everywhere = port.address == "0.0.0.0" || port.address == "::";
@@ -136,8 +129,8 @@ void discovery_log(const SubsystemImpl& subsystem, const std::string& host,
     entry.portid = port.id;
     entry.cntlid = nvme::kCntlidDynamic;
     entry.asqsz = nvme::kAdminEntriesMax;
-    put_text(entry.trsvcid, std::to_string(port.port));
-    put_text(entry.traddr, address);
+    nvme::put_text(entry.trsvcid, std::to_string(port.port));
+    nvme::put_text(entry.traddr, address);
     std::memcpy(entry.subnqn, subsystem.nqn().data(), subsystem.nqn().size());
     append(log, entry);
   }

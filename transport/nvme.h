@@ -7,6 +7,7 @@
 // zeroed, reserved bytes included.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -366,5 +367,12 @@ struct EffectsLog {
   std::uint8_t reserved2048[2048]{};
 };
 static_assert(sizeof(EffectsLog) == 4096);
+
+// ASCII, left-justified, padded with spaces (Base specification, 1.8); what does not fit is cut.
+template <std::size_t kSize>
+void put_text(char (&field)[kSize], std::string_view text) {
+  std::memset(field, ' ', kSize);
+  std::memcpy(field, text.data(), std::min(text.size(), kSize));
+}
 
 }  // namespace furrow::nvme
