@@ -7,7 +7,7 @@
 
 #include "tests/engine/rig.h"
 
-namespace furrow::testing {
+namespace furrow::testing::clock_test {
 namespace {
 
 constexpr std::int64_t kAheadS = 7200;
@@ -77,4 +77,4 @@ TEST_P(ClockModesTest, WhatWasDeletedAfterItHadExpiredStaysDeleted) {
 }
 
 }  // namespace
-}  // namespace furrow::testing
+}  // namespace furrow::testing::clock_test

@@ -12,7 +12,7 @@
 
 #include "tests/engine/pool_file.h"
 
-namespace furrow::testing {
+namespace furrow::testing::disk_full_test {
 namespace {
 
 constexpr std::size_t kBytes = 60000;
@@ -20,12 +20,13 @@ constexpr std::size_t kBytes = 60000;
 class DiskFullTest : public PoolFileTest, public ::testing::WithParamInterface<VolumeMode> {
  protected:
   void SetUp() override {
-    std::signal(SIGXFSZ, SIG_IGN);
+    handler_ = std::signal(SIGXFSZ, SIG_IGN);
     ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before_), 0);
     ASSERT_NO_FATAL_FAILURE(make_pool(64 << 20, GetParam()));
   }
   void TearDown() override {
     limit(before_.rlim_cur);
+    std::signal(SIGXFSZ, handler_);
     PoolFileTest::TearDown();
   }
   void limit(rlim_t bytes) {
@@ -50,6 +51,7 @@ class DiskFullTest : public PoolFileTest, public ::testing::WithParamInterface<V
     }
   }
 
+  void (*handler_)(int) = SIG_DFL;
   rlimit before_{};
   std::set<std::uint64_t> stored_;
 };
@@ -167,4 +169,4 @@ TEST_P(DiskFullTest, DeletesAreDoneOrRefused) {
 }
 
 }  // namespace
-}  // namespace furrow::testing
+}  // namespace furrow::testing::disk_full_test

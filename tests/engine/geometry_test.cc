@@ -5,7 +5,7 @@
 
 #include "tests/engine/rig.h"
 
-namespace furrow::testing {
+namespace furrow::testing::geometry_test {
 namespace {
 
 struct Shape {
@@ -66,4 +66,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& shape) { return std::string(shape.param.name); });
 
 }  // namespace
-}  // namespace furrow::testing
+}  // namespace furrow::testing::geometry_test

@@ -7,7 +7,7 @@
 #include "tests/engine/rig.h"
 #include "tests/rounds.h"
 
-namespace furrow::testing {
+namespace furrow::testing::index_bytes_test {
 namespace {
 
 constexpr std::uint64_t kPages = rounds(100'000, 20'000);
@@ -114,4 +114,4 @@ TEST_F(IndexBytesTest, ExpiriesCount) {
 }
 
 }  // namespace
-}  // namespace furrow::testing
+}  // namespace furrow::testing::index_bytes_test

@@ -11,7 +11,7 @@
 #include "zone/blocking.h"
 #include "zone/fault_device.h"
 
-namespace furrow::testing {
+namespace furrow::testing::lost_checkpoints_test {
 namespace {
 
 constexpr std::uint32_t kLbaBytes = 4096;
@@ -410,4 +410,4 @@ TEST_F(LostCheckpointsTest, ASuperblockOfAZoneWithLittleRoom) {
 }
 
 }  // namespace
-}  // namespace furrow::testing
+}  // namespace furrow::testing::lost_checkpoints_test

@@ -12,7 +12,7 @@
 #include "zone/blocking.h"
 #include "zone/fault_device.h"
 
-namespace furrow::testing {
+namespace furrow::testing::lost_metadata_test {
 namespace {
 
 constexpr std::uint32_t kLbaBytes = 4096;
@@ -298,4 +298,4 @@ TEST_F(LostMetadataTest, AGeometryWithoutRoomForItsCheckpointIsRefused) {
 }
 
 }  // namespace
-}  // namespace furrow::testing
+}  // namespace furrow::testing::lost_metadata_test

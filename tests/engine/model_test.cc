@@ -30,7 +30,7 @@ TEST_P(ModelTest, AgreesWithAMap) {
   const char* env = std::getenv("FURROW_SEED");
   const char* drive = std::getenv("FURROW_DRIVE");
   const std::uint64_t first = env != nullptr ? std::strtoull(env, nullptr, 0) : 1;
-  const std::uint64_t seeds = drive != nullptr ? 3 : env != nullptr ? 1 : rounds(16, 4);
+  const std::uint64_t seeds = drive != nullptr ? 3 : env != nullptr ? 1 : rounds(16, 2);
   std::uint64_t found = 0, cuts = 0, recovery_cuts = 0, kills = 0, resets = 0, refusals = 0;
   for (std::uint64_t seed = first; seed < first + seeds; ++seed) {
     const std::string replay = "FURROW_SEED=" + std::to_string(seed);

@@ -8,7 +8,7 @@
 #include "engine/page_store_impl.h"
 #include "tests/engine/pool_file.h"
 
-namespace furrow::testing {
+namespace furrow::testing::newest_zone_test {
 namespace {
 
 constexpr std::size_t kBytes = 60000;
@@ -73,4 +73,4 @@ TEST_F(NewestZoneTest, ARottenPageOfTheZoneBeforeACollectedOneCostsItselfAlone) 
 }
 
 }  // namespace
-}  // namespace furrow::testing
+}  // namespace furrow::testing::newest_zone_test

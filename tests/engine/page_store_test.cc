@@ -7,7 +7,7 @@
 
 #include "tests/engine/rig.h"
 
-namespace furrow::testing {
+namespace furrow::testing::page_store_test {
 namespace {
 
 constexpr const char* kSmall = "mem:64MiB?zone_size=2MiB&zone_capacity=1MiB";
@@ -470,4 +470,4 @@ TEST(StoreTest, TombstonesDoNotFillTheVolume) {
 }
 
 }  // namespace
-}  // namespace furrow::testing
+}  // namespace furrow::testing::page_store_test

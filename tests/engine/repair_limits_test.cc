@@ -5,7 +5,7 @@
 
 #include "tests/engine/pool_file.h"
 
-namespace furrow::testing {
+namespace furrow::testing::repair_limits_test {
 namespace {
 
 constexpr std::size_t kPageBytes = 20000;
@@ -72,4 +72,4 @@ TEST_P(RepairLimitsTest, TheZoneThatIsWrittenTo) {
 }
 
 }  // namespace
-}  // namespace furrow::testing
+}  // namespace furrow::testing::repair_limits_test

@@ -9,7 +9,7 @@
 #include "zone/blocking.h"
 #include "zone/fault_device.h"
 
-namespace furrow::testing {
+namespace furrow::testing::repair_test {
 namespace {
 
 constexpr std::uint64_t kKeys = 300;
@@ -214,7 +214,7 @@ TEST_F(RepairTest, PowerCutsInARepair) {
   damage(offsets_of("FUZH").front() + 40);
   const std::string damaged = read_file();
   bool whole = false;
-  for (std::uint64_t lbas = 1; !whole; lbas += rounds(97, 397)) {
+  for (std::uint64_t lbas = 1; !whole; lbas += rounds(197, 397)) {
     SCOPED_TRACE("cut after " + std::to_string(lbas) + " LBAs");
     std::ofstream(path(), std::ios::binary | std::ios::trunc) << damaged;
     ASSERT_NO_FATAL_FAILURE(rig_->open_device());
@@ -314,4 +314,4 @@ TEST_F(RepairTest, WithoutAnEmptyZone) {
 }
 
 }  // namespace
-}  // namespace furrow::testing
+}  // namespace furrow::testing::repair_test

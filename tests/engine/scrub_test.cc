@@ -9,7 +9,7 @@
 #include "tests/engine/pool_file.h"
 #include "zone/fault_device.h"
 
-namespace furrow::testing {
+namespace furrow::testing::scrub_test {
 namespace {
 
 constexpr std::size_t kPageBytes = 20000;
@@ -279,4 +279,4 @@ TEST_F(ScrubTest, BesideEverythingElse) {
 }
 
 }  // namespace
-}  // namespace furrow::testing
+}  // namespace furrow::testing::scrub_test

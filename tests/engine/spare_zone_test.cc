@@ -10,7 +10,7 @@
 #include "tests/engine/pool_file.h"
 #include "zone/fault_device.h"
 
-namespace furrow::testing {
+namespace furrow::testing::spare_zone_test {
 namespace {
 
 constexpr std::size_t kPageBytes = 20000, kZoneBytes = 1 << 20;
@@ -149,4 +149,4 @@ TEST_F(SpareZoneTest, ARottenOriginalDoesNotTakeItsCopyWithIt) {
 }
 
 }  // namespace
-}  // namespace furrow::testing
+}  // namespace furrow::testing::spare_zone_test

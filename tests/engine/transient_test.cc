@@ -6,7 +6,7 @@
 #include "tests/engine/rig.h"
 #include "zone/fault_device.h"
 
-namespace furrow::testing {
+namespace furrow::testing::transient_test {
 namespace {
 
 constexpr std::size_t kPageBytes = 20000;
@@ -82,4 +82,4 @@ TEST_F(TransientTest, AnOpeningReadsAgain) {
 }
 
 }  // namespace
-}  // namespace furrow::testing
+}  // namespace furrow::testing::transient_test

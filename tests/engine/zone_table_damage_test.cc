@@ -5,7 +5,7 @@
 
 #include "tests/engine/pool_file.h"
 
-namespace furrow::testing {
+namespace furrow::testing::zone_table_damage_test {
 namespace {
 
 constexpr std::uint64_t kKeys = 60, kZones = 10;
@@ -63,4 +63,4 @@ TEST_P(ZoneTableDamageTest, OneSlotLosesNothing) {
 }
 
 }  // namespace
-}  // namespace furrow::testing
+}  // namespace furrow::testing::zone_table_damage_test

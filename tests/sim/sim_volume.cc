@@ -26,7 +26,7 @@ std::uint64_t number_of(const Key& key) {
 }
 
 // Of the executor, for an operation while the device does what it should. Some hundred are common.
-constexpr std::uint64_t kTurnsMax = 5000;
+constexpr std::uint64_t kAnswerTurnsMax = 5000;
 
 const char* name_of(PageOp::Kind kind) {
   constexpr const char* kNames[] = {"get",  "get_range", "put",          "remove", "exist",
@@ -239,7 +239,7 @@ void SimVolume::answered(Client& client) {
   if (!world_.device_dead && !world_.faults) {
     const std::uint64_t turns = world_.turns - client.turn;
     world_.longest_turns = std::max(world_.longest_turns, turns);
-    if (turns > kTurnsMax) fail(client, fmt::format("answered after {} turns", turns));
+    if (turns > kAnswerTurnsMax) fail(client, fmt::format("answered after {} turns", turns));
   }
   if (world_.watch(client.key) ||
       (kind == PageOp::Kind::remove_group && world_.watched_key != ~0ul)) {

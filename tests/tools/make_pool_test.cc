@@ -10,7 +10,7 @@
 #include <filesystem>
 #include <fstream>
 
-namespace furrow::tools {
+namespace furrow::tools::make_pool_test {
 namespace {
 
 constexpr std::uint64_t kMiB = 1 << 20;
@@ -154,4 +154,4 @@ TEST_F(MakePoolTest, AnOpenPoolMovesAndClosesWhatItHad) {
 }
 
 }  // namespace
-}  // namespace furrow::tools
+}  // namespace furrow::tools::make_pool_test

@@ -76,23 +76,23 @@ TEST(VolumeJson, ARefusedResizeHasFigures) {
   answer.status = {Code::no_space, Origin::engine, "too little"};
   answer.quota_bytes_min = 12 << 20;
   answer.quota_bytes_max = (std::uint64_t{3} << 30) + (1 << 10);
-  auto json = error_json(answer);
-  EXPECT_EQ(json["error"], "no space (engine): too little (now it can be 12MiB to 3145729KiB)");
-  EXPECT_EQ(json["quota_bytes_min"], 12 << 20);
-  EXPECT_EQ(json["quota_bytes_max"], answer.quota_bytes_max);
+  auto said = error_json(answer);
+  EXPECT_EQ(said["error"], "no space (engine): too little (now it can be 12MiB to 3145729KiB)");
+  EXPECT_EQ(said["quota_bytes_min"], 12 << 20);
+  EXPECT_EQ(said["quota_bytes_max"], answer.quota_bytes_max);
   answer.status = {Code::busy, Origin::engine, "wait"};
   answer.zones_to_free = 7;
-  json = error_json(answer);
-  EXPECT_EQ(json["error"], "busy (engine): wait (7 to go)");
-  EXPECT_EQ(json["zones_to_free"], 7);
-  EXPECT_EQ(json["code"], "busy");
+  said = error_json(answer);
+  EXPECT_EQ(said["error"], "busy (engine): wait (7 to go)");
+  EXPECT_EQ(said["zones_to_free"], 7);
+  EXPECT_EQ(said["code"], "busy");
   EXPECT_FALSE(error_json(ResizeAnswer{{Code::not_found, Origin::engine, "no"}}).contains("quota"));
 }
 
 TEST(VolumeJson, AnErrorSaysWhatAndWhichKind) {
-  const auto json = error_json({Code::no_space, Origin::engine, "make room"});
-  EXPECT_EQ(json["code"], "no space");
-  EXPECT_EQ(json["error"], "no space (engine): make room");
+  const auto said = error_json({Code::no_space, Origin::engine, "make room"});
+  EXPECT_EQ(said["code"], "no space");
+  EXPECT_EQ(said["error"], "no space (engine): make room");
 }
 
 }  // namespace

@@ -37,7 +37,7 @@
 #include "tests/transport/fake_target.h"
 #include "tests/transport/raw_host.h"
 
-namespace furrow::transport {
+namespace furrow::transport::malformed_test {
 namespace {
 
 nvme::Sqe command(std::uint8_t opcode, std::uint16_t cid, std::uint32_t seed = 0) {
@@ -427,4 +427,4 @@ TEST_F(MalformedTest, RandomDamage) {
 }
 
 }  // namespace
-}  // namespace furrow::transport
+}  // namespace furrow::transport::malformed_test

@@ -17,7 +17,7 @@
 #include "tests/transport/malformed_pdus.h"
 #include "tests/transport/pdu_trace.h"
 
-namespace furrow::transport {
+namespace furrow::transport::pdu_test {
 namespace {
 
 using Event = PduDecoder::Event;
@@ -251,4 +251,4 @@ TEST(Pdu, DrainedDataIsSkippedAndStillChecked) {
 }
 
 }  // namespace
-}  // namespace furrow::transport
+}  // namespace furrow::transport::pdu_test

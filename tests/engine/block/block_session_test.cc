@@ -8,7 +8,7 @@
 #include "tests/engine/block/disk.h"
 #include "tests/rounds.h"
 
-namespace furrow::testing {
+namespace furrow::testing::block_session_test {
 namespace {
 
 constexpr std::uint64_t kMiB = 1 << 20;
@@ -275,4 +275,4 @@ TEST(BlockSessionTest, AFullPoolSaysSoAndDiscardMakesRoom) {
 }
 
 }  // namespace
-}  // namespace furrow::testing
+}  // namespace furrow::testing::block_session_test

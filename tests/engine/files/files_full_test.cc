@@ -9,6 +9,7 @@
 
 #include "tests/engine/files/files_rig.h"
 #include "tests/log/test_seed.h"
+#include "tests/rounds.h"
 
 namespace furrow::testing {
 namespace {
@@ -158,7 +159,7 @@ TEST_F(FilesFullTest, WhatIsSaidToBeFreeCanBeWritten) {
   const std::uint64_t empty = free_bytes(), off = empty / 50;  // by so much it may be wrong
   std::uint64_t written = 0;
   unsigned number = 0;
-  for (unsigned round = 0; round < 12 && !HasFatalFailure(); ++round) {
+  for (unsigned round = 0; round < rounds(6, 4) && !HasFatalFailure(); ++round) {
     SCOPED_TRACE(round);
     // Turned over, three quarters to nearly all of it taken.
     const std::uint64_t least = empty / (4 + random() % 12);

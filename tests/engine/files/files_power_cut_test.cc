@@ -209,7 +209,7 @@ TEST_F(FilesPowerCutTest, TheLastSectorIsWrittenAgain) {
   unsigned finished = 0;
   for (unsigned round = 0; finished < 4 && round < 400 && !HasFailure(); ++round) {
     SCOPED_TRACE(round);
-    ASSERT_NO_FATAL_FAILURE(mount_until_cut(60 + round / rounds(4, 1),
+    ASSERT_NO_FATAL_FAILURE(mount_until_cut(60 + round / rounds(2, 1),
                                             round % 2 == 0 ? CrashModel::drive : CrashModel::emu,
                                             random_()));
     if (volume() == nullptr) continue;

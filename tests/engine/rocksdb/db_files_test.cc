@@ -31,7 +31,8 @@ TEST_F(DbFilesTest, PlainTablesAreReadUnlessTheyAreToBeMapped) {
   ASSERT_NO_FATAL_FAILURE(open(plain));
   ASSERT_NO_FATAL_FAILURE(fill(1));
   ASSERT_TRUE(db_->Flush({}).ok());
-  for (unsigned i = 0; i < kKeys; ++i) {
+  // Some, as each is several reads of a few bytes.
+  for (unsigned i = 0; i < kKeys; i += 23) {
     std::string value;
     ASSERT_TRUE(db_->Get({}, db_key(i), &value).ok()) << i;
     ASSERT_EQ(value, db_value(i, 1));

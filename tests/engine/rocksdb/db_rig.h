@@ -22,9 +22,14 @@ inline std::string db_key(unsigned number) {
   return text;
 }
 inline std::string db_value(unsigned number, unsigned version) {
+  static const std::string letters = [] {
+    std::string made(700, '\0');
+    for (std::size_t i = 0; i < made.size(); ++i) made[i] = static_cast<char>('a' + i * 7 % 26);
+    return made;
+  }();
   std::string value = std::to_string(number) + "/" + std::to_string(version) + "/";
   const std::size_t bytes = 20 + (number * 37 + version * 101) % 680;
-  while (value.size() < bytes) value.push_back(static_cast<char>('a' + value.size() * 7 % 26));
+  if (value.size() < bytes) value.append(letters, value.size(), bytes - value.size());
   return value;
 }
 // -1: it is none of ours.

@@ -13,11 +13,12 @@
 
 #include "tests/engine/rocksdb/db_rig.h"
 #include "tests/log/test_seed.h"
+#include "tests/rounds.h"
 
 namespace furrow::testing {
 namespace {
 
-constexpr unsigned kRounds = 12;
+constexpr auto kRounds = static_cast<unsigned>(rounds(12, 2));
 constexpr unsigned kKeys = 500;
 
 struct Versions {

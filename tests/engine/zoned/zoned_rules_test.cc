@@ -5,7 +5,7 @@
 #include "zone/fault_device.h"
 #include "zone/zone_state_machine.h"
 
-namespace furrow::testing {
+namespace furrow::testing::zoned_rules_test {
 namespace {
 
 using Kind = ZonedOp::Kind;
@@ -367,4 +367,4 @@ TEST_F(FailingZonesTest, TellWhoFlushesThatItFailed) {
 }
 
 }  // namespace
-}  // namespace furrow::testing
+}  // namespace furrow::testing::zoned_rules_test

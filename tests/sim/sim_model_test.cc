@@ -1,10 +1,10 @@
 // Establishes what the simulation's model allows and what it does not, case by case: an oracle that
 // allowed everything would find nothing.
-#include "tests/sim/model.h"
-
 #include <gtest/gtest.h>
 
 #include <vector>
+
+#include "tests/sim/model.h"
 
 namespace furrow::sim {
 namespace {
