@@ -122,7 +122,7 @@ class SpareZoneTest : public ::testing::Test, public PoolFile {
 };
 
 TEST_F(SpareZoneTest, ARottenOriginalDoesNotTakeItsCopyWithIt) {
-  std::mt19937_64 random(7);
+  std::mt19937_64 random(11);  // of a dozen the one that finds it first
   std::uint64_t keys = 0;
   while (rig_->put(keys, ++version_, kPageBytes).ok()) ++keys;
   close();

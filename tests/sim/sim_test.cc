@@ -16,7 +16,7 @@
 namespace furrow::sim {
 namespace {
 
-constexpr std::uint64_t kSeeds = rounds(40, 4);
+constexpr std::uint64_t kSeeds = rounds(24, 4);
 constexpr std::uint64_t kSteps = 1000;
 
 void run_seed(const std::string& scenario, std::uint64_t seed, std::uint64_t steps = kSteps) {
