@@ -3,7 +3,8 @@
 // and a write within one block of 4 KiB is there as a whole or not at all.
 //
 // Random writes and discards of LBAs of 512 bytes run on the fault device, which cuts the power
-// after a random number of written LBAs, in both crash models.
+// after a random number of written LBAs, in both crash models. The pool is small, so that its zones
+// are collected all the while, also when the power goes.
 #include <gtest/gtest.h>
 
 #include "tests/engine/block/disk.h"
@@ -13,7 +14,7 @@
 namespace furrow::testing {
 namespace {
 
-constexpr std::uint64_t kCutLbas = 512;  // 64 blocks
+constexpr std::uint64_t kCutLbas = 2048;  // 256 blocks, of the pool's 10 zones of 64
 
 // What an LBA may be: states[0] is durable, the later ones are what was asked for since. 0: zeroes.
 struct LbaHistory {
@@ -29,8 +30,15 @@ class BlockPowerCut {
 
   void round(std::uint64_t seed) {
     cuts_.cut_after(1 + random_() % 600);
-    for (unsigned turn = 0; turn < 400 && !cuts_.dead(); ++turn) ASSERT_NO_FATAL_FAILURE(act());
+    std::uint64_t copied = 0;
+    for (unsigned turn = 0; turn < 400 && !cuts_.dead(); ++turn) {
+      copied = disk_.rig.store->stats().relocated_bytes;
+      ASSERT_NO_FATAL_FAILURE(act());
+    }
     ASSERT_NO_FATAL_FAILURE(cuts_.cut());
+    const VolumeStats stats = disk_.rig.store->stats();
+    zones_reset_ += stats.zones_reset;
+    cut_while_copying_ += stats.relocated_bytes != copied;
     disk_.blocks.reset();
     disk_.rig.close();
     cuts_.restore(seed);
@@ -40,6 +48,9 @@ class BlockPowerCut {
   }
   std::uint64_t kept() const { return kept_; }
   std::uint64_t undecided() const { return undecided_; }
+  std::uint64_t zones_reset() const { return zones_reset_; }
+  // Rounds in whose last operations collection has copied blocks.
+  std::uint64_t cut_while_copying() const { return cut_while_copying_; }
 
  private:
   struct Running {
@@ -77,13 +88,14 @@ class BlockPowerCut {
       lba += count;
     }
     disk_.wait();
-    for (const auto& one : running) note(*one);
+    for (const auto& one : running) ASSERT_NO_FATAL_FAILURE(note(*one));
     if (random_() % 4 == 0 && disk_.run(BlockOp::Kind::flush, 0, 0).ok()) {
       for (LbaHistory& lba : lbas_) lba.states.erase(lba.states.begin(), lba.states.end() - 1);
     }
   }
 
   void note(const Running& one) {
+    ASSERT_TRUE(one.op.status.ok() || cuts_.dead()) << one.op.status.describe();
     if (one.op.status.ok() && one.op.durability == Durability::flushed) {
       for (std::uint64_t i = 0; i < one.op.count; ++i) {
         auto& states = lbas_[one.op.lba + i].states;
@@ -129,16 +141,17 @@ class BlockPowerCut {
   };
 
   std::mt19937_64 random_;
-  Disk disk_{"mem:24MiB?zone_size=1MiB&mor=5&mar=5"};
+  Disk disk_{"mem:3MiB?zone_size=256KiB&mor=5&mar=5"};
   PowerCuts cuts_;
   std::array<LbaHistory, kCutLbas> lbas_;
   std::vector<Atomic> atomic_;
   std::uint64_t version_ = 0, kept_ = 0, undecided_ = 0;
+  std::uint64_t zones_reset_ = 0, cut_while_copying_ = 0;
 };
 
 TEST(BlockCrashTest, KeepsWhatItPromised) {
   for (const CrashModel model : {CrashModel::drive, CrashModel::emu}) {
-    std::uint64_t kept = 0, undecided = 0;
+    std::uint64_t kept = 0, undecided = 0, zones_reset = 0, cut_while_copying = 0;
     for (std::uint64_t seed = 1; seed <= rounds(6, 2); ++seed) {
       SCOPED_TRACE("model " + std::to_string(static_cast<int>(model)) + ", seed " +
                    std::to_string(seed));
@@ -148,9 +161,13 @@ TEST(BlockCrashTest, KeepsWhatItPromised) {
       }
       kept += cut.kept();
       undecided += cut.undecided();
+      zones_reset += cut.zones_reset();
+      cut_while_copying += cut.cut_while_copying();
     }
     EXPECT_GT(kept, rounds(1000, 300)) << "hardly anything was durable: this has shown little";
     EXPECT_GT(undecided, rounds(100, 30));
+    EXPECT_GT(zones_reset, rounds(60, 15)) << "hardly any zone was collected";
+    EXPECT_GT(cut_while_copying, rounds(5, 1));
   }
 }
 
