@@ -110,6 +110,26 @@ PoolImpl::~PoolImpl() {
   context_.home.remove(*queue_);
 }
 
+// Each gets its quota, and of the zones that the device allows to be open what it cannot do
+// without.
+Status PoolImpl::admit_volumes(RecoveryOptions& options) {
+  Status status = take_lent_zones();
+  for (const VolumeRecord& record : ring_.state().volumes) {
+    if (!status.ok()) break;
+    if (record.kind == kKindZoned) continue;
+    status = context_.allocator.admit(record.id, record.quota_zones, 1);
+    options.volumes.push_back(record.id);
+    add_blocks(record);
+    const bool store = record.mode == static_cast<std::uint8_t>(VolumeMode::store);
+    (store ? options.stores : options.caches).push_back(record.id);
+  }
+  if (status.code() != Code::too_many_zones) return status;
+  return {Code::too_many_zones, Origin::engine,
+          "the device allows fewer open and active zones (MOR, MAR) than the pool's volumes need: "
+          "one for the metadata, one for each volume, and what volumes of kind zoned were given; "
+          "bring the pool to a device that allows as many as the one that it was made on"};
+}
+
 Status PoolImpl::open_volumes() {
   const std::uint64_t started_ns = context_.home.now_ns();
   RecoveryOptions options;
@@ -121,16 +141,7 @@ Status PoolImpl::open_volumes() {
     options.threads = 1;
     options.scanners_per_thread = 1;
   }
-  if (const Status status = take_lent_zones(); !status.ok()) return status;
-  for (const VolumeRecord& record : ring_.state().volumes) {
-    if (record.kind == kKindZoned) continue;
-    const Status status = context_.allocator.admit(record.id, record.quota_zones, 1);
-    if (!status.ok()) return status;
-    options.volumes.push_back(record.id);
-    add_blocks(record);
-    const bool store = record.mode == static_cast<std::uint8_t>(VolumeMode::store);
-    (store ? options.stores : options.caches).push_back(record.id);
-  }
+  if (const Status status = admit_volumes(options); !status.ok()) return status;
   for (const ZoneTrimRecord& trim : ring_.state().trims) {
     options.trims.push_back({ZoneId{trim.zone}, trim.generation, trim.end_lba, trim.durable});
   }

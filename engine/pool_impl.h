@@ -92,6 +92,7 @@ class PoolImpl final : public Pool {
  private:
   void start_scrubber();
   PageLog* log_of(std::uint64_t volume) const;  // null: no such volume
+  Status admit_volumes(RecoveryOptions& options);
   Status count_opening(std::uint64_t highest_sequence);
   Status note_trim(const ZoneTrimRecord& trim);  // durable when it returns; not when read-only
   Status drop_trims();

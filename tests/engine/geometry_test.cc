@@ -28,6 +28,22 @@ TEST(GeometryLimitTest, MoreLbasThanAnIndexEntryHoldsAreRefused) {
   EXPECT_EQ(Pool::suits(geometry).code(), Code::invalid_argument);
 }
 
+TEST(GeometryLimitTest, TheRingAndAVolumeNeedAnOpenZoneEach) {
+  Geometry geometry;
+  geometry.zone_count = 16;
+  geometry.zone_size_lbas = geometry.zone_capacity_lbas = 1024;
+  for (const std::uint32_t zones : {0u, 2u}) {  // 0: no limit
+    geometry.open_zones_max = geometry.active_zones_max = zones;
+    EXPECT_TRUE(Pool::suits(geometry).ok()) << zones;
+  }
+  geometry.open_zones_max = 1;
+  EXPECT_EQ(Pool::suits(geometry).code(), Code::too_many_zones);
+  geometry.open_zones_max = geometry.active_zones_max = 1;
+  EXPECT_EQ(Pool::suits(geometry).code(), Code::too_many_zones);
+  geometry.open_zones_max = 0;
+  EXPECT_EQ(Pool::suits(geometry).code(), Code::too_many_zones);
+}
+
 TEST_P(GeometryTest, FillsCollectsAndRecovers) {
   const Shape& shape = GetParam();
   Rig rig(shape.uri);

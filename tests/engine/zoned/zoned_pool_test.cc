@@ -349,6 +349,47 @@ TEST_F(ZonedPoolTest, SharesAddUp) {
   ASSERT_TRUE(create(pages_options(4, "more")).ok());
 }
 
+// A device's zones on one that allows fewer of them to be open and active.
+class Narrower final : public ZonedDevice {
+ public:
+  Narrower(ZonedDevice& inner, std::uint32_t open, std::uint32_t active)
+      : ZonedDevice(inner.geometry(), inner.uri()), inner_(inner) {
+    geometry_.open_zones_max = open;
+    geometry_.active_zones_max = active;
+  }
+  Result<std::unique_ptr<IoQueue>> create_queue(unsigned depth) override {
+    return inner_.create_queue(depth);
+  }
+  Result<std::vector<ZoneInfo>> report() override { return inner_.report(); }
+  ZoneInfo zone(ZoneId zone) const override { return inner_.zone(zone); }
+
+ private:
+  ZonedDevice& inner_;
+};
+
+// One open zone for the ring, one for each volume of pages, and what the zoned one was given.
+TEST_F(ZonedPoolTest, ADeviceThatAllowsFewerZonesThanItsVolumesNeedIsRefused) {
+  ASSERT_NO_FATAL_FAILURE(zones_.rig.make(pages_options(4)));
+  ASSERT_TRUE(create(pages_options(4, "more")).ok());
+  ASSERT_TRUE(create(zoned_options(4, 2, 3)).ok());
+  zones_.close();
+  const auto open = [&](std::uint32_t open_max, std::uint32_t active_max) {
+    Narrower device(*zones_.rig.device, open_max, active_max);
+    const auto pool = Pool::open(device, zones_.rig.loop, {});
+    while (pool.ok() && !(*pool)->quiesce()) zones_.rig.loop.run_once();
+    return pool.status();
+  };
+  EXPECT_TRUE(open(5, 6).ok());
+  for (const auto& [open_max, active_max] :
+       {std::pair{4u, 6u}, std::pair{5u, 5u}, std::pair{2u, 2u}}) {
+    const Status status = open(open_max, active_max);
+    EXPECT_EQ(status.code(), Code::too_many_zones) << open_max << ", " << active_max;
+    EXPECT_NE(status.describe().find("than the pool's volumes need"), std::string::npos)
+        << status.describe();
+  }
+  ASSERT_NO_FATAL_FAILURE(zones_.open());
+}
+
 TEST_F(ZonedPoolTest, OthersAreNotPromisedItsZones) {
   ASSERT_NO_FATAL_FAILURE(zones_.rig.make(pages_options(8)));
   EXPECT_EQ(create(zoned_options(kDeviceZones - kRing - 7)).status().code(), Code::no_space);
