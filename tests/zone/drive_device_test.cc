@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
@@ -66,25 +67,30 @@ class Drive : public DriveTest {
   void write_behind(std::uint32_t zone, std::uint64_t offset_bytes, std::uint32_t bytes) {
     AlignedBuffer data(bytes);
     const std::uint64_t at = zone * zone_bytes() + offset_bytes;
-    const std::string path = nvme_ ? uri_.substr(uri_.find(':') + 1) : path_;
-    const int fd = ::open(path.c_str(), O_RDWR | (nvme_ ? 0 : O_DIRECT) | O_CLOEXEC);
-    ASSERT_GE(fd, 0);
     if (nvme_) {  // (the kernel's block path would not know of what passthrough wrote)
-      const std::uint32_t lba = device_->geometry().lba_bytes;
-      nvme_io_args args{};
-      args.args_size = sizeof args;
-      args.fd = fd;
-      args.nsid = 1;
-      args.slba = at / lba;
-      args.nlb = static_cast<std::uint16_t>(bytes / lba - 1);
-      args.data = data.data();
-      args.data_len = bytes;
-      EXPECT_EQ(nvme_write(&args), 0);
-    } else {
-      EXPECT_EQ(pwrite(fd, data.data(), bytes, static_cast<off_t>(at)),
-                static_cast<ssize_t>(bytes));
+      EXPECT_EQ(pass_through(nvme_write, at, data), 0);
+      return;
     }
+    const int fd = ::open(path_.c_str(), O_RDWR | O_DIRECT | O_CLOEXEC);
+    ASSERT_GE(fd, 0);
+    EXPECT_EQ(pwrite(fd, data.data(), bytes, static_cast<off_t>(at)), static_cast<ssize_t>(bytes));
     ::close(fd);
+  }
+  int pass_through(int (*command)(nvme_io_args*), std::uint64_t at_bytes, AlignedBuffer& data) {
+    const std::string path = uri_.substr(uri_.find(':') + 1);
+    const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+    const std::uint32_t lba = device_->geometry().lba_bytes;
+    nvme_io_args args{};
+    args.args_size = sizeof args;
+    args.fd = fd;
+    args.nsid = 1;
+    args.slba = at_bytes / lba;
+    args.nlb = static_cast<std::uint16_t>(data.size() / lba - 1);
+    args.data = data.data();
+    args.data_len = static_cast<std::uint32_t>(data.size());
+    const int status = command(&args);
+    ::close(fd);
+    return status;
   }
 
   bool nvme_ = false;
@@ -214,6 +220,31 @@ TEST_F(Drive, AnotherProgramWritesBehindWritesInFlight) {
   }
 }
 
+// By nvme: appends, and writes that may be appends, are the drive's own: it puts them behind what
+// another program has written, where they are none of ours.
+TEST_F(Drive, AppendsAreTheDrivesOwn) {
+  const Geometry& geometry = device_->geometry();
+  EXPECT_EQ(geometry.zone_writes_max > 1, nvme_);
+  EXPECT_EQ(geometry.together_lbas_max > 0, nvme_);
+  if (!nvme_) return;
+  const std::uint32_t lba = geometry.lba_bytes;
+  for (const std::uint32_t zone : {0u, 1u}) {
+    ASSERT_TRUE(client_->write(zone, 0, 4, 1).ok());
+    write_behind(zone, 4 * lba, lba);
+    AlignedBuffer data(lba), there(lba);
+    fill(data.span(), lba, 2);
+    Io io;
+    io.op = zone == 0 ? Io::Op::write : Io::Op::append;
+    io.may_fail_over = true;
+    io.zone = ZoneId{zone};
+    io.lba = client_->at(zone, 4);
+    io.set_data(data.data(), 1, lba);
+    EXPECT_EQ(client_->run(io).code(), Code::io_error);
+    EXPECT_EQ(pass_through(nvme_read, zone * zone_bytes() + 5 * lba, there), 0);
+    EXPECT_EQ(std::memcmp(there.data(), data.data(), lba), 0) << "zone " << zone;
+  }
+}
+
 // Writes and appends to one zone, in flight together, keep their order around each write.
 TEST_F(Drive, WritesAndAppendsMix) {
   const std::uint32_t lba = device_->geometry().lba_bytes;
@@ -300,6 +331,33 @@ TEST_F(Drive, TakesAnyPartOfARegisteredBuffer) {
       written += lbas;
     }
   }
+}
+
+// Its pages as they were registered, which the kernel need not look up: the address has others now.
+TEST_F(Drive, TakesTheRegisteredPages) {
+  constexpr std::size_t kBytes = 16 << 10;
+  void* const memory =
+      mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  const std::uint32_t lba = device_->geometry().lba_bytes;
+  auto* const data = static_cast<std::byte*>(memory);
+  fill({data, kBytes}, lba, 5);
+  const iovec region{memory, kBytes};
+  const Status registered = client_->queue->register_buffers({&region, 1});
+  ASSERT_TRUE(registered.ok()) << registered.describe();
+  ASSERT_EQ(madvise(memory, kBytes, MADV_DONTNEED), 0);
+  Io io;
+  io.op = Io::Op::append;
+  io.set_data(data, kBytes / lba, lba, 0);
+  ASSERT_TRUE(client_->run(io).ok()) << io.status.describe();
+  client_->expect_data(0, 0, kBytes / lba, 5);
+  io.op = Io::Op::read;
+  io.lba = Lba{0};
+  ASSERT_TRUE(client_->run(io).ok()) << io.status.describe();
+  EXPECT_EQ(std::count(data, data + kBytes, std::byte{0}), std::ptrdiff_t{kBytes})
+      << "read into the pages that the address has now";
+  client_.reset();
+  munmap(memory, kBytes);
 }
 
 // Reads go on while the device's thread resets: of some tries, one read is faster than all resets.
