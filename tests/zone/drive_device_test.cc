@@ -446,10 +446,15 @@ TEST_F(NullBlk, AZoneGoesOffline) {
   ASSERT_TRUE(set("zone_offline", 2 * sectors)) << "back to writable";
 }
 
-// The last test: the drive is gone afterwards.
+// The last test: the drive is gone afterwards. That is seen also while nothing is asked of it.
 TEST_F(NullBlk, TheDriveVanishes) {
   ASSERT_TRUE(client_->write(0, 0, 4, 1).ok());
+  EXPECT_FALSE(device_->gone());
   ASSERT_TRUE(set("power", 0));
+  for (int i = 0; i < 3000 && !device_->gone(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_TRUE(device_->gone());
   const Status written = client_->write(0, 4, 1, 2);
   EXPECT_EQ(written.code(), Code::io_error);
   EXPECT_EQ(written.sys_errno(), ENODEV) << written.describe();
