@@ -49,6 +49,23 @@ class FilesRig : public PoolFile {
     volume_ = std::move(*mounted);
     staging_.insert(staging_name());
   }
+  // Makes what is missing, and mounts it on a `Device` around what it is on, which is the pool's.
+  // nullptr: that has failed.
+  template <class Device, class... Arguments>
+  Device* mount_on(std::uint64_t size_bytes, const Arguments&... arguments) {
+    mount(size_bytes);
+    unmount();
+    auto inner = open_device(uri(), Access::exclusive);
+    EXPECT_TRUE(inner.ok()) << inner.status().describe();
+    if (!inner.ok()) return nullptr;
+    auto made = std::make_unique<Device>(std::move(*inner), arguments...);
+    Device* const device = made.get();
+    auto pool = EmbeddedPool::open(std::move(made), {});
+    EXPECT_TRUE(pool.ok()) << pool.status().describe();
+    if (pool.ok()) mount(std::move(*pool));
+    return volume_ != nullptr ? device : nullptr;
+  }
+  EmbeddedPool& mounted_pool() { return *mounted_pool_; }
   // On a device that loses its power when so many more LBAs have been handed to it (0: when
   // cut_power() is called). No volume(): that was before it was mounted.
   // Completions come late and out of order where `delay_polls_max` is not 0.

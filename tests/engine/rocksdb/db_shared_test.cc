@@ -20,25 +20,14 @@ class DbFlushesTest : public ::testing::Test, public DbRig {
   static constexpr unsigned kWriters = 6, kSyncs = 10;  // of each
 
   void SetUp() override {
-    ASSERT_NO_FATAL_FAILURE(mount(128 << 20));  // makes it
-    unmount();
-    auto inner = open_device(uri(), Access::exclusive);
-    ASSERT_TRUE(inner.ok()) << inner.status().describe();
-    auto tap = std::make_unique<TapDevice>(std::move(*inner));
-    tap_ = tap.get();
-    auto pool = EmbeddedPool::open(std::move(tap), {});
-    ASSERT_TRUE(pool.ok()) << pool.status().describe();
-    pool_ = std::move(*pool);
-    ASSERT_NO_FATAL_FAILURE(mount(pool_));
+    tap_ = mount_on<TapDevice>(128 << 20);
+    ASSERT_NE(tap_, nullptr);
     open_env_on_mount();
   }
-  void TearDown() override {
-    close_env();
-    pool_.reset();
-  }
+  void TearDown() override { close_env(); }
   void wait_until_held() {
     for (std::size_t held = 0; held == 0; std::this_thread::yield()) {
-      pool_->call([&](Pool&) { held = tap_->held(Io::Op::flush); });
+      mounted_pool().call([&](Pool&) { held = tap_->held(Io::Op::flush); });
     }
   }
   // The same number of flushes, for each round, whoever puts.
@@ -48,7 +37,7 @@ class DbFlushesTest : public ::testing::Test, public DbRig {
     std::atomic<unsigned> failed{0};
     for (unsigned i = 0; i < kSyncs; ++i) {
       std::vector<std::jthread> threads;
-      pool_->call([this](Pool&) { tap_->hold(Io::Op::flush); });
+      mounted_pool().call([this](Pool&) { tap_->hold(Io::Op::flush); });
       for (unsigned writer = 0; writer < kWriters; ++writer) {
         threads.emplace_back([&, writer] {
           if (!put(writer, i).ok()) ++failed;
@@ -56,7 +45,7 @@ class DbFlushesTest : public ::testing::Test, public DbRig {
       }
       wait_until_held();
       std::this_thread::sleep_for(std::chrono::milliseconds(100));  // for the others to come
-      pool_->call([this](Pool&) { tap_->let_go(Io::Op::flush); });
+      mounted_pool().call([this](Pool&) { tap_->let_go(Io::Op::flush); });
     }
     EXPECT_EQ(failed, 0u);
     EXPECT_GE(tap_->count(Io::Op::flush), kSyncs);
@@ -69,7 +58,6 @@ class DbFlushesTest : public ::testing::Test, public DbRig {
   }
 
   TapDevice* tap_ = nullptr;
-  std::shared_ptr<EmbeddedPool> pool_;
 };
 
 TEST_F(DbFlushesTest, SeveralDatabasesShareThem) {

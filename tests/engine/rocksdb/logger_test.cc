@@ -1,6 +1,7 @@
 // Establishes that RocksDB's LOG is written line by line, with one at the end that says what the
-// volume has written, and that a device that is slow, or has no
-// room for it, stops nobody: lines wait, and where there are too many they are lost, and counted.
+// volume has written, by any number of threads, each line whole and those of a thread in their
+// order; and that a device that is slow, or has no room for it, stops nobody: lines wait, and where
+// there are too many they are lost, and counted.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -113,16 +114,8 @@ TEST_F(LoggerTest, LosesLinesOnAFullDevice) {
 class SlowLoggerTest : public LoggerTest {
  protected:
   void SetUp() override {
-    ASSERT_NO_FATAL_FAILURE(mount(64 << 20));  // makes it
-    unmount();
-    auto inner = open_device(uri(), Access::exclusive);
-    ASSERT_TRUE(inner.ok()) << inner.status().describe();
-    auto tap = std::make_unique<TapDevice>(std::move(*inner));
-    tap_ = tap.get();
-    auto pool = EmbeddedPool::open(std::move(tap), {});
-    ASSERT_TRUE(pool.ok()) << pool.status().describe();
-    pool_ = std::move(*pool);
-    ASSERT_NO_FATAL_FAILURE(mount(pool_));
+    tap_ = mount_on<TapDevice>(64 << 20);
+    ASSERT_NE(tap_, nullptr);
     open_env_on_mount();
     ASSERT_TRUE(env()->NewLogger("/LOG", &logger_).ok());
     // The first line has the file's record made durable.
@@ -130,16 +123,12 @@ class SlowLoggerTest : public LoggerTest {
     logger_->Flush();
     ASSERT_TRUE(files().sync_names().ok());
   }
-  void TearDown() override {
-    LoggerTest::TearDown();
-    pool_.reset();
-  }
   void hold_writes(bool hold) {
-    pool_->call([&](Pool&) { hold ? tap_->hold(Io::Op::write) : tap_->let_go(Io::Op::write); });
+    mounted_pool().call(
+        [&](Pool&) { hold ? tap_->hold(Io::Op::write) : tap_->let_go(Io::Op::write); });
   }
 
   TapDevice* tap_ = nullptr;
-  std::shared_ptr<EmbeddedPool> pool_;
 };
 
 TEST_F(SlowLoggerTest, NobodyWaitsForTheDevice) {
