@@ -1,0 +1,162 @@
+// Establishes what RocksDB counts on of its files beside their bytes: the reads of a batch are with
+// the device together; an asynchronous one is begun without waiting for the device, beside others,
+// and given up only when its memory is nobody's any more; and where bytes are to be written as
+// strictly as they come, a range that was asked for is durable. How: on a device whose reads are
+// held, and on one that lists what it is asked for.
+#include <gtest/gtest.h>
+
+#include <future>
+#include <vector>
+
+#include "engine/rocksdb/file_system.h"
+#include "tests/engine/files/files_rig.h"
+#include "tests/engine/files/gated_device.h"
+#include "tests/log/tap_device.h"
+
+namespace furrow::testing::files_test {
+namespace {
+
+using rocksdb::FSReadRequest;
+using rocksdb::IOStatus;
+
+class GatedReadsTest : public ::testing::Test, public FilesRig {
+ protected:
+  static constexpr std::size_t kReads = 8, kApart = 100'000, kBytes = 5000;
+
+  struct Asked {
+    FSReadRequest request;
+    std::string memory = std::string(kBytes, '\0');
+    unsigned answers = 0;
+    void* handle = nullptr;
+    rocksdb::IOHandleDeleter deleter;
+  };
+
+  void SetUp() override {
+    gate_ = mount_on<GatedDevice>(64 << 20);
+    ASSERT_NE(gate_, nullptr);
+    for (std::size_t i = 0; i < all_.size(); ++i) all_[i] = static_cast<char>(i * 31 + i / 4099);
+    write("/f", all_);
+    files_ = make_file_system(volume(), "furrow://test");
+    ASSERT_TRUE(files_->NewRandomAccessFile("/f", {}, &file_, nullptr).ok());
+    for (std::size_t i = 0; i < kReads; ++i) {
+      asked_[i].request.offset = i * kApart;
+      asked_[i].request.len = kBytes;
+      asked_[i].request.scratch = asked_[i].memory.data();
+    }
+  }
+  void TearDown() override {
+    if (gate_ != nullptr) gate_->open();
+    file_.reset();
+    files_.reset();
+    unmount();
+  }
+  IOStatus begin(Asked& asked) {
+    const auto answer = [](const FSReadRequest& done, void* to) {
+      auto& its = *static_cast<Asked*>(to);
+      ++its.answers;
+      its.request.status = done.status;
+      its.request.result = done.result;
+    };
+    return file_->ReadAsync(asked.request, {}, answer, &asked, &asked.handle, &asked.deleter,
+                            nullptr);
+  }
+  // All of them, whatever the device does.
+  std::vector<void*> begin_all() {
+    auto begun = std::async(std::launch::async, [this] {
+      for (Asked& each : asked_) EXPECT_TRUE(begin(each).ok());
+    });
+    const bool waits = begun.wait_for(std::chrono::seconds(30)) != std::future_status::ready;
+    EXPECT_FALSE(waits) << "for the device";
+    if (waits) gate_->open();
+    begun.wait();
+    std::vector<void*> handles;
+    for (const Asked& each : asked_) {
+      EXPECT_NE(each.handle, nullptr);
+      EXPECT_EQ(each.answers, 0u);
+      handles.push_back(each.handle);
+    }
+    return handles;
+  }
+  static bool is_held(const std::future<void>& waiting) {
+    return waiting.wait_for(std::chrono::milliseconds(30)) == std::future_status::timeout;
+  }
+  void expect_read(const FSReadRequest& request) {
+    EXPECT_TRUE(request.status.ok()) << request.status.ToString();
+    EXPECT_EQ(request.result, rocksdb::Slice(all_.data() + request.offset, kBytes));
+  }
+
+  GatedDevice* gate_ = nullptr;
+  std::string all_ = std::string(kReads * kApart, '\0');
+  std::unique_ptr<rocksdb::FileSystem> files_;
+  std::unique_ptr<rocksdb::FSRandomAccessFile> file_;
+  Asked asked_[kReads];
+};
+
+TEST_F(GatedReadsTest, ThoseOfABatchAreInFlightTogether) {
+  std::vector<FSReadRequest> batch;
+  for (const Asked& each : asked_) batch.push_back(each.request);
+  gate_->close(false);
+  auto reading = std::async(std::launch::async, [&] {
+    EXPECT_TRUE(file_->MultiRead(batch.data(), batch.size(), {}, nullptr).ok());
+  });
+  EXPECT_TRUE(gate_->wait_until_asked(kReads));
+  EXPECT_TRUE(is_held(reading));
+  gate_->open();
+  reading.wait();
+  for (const FSReadRequest& each : batch) expect_read(each);
+}
+
+TEST_F(GatedReadsTest, AsynchronousOnesAreBegunWithoutWaiting) {
+  gate_->close(false);
+  std::vector<void*> handles = begin_all();
+  ASSERT_FALSE(HasFailure());
+  EXPECT_TRUE(gate_->wait_until_asked(kReads));
+  auto polling = std::async(std::launch::async,
+                            [&] { EXPECT_TRUE(files_->Poll(handles, handles.size()).ok()); });
+  EXPECT_TRUE(is_held(polling));
+  gate_->open();
+  polling.wait();
+  for (Asked& each : asked_) {
+    EXPECT_EQ(each.answers, 1u);
+    expect_read(each.request);
+    each.deleter(each.handle);
+  }
+}
+
+TEST_F(GatedReadsTest, ThoseThatAreGivenUpAreWaitedFor) {
+  gate_->close(false);
+  std::vector<void*> handles = begin_all();
+  ASSERT_FALSE(HasFailure());
+  auto giving_up =
+      std::async(std::launch::async, [&] { EXPECT_TRUE(files_->AbortIO(handles).ok()); });
+  EXPECT_TRUE(is_held(giving_up)) << "the device may still write to their memory";
+  gate_->open();
+  giving_up.wait();
+  for (Asked& each : asked_) {
+    EXPECT_EQ(each.answers, 1u);
+    EXPECT_TRUE(each.request.status.IsAborted()) << each.request.status.ToString();
+    each.deleter(each.handle);
+  }
+}
+
+class RangeSyncTest : public ::testing::Test, public FilesRig {};
+
+TEST_F(RangeSyncTest, IsDurableWhereThatIsAskedFor) {
+  TapDevice* const tap = mount_on<TapDevice>(64 << 20);
+  ASSERT_NE(tap, nullptr);
+  const auto fs = make_file_system(volume(), "furrow://test");
+  for (const bool strict : {false, true}) {
+    rocksdb::FileOptions options;
+    options.strict_bytes_per_sync = strict;
+    std::unique_ptr<rocksdb::FSWritableFile> file;
+    ASSERT_TRUE(fs->NewWritableFile("/1.sst", options, &file, nullptr).ok());
+    ASSERT_TRUE(file->Append(std::string(5000, 'x'), {}, nullptr).ok());
+    const std::size_t writes = tap->count(Io::Op::write), flushes = tap->count(Io::Op::flush);
+    ASSERT_TRUE(file->RangeSync(0, 5000, {}, nullptr).ok());
+    EXPECT_EQ(tap->count(Io::Op::write) > writes, strict);
+    EXPECT_EQ(tap->count(Io::Op::flush) > flushes, strict);
+  }
+}
+
+}  // namespace
+}  // namespace furrow::testing::files_test
