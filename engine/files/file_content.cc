@@ -281,10 +281,16 @@ Status FileContent::finish() {
 // A failure is said at the file's next operation as well.
 Status FileContent::give_up_tail() { return finish(); }
 
+bool FileContent::has_failed() const {
+  const Lock lock(mutex_);
+  return !error_.ok();
+}
+
 Status FileContent::close() {
   const std::lock_guard changing(changing_);
   for (;;) {
     const Status status = finish();
+    if (has_failed()) (void)find_more();  // such as what was synced of the tail, for who reads it
     if (!status.ok()) return status;
     Lock lock(mutex_);
     wait(lock, &FileContent::nobody_appends);
@@ -372,11 +378,14 @@ void FileContent::drop_from(std::size_t chunk) {
 Status FileContent::find_more() {
   std::array<PageOp, 16> ops;
   while (open_) {
+    Lock lock(mutex_);
     for (std::size_t i = 0; i < ops.size(); ++i) {
       ops[i].kind = PageOp::Kind::exist;
       ops[i].key = chunk_key(inode_, version_, chunks_end() + i * services_.chunk_bytes);
     }
+    lock.unlock();
     services_.pool.run(services_.store, ops);
+    lock.lock();
     for (const PageOp& op : ops) {
       if (op.status.code() == Code::not_found) return {};
       if (!op.status.ok()) return op.status;

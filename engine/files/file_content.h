@@ -9,7 +9,8 @@
 //
 // Threads: any; each call blocks its caller only. Readers never wait for writers' device
 // operations. Errors: no_space leaves what was appended where it is, and every later call tries
-// again; any other failure of a put is reported by every later append and sync of this file.
+// again; any other failure of a put is reported by every later append and sync of this file, and by
+// close(), after which it has what the device has.
 #pragma once
 
 #include <atomic>
@@ -160,6 +161,7 @@ class FileContent : public std::enable_shared_from_this<FileContent> {
   bool nothing_in_flight() const { return in_flight_ == 0 && tail_at_rest(); }
   bool nobody_appends() const { return appending_ == 0 && nothing_in_flight(); }
   bool tail_at_rest() const { return !putting_ && !flushing_; }
+  bool has_failed() const;
   bool may_write_more() const { return !full_.ok() || writing_.size() < kWritingMax; }
   Status put_again(Lock& lock);
   Status take_tail(Lock& lock);
@@ -213,7 +215,7 @@ class FileContent : public std::enable_shared_from_this<FileContent> {
   std::uint64_t chunks_end() const {
     return chunks_.empty() ? 0 : chunks_.back().offset + chunks_.back().length;
   }
-  // Of a file that a put has failed for: what the device has.
+  // Of a file that a put has failed for: what is known to be with the device.
   std::uint64_t end() const {
     return !error_.ok() ? chunks_end() : sealed_end() + (tail_ != nullptr ? tail_->length : 0);
   }
