@@ -91,14 +91,14 @@ struct Families {
   std::vector<rocksdb::ColumnFamilyHandle*> handles;
 };
 inline rocksdb::Status open_families(unsigned count, const rocksdb::Options& options,
-                                     Families& opened) {
+                                     Families& opened, const std::string& path = "/db") {
   rocksdb::DB* db = nullptr;
   std::vector<rocksdb::ColumnFamilyDescriptor> families = {
       {rocksdb::kDefaultColumnFamilyName, options}};
   while (families.size() < count) {
     families.emplace_back("more " + std::to_string(families.size()), options);
   }
-  const rocksdb::Status status = rocksdb::DB::Open(options, "/db", families, &opened.handles, &db);
+  const rocksdb::Status status = rocksdb::DB::Open(options, path, families, &opened.handles, &db);
   opened.db.reset(db);
   return status;
 }
