@@ -1,11 +1,16 @@
 // Establishes what RocksDB meets where it asks the FileSystem for more, or other things, than most
-// databases do: mapped files, and a device that has no room for what its volume has. How: the
+// databases do: mapped files, directories of their own for WALs and tables, tables that are deleted
+// piece by piece, batches of keys, and a device that has no room for what its volume has. How: the
 // databases of DbTest, also on a pool in a small file system that somebody else fills.
 #include <gtest/gtest.h>
 #include <rocksdb/slice_transform.h>
+#include <rocksdb/sst_file_manager.h>
 #include <rocksdb/table.h>
+#include <rocksdb/utilities/checkpoint.h>
 
+#include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <thread>
@@ -75,6 +80,105 @@ TEST_F(DbFilesTest, AReadWithoutMemoryIsRefused) {
   ASSERT_TRUE(file->ReadAsync(requests[0], {}, tell, &told, &handle, &deleter, nullptr).ok());
   EXPECT_EQ(handle, nullptr) << "it is answered";
   EXPECT_TRUE(told.IsNotSupported());
+}
+
+TEST_F(DbFilesTest, WalsAndTablesLieWhereTheyAreToldTo) {
+  rocksdb::Options apart = options();
+  apart.wal_dir = "/wal";
+  apart.db_paths = {{"/first", 256 << 10}, {"/rest", 1 << 30}};
+  const auto count = [this](const char* directory, std::string_view ending) {
+    return std::ranges::count_if(
+        names(directory), [ending](const std::string& name) { return name.ends_with(ending); });
+  };
+  ASSERT_NO_FATAL_FAILURE(work_on(apart));
+  ASSERT_NO_FATAL_FAILURE(fill(3));
+  ASSERT_NO_FATAL_FAILURE(check(3));
+  EXPECT_GT(count("/wal", ".log"), 0);
+  EXPECT_GT(count("/rest", ".sst"), 0);
+  EXPECT_EQ(count("/db", ".log") + count("/db", ".sst"), 0);
+  db_.reset();
+  apart.env = env();
+  ASSERT_TRUE(rocksdb::DestroyDB("/db", apart).ok());
+  for (const char* const each : {"/wal", "/first", "/rest"}) {
+    EXPECT_EQ(files().stat(each).status().code(), Code::not_found) << each;
+  }
+}
+
+// Counts the files that are opened to be cut.
+class Cuts final : public rocksdb::FileSystemWrapper {
+ public:
+  using FileSystemWrapper::FileSystemWrapper;
+  const char* Name() const override { return "cuts"; }
+  rocksdb::IOStatus ReopenWritableFile(const std::string& name, const rocksdb::FileOptions& options,
+                                       std::unique_ptr<rocksdb::FSWritableFile>* result,
+                                       rocksdb::IODebugContext* debug) override {
+    if (name.ends_with(".trash")) ++count_;
+    return target()->ReopenWritableFile(name, options, result, debug);
+  }
+  unsigned count() const { return count_; }
+
+ private:
+  std::atomic<unsigned> count_{0};
+};
+
+// RocksDB cuts a table again and again, unless it has another name as well, a checkpoint's say.
+TEST_F(DbFilesTest, TablesAreDeletedPieceByPieceButForThoseOfCheckpoints) {
+  const auto cuts = std::make_shared<Cuts>(env()->GetFileSystem());
+  const std::unique_ptr<rocksdb::Env> counted = rocksdb::NewCompositeEnv(cuts);
+  rocksdb::Options piecewise = options();
+  piecewise.env = counted.get();
+  piecewise.sst_file_manager.reset(rocksdb::NewSstFileManager(counted.get(), nullptr, "", 64 << 20,
+                                                              true, nullptr, 1000, 32 << 10));
+  ASSERT_NO_FATAL_FAILURE(open(piecewise));
+  ASSERT_NO_FATAL_FAILURE(fill(1));
+  ASSERT_TRUE(db_->Flush({}).ok());
+  rocksdb::Checkpoint* made = nullptr;
+  ASSERT_TRUE(rocksdb::Checkpoint::Create(db_.get(), &made).ok());
+  const std::unique_ptr<rocksdb::Checkpoint> checkpoint(made);
+  ASSERT_TRUE(checkpoint->CreateCheckpoint("/checkpoint").ok());
+  ASSERT_NO_FATAL_FAILURE(fill(2));
+  ASSERT_TRUE(db_->CompactRange({}, nullptr, nullptr).ok());
+  rocksdb::SstFileManager& trash = *piecewise.sst_file_manager;
+  for (unsigned tries = 0; trash.GetTotalTrashSize() != 0 && tries < 3000; ++tries) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_EQ(trash.GetTotalTrashSize(), 0u);
+  EXPECT_GT(cuts->count(), 10u);
+  EXPECT_FALSE(std::ranges::any_of(
+      names("/db"), [](const std::string& name) { return name.ends_with(".trash"); }));
+  ASSERT_NO_FATAL_FAILURE(check(2));
+  db_.reset();
+  piecewise.sst_file_manager.reset();
+  ASSERT_NO_FATAL_FAILURE(open(options(), "/checkpoint"));
+  ASSERT_NO_FATAL_FAILURE(check(1));
+}
+
+TEST_F(DbFilesTest, BatchesOfKeysAreReadTogether) {
+  constexpr std::size_t kBatch = 100;
+  for (const bool direct : {false, true}) {
+    rocksdb::Options with = options();
+    with.use_direct_reads = direct;
+    db_.reset();
+    ASSERT_NO_FATAL_FAILURE(open(with));
+    ASSERT_NO_FATAL_FAILURE(fill(direct ? 2 : 1));
+    ASSERT_TRUE(db_->Flush({}).ok());
+    for (unsigned first = 0; first < kKeys; first += kBatch) {
+      std::vector<std::string> asked;
+      for (unsigned i = 0; i < kBatch; ++i) asked.push_back(db_key((first + i) * 13 % (kKeys + 9)));
+      const std::vector<rocksdb::Slice> keys(asked.begin(), asked.end());
+      std::vector<rocksdb::PinnableSlice> values(kBatch);
+      std::vector<rocksdb::Status> statuses(kBatch);
+      db_->MultiGet({}, db_->DefaultColumnFamily(), kBatch, keys.data(), values.data(),
+                    statuses.data());
+      for (unsigned i = 0; i < kBatch; ++i) {
+        const unsigned key = (first + i) * 13 % (kKeys + 9);
+        ASSERT_EQ(statuses[i].IsNotFound(), key >= kKeys) << statuses[i].ToString();
+        if (key >= kKeys) continue;
+        ASSERT_TRUE(statuses[i].ok()) << statuses[i].ToString();
+        ASSERT_EQ(values[i].ToString(), db_value(key, direct ? 2 : 1));
+      }
+    }
+  }
 }
 
 // The pool is twice as large as the file system that it is in.
