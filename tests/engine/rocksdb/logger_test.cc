@@ -80,6 +80,34 @@ TEST_F(LoggerTest, WritesALineWithTimeAndThread) {
   EXPECT_TRUE(all[1].ends_with(" [WARN] " + text)) << all[1].substr(0, 80);
 }
 
+TEST_F(LoggerTest, SeveralThreadsLogAtATime) {
+  constexpr unsigned kThreads = 3, kLines = 400;
+  const std::string text(300, 'z');
+  {
+    std::vector<std::jthread> threads;
+    for (unsigned t = 0; t < kThreads; ++t) {
+      threads.emplace_back([&, t] {
+        for (unsigned i = 0; i < kLines; ++i) {
+          rocksdb::Log(logger_, "%u %u %s", t, i, text.c_str());
+          if (i % 50 == t) logger_->Flush();
+          (void)logger_->GetLogFileSize();  // RocksDB asks as well
+        }
+      });
+    }
+  }
+  ASSERT_TRUE(logger_->Close().ok());
+  std::vector<unsigned> next(kThreads);
+  for (const std::string& line : lines()) {
+    unsigned t = 0, i = 0;
+    // Behind date and thread.
+    ASSERT_EQ(std::sscanf(line.c_str(), "%*s %*s %u %u", &t, &i), 2) << line;
+    ASSERT_LT(t, kThreads);
+    EXPECT_EQ(i, next[t]++);
+    EXPECT_TRUE(line.ends_with(" " + text)) << line;
+  }
+  EXPECT_EQ(next, std::vector<unsigned>(kThreads, kLines));
+}
+
 TEST_F(LoggerTest, LosesLinesOnAFullDevice) {
   auto other = make("/other");
   const std::string mib(1 << 20, 'x');
