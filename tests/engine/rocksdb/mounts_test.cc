@@ -143,6 +143,21 @@ TEST_F(MountsTest, AFileThatHasGotANameIsTheSame) {
   EXPECT_EQ(size(*second, "/file"), 5u);
 }
 
+// Two that make it at a time make one.
+TEST_F(MountsTest, APoolIsMadeOnce) {
+  const std::filesystem::path file = path() + ".made", in = file.parent_path();
+  std::filesystem::create_directory_symlink(in, in / "link");
+  std::unique_ptr<rocksdb::FileSystem> one, other;
+  {
+    const std::jthread maker(
+        [&] { one = open("furrow://emu:" + file.string() + "?create=128MiB"); });
+    other = open("furrow://emu:" + (in / "link" / file.filename()).string() + "?create=128MiB");
+  }
+  ASSERT_TRUE(one && other);
+  write(*one, "/file");
+  EXPECT_EQ(size(*other, "/file"), 5u);
+}
+
 TEST_F(MountsTest, WhereTheDirectoryIsGoneThereIsNoFile) {
   const std::filesystem::path before = std::filesystem::current_path(), gone = path() + ".gone";
   std::filesystem::create_directory(gone);

@@ -123,20 +123,6 @@ TEST_F(PluginTest, OnePoolIsOneMountHoweverItIsSpelt) {
   }
 }
 
-// Two that make it at a time make one.
-TEST_F(PluginTest, APoolIsMadeOnce) {
-  const std::filesystem::path in = std::filesystem::path(path()).parent_path();
-  std::filesystem::create_directory_symlink(in, in / "link");
-  std::unique_ptr<rocksdb::Env> one, other;
-  {
-    const std::jthread maker([&] { one = env_of(fs_uri() + "?create=128MiB"); });
-    other = env_of("furrow://emu:" + (in / "link/pool.img").string() + "?create=128MiB");
-  }
-  ASSERT_TRUE(one && other);
-  ASSERT_TRUE(rocksdb::WriteStringToFile(one.get(), "of both", "/name").ok());
-  EXPECT_TRUE(other->FileExists("/name").ok());
-}
-
 // A pool whose lock nobody knows to hold is waited for, for some seconds.
 TEST_F(PluginTest, OpeningOneWaitsForNoOther) {
   ASSERT_NE(env_of(fs_uri() + "?create=128MiB"), nullptr);
