@@ -93,35 +93,41 @@ int list(const Arguments& arguments) {
   return done(*volume, print(rows));
 }
 
+Json usage_json(const FileVolume& volume) {
+  const FilesUsage usage = volume.usage();
+  const VolumeUsage store = volume.store().usage();
+  return {{"volume", volume.info().options.name},
+          {"files", usage.files},
+          {"directories", usage.directories},
+          {"bytes", usage.bytes},
+          {"chunks", usage.chunks},
+          {"records", usage.files + usage.directories},
+          {"record_bytes", usage.record_bytes},
+          {"restored_bytes", usage.restored_bytes},
+          {"appended_bytes", usage.written.appended_bytes},
+          {"device_bytes", usage.written.device_bytes},
+          {"relocated_bytes", usage.written.relocated_bytes},
+          {"pages", store.pages},
+          {"used_bytes", store.live_bytes},
+          {"free_bytes", usage.free_bytes},
+          {"zones", store.zones},
+          {"quota_zones", store.quota_zones}};
+}
+
 int stat(const Arguments& arguments) {
   FilesToRead volume;
   if (const int status = open_files(arguments[0], volume); status != kExitDone) return status;
   const Result<FileInfo> info = volume->stat(arguments[1]);
   if (!info.ok()) return report("cannot look at " + arguments[1], info.status());
-  return done(*volume, print(info_json(*info)));
+  Json json = info_json(*info);
+  if (info->inode == kRootInode) json.update(usage_json(*volume));  // it is the whole volume
+  return done(*volume, print(json));
 }
 
 int df(const Arguments& arguments) {
   FilesToRead volume;
   if (const int status = open_files(arguments[0], volume); status != kExitDone) return status;
-  const FilesUsage usage = volume->usage();
-  const VolumeUsage store = volume->store().usage();
-  return done(*volume, print({{"volume", volume->info().options.name},
-                              {"files", usage.files},
-                              {"directories", usage.directories},
-                              {"bytes", usage.bytes},
-                              {"chunks", usage.chunks},
-                              {"records", usage.files + usage.directories},
-                              {"record_bytes", usage.record_bytes},
-                              {"restored_bytes", usage.restored_bytes},
-                              {"appended_bytes", usage.written.appended_bytes},
-                              {"device_bytes", usage.written.device_bytes},
-                              {"relocated_bytes", usage.written.relocated_bytes},
-                              {"pages", store.pages},
-                              {"used_bytes", store.live_bytes},
-                              {"free_bytes", usage.free_bytes},
-                              {"zones", store.zones},
-                              {"quota_zones", store.quota_zones}}));
+  return done(*volume, print(usage_json(*volume)));
 }
 
 struct Removal {
