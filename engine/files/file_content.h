@@ -54,6 +54,7 @@ class AsyncRead {
   std::unique_ptr<PageOp[]> ops_;
   std::unique_ptr<KnownPage[]> known_;
   std::unique_ptr<FileRead*[]> reads_;
+  BlockingPool* pool_ = nullptr;  // once it is begun
   std::mutex mutex_;
   std::condition_variable done_;
   unsigned count_ = 0, left_ = 0;

@@ -145,6 +145,7 @@ bool FileContent::start(AsyncRead& read) const {
     at = Cursor();
     read.count_ = gather(std::span(&read.read, 1), at, read.parts());
   }
+  read.pool_ = &services_.pool;
   read.left_ = read.count_;
   for (PageOp& op : read.parts().ops.first(read.count_)) {
     op.context = &read;
@@ -169,7 +170,8 @@ void AsyncRead::make_room(std::size_t parts) {
 
 void AsyncRead::wait() {
   std::unique_lock lock(mutex_);
-  done_.wait(lock, [&] { return left_ == 0; });
+  const auto done = [&] { return left_ == 0; };
+  if (!done()) pool_->wait(lock, done_, done);
   FileContent::settle(parts(), count_);
 }
 
