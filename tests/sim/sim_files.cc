@@ -107,7 +107,7 @@ bool SimFiles::mount(Pool& pool, PageSession& session, SimExecutor& executor,
     return false;
   }
   volume_ = std::move(*mounted);
-  model_.attach(volume_.get());
+  model_.attach(*volume_, direct_calls(*volume_));
   return true;
 }
 

@@ -13,7 +13,7 @@ void FilesLife::make_pool() {
   ASSERT_NO_FATAL_FAILURE(make_device(24 * zone_bytes + (24 << 20), zone_bytes, active[draw(3)]));
   ASSERT_NO_FATAL_FAILURE(mount());
   if (plan_.full) {
-    model_.attach(volume().get());
+    model_.attach(files(), direct_calls(files()));
     model_.fill(3 << 20);
     ASSERT_EQ(model_.failure(), "");
   }
@@ -44,7 +44,7 @@ void FilesLife::round() {
   SCOPED_TRACE(end == End::power_cut ? "power cut" : end == End::kill ? "kill" : "unmount");
   const bool begun = begin(end);
   if (::testing::Test::HasFailure()) return;
-  model_.attach(volume().get());
+  if (begun) model_.attach(files(), direct_calls(files()));
   for (unsigned steps = 0; begun && steps < kSteps && model_.step(); ++steps) {
   }
   if (begun && end != End::unmount) volume()->abandon();
@@ -53,7 +53,7 @@ void FilesLife::round() {
   unmount();
   if (end == End::power_cut) forget_staged();
   ASSERT_NO_FATAL_FAILURE(mount());
-  model_.attach(volume().get());
+  model_.attach(files(), direct_calls(files()));
   // A device that fails its last flush loses what a power cut takes.
   model_.verify(end == End::power_cut || plan_.faults);
   if (draw(3) == 0) model_.remove_all();
@@ -69,7 +69,7 @@ void FilesLife::run(unsigned rounds) {
   }
   if (::testing::Test::HasFailure()) return;
   ASSERT_NO_FATAL_FAILURE(mount());
-  model_.attach(volume().get());
+  model_.attach(files(), direct_calls(files()));
   model_.remove_all();
   EXPECT_EQ(model_.failure(), "");
 }

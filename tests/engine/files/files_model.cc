@@ -1,9 +1,7 @@
 #include "tests/engine/files/files_model.h"
 
 #include <algorithm>
-#include <span>
-
-#include "tests/engine/files/bytes_of.h"
+#include <string_view>
 
 namespace furrow::testing {
 
@@ -94,7 +92,7 @@ bool FilesModel::step_bytes(unsigned which, Body& body) {
       return close(body);
     case 13:  // also while full chunks are on their way
       if (draw(2) == 0 && (!append(body) || body.failed)) return !gone_;
-      body.file->content().set_lifetime(static_cast<Lifetime>(draw(4)));
+      body.file->set_lifetime(static_cast<Lifetime>(draw(4)));
       return draw(2) == 0 || (append(body) && (body.failed || sync(body)));
     case 14:
     case 15:
@@ -128,13 +126,13 @@ bool FilesModel::create() {
   if (made.ok()) next[path] = (*made)->inode();
   if (!named(made.status(), next)) return false;
   if (!made.ok()) return true;
-  (*made)->content().set_lifetime(static_cast<Lifetime>(draw(4)));
+  (*made)->set_lifetime(static_cast<Lifetime>(draw(4)));
   bodies_[(*made)->inode()].file = std::move(*made);
   return true;
 }
 
 bool FilesModel::reopen() {
-  auto file = files_->open_file(random_path());
+  auto file = files_->open(random_path());
   if (!file.ok()) return goes_on(file.status(), nullptr);
   Body& body = bodies_[(*file)->inode()];
   if (!body.file && !body.failed) body.file = std::move(*file);
@@ -144,11 +142,11 @@ bool FilesModel::reopen() {
 bool FilesModel::append(Body& body) {
   const std::string text = random_text();
   const std::string before = body.bytes;
-  const Status status = body.file->append(bytes_of(text));
+  const Status status = body.file->append(text);
   body.bytes += text;  // some of it may get there
   body.dirty = true;
   if (status.code() == Code::no_space) {
-    const std::size_t size = body.file->content().size();
+    const std::size_t size = body.file->size();
     expect(size >= before.size() && size <= body.bytes.size(),
            "an append that was refused left what it does not have");
     body.bytes.resize(size);
@@ -165,7 +163,7 @@ bool FilesModel::overwrite(Body& body) {
   const std::size_t there = std::min(text.size(), body.bytes.size() - at);
   std::string next = body.bytes;
   next.replace(at, there, text, 0, there);
-  const Status status = body.file->write_at(at, bytes_of(std::string_view(text).substr(0, there)));
+  const Status status = body.file->write_at(at, std::string_view(text).substr(0, there));
   if (next == body.bytes) return goes_on(status, &body);  // as it was: perhaps not durable
   return changed(status, body, next);
 }
@@ -257,7 +255,7 @@ bool FilesModel::goes_on(const Status& status, Body* body) {
 // Somebody else's file gives some of its room.
 void FilesModel::relieve() {
   if (!names_.contains("/filler") || draw(3) != 0) return;
-  auto file = files_->open_file("/filler");
+  auto file = files_->open("/filler");
   Body& filler = bodies_[names_.at("/filler")];
   if (!file.ok() || filler.failed || filler.bytes.size() < (1 << 20)) return;
   const std::string next = filler.bytes.substr(0, filler.bytes.size() - (1 << 20));
@@ -350,7 +348,7 @@ void FilesModel::remove_all() {
         directory ? files_->remove_directory(each->first) : files_->remove(each->first);
     expect(status.ok(), each->first + ": " + status.describe());
   }
-  expect(files_->store().usage().pages == 2, "pages that no file has");
+  expect(volume_->store().usage().pages == 2, "pages that no file has");
   names_.clear();
   bodies_.clear();
   moments_ = {names_};
@@ -361,8 +359,7 @@ void FilesModel::fill(std::uint64_t left_bytes) {
   auto filler = files_->create("/filler", FileVolume::Existing::refuse);
   if (!filler.ok()) return expect(false, filler.status().describe());
   std::string all;
-  while (files_->usage().free_bytes > left_bytes && (*filler)->append(bytes_of(mib)).ok())
-    all += mib;
+  while (volume_->usage().free_bytes > left_bytes && (*filler)->append(mib).ok()) all += mib;
   expect((*filler)->close().ok(), "the filler is not closed");
   Body& body = bodies_[(*filler)->inode()];
   body.bytes = all;
@@ -372,13 +369,8 @@ void FilesModel::fill(std::uint64_t left_bytes) {
 }
 
 std::string FilesModel::read(const std::string& path) {
-  const auto file = files_->open_file(path);
-  if (!file.ok()) return "<" + file.status().describe() + ">";
-  std::string text((*file)->content().size(), '\0');
-  const auto bytes = (*file)->content().read(0, std::as_writable_bytes(std::span(text)));
-  if (!bytes.ok()) return "<" + bytes.status().describe() + ">";
-  text.resize(*bytes);
-  return text;
+  const Result<std::string> text = files_->contents(path);
+  return text.ok() ? *text : "<" + text.status().describe() + ">";
 }
 
 void FilesModel::expect(bool so, const std::string& text) {

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "engine/files/file_volume.h"
+#include "tests/engine/files/file_calls.h"
 
 namespace furrow::testing {
 
@@ -31,15 +32,16 @@ class FilesModel {
   FilesModel(std::function<std::uint64_t()> random, Plan plan)
       : random_(std::move(random)), plan_(plan) {}
 
-  // Mounted, until let_go().
-  void attach(FileVolume* files) {
-    files_ = files;
+  // Mounted, until let_go(). `calls`: on that volume.
+  void attach(FileVolume& volume, std::unique_ptr<FileCalls> calls) {
+    volume_ = &volume;
+    files_ = std::move(calls);
     gone_ = false;
   }
   // The power is gone, or the volume about to be unmounted: closes what is open.
   void let_go() {
     for (auto& [inode, body] : bodies_) body.file.reset();
-    files_ = nullptr;
+    files_.reset();
   }
   bool step();  // false: the power is gone
   // After the mount that follows. `may_lose`: the power was cut, or the device failed to flush.
@@ -57,7 +59,7 @@ class FilesModel {
     std::size_t unanswered = 0;          // of these bytes, the last: of an append that was cut off
     bool dirty = false;                  // a sync certainly has something to do, so it flushes
     bool failed = false;                 // the device failed a call: nothing more is asked of it
-    std::unique_ptr<OpenFile> file;
+    std::unique_ptr<FileInUse> file;
   };
 
   unsigned draw(unsigned below) { return static_cast<unsigned>(random_() % below); }
@@ -92,7 +94,8 @@ class FilesModel {
 
   const std::function<std::uint64_t()> random_;
   const Plan plan_;
-  FileVolume* files_ = nullptr;
+  FileVolume* volume_ = nullptr;
+  std::unique_ptr<FileCalls> files_;
   Names names_;
   std::vector<Names> moments_{Names()};  // since names were made durable
   std::optional<Names> unanswered_;      // or these: of a call that was cut off

@@ -1,0 +1,81 @@
+// FileCalls of FileVolume itself.
+#include <utility>
+
+#include "tests/engine/files/bytes_of.h"
+#include "tests/engine/files/file_calls.h"
+
+namespace furrow::testing {
+
+namespace {
+
+class DirectFile final : public FileInUse {
+ public:
+  explicit DirectFile(std::unique_ptr<OpenFile> file) : file_(std::move(file)) {}
+
+  std::uint64_t inode() const override { return file_->inode(); }
+  std::uint64_t size() const override { return file_->content().size(); }
+  void set_lifetime(Lifetime lifetime) override { file_->content().set_lifetime(lifetime); }
+  Status append(std::string_view bytes) override { return file_->append(bytes_of(bytes)); }
+  Status write_at(std::uint64_t offset, std::string_view bytes) override {
+    return file_->write_at(offset, bytes_of(bytes));
+  }
+  Status truncate(std::uint64_t bytes) override { return file_->truncate(bytes); }
+  Status sync() override { return file_->sync(); }
+  Status close() override { return file_->close(); }
+
+ private:
+  const std::unique_ptr<OpenFile> file_;
+};
+
+class DirectCalls final : public FileCalls {
+ public:
+  explicit DirectCalls(FileVolume& volume) : volume_(volume) {}
+
+  Opened create(const std::string& path, Existing existing) override {
+    return opened(volume_.create(path, existing));
+  }
+  Opened open(const std::string& path) override { return opened(volume_.open_file(path)); }
+  Status remove(const std::string& path) override { return volume_.remove(path); }
+  Status rename(const std::string& from, const std::string& to) override {
+    return volume_.rename(from, to);
+  }
+  Status link(const std::string& from, const std::string& to) override {
+    return volume_.link(from, to);
+  }
+  Status make_directory(const std::string& path) override { return volume_.make_directory(path); }
+  Status remove_directory(const std::string& path) override {
+    return volume_.remove_directory(path);
+  }
+  Status sync_names() override { return volume_.sync_names(); }
+  Result<FileInfo> stat(const std::string& path) override { return volume_.stat(path); }
+  Result<std::vector<FileInfo>> list(const std::string& path) override {
+    return volume_.list(path);
+  }
+  Result<std::string> contents(const std::string& path) override;
+
+ private:
+  static Opened opened(Result<std::unique_ptr<OpenFile>> file) {
+    if (!file.ok()) return file.status();
+    return Opened(std::make_unique<DirectFile>(std::move(*file)));
+  }
+
+  FileVolume& volume_;
+};
+
+Result<std::string> DirectCalls::contents(const std::string& path) {
+  const auto file = volume_.open_file(path);
+  if (!file.ok()) return file.status();
+  std::string text((*file)->content().size(), '\0');
+  const auto bytes = (*file)->content().read(0, std::as_writable_bytes(std::span(text)));
+  if (!bytes.ok()) return bytes.status();
+  text.resize(*bytes);
+  return text;
+}
+
+}  // namespace
+
+std::unique_ptr<FileCalls> direct_calls(FileVolume& volume) {
+  return std::make_unique<DirectCalls>(volume);
+}
+
+}  // namespace furrow::testing
