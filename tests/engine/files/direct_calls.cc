@@ -3,6 +3,7 @@
 
 #include "tests/engine/files/bytes_of.h"
 #include "tests/engine/files/file_calls.h"
+#include "zone/aligned_buffer.h"
 
 namespace furrow::testing {
 
@@ -62,14 +63,16 @@ class DirectCalls final : public FileCalls {
   FileVolume& volume_;
 };
 
+// To memory that the device never fills itself, wherever it is: a simulated run is its seed.
 Result<std::string> DirectCalls::contents(const std::string& path) {
   const auto file = volume_.open_file(path);
   if (!file.ok()) return file.status();
-  std::string text((*file)->content().size(), '\0');
-  const auto bytes = (*file)->content().read(0, std::as_writable_bytes(std::span(text)));
+  const std::uint64_t size = (*file)->content().size();
+  AlignedBuffer buffer(size + 1);
+  const std::span<std::byte> memory = buffer.span().subspan(1);
+  const auto bytes = (*file)->content().read(0, memory);
   if (!bytes.ok()) return bytes.status();
-  text.resize(*bytes);
-  return text;
+  return std::string(reinterpret_cast<const char*>(memory.data()), *bytes);
 }
 
 }  // namespace
