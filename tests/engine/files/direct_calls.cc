@@ -53,6 +53,13 @@ class DirectCalls final : public FileCalls {
     return volume_.list(path);
   }
   Result<std::string> contents(const std::string& path) override;
+  Status read(const std::string& path, std::span<FileRead> reads, ReadWay way) override;
+  Opened reuse(const std::string& path, const std::string& old) override {
+    Status status = rename(old, path);
+    if (status.ok()) status = remove(path);
+    if (!status.ok()) return status;
+    return create(path, Existing::truncate);
+  }
 
  private:
   static Opened opened(Result<std::unique_ptr<OpenFile>> file) {
@@ -73,6 +80,47 @@ Result<std::string> DirectCalls::contents(const std::string& path) {
   const auto bytes = (*file)->content().read(0, memory);
   if (!bytes.ok()) return bytes.status();
   return std::string(reinterpret_cast<const char*>(memory.data()), *bytes);
+}
+
+Status read_together(const FileContent& content, std::span<FileRead> reads) {
+  content.read(reads);
+  for (const FileRead& read : reads) {
+    if (!read.status.ok()) return read.status;
+  }
+  return {};
+}
+
+// All are begun before the first is waited for.
+Status read_by_themselves(const FileContent& content, std::span<FileRead> reads) {
+  std::vector<AsyncRead> begun(reads.size());
+  Status status;
+  for (std::size_t i = 0; i < reads.size(); ++i) {
+    begun[i].read = reads[i];
+    if (!content.start(begun[i])) status = {Code::too_large, Origin::none, "a read of many parts"};
+  }
+  for (std::size_t i = 0; i < reads.size(); ++i) {
+    begun[i].wait();
+    reads[i].bytes = begun[i].read.bytes;
+    if (status.ok()) status = begun[i].read.status;
+  }
+  return status;
+}
+
+Status read_one_by_one(const OpenFile& file, std::span<FileRead> reads) {
+  for (FileRead& read : reads) {
+    const Result<std::size_t> bytes = file.read(read.offset, read.memory);
+    if (!bytes.ok()) return bytes.status();
+    read.bytes = *bytes;
+  }
+  return {};
+}
+
+Status DirectCalls::read(const std::string& path, std::span<FileRead> reads, ReadWay way) {
+  const auto file = volume_.open_file(path);
+  if (!file.ok()) return file.status();
+  if (way == ReadWay::together) return read_together((*file)->content(), reads);
+  if (way == ReadWay::by_themselves) return read_by_themselves((*file)->content(), reads);
+  return read_one_by_one(**file, reads);
 }
 
 }  // namespace

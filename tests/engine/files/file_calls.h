@@ -28,6 +28,8 @@ class FileInUse {
   virtual Status close() = 0;
 };
 
+enum class ReadWay : std::uint8_t { one_by_one, together, by_themselves, from_the_beginning };
+
 class FileCalls {
  public:
   using Opened = Result<std::unique_ptr<FileInUse>>;
@@ -47,6 +49,10 @@ class FileCalls {
   virtual Result<FileInfo> stat(const std::string& path) = 0;
   virtual Result<std::vector<FileInfo>> list(const std::string& path) = 0;  // by name
   virtual Result<std::string> contents(const std::string& path) = 0;
+  // Of each read: `bytes`. A failure of any is the answer.
+  virtual Status read(const std::string& path, std::span<FileRead> reads, ReadWay way) = 0;
+  // `old` is renamed, removed, and another made in its place.
+  virtual Opened reuse(const std::string& path, const std::string& old) = 0;
 };
 
 std::unique_ptr<FileCalls> direct_calls(FileVolume& volume);

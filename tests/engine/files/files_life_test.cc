@@ -32,6 +32,7 @@ void live(FilesLife::Plan plan) {
 TEST(FilesLifeTest, KeepsItsPromises) { live({}); }
 TEST(FilesLifeTest, KeepsThemOnADeviceThatFails) { live({.faults = true, .full = false}); }
 TEST(FilesLifeTest, KeepsThemOnAFullVolume) { live({.faults = false, .full = true}); }
+TEST(FilesLifeTest, IsReadAndGrowsMeanwhile) { live({.more = true}); }
 
 }  // namespace
 }  // namespace furrow::testing

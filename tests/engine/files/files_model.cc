@@ -8,6 +8,7 @@ namespace furrow::testing {
 namespace {
 
 constexpr const char* kDirectories[] = {"", "/d0", "/d1"};
+constexpr const char* kSuffixes[] = {".log", ".sst", "", ".log"};  // of a database, see file_kind()
 
 FileVolume::Existing any_existing(unsigned drawn) {
   return static_cast<FileVolume::Existing>(drawn);
@@ -18,7 +19,8 @@ FileVolume::Existing any_existing(unsigned drawn) {
 // --- what is drawn ---
 
 std::string FilesModel::random_path() {
-  return kDirectories[draw(3)] + std::string("/f") + std::to_string(draw(4));
+  const std::string path = kDirectories[draw(3)] + std::string("/f") + std::to_string(draw(4));
+  return plan_.more ? path + kSuffixes[path.back() - '0'] : path;
 }
 
 std::string FilesModel::random_text() {
@@ -39,8 +41,10 @@ FilesModel::Body* FilesModel::random_open() {
 // --- one step ---
 
 bool FilesModel::step() {
-  const unsigned which = draw(24);
+  const unsigned which = draw(plan_.more ? 32 : 24);
   if (which < 10) return step_names(which);
+  if (which >= 24 && which < 28) return look();
+  if (which == 28) return reuse();
   Body* const body = random_open();
   return body == nullptr ? create() : step_bytes(which, *body);
 }
@@ -56,14 +60,8 @@ bool FilesModel::step_names(unsigned which) {
       return named(files_->remove(path), next);
     }
     case 2:
-    case 3: {
-      if (names_.contains(path) && path != other && names_.at(path) != 0) {
-        const bool same_file = names_.contains(other) && names_.at(other) == names_.at(path);
-        next[other] = names_.at(path);
-        if (!same_file) next.erase(path);
-      }
-      return named(files_->rename(path, other), next);
-    }
+    case 3:
+      return named(files_->rename(path, other), renamed(path, other));
     case 4:
       if (names_.contains(path)) next.emplace(other, names_.at(path));
       return named(files_->link(path, other), next);
@@ -101,6 +99,11 @@ bool FilesModel::step_bytes(unsigned which, Body& body) {
     case 17:
       body.file.reset();  // closes it, and whoever has the last name away takes it away
       return true;
+    case 29:
+      return grow(body);
+    case 30:
+    case 31:
+      return write_behind_end(body);
     default:
       return append(body);
   }
@@ -141,16 +144,19 @@ bool FilesModel::reopen() {
 
 bool FilesModel::append(Body& body) {
   const std::string text = random_text();
-  const std::string before = body.bytes;
-  const Status status = body.file->append(text);
+  return appended(body.file->append(text), body, text);
+}
+
+bool FilesModel::appended(const Status& status, Body& body, const std::string& text) {
+  const std::size_t before = body.bytes.size();
   body.bytes += text;  // some of it may get there
-  body.dirty = true;
   if (status.code() == Code::no_space) {
     const std::size_t size = body.file->size();
-    expect(size >= before.size() && size <= body.bytes.size(),
+    expect(size >= before && size <= body.bytes.size(),
            "an append that was refused left what it does not have");
     body.bytes.resize(size);
   }
+  if (body.bytes.size() != before) body.dirty = true;
   const bool on = goes_on(status, &body);
   if (!on) body.unanswered = text.size();
   return on;
@@ -209,14 +215,28 @@ bool FilesModel::sync_names() {
   return goes_on(status, nullptr);
 }
 
+bool FilesModel::is_refusal(const Status& status) {
+  return status.code() == Code::not_found || status.code() == Code::exists ||
+         status.code() == Code::invalid_argument;
+}
+
+// The names as renaming leaves them.
+FilesModel::Names FilesModel::renamed(const std::string& from, const std::string& to) const {
+  Names next = names_;
+  if (!names_.contains(from) || from == to || names_.at(from) == 0) return next;
+  const bool same_file = names_.contains(to) && names_.at(to) == names_.at(from);
+  next[to] = names_.at(from);
+  if (!same_file) next.erase(from);
+  return next;
+}
+
 bool FilesModel::named(const Status& status, Names next) {
-  const bool refused = status.code() == Code::not_found || status.code() == Code::exists ||
-                       status.code() == Code::invalid_argument;
+  const bool refused = is_refusal(status);
   if (refused) next = names_;
   if (status.code() == Code::no_space) next = names_;
   moments_.push_back(next);
   if (!goes_on(status, nullptr)) {
-    unanswered_ = next;
+    unanswered_ = {next};
     return false;
   }
   if (!status.ok() && !refused) {
@@ -298,7 +318,9 @@ void FilesModel::verify(bool may_lose) {
   const Names there = names_now();
   const bool known =
       may_lose ? std::ranges::any_of(moments_, [&](const Names& each) { return same(each, there); })
-               : same(names_, there) || (unanswered_ && same(*unanswered_, there));
+               : same(names_, there) || std::ranges::any_of(unanswered_, [&](const Names& each) {
+                   return same(each, there);
+                 });
   if (!known) {
     std::string text = "names that were not so:" + text_of(there);
     for (const Names& each : moments_) text += "\n  at a moment:" + text_of(each);
@@ -324,7 +346,7 @@ void FilesModel::verify(bool may_lose) {
   bodies_ = std::move(bodies);
   names_ = there;
   moments_ = {names_};
-  unanswered_.reset();
+  unanswered_.clear();
 }
 
 void FilesModel::verify_bytes(bool may_lose, const std::string& path, const Body& body) {

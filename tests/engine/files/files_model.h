@@ -1,5 +1,5 @@
 // FilesModel: random calls on a file volume, one after another, all drawn from a source of random
-// numbers; and what must be there when it is mounted again:
+// numbers; what is read between them; and what must be there when it is mounted again:
 //   names   after a power cut those of one moment, not before the last that was made durable, as
 //           calls are ordered; after a kill or an unmount those that were there;
 //   bytes   after a power cut a beginning, with all that a sync or a change made durable; after a
@@ -25,8 +25,9 @@ namespace furrow::testing {
 class FilesModel {
  public:
   struct Plan {
-    bool faults = false;           // the device fails now and then
-    bool full = false;             // there may be no room
+    bool faults = false;  // the device fails now and then
+    bool full = false;    // there may be no room
+    bool more = false;    // also reads, zeroes behind the end, and what else a database does
     unsigned bytes_max = 150'000;  // of one call; a few are so long
   };
   FilesModel(std::function<std::uint64_t()> random, Plan plan)
@@ -71,7 +72,11 @@ class FilesModel {
   bool step_bytes(unsigned which, Body& body);
   bool create();
   bool reopen();
+  bool reuse();
+  bool look();
   bool append(Body& body);
+  bool grow(Body& body);
+  bool write_behind_end(Body& body);
   bool overwrite(Body& body);
   bool cut(Body& body);
   bool sync(Body& body);
@@ -79,9 +84,14 @@ class FilesModel {
   bool sync_names();
   // After a call that would turn the names into `next`. False: the power is gone.
   bool named(const Status& status, Names next);
+  // After a call that would add `text`, or some of it, at the end.
+  bool appended(const Status& status, Body& body, const std::string& text);
   // After a call that would turn the bytes into `next`.
   bool changed(const Status& status, Body& body, const std::string& next);
   bool goes_on(const Status& status, Body* body);
+
+  static bool is_refusal(const Status& status);
+  Names renamed(const std::string& from, const std::string& to) const;
 
   Names names_now();
   void list(const std::string& directory, Names& names);
@@ -98,7 +108,7 @@ class FilesModel {
   std::unique_ptr<FileCalls> files_;
   Names names_;
   std::vector<Names> moments_{Names()};  // since names were made durable
-  std::optional<Names> unanswered_;      // or these: of a call that was cut off
+  std::vector<Names> unanswered_;        // or one of these: of a call that was cut off
   std::map<std::uint64_t, Body> bodies_;
   bool gone_ = false;  // the power
   std::string failure_;
