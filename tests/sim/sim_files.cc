@@ -9,6 +9,8 @@
 #include <cstdlib>
 #include <utility>
 
+#include "tests/engine/rocksdb/rocksdb_calls.h"
+
 namespace furrow::sim {
 
 namespace {
@@ -77,15 +79,18 @@ class SimFiles::Blocking final : public BlockingPool {
   std::uint64_t turns_ = 0;  // since something was submitted
 };
 
-SimFiles::SimFiles(World& world, VolumeOptions options, bool faults, std::function<void()> turn)
+SimFiles::SimFiles(World& world, VolumeOptions options, Route route, bool faults,
+                   std::function<void()> turn)
     : world_(world),
       options_(std::move(options)),
+      route_(route),
       faults_(faults),
       turn_(std::move(turn)),
       identity_(new_identity()),
       random_(world.random.fork()),
-      model_([this] { return random_.next(); },
-             {.faults = faults, .full = true, .bytes_max = 60'000}) {}
+      model_(
+          [this] { return random_.next(); },
+          {.faults = faults, .full = true, .more = route == Route::rocksdb, .bytes_max = 60'000}) {}
 
 SimFiles::~SimFiles() {
   if (!staging_.empty()) shm_unlink(staging_.c_str());
@@ -107,7 +112,8 @@ bool SimFiles::mount(Pool& pool, PageSession& session, SimExecutor& executor,
     return false;
   }
   volume_ = std::move(*mounted);
-  model_.attach(*volume_, direct_calls(*volume_));
+  model_.attach(*volume_, route_ == Route::direct ? testing::direct_calls(*volume_)
+                                                  : testing::rocksdb_calls(volume_));
   return true;
 }
 

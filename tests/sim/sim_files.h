@@ -1,7 +1,7 @@
 // SimFiles: a volume of kind fs of a simulated pool: a FilesModel, which makes one call after
-// another and checks what is there after each mount. A call blocks, and gives turns meanwhile:
-// other volumes go on, and the power may fail, at any event of it. It outlives power cuts. Not
-// thread-safe.
+// another, by FileVolume or by RocksDB's FileSystem on it, and checks what is there after each
+// mount. A call blocks, and gives turns meanwhile: other volumes go on, and the power may fail, at
+// any event of it. It outlives power cuts. Not thread-safe.
 #pragma once
 
 #include <functional>
@@ -18,8 +18,10 @@ namespace furrow::sim {
 
 class SimFiles {
  public:
+  enum class Route : std::uint8_t { direct, rocksdb };
   // `turn`: takes one of the executor's, and lets others go on. `faults`: the device may fail.
-  SimFiles(World& world, VolumeOptions options, bool faults, std::function<void()> turn);
+  SimFiles(World& world, VolumeOptions options, Route route, bool faults,
+           std::function<void()> turn);
   ~SimFiles();  // not mounted
 
   const VolumeOptions& options() const { return options_; }
@@ -47,6 +49,7 @@ class SimFiles {
 
   World& world_;
   const VolumeOptions options_;
+  const Route route_;
   const bool faults_;
   const std::function<void()> turn_;
   const std::string identity_;  // of the device, for the shared memory

@@ -38,7 +38,7 @@ INSTANTIATE_TEST_SUITE_P(Scenarios, SimTest,
                          ::testing::Values("mixed", "store", "cache", "full", "volumes", "metadata",
                                            "faults", "worn", "offline", "shrunk", "rot", "repair",
                                            "large", "calm", "tight", "flaky", "misplaced",
-                                           "resized", "files"),
+                                           "resized", "files", "rocksdb"),
                          [](const auto& each) { return each.param; });
 
 // Each of these once found a bug of log/.
@@ -149,6 +149,9 @@ TEST(SimTest, SameSeedSameTrace) {
     EXPECT_EQ(first.events, second.events);
     EXPECT_NE(first.trace, summary_of(seed + 1000).trace);
   }
+  for (const char* const scenario : {"files", "rocksdb"}) {
+    EXPECT_EQ(summary_of(39, scenario).trace, summary_of(39, scenario).trace) << scenario;
+  }
 }
 
 TEST(SimTest, ReachesWhatItIsFor) {
@@ -204,6 +207,7 @@ TEST(SimTest, ReachesItsFaults) {
   EXPECT_GT(sums["tight"].puts_refused, 20u);
   EXPECT_GT(sums["misplaced"].faults, 2u);
   EXPECT_GT(sums["files"].mounts, 100u);
+  EXPECT_GT(sums["rocksdb"].mounts, 100u);
 }
 
 }  // namespace

@@ -247,8 +247,9 @@ void Simulation::create_files() {
   const bool faults = swarm_.faults.any();
   const Result<PageStore*> made = pool_->create_volume(*swarm_.files);
   if (!made.ok()) return world_.fail("create_volume: " + made.status().describe());
-  files_ =
-      std::make_unique<SimFiles>(world_, *swarm_.files, faults, [this] { turn_beside_files(); });
+  const auto route = swarm_.files_by_rocksdb ? SimFiles::Route::rocksdb : SimFiles::Route::direct;
+  files_ = std::make_unique<SimFiles>(world_, *swarm_.files, route, faults,
+                                      [this] { turn_beside_files(); });
   (void)mount_files();
 }
 

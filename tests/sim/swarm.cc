@@ -223,7 +223,8 @@ void specialise(std::string_view scenario, Swarm& swarm, SimRandom& random) {
   if (scenario == "repair") {
     swarm.repair_percent = static_cast<unsigned>(random.between(20, 100));
   }
-  if (scenario == "files") add_files(swarm, random);
+  if (scenario == "files" || scenario == "rocksdb") add_files(swarm, random);
+  swarm.files_by_rocksdb = scenario == "rocksdb";
   if (scenario == "calm") {
     swarm.cut_events_max = 0;
     swarm.close_percent = 100;
@@ -289,7 +290,8 @@ std::string describe(const Swarm& swarm) {
         faults.full_spells);
   }
   if (swarm.files) {
-    text += fmt::format("\n  files: quota {} zones, chunks of {} B",
+    text += fmt::format("\n  files{}: quota {} zones, chunks of {} B",
+                        swarm.files_by_rocksdb ? " by RocksDB's FileSystem" : "",
                         swarm.files->quota_bytes / geometry.zone_capacity_bytes(),
                         swarm.files->value_bytes_max);
   }

@@ -38,6 +38,7 @@ struct Swarm {
   Geometry geometry;
   std::vector<VolumeShape> volumes;
   std::optional<VolumeOptions> files;  // a volume of files beside them
+  bool files_by_rocksdb = false;       // its FileSystem is what calls it
   bool emu = false;                    // the crash model
   VictimPolicy victim_policy = VictimPolicy::greedy;
   std::uint64_t lifetime_zones = 32;  // as in Pool::OpenOptions
@@ -61,7 +62,7 @@ struct Swarm {
 inline constexpr std::string_view kScenarios[] = {
     "mixed", "store",   "cache",     "full",    "volumes", "metadata", "faults",
     "worn",  "offline", "rot",       "repair",  "large",   "calm",     "shrunk",
-    "tight", "flaky",   "misplaced", "resized", "files"};
+    "tight", "flaky",   "misplaced", "resized", "files",   "rocksdb"};
 bool is_scenario(std::string_view name);
 Swarm draw_swarm(std::string_view scenario, SimRandom& random);
 std::string describe(const Swarm& swarm);
