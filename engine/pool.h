@@ -246,7 +246,7 @@ class Pool {
                                                               unsigned depth) = 0;
   // Verifies everything reachable without writing: metadata, zone headers, summaries, batch headers
   // and, unless told not to, every page; what is being written meanwhile is left out. io_error: the
-  // device cannot be asked.
+  // device cannot be asked; unsupported: a structure is of a newer version, and is no damage.
   virtual Result<CheckReport> check(const CheckOptions& options) = 0;
 };
 

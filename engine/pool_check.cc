@@ -221,6 +221,7 @@ Result<CheckReport> PoolImpl::check(const CheckOptions& options) {
       return reader.read(info.zone, lba, lbas);
     };
     const ZoneSurvey found = survey(surveyed(info), read);
+    if (!found.version.ok()) return found.version;
     ZoneFindings(info.zone, report).structures(found, is_rebuildable(found));
     if (!options.pages) continue;
     for (const SurveyedSegment& segment : found.segments) {

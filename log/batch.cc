@@ -57,21 +57,22 @@ PageRecord take_record(const std::byte* from) {
 
 Result<Fixed> take_fixed(std::span<const std::byte> bytes, const ZoneStamp& stamp) {
   // The checksum of version 1 covers exactly the fixed part; the records have their own.
-  const auto fields = check_structure(bytes, Magic::batch_header, kFixedFieldsBytes);
-  if (!fields) return fields.status();
-  ByteReader reader(*fields);
+  const auto found = check_stamped(bytes, Magic::batch_header, kFixedFieldsBytes);
+  if (!found) return found.status();
+  if (found->stamp != stamp) {
+    return Status(Code::corrupt, Origin::log, "a batch belongs to another life of its zone");
+  }
+  if (!found->version.ok()) return found->version;
+  ByteReader reader(found->fields);
   Fixed fixed;
-  fixed.header.stamp = take_stamp(reader);
+  fixed.header.stamp = stamp;
   for (std::uint32_t* field : {&fixed.header.lba, &fixed.header.header_lbas,
                                &fixed.header.batch_lbas, &fixed.header.flushed_lba,
                                &fixed.header.record_count, &fixed.total_bytes, &fixed.body_crc}) {
     *field = reader.take<std::uint32_t>();
   }
   fixed.header.stream = reader.take<std::uint8_t>();
-  if (fixed.header.stamp != stamp) {
-    return Status(Code::corrupt, Origin::log, "a batch belongs to another life of its zone");
-  }
-  if (fields->size() != kFixedFieldsBytes || !valid_fixed(fixed)) {
+  if (found->fields.size() != kFixedFieldsBytes - kStampBytes || !valid_fixed(fixed)) {
     return Status(Code::corrupt, Origin::log, "a batch header's fields are out of range");
   }
   return fixed;

@@ -19,7 +19,8 @@ Result<RecoveryResult> Recovery::run() {
   if (!queue.ok()) return queue.status();
   queue_ = std::move(*queue);
   using Step = Status (Recovery::*)();
-  for (const Step step : {&Recovery::find_zones, &Recovery::scan_zones, &Recovery::finish_zones}) {
+  for (const Step step :
+       {&Recovery::find_zones, &Recovery::scan_zones, &Recovery::let_go, &Recovery::finish_zones}) {
     const Status status = (this->*step)();
     if (!status.ok()) return status;
   }

@@ -90,7 +90,8 @@ struct RecoveryResult {
 
 // Fills pool.allocator (zones adopted; owners must be admitted) and pool.tables as well. Zones that
 // are lent there by then are not looked at, nor are they `lost`, whatever has become of them.
-// corrupt: metadata is older than the zones (RecoveryResult::unknown); nothing was changed.
+// corrupt: metadata is older than the zones (RecoveryResult::unknown); unsupported: a structure
+// that counts is of a newer version. Nothing was changed then.
 Result<RecoveryResult> recover(ZonedDevice& device, PoolContext& pool,
                                const RecoveryOptions& options);
 

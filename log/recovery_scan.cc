@@ -49,6 +49,8 @@ Status Scanner::scan(const FoundZone& zone) {
   bool all_read = true;
   for (std::uint64_t begin = 0; begin < zone.info.written_lbas; begin += pool_.segment_lbas) {
     SegmentScan scan = scan_segment(zone, begin);
+    const Status version = scan.version_before(table.end_lba);
+    if (!version.ok()) return version;
     std::ranges::set_difference(scan.gaps(), scan.unreadable_gaps(), std::back_inserter(missing));
     all_read &= !scan.unreadable_before(table.end_lba);
     table.batch_lbas.insert(table.batch_lbas.end(), scan.batch_lbas().begin(),

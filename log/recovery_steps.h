@@ -52,12 +52,13 @@ class Recovery {
   Status read_lba(ZoneId zone, std::uint64_t at, AlignedBuffer& into);
   Result<ZoneHeader> rebuild_header(const ZoneInfo& info);
   Result<std::uint64_t> owner_of(const ZoneInfo& info, const ZoneStamp& stamp, AlignedBuffer& lba);
-  bool is_void(const ZoneStamp& stamp) const;
+  bool is_void(const ZoneStamp& stamp, std::uint64_t lba) const;
   bool is_rebuilt(const ZoneHeader& header, const std::vector<ReadZone>& zones) const;
   bool has_batch(const FoundZone& zone);
   void mark_newest();
   void mark_spares();
   Status scan_zones();
+  Status let_go();
   Status finish_zones();
   Status note_ends();
   void keep_unreadable(ZoneId zone);
@@ -106,6 +107,8 @@ class Recovery {
   std::unique_ptr<IoQueue> queue_;
   Patience patience_{pool_.home};
   std::vector<FoundZone> zones_;
+  std::vector<ZoneId> to_reset_;
+  std::vector<ZoneInfo> aside_;            // to be finished
   std::map<std::uint64_t, Spare> spares_;  // by volume
   std::vector<std::unique_ptr<Scanner>> scanners_;
   std::map<std::uint64_t, GroupTombstones> group_tombstones_;  // by volume

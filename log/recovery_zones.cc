@@ -25,14 +25,15 @@ Status Recovery::find_zones() {
       set_aside(info.zone, "is offline");
     } else if (info.written_lbas != 0) {
       zones.push_back({info, read_header(info, lba)});
+      const Status status = zones.back().header.status();
+      if (status.code() == Code::unsupported) return status;
     }
   }
   const Status checked = check_known(zones);
   if (!checked.ok()) return checked;
   for (const ReadZone& zone : zones) {
     if (zone.header.ok() && known(zone.header->volume) && is_rebuilt(*zone.header, zones)) {
-      const Status status = reset(zone.info.zone);
-      if (!status.ok()) set_aside(zone.info.zone, "cannot be reset");
+      to_reset_.push_back(zone.info.zone);
     } else {
       take_zone(zone);
     }
@@ -42,7 +43,8 @@ Status Recovery::find_zones() {
   return {};
 }
 
-// not_found: nothing in the zone counts; corrupt: nobody can tell whose it is.
+// not_found: nothing in the zone counts; corrupt: nobody can tell whose it is; unsupported: a
+// structure that counts is of a newer version.
 Result<ZoneHeader> Recovery::read_header(const ZoneInfo& info, AlignedBuffer& lba) {
   if (info.written_lbas == 1 && info.state != ZoneState::read_only &&
       !canary(Canary::header_counts)) {
@@ -52,6 +54,11 @@ Result<ZoneHeader> Recovery::read_header(const ZoneInfo& info, AlignedBuffer& lb
   if (read_lba(info.zone, 0, lba).ok()) {
     Result<ZoneHeader> header = decode_zone_header(lba.span(), pool_.pool, info.zone);
     if (header.ok()) return header;
+    if (header.status().code() == Code::unsupported) {
+      const Result<Stamped> found = check_stamped(lba.span(), Magic::zone_header, kStampBytes);
+      if (!is_void(found->stamp, 0)) return header;
+      return Status(Code::not_found, Origin::log);
+    }
   }
   return rebuild_header(info);
 }
@@ -79,14 +86,13 @@ void Recovery::take_zone(const ReadZone& read) {
   const Result<ZoneHeader>& header = read.header;
   if (!header.ok() && header.status().code() != Code::not_found) {
     set_aside(info.zone, "has data, and nothing that tells whose; it is kept and not used");
-    finish_aside(info);
+    aside_.push_back(info);
     return;
   }
   if (header.ok() && result_.unknown.contains(header->volume)) return;
-  if (!header.ok() || !known(header->volume) || is_void(header->stamp)) {
+  if (!header.ok() || !known(header->volume) || is_void(header->stamp, 0)) {
     // Never begun (torn at its first write), of a deleted volume, or never completed by a repair.
-    const Status status = reset(info.zone);
-    if (!status.ok()) set_aside(info.zone, "cannot be reset");
+    to_reset_.push_back(info.zone);
     return;
   }
   ZoneAllocator::Zone state;
@@ -105,10 +111,21 @@ void Recovery::take_zone(const ReadZone& read) {
   }
 }
 
-bool Recovery::is_void(const ZoneStamp& stamp) const {
+bool Recovery::is_void(const ZoneStamp& stamp, std::uint64_t lba) const {
   return std::ranges::any_of(options_.trims, [&](const ZoneTrim& trim) {
-    return trim.zone == stamp.zone && trim.generation == stamp.generation && trim.end_lba == 0;
+    return trim.zone == stamp.zone && trim.generation == stamp.generation && trim.end_lba <= lba;
   });
+}
+
+// The first that is changed of the zones, after all that counts in them was found to be of a
+// version that is known.
+Status Recovery::let_go() {
+  for (const ZoneId zone : to_reset_) {
+    const Status status = reset(zone);
+    if (!status.ok()) set_aside(zone, "cannot be reset");
+  }
+  for (const ZoneInfo& info : aside_) finish_aside(info);
+  return {};
 }
 
 // A repair wrote all of it to another zone, which is durable, and was cut off before it could reset
@@ -163,14 +180,17 @@ Result<ZoneHeader> Recovery::rebuild_header(const ZoneInfo& info) {
       unreadable = true;  // and not empty
       continue;
     }
-    const auto fields = check_structure(lba.span(), Magic::batch_header, kStampBytes);
-    if (!fields.ok()) continue;
-    ByteReader reader(*fields);
+    const Result<Stamped> found = check_stamped(lba.span(), Magic::batch_header, kStampBytes);
+    if (!found.ok()) continue;
     ZoneHeader header;
-    header.stamp = take_stamp(reader);
+    header.stamp = found->stamp;
     if (header.stamp.pool != pool_.pool || header.stamp.zone != info.zone) continue;
     if (!plausible_sequence(header.stamp.generation)) continue;
     const Result<BatchHeader> batch = BatchView::fixed_part(lba.span(), header.stamp);
+    if (batch.status().code() == Code::unsupported) {
+      if (is_void(header.stamp, at)) continue;
+      return batch.status();
+    }
     if (!batch.ok()) {
       unreadable = true;  // it is of this pool and zone, whatever it says
       continue;
@@ -194,6 +214,8 @@ Result<std::uint64_t> Recovery::owner_of(const ZoneInfo& info, const ZoneStamp& 
     if (!read_lba(info.zone, end - 1, lba).ok()) continue;
     const Result<Summary> footer = SummaryView::footer(lba.span(), stamp);
     if (footer.ok()) return footer->volume;
+    const bool newer = footer.status().code() == Code::unsupported;
+    if (newer && !is_void(stamp, end - 1)) return footer.status();
   }
   if (options_.volumes.size() == 1) return options_.volumes.front();
   return Status(Code::corrupt, Origin::log);

@@ -46,6 +46,7 @@ void SegmentScan::feed(const Result<std::span<const std::byte>>& bytes) {
 
 void SegmentScan::feed_footer(std::span<const std::byte> bytes) {
   const Result<Summary> footer = SummaryView::footer(bytes, bounds_.stamp);
+  note_version(footer.status(), bounds_.end_lba - 1);
   if (!footer.ok() || footer->first_lba < bounds_.begin_lba ||
       footer->first_lba + std::uint64_t{footer->summary_lbas} != bounds_.end_lba) {
     damaged_ = true;
@@ -101,6 +102,7 @@ void SegmentScan::feed_batch(std::span<const std::byte> bytes) {
   };
   const Result<BatchHeader> fixed =
       BatchView::fixed_part(bytes.first(bounds_.lba_bytes), bounds_.stamp);
+  note_version(fixed.status(), lba);
   if (!fixed.ok() || lba + fixed->header_lbas > limit()) return gap();
   if (std::uint64_t{fixed->header_lbas} * bounds_.lba_bytes > bytes.size()) {
     if (fixed->header_lbas > next_->lbas) {
@@ -134,6 +136,7 @@ void SegmentScan::feed_note(const Result<std::span<const std::byte>>& bytes) {
   const Read read = *next_;
   const Result<SummaryView> view =
       bytes.ok() ? SummaryView::open(*bytes, bounds_.stamp) : Result<SummaryView>(bytes.status());
+  note_version(view.status(), read.lba);
   if (!view.ok()) {
     damaged_ = true;
   } else if (view->summary().first_lba == read.lba &&
@@ -196,9 +199,9 @@ void SegmentScan::feed_search(const Result<std::span<const std::byte>>& bytes) {
   }
   for (std::uint32_t i = 0; i < read.lbas; ++i) {
     const auto lba = bytes->subspan(std::size_t{i} * bounds_.lba_bytes, bounds_.lba_bytes);
-    if (BatchView::fixed_part(lba, bounds_.stamp).ok()) {
-      return read_batch_at(read.lba + i, kHeaderGuessBytes / bounds_.lba_bytes);
-    }
+    const Status found = BatchView::fixed_part(lba, bounds_.stamp).status();
+    if (found.ok()) return read_batch_at(read.lba + i, kHeaderGuessBytes / bounds_.lba_bytes);
+    note_version(found, read.lba + i);
   }
   search_from(read.lba + read.lbas, whole);
 }
@@ -214,6 +217,12 @@ void SegmentScan::note_unreadable(std::uint64_t lba) {
   if (unreadable_gaps_.empty() || unreadable_gaps_.back() != gaps_.back()) {
     unreadable_gaps_.push_back(gaps_.back());
   }
+}
+
+void SegmentScan::note_version(const Status& decoded, std::uint64_t lba) {
+  if (decoded.code() != Code::unsupported || lba >= newer_lba_) return;
+  newer_lba_ = lba;
+  newer_ = decoded;
 }
 
 void SegmentScan::end_chain() {

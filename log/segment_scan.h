@@ -57,6 +57,11 @@ class SegmentScan {
   }
   // The highest flush point that a batch header read here speaks of.
   std::uint64_t flushed_lba() const { return flushed_lba_; }
+  // unsupported: before `end_lba` stands an intact structure of this zone's life that is of a newer
+  // version. What was found is not all then, and what is missing is not damaged.
+  Status version_before(std::uint64_t end_lba) const {
+    return newer_lba_ < end_lba ? newer_ : Status();
+  }
   // A summary that should be there, or something behind a gap's header, was not readable.
   bool damaged() const { return damaged_; }
 
@@ -73,6 +78,7 @@ class SegmentScan {
   void feed_search(const Result<std::span<const std::byte>>& bytes);
   void search_from(std::uint64_t lba, std::uint32_t lbas);
   void note_unreadable(std::uint64_t lba);
+  void note_version(const Status& decoded, std::uint64_t lba);
   std::uint64_t limit() const { return std::min(bounds_.end_lba, bounds_.written_lba); }
   void end_chain();
   // A checked summary of ours has no others; bytes made to look like one can.
@@ -89,6 +95,8 @@ class SegmentScan {
   std::vector<std::uint32_t> batch_lbas_;
   std::vector<std::uint64_t> gaps_, unreadable_gaps_;
   std::uint64_t flushed_lba_ = 0;
+  std::uint64_t newer_lba_ = ~std::uint64_t{0};  // the first one, of those that were met
+  Status newer_;
   bool summarized_ = false;
   bool damaged_ = false;
 };

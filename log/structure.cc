@@ -8,6 +8,34 @@ constexpr std::size_t kVersionAt = 4, kCrcAt = 8, kCoveredAt = 12;
 std::uint32_t structure_crc(std::span<const std::byte> structure) {
   return crc32c(structure.subspan(kCoveredAt), crc32c(structure.first(kCrcAt)));
 }
+
+// All of it, whatever its version.
+Result<std::span<const std::byte>> intact_structure(std::span<const std::byte> bytes, Magic magic) {
+  if (!has_magic(bytes, magic)) {
+    return Status(Code::corrupt, Origin::log, "no structure of the expected kind is here");
+  }
+  const std::uint32_t covered = claimed_bytes(bytes, magic);
+  if (covered < kPrefixBytes || covered > bytes.size()) {
+    return Status(Code::corrupt, Origin::log, "a structure's length is out of range");
+  }
+  const auto structure = bytes.first(covered);
+  if (load_le<std::uint32_t>(bytes.data() + kCrcAt) != structure_crc(structure)) {
+    return Status(Code::corrupt, Origin::log, "a structure's checksum does not match");
+  }
+  return structure;
+}
+
+Status check_version(std::span<const std::byte> structure, std::size_t fields_bytes_min) {
+  const auto version = load_le<std::uint32_t>(structure.data() + kVersionAt);
+  if (version > kFormatVersion) {
+    return {Code::unsupported, Origin::log,
+            "written by a newer version of Furrow; use that version or newer"};
+  }
+  if (version == 0 || structure.size() - kPrefixBytes < fields_bytes_min) {
+    return {Code::corrupt, Origin::log, "a structure is shorter than its version demands"};
+  }
+  return {};
+}
 }  // namespace
 
 bool has_magic(std::span<const std::byte> bytes, Magic magic) {
@@ -29,26 +57,25 @@ std::uint32_t claimed_bytes(std::span<const std::byte> bytes, Magic magic) {
 
 Result<std::span<const std::byte>> check_structure(std::span<const std::byte> bytes, Magic magic,
                                                    std::size_t fields_bytes_min) {
-  if (!has_magic(bytes, magic)) {
-    return Status(Code::corrupt, Origin::log, "no structure of the expected kind is here");
+  const auto structure = intact_structure(bytes, magic);
+  if (!structure) return structure.status();
+  const Status version = check_version(*structure, fields_bytes_min);
+  if (!version.ok()) return version;
+  return structure->subspan(kPrefixBytes);
+}
+
+Result<Stamped> check_stamped(std::span<const std::byte> bytes, Magic magic,
+                              std::size_t fields_bytes_min) {
+  const auto structure = intact_structure(bytes, magic);
+  if (!structure) return structure.status();
+  const Status version = check_version(*structure, fields_bytes_min);
+  if (version.code() == Code::corrupt) return version;
+  if (structure->size() < kPrefixBytes + kStampBytes) {
+    return Status(Code::corrupt, Origin::log, "a structure is too short to say whose it is");
   }
-  const std::uint32_t covered = claimed_bytes(bytes, magic);
-  if (covered < kPrefixBytes || covered > bytes.size()) {
-    return Status(Code::corrupt, Origin::log, "a structure's length is out of range");
-  }
-  const auto structure = bytes.first(covered);
-  if (load_le<std::uint32_t>(bytes.data() + kCrcAt) != structure_crc(structure)) {
-    return Status(Code::corrupt, Origin::log, "a structure's checksum does not match");
-  }
-  const auto version = load_le<std::uint32_t>(bytes.data() + kVersionAt);
-  if (version > kFormatVersion) {
-    return Status(Code::unsupported, Origin::log,
-                  "written by a newer version of Furrow; use that version or newer");
-  }
-  if (version == 0 || covered - kPrefixBytes < fields_bytes_min) {
-    return Status(Code::corrupt, Origin::log, "a structure is shorter than its version demands");
-  }
-  return structure.subspan(kPrefixBytes);
+  ByteReader reader(structure->subspan(kPrefixBytes));
+  const ZoneStamp stamp = take_stamp(reader);
+  return Stamped{stamp, structure->subspan(kPrefixBytes + kStampBytes), version};
 }
 
 void put_stamp(ByteWriter& writer, const ZoneStamp& stamp) {

@@ -42,6 +42,17 @@ void seal(std::span<std::byte> structure, Magic magic, std::uint32_t version = k
 Result<std::span<const std::byte>> check_structure(std::span<const std::byte> bytes, Magic magic,
                                                    std::size_t fields_bytes_min);
 
+// Of a structure in a zone: whose it is, which all versions say in the same place. A newer one that
+// is another pool's, or of an earlier life of the zone, is nothing to anybody here.
+struct Stamped {
+  ZoneStamp stamp;
+  std::span<const std::byte> fields;  // behind the stamp
+  Status version;                     // unsupported: a newer one, whose fields are not known
+};
+// corrupt as above. `fields_bytes_min`: with the stamp.
+Result<Stamped> check_stamped(std::span<const std::byte> bytes, Magic magic,
+                              std::size_t fields_bytes_min);
+
 // The `covered` field of a prefix that was not checked yet; 0 if there is no such prefix.
 std::uint32_t claimed_bytes(std::span<const std::byte> bytes, Magic magic);
 

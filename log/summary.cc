@@ -70,22 +70,22 @@ Result<Footer> take_footer(std::span<const std::byte> last_lba, const ZoneStamp&
   if (last_lba.size() < kFooterBytes) {
     return Status(Code::corrupt, Origin::log, "no structure of the expected kind is here");
   }
-  const auto fields =
-      check_structure(last_lba.last(kFooterBytes), Magic::summary, kFooterFieldsBytes);
-  if (!fields) return fields.status();
-  ByteReader reader(*fields);
+  const auto found = check_stamped(last_lba.last(kFooterBytes), Magic::summary, kFooterFieldsBytes);
+  if (!found) return found.status();
+  if (found->stamp != stamp) {
+    return Status(Code::corrupt, Origin::log, "a summary belongs to another life of its zone");
+  }
+  if (!found->version.ok()) return found->version;
+  ByteReader reader(found->fields);
   Footer footer;
   Summary& summary = footer.summary;
-  summary.stamp = take_stamp(reader);
+  summary.stamp = stamp;
   summary.volume = reader.take<std::uint64_t>();
   footer.base_sequence = reader.take<std::uint64_t>();
   for (std::uint32_t* field : {&summary.segment, &summary.first_lba, &summary.data_end_lba,
                                &summary.summary_lbas, &summary.record_count, &footer.batch_count,
                                &footer.columns, &footer.total_bytes, &footer.body_crc}) {
     *field = reader.take<std::uint32_t>();
-  }
-  if (summary.stamp != stamp) {
-    return Status(Code::corrupt, Origin::log, "a summary belongs to another life of its zone");
   }
   if (!valid_footer(footer)) {
     return Status(Code::corrupt, Origin::log, "a summary's fields are out of range");

@@ -19,21 +19,22 @@ void encode(const ZoneHeader& header, std::span<std::byte> lba) {
 
 Result<ZoneHeader> decode_zone_header(std::span<const std::byte> lba, const Uuid& pool,
                                       ZoneId zone) {
-  const auto fields = check_structure(lba, Magic::zone_header, kZoneHeaderFieldsBytes);
-  if (!fields) return fields.status();
-  ByteReader reader(*fields);
+  const auto found = check_stamped(lba, Magic::zone_header, kZoneHeaderFieldsBytes);
+  if (!found) return found.status();
   ZoneHeader header;
-  header.stamp = take_stamp(reader);
-  header.volume = reader.take<std::uint64_t>();
-  header.opened_sequence = reader.take<std::uint64_t>();
-  header.stream = reader.take<std::uint8_t>();
-  FURROW_CHECK(reader.ok());  // check_structure() promised the length
+  header.stamp = found->stamp;
   if (header.stamp.pool != pool || header.stamp.zone != zone) {
     return Status(Code::corrupt, Origin::log, "a zone header belongs to another pool or zone");
   }
-  if (!plausible_sequence(header.stamp.generation) || !plausible_sequence(header.opened_sequence)) {
-    return Status(Code::corrupt, Origin::log, "a zone header's fields are out of range");
-  }
+  const Status out_of_range(Code::corrupt, Origin::log, "a zone header's fields are out of range");
+  if (!plausible_sequence(header.stamp.generation)) return out_of_range;
+  if (!found->version.ok()) return found->version;
+  ByteReader reader(found->fields);
+  header.volume = reader.take<std::uint64_t>();
+  header.opened_sequence = reader.take<std::uint64_t>();
+  header.stream = reader.take<std::uint8_t>();
+  FURROW_CHECK(reader.ok());  // check_stamped() promised the length
+  if (!plausible_sequence(header.opened_sequence)) return out_of_range;
   if (header.stream > kStreamMax) {
     return Status(Code::corrupt, Origin::log, "a zone header names a stream that there is not");
   }

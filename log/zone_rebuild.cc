@@ -170,9 +170,10 @@ class Rebuild {
 }  // namespace
 
 bool is_rebuildable(const ZoneSurvey& survey) {
-  return std::ranges::all_of(survey.segments, [](const SurveyedSegment& segment) {
-    return segment.gaps.empty() && !segment.contradicts;
-  });
+  return survey.version.ok() &&
+         std::ranges::all_of(survey.segments, [](const SurveyedSegment& segment) {
+           return segment.gaps.empty() && !segment.contradicts;
+         });
 }
 
 Result<std::uint64_t> rebuild_zone(IoQueue& queue, const Geometry& geometry,

@@ -44,6 +44,7 @@ class SegmentSurvey {
     const auto last = read_(segment_.end_lba - 1, 1);
     if (!last.ok()) return std::nullopt;
     const Result<Summary> footer = SummaryView::footer(*last, zone_.stamp);
+    note_version(footer.status());
     if (!footer.ok() || footer->first_lba < segment_.begin_lba ||
         footer->first_lba + std::uint64_t{footer->summary_lbas} != segment_.end_lba) {
       return std::nullopt;
@@ -74,6 +75,7 @@ class SegmentSurvey {
     const auto bytes = read_(first, note.batch_lbas - note.header_lbas);
     if (!bytes.ok()) return;
     const Result<SummaryView> view = SummaryView::open(*bytes, zone_.stamp);
+    note_version(view.status());
     if (!view.ok() || view->summary().first_lba != first ||
         view->summary().data_end_lba != note.lba) {
       return;
@@ -149,6 +151,7 @@ class SegmentSurvey {
     }
     const Result<BatchHeader> fixed =
         BatchView::fixed_part(bytes->first(zone_.lba_bytes), zone_.stamp);
+    note_version(fixed.status());
     if (!fixed.ok() || fixed->lba != lba || fixed->batch_lbas > bound - lba) return std::nullopt;
     if (fixed->header_lbas > wanted) {
       return fixed->header_lbas > bound - lba
@@ -208,6 +211,7 @@ class SegmentSurvey {
         const auto one = bytes->subspan(std::size_t{i} * zone_.lba_bytes, zone_.lba_bytes);
         const Result<BatchHeader> fixed = BatchView::fixed_part(one, zone_.stamp);
         if (fixed.ok() && fixed->lba == lba + i) return lba + i;
+        note_version(fixed.status());
       }
       lba += count;
     }
@@ -252,6 +256,10 @@ class SegmentSurvey {
     }
   }
 
+  void note_version(const Status& decoded) {
+    if (decoded.code() == Code::unsupported) segment_.version = decoded;
+  }
+
   const SurveyedZone& zone_;
   const ZoneRead& read_;
   SurveyedSegment segment_;
@@ -266,12 +274,14 @@ ZoneSurvey survey(const SurveyedZone& zone, const ZoneRead& read) {
   if (first.ok()) {
     const Result<ZoneHeader> header = decode_zone_header(*first, zone.stamp.pool, zone.stamp.zone);
     found.header_intact = header.ok() && header->stamp == zone.stamp;
+    if (header.status().code() == Code::unsupported) found.version = header.status();
   }
   const std::uint64_t end = std::min(zone.written_lbas, zone.end_lba);
   SurveyedZone bounded = zone;
   bounded.end_lba = end;
   for (std::uint64_t begin = 0; begin < end; begin += zone.segment_lbas) {
     found.segments.push_back(SegmentSurvey(bounded, read, begin).run());
+    if (found.version.ok()) found.version = found.segments.back().version;
   }
   return found;
 }

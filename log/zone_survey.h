@@ -33,10 +33,13 @@ struct SurveyedSegment {
   // Where a batch header should be, and nothing tells what it described; ascending.
   std::vector<std::uint64_t> gaps;
   bool contradicts = false;  // the summary names other records than the batch headers
+  Status version;            // as the zone's
 };
 
 struct ZoneSurvey {
   bool header_intact = false;
+  // unsupported: an intact structure is of a newer version, so that what is missing may be there.
+  Status version;
   std::vector<SurveyedSegment> segments;
 };
 

@@ -1,10 +1,12 @@
 // Establishes that a check names each kind of damaged structure, and that a repair makes it whole
 // again with every page intact: one copy of each structure of a pool on a file is damaged in turn,
 // the pool is checked (read-only: the file stays as it is), repaired, checked again, and read. What
-// cannot be known any more is named, and left as it is.
+// cannot be known any more is named, and left as it is; so is a pool with a structure of a newer
+// version, which is no damage.
 #include <gtest/gtest.h>
 
 #include "tests/engine/pool_file.h"
+#include "tests/log/reseal.h"
 #include "tests/rounds.h"
 #include "zone/blocking.h"
 #include "zone/fault_device.h"
@@ -92,6 +94,22 @@ TEST_F(RepairTest, NothingToDo) {
   EXPECT_GE(report.summaries, 2u);
   EXPECT_EQ(report.pages, kKeys - kKeys / 10);
   EXPECT_TRUE(repair_plan(report).empty());
+}
+
+// One that an opening does not read, as its segment's summary is whole.
+TEST_F(RepairTest, AStructureOfANewerVersion) {
+  std::string file = read_file();
+  const auto bytes = std::as_writable_bytes(std::span(file));
+  set_version(bytes.subspan(offsets_of("FUBH").front(), kLba), kFormatVersion + 1);
+  write_file(file);
+  ASSERT_NO_FATAL_FAILURE(rig_->open_device());
+  ASSERT_NO_FATAL_FAILURE(rig_->open(true));
+  EXPECT_EQ(rig_->pool->check({}).status().code(), Code::unsupported);
+  close_device();
+  ASSERT_NO_FATAL_FAILURE(rig_->open_device());
+  EXPECT_EQ(Pool::repair(*rig_->device, rig_->loop).status().code(), Code::unsupported);
+  rig_->device.reset();
+  EXPECT_TRUE(read_file() == file);
 }
 
 // Each of four, of which any is enough: two sections have two each.

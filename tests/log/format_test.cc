@@ -131,7 +131,18 @@ TEST_F(FormatTest, ZoneHeaderRoundTripAndDamage) {
       return status_of(decode_zone_header(bytes, header.stamp.pool, header.stamp.zone));
     };
     expect_fragile(lba, decode);
-    EXPECT_EQ(decode(newer(lba, 0, lba.size(), Magic::zone_header)).code(), Code::unsupported);
+    const Bytes future = newer(lba, 0, lba.size(), Magic::zone_header);
+    EXPECT_EQ(decode(future).code(), Code::unsupported);
+    EXPECT_EQ(decode_zone_header(future, header.stamp.pool, other_zone).status().code(),
+              Code::corrupt);
+    // Its fields are not known, but for the stamp.
+    constexpr std::size_t kStampEnd = kPrefixBytes + kStampBytes;
+    EXPECT_EQ(decode(newer(lba, 0, kStampEnd, Magic::zone_header)).code(), Code::unsupported);
+    EXPECT_EQ(decode(newer(lba, 0, kStampEnd - 1, Magic::zone_header)).code(), Code::corrupt);
+    ZoneHeader drawn_by_nobody = header;
+    drawn_by_nobody.stamp.generation = ~std::uint64_t{0};
+    encode(drawn_by_nobody, crafted);
+    EXPECT_EQ(decode(newer(crafted, 0, kStampEnd, Magic::zone_header)).code(), Code::corrupt);
   }
 }
 

@@ -9,7 +9,7 @@
 
 namespace furrow {
 
-constexpr std::size_t kCrcAt = 8, kCoveredAt = 12;
+constexpr std::size_t kVersionAt = 4, kCrcAt = 8, kCoveredAt = 12;
 constexpr std::size_t kBatchBodyCrcAt = kPrefixBytes + kStampBytes + 6 * 4;
 constexpr std::size_t kBatchTotalAt = kBatchBodyCrcAt - 4;
 constexpr std::size_t kFooterBytes = 96, kFooterBodyCrcAt = kFooterBytes - 4;
@@ -21,6 +21,12 @@ inline void reseal(std::span<std::byte> bytes) {
   const auto structure = bytes.first(covered);
   store_le(bytes.data() + kCrcAt,
            crc32c(structure.subspan(kCoveredAt), crc32c(structure.first(kCrcAt))));
+}
+
+// As a program of that version would have written the fixed part of the structure.
+inline void set_version(std::span<std::byte> bytes, std::uint32_t version) {
+  store_le(bytes.data() + kVersionAt, version);
+  reseal(bytes);
 }
 
 inline void reseal_batch(std::span<std::byte> bytes) {

@@ -1,9 +1,9 @@
 // Establishes that SegmentScan finds what a segment holds, from its summary with two reads and from
 // its batch headers without one; that damage costs what it hit: a summary nothing, a batch header
 // its own batch, which it names as a gap unless a note repeats it; that it asks for nothing outside
-// of the segment or behind what was written; and that nothing of another life, another place or a
-// page passes for a header. How: it is pure; it is fed from images of zones, with LBAs damaged or
-// unreadable.
+// of the segment or behind what was written; that a structure of a newer version is told apart from
+// damage; and that nothing of another life, another place or a page passes for a header. How: it is
+// pure; it is fed from images of zones, with LBAs damaged or unreadable.
 #include "log/segment_scan.h"
 
 #include <set>
@@ -416,6 +416,39 @@ TEST_F(SegmentScanTest, NothingOfAnotherLifeOrPlacePassesForAHeader) {
   found = scan(crafted);
   EXPECT_EQ(found.batch_lbas(), (std::vector<std::uint32_t>{first, last}));
   EXPECT_EQ(found.records(), records(crafted, {11, 12}));
+}
+
+TEST_F(SegmentScanTest, ANewerStructureIsToldApartFromDamage) {
+  ZoneImage whole(shape());
+  const std::uint32_t first = add(whole, 1, 1), second = add(whole, 11, 1);
+  const std::uint32_t note = whole.add_note();
+  const auto version = [this](const ZoneImage& image, std::uint64_t end_lba) {
+    return scan(image).version_before(end_lba).code();
+  };
+  EXPECT_EQ(version(whole, 96), Code::ok);
+  for (const bool damaged : {false, true}) {  // the header before it: it is met by searching
+    for (const std::uint32_t lba : {second, note}) {
+      ZoneImage image = whole;
+      if (damaged) image.damage(first);
+      image.make_newer(lba);
+      EXPECT_EQ(version(image, 96), Code::unsupported) << lba;
+      EXPECT_EQ(version(image, lba + 1), Code::unsupported) << lba;
+      EXPECT_EQ(version(image, lba), Code::ok) << "where a trim cuts it off";
+      ZoneStamp other = image.shape().stamp;
+      other.generation = 78;
+      EXPECT_TRUE(scan(image, other, 0, false).version_before(96).ok());
+    }
+  }
+  ZoneImage image = whole;
+  image.damage(first);
+  image.make_newer(image.written_lbas() - 1);  // the note's summary
+  EXPECT_EQ(version(image, 96), Code::unsupported);
+  image = whole;
+  image.close_segment();
+  image.make_newer(31);
+  EXPECT_EQ(version(image, 32), Code::unsupported);
+  EXPECT_EQ(version(image, 31), Code::ok);
+  EXPECT_EQ(scan(image).records(), whole.records()) << "batch headers tell, for what that is worth";
 }
 
 TEST_F(SegmentScanTest, AnotherStampFindsNothing) {

@@ -8,6 +8,7 @@
 
 #include "log/format.h"
 #include "tests/log/log_rig.h"
+#include "tests/log/reseal.h"
 
 namespace furrow {
 
@@ -146,6 +147,12 @@ class ZoneImage {
     return std::span(bytes_).subspan(at * kLbaBytes, kLbaBytes);
   }
   void damage(std::uint64_t at) { lba(at)[50] ^= std::byte{1}; }
+  // The header at that LBA, or the summary that ends with it, is intact and of a later version.
+  void make_newer(std::uint64_t at) {
+    const auto footer = lba(at).last(kFooterBytes);
+    const bool summary = has_magic(footer, Magic::summary);
+    set_version(summary ? footer : lba(at), kFormatVersion + 1);
+  }
   std::span<const std::byte> bytes() const { return bytes_; }
   std::uint32_t written_lbas() const { return next_lba_; }
   void set_written(std::uint32_t lbas) { next_lba_ = lbas; }

@@ -1,12 +1,14 @@
 // Establishes that survey() tells all that a zone's structures say, summaries and batch headers
 // both: of an intact zone its records, twice the same; of one structure that is damaged what the
 // other says of it, and that it is damaged; where neither tells, a gap and nothing else; that two
-// that differ contradict each other; and that what is void is left out. How: on images of zones,
-// with each LBA damaged in turn, or unreadable.
+// that differ contradict each other; that a structure of a newer version is told, and no damage to
+// be repaired; and that what is void is left out. How: on images of zones, with each LBA damaged in
+// turn, or unreadable.
 #include "log/zone_survey.h"
 
 #include <set>
 
+#include "log/zone_rebuild.h"
 #include "tests/log/reseal.h"
 #include "tests/log/zone_image.h"
 
@@ -231,6 +233,34 @@ TEST_F(ZoneSurveyTest, SummaryAndHeaderThatDifferContradictEachOther) {
   const ZoneSurvey found = look(image);
   EXPECT_TRUE(found.segments[0].contradicts);
   EXPECT_FALSE(found.segments[1].contradicts);
+}
+
+TEST_F(ZoneSurveyTest, ANewerStructureIsTold) {
+  EXPECT_TRUE(look(image_).version.ok());
+  for (const std::uint64_t lba : {std::uint64_t{0}, std::uint64_t{31}, std::uint64_t{batches_[1]},
+                                  std::uint64_t{batches_[6]}}) {
+    ZoneImage image = image_;
+    image.make_newer(lba);
+    const ZoneSurvey found = look(image);
+    EXPECT_EQ(found.version.code(), Code::unsupported) << lba;
+    EXPECT_FALSE(is_rebuildable(found)) << lba;
+    if (lba == 0) continue;
+    SurveyedZone other = zone(image);
+    other.stamp.generation = 78;
+    EXPECT_TRUE(look(image, other).version.ok()) << "of another life";
+    SurveyedZone cut = zone(image);
+    cut.end_lba = lba;
+    EXPECT_TRUE(look(image, cut).version.ok()) << "void";
+  }
+  ZoneImage image = image_;  // found by searching, and the summary of a note
+  image.damage(batches_[6]);
+  image.make_newer(batches_[8]);
+  EXPECT_EQ(look(image).version.code(), Code::unsupported);
+  image = image_;
+  image.damage(batches_[6]);
+  image.add_note();
+  image.make_newer(image.written_lbas() - 1);
+  EXPECT_EQ(look(image).version.code(), Code::unsupported);
 }
 
 TEST_F(ZoneSurveyTest, WhatIsVoidIsLeftOut) {
