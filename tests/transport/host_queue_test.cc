@@ -346,6 +346,18 @@ TEST_F(HostQueueTest, ImpossibleIcresps) {
   }
 }
 
+TEST_F(HostQueueTest, TypesThatNoTargetSends) {
+  for (const unsigned type : {0x00, 0x02, 0x04, 0x06, 0x08, 0x0A, 0xFF}) {
+    SCOPED_TRACE(type);
+    target_ = std::make_unique<ScriptedTarget>();
+    ready_ = false;
+    bring_up();
+    const PduCommon common{static_cast<PduType>(type), 0, 24, 0, 24};
+    target_->send(std::as_bytes(std::span(&common, 1)));
+    ASSERT_NO_FATAL_FAILURE(expect_refusal(Fes::invalid_header_field));
+  }
+}
+
 TEST_F(HostQueueTest, DataForNoCommand) {
   bring_up();
   const std::uint16_t cid = begin_read(4096);

@@ -6,7 +6,8 @@
 // the codec makes alone).
 //
 // Where each check of the reference is tested (M: here, P: pdu_test's MalformedPdu and the rest):
-//   type legal for direction and state, HLEN exact: P; M CommandsBeforeIcreqAndIcreqTwice
+//   type legal for direction and state, HLEN exact: P, and EveryTypeInEachDirectionAndPhase; M
+//     CommandsBeforeIcreqAndIcreqTwice, TypesThatNoHostSends
 //   PDO bounded both ways, with CPDA = 0 too: P "PDO ...", PdoInsideTheHeaderDigestIsRefused
 //   PLEN's sum, and its cap: P "PLEN ...", "DATAL is not what PLEN says"
 //   TTAG in range (0 too), live, expecting data: M H2cDataTags, H2cDataTwice, H2cDataForARead
@@ -107,6 +108,19 @@ TEST_F(MalformedTest, CommandsBeforeIcreqAndIcreqTwice) {
   PduEncoder::icreq(icreq, 0, false, false, 0);
   twice.send(icreq);
   twice.expect_term(Fes::sequence);
+}
+
+// None ends a connection without a word.
+TEST_F(MalformedTest, TypesThatNoHostSends) {
+  for (const unsigned type : {0x01, 0x03, 0x05, 0x07, 0x08, 0x09, 0x0A, 0xFF}) {
+    SCOPED_TRACE(type);
+    RawHost host(target_.port());
+    bring_up(host);
+    std::vector<std::byte> pdu = host.capsule(command(fake::kRead, 1));
+    pdu[0] = static_cast<std::byte>(type);
+    host.send(pdu);
+    host.expect_term(Fes::invalid_header_field, 0);
+  }
 }
 
 // CVE-2026-46135: ICReq racing the teardown.
