@@ -34,7 +34,7 @@ Result<RecoveryResult> Recovery::run() {
 Status Recovery::reset(ZoneId zone) {
   if (options_.read_only) return {};
   Status status = manage_blocking(*queue_, Io::Op::reset, zone);
-  while (status.code() == Code::io_error && patience_.pause()) {
+  while (status.code() == Code::io_error && reset_patience_.pause()) {
     status = manage_blocking(*queue_, Io::Op::reset, zone);
   }
   return status;

@@ -105,7 +105,8 @@ class Recovery {
   PoolContext& pool_;
   const RecoveryOptions& options_;
   std::unique_ptr<IoQueue> queue_;
-  Patience patience_{pool_.home};
+  Patience patience_{pool_.home};  // with reads
+  Patience reset_patience_{pool_.home};
   std::vector<FoundZone> zones_;
   std::vector<ZoneId> to_reset_;
   std::vector<ZoneInfo> aside_;            // to be finished

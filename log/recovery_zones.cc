@@ -55,6 +55,7 @@ Result<ZoneHeader> Recovery::read_header(const ZoneInfo& info, AlignedBuffer& lb
     Result<ZoneHeader> header = decode_zone_header(lba.span(), pool_.pool, info.zone);
     if (header.ok()) return header;
     if (header.status().code() == Code::unsupported) {
+      if (info.written_lbas == 1) return Status(Code::not_found, Origin::log);
       const Result<Stamped> found = check_stamped(lba.span(), Magic::zone_header, kStampBytes);
       if (!is_void(found->stamp, 0)) return header;
       return Status(Code::not_found, Origin::log);

@@ -214,5 +214,19 @@ TEST_F(NewerVersionTest, WhereNothingCountsItIsNothing) {
   EXPECT_EQ(found(1), 12u);
 }
 
+TEST_F(RecoveryTest, ANewerHeaderAloneInAZoneThatCannotBeResetIsNothing) {
+  Shape shape;
+  shape.faults = true;
+  make(shape);
+  zone(2, 10).make_newer(0);
+  ZoneImage& other = zone(3, 20);
+  other.add_batch({other.page(1, 21, 600)});
+  write_all();
+  faults_->degrade(ZoneId{2}, ZoneState::read_only);
+  ASSERT_NO_FATAL_FAILURE(recover_now());
+  EXPECT_EQ(found(1), 21u);
+  EXPECT_EQ(use(2), ZoneUse::bad);
+}
+
 }  // namespace
 }  // namespace furrow
