@@ -281,16 +281,18 @@ Status FileContent::finish() {
 // A failure is said at the file's next operation as well.
 Status FileContent::give_up_tail() { return finish(); }
 
-bool FileContent::has_failed() const {
+// Nothing more is to come: what waits for room could still be written over what is found now.
+bool FileContent::failed_and_at_rest() const {
   const Lock lock(mutex_);
-  return !error_.ok();
+  return !error_.ok() && writing_.empty() && nothing_in_flight();
 }
 
 Status FileContent::close() {
   const std::lock_guard changing(changing_);
   for (;;) {
     const Status status = finish();
-    if (has_failed()) (void)find_more();  // such as what was synced of the tail, for who reads it
+    // Such as what was synced of the tail, for who reads it.
+    if (failed_and_at_rest()) (void)find_more();
     if (!status.ok()) return status;
     Lock lock(mutex_);
     wait(lock, &FileContent::nobody_appends);

@@ -162,7 +162,7 @@ class FileContent : public std::enable_shared_from_this<FileContent> {
   bool nothing_in_flight() const { return in_flight_ == 0 && tail_at_rest(); }
   bool nobody_appends() const { return appending_ == 0 && nothing_in_flight(); }
   bool tail_at_rest() const { return !putting_ && !flushing_; }
-  bool has_failed() const;
+  bool failed_and_at_rest() const;
   bool may_write_more() const { return !full_.ok() || writing_.size() < kWritingMax; }
   Status put_again(Lock& lock);
   Status take_tail(Lock& lock);
