@@ -62,6 +62,8 @@ ZoneAllocator::ZoneAllocator(const Geometry& geometry, std::uint32_t metadata_zo
   for (std::uint32_t i = 0; i < metadata_zones; ++i) zones_[i].use = ZoneUse::metadata;
 }
 
+void ZoneAllocator::opens_none() { open_left_ = active_left_ = kNoLimit; }
+
 Status ZoneAllocator::admit(std::uint64_t owner, std::uint64_t quota, unsigned streams) {
   FURROW_CHECK(!owners_.contains(owner));
   if (quota > unpromised()) {

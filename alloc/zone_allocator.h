@@ -57,6 +57,8 @@ class ZoneAllocator {
   };
 
   ZoneAllocator(const Geometry& geometry, std::uint32_t metadata_zones);
+  // No zone will be opened, so the device's limits on open and active zones mean nothing.
+  void opens_none();
 
   // Admits a volume: `quota` zones and `streams` open zones at a time are its own from now on.
   // no_space: fewer zones are unpromised; too_many_zones: MOR or MAR has no slot left.

@@ -113,6 +113,7 @@ PoolImpl::~PoolImpl() {
 // Each gets its quota, and of the zones that the device allows to be open what it cannot do
 // without.
 Status PoolImpl::admit_volumes(RecoveryOptions& options) {
+  if (options_.read_only) context_.allocator.opens_none();
   Status status = take_lent_zones();
   for (const VolumeRecord& record : ring_.state().volumes) {
     if (!status.ok()) break;

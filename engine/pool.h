@@ -173,7 +173,8 @@ class Pool {
 
   // Opens and recovers. `device` and `home` outlive the pool. foreign: not a pool; corrupt: neither
   // superblock is readable; unsupported: a newer version or an unknown incompatible feature;
-  // too_many_zones: the device's MOR or MAR is smaller than what the volumes need.
+  // too_many_zones: the device's MOR or MAR is smaller than what the volumes need, unless it is
+  // opened read-only.
   struct OpenOptions {
     bool read_only = false;  // inspection: nothing is written, stores answer reads only
     // With read_only: a pool that has lost every checkpoint, too, as repair() would make it.
