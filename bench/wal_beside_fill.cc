@@ -40,7 +40,8 @@ int failed(const char* what, const rocksdb::Status& status) {
   return tools::kExitFailed;
 }
 
-// As bench/rocksdb has db_bench make them.
+// As bench/rocksdb has db_bench make them, but for filters and the block cache, which puts do not
+// ask.
 rocksdb::Options options_on(rocksdb::Env* env) {
   rocksdb::Options options;
   options.env = env;
@@ -122,6 +123,7 @@ int run(rocksdb::Env* env) {
 int main_of_wal_beside_fill(int argc, char** argv) {
   tools::parse_flags(argc, argv);
   if (FLAGS_dir.empty()) return tools::report_usage("--dir says where the databases are made");
+  if (FLAGS_seconds <= 0) return tools::report_usage("--seconds must not be 0");
   if (FLAGS_fs_uri.empty()) return run(rocksdb::Env::Default());
   std::unique_ptr<rocksdb::FileSystem> files;
   if (auto status = open_file_system(FLAGS_fs_uri, &files); !status.ok()) {
