@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "tests/zone/forwarded_io.h"
+
 namespace furrow {
 
 class TapDevice::Queue final : public IoQueue {
@@ -36,19 +38,11 @@ class TapDevice::Queue final : public IoQueue {
     }
     Inner& inner = *spare_.back();
     spare_.pop_back();
-    inner.io = Io();
-    inner.io.op = io.op;
-    inner.io.zone = io.zone;
-    inner.io.lba = io.lba;
-    inner.io.lba_count = io.lba_count;
-    inner.io.iov = io.iov;
-    inner.io.iov_count = io.iov_count;
-    inner.io.context = &inner;
-    inner.io.on_complete = [](Io& done) {
+    inner.io = forwarded(io, &inner, [](Io& done) {
       auto& its_inner = *static_cast<Inner*>(done.context);
       its_inner.queue->spare_.push_back(&its_inner);
       its_inner.queue->done(*its_inner.outer, done.status);
-    };
+    });
     inner.queue = this;
     inner.outer = &io;
     inner_->submit(inner.io);

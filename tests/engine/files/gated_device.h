@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/zone/forwarded_io.h"
 #include "zone/device.h"
 
 namespace furrow::testing {
@@ -82,17 +83,10 @@ class GatedDevice final : public ZonedDevice {
       held.queue = this;
       held.outer = &io;
       if (io.op == Io::Op::read) held.number = device_.take_number();
-      held.io.op = io.op;
-      held.io.zone = io.zone;
-      held.io.lba = io.lba;
-      held.io.lba_count = io.lba_count;
-      held.io.iov = io.iov;
-      held.io.iov_count = io.iov_count;
-      held.io.context = &held;
-      held.io.on_complete = [](Io& done) {
+      held.io = forwarded(io, &held, [](Io& done) {
         auto& its = *static_cast<Held*>(done.context);
         its.queue->done_.push_back(&its);
-      };
+      });
       submit_open();
     }
     void submit_open() {
