@@ -1,7 +1,5 @@
 #include "engine/embedded_pool.h"
 
-#include <sched.h>
-
 #include <chrono>
 #include <future>
 #include <optional>
@@ -21,7 +19,7 @@ constexpr std::chrono::milliseconds kResizeRetry{1};
 
 // The pool, its session and its home executor all live on this thread.
 struct EmbeddedPool::Thread {
-  EventLoop loop;
+  EventLoop loop{{.lends_asleep = true}};
   std::unique_ptr<PageSession> session;
   std::jthread thread;
 };
@@ -92,16 +90,15 @@ Result<std::unique_ptr<EmbeddedPool>> EmbeddedPool::open(std::unique_ptr<ZonedDe
                                                          const CreateOptions& make) {
   // A mem: device is always new.
   const bool may_make = make.size_bytes != 0 || device->uri().starts_with("mem:");
-  return start(std::move(device), make.gives_way,
-               [may_make, make](ZonedDevice& its_device, EventLoop& loop) {
-                 return open_pool(its_device, loop, may_make, make);
-               });
+  return start(std::move(device), [may_make, make](ZonedDevice& its_device, EventLoop& loop) {
+    return open_pool(its_device, loop, may_make, make);
+  });
 }
 
 Result<std::unique_ptr<EmbeddedPool>> EmbeddedPool::open_to_read(std::string_view uri) {
   Result<std::unique_ptr<ZonedDevice>> device = open_device(uri, Access::check);
   if (!device.ok()) return device.status();
-  return start(std::move(*device), false, [](ZonedDevice& its_device, EventLoop& loop) {
+  return start(std::move(*device), [](ZonedDevice& its_device, EventLoop& loop) {
     Pool::OpenOptions options;
     options.read_only = options.may_block = true;
     return Pool::open(its_device, loop, options);
@@ -110,15 +107,13 @@ Result<std::unique_ptr<EmbeddedPool>> EmbeddedPool::open_to_read(std::string_vie
 
 // Opened by `open` on the thread that is to be the pool's.
 Result<std::unique_ptr<EmbeddedPool>> EmbeddedPool::start(std::unique_ptr<ZonedDevice> device,
-                                                          bool gives_way, const Opener& open) {
+                                                          const Opener& open) {
   std::unique_ptr<EmbeddedPool> embedded(new EmbeddedPool());
   embedded->device_ = std::move(device);
   embedded->thread_ = std::make_unique<Thread>();
   std::promise<Status> opened;
-  embedded->thread_->thread = std::jthread([&embedded = *embedded, &opened, open, gives_way] {
+  embedded->thread_->thread = std::jthread([&embedded = *embedded, &opened, open] {
     Thread& thread = *embedded.thread_;
-    const sched_param batch{};
-    if (gives_way) (void)sched_setscheduler(0, SCHED_BATCH, &batch);  // where it may not: as others
     Result<std::unique_ptr<Pool>> pool = open(*embedded.device_, thread.loop);
     if (!pool.ok()) return opened.set_value(pool.status());
     Result<std::unique_ptr<PageSession>> session = (*pool)->create_session(thread.loop, kReadDepth);

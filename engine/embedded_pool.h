@@ -48,9 +48,6 @@ class EmbeddedPool final : public BlockingPool {
     std::uint64_t size_bytes = 0;  // not 0: make what is missing: an emulated device of this size,
     std::string name = "furrow";   //   a pool of this name, and `volume` where there is none at all
     VolumeOptions volume;
-    // Its thread does not interrupt a thread of the program's to begin its work where no processor
-    // is free (SCHED_BATCH): for who writes much behind threads that must not be late.
-    bool gives_way = false;
   };
   static Result<std::unique_ptr<EmbeddedPool>> open(std::string_view uri);
   static Result<std::unique_ptr<EmbeddedPool>> open(std::string_view uri,
@@ -91,7 +88,7 @@ class EmbeddedPool final : public BlockingPool {
   using Opener = std::function<Result<std::unique_ptr<Pool>>(ZonedDevice&, EventLoop&)>;
   EmbeddedPool() = default;
   static Result<std::unique_ptr<EmbeddedPool>> start(std::unique_ptr<ZonedDevice> device,
-                                                     bool gives_way, const Opener& open);
+                                                     const Opener& open);
   struct Thread;
   std::unique_ptr<ZonedDevice> device_;
   std::unique_ptr<Pool> pool_;

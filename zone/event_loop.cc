@@ -17,6 +17,7 @@ constexpr std::uint64_t kForever = ~std::uint64_t{0};
 // Reading the clock costs as much as an idle turn: timers, and how long there has been nothing to
 // do, are looked at once in so many turns.
 constexpr unsigned kTurnsPerClock = 8;
+constexpr unsigned kLastTurns = 4;             // of who gives the turns back, at most
 constexpr std::uint64_t kRetryNs = 5'000'000;  // of run(), while others have the turns
 
 std::uint64_t clock_ns(clockid_t clock) {
@@ -80,11 +81,14 @@ void EventLoop::turn(IdleTime& idle, bool may_rest) {
     return;
   }
   if (options_.spin_us == kForever || turns_ % kTurnsPerClock != 0) return;
-  if (may_rest && !anything_busy()) return rest();
   const std::uint64_t now = now_ns();
+  if (may_rest && !anything_busy()) {
+    rest(now + options_.spin_us * 1000);
+    return;
+  }
   if (idle.since_ns == 0) idle.since_ns = now;
   if (now - idle.since_ns < options_.spin_us * 1000) return;
-  sleep();
+  may_rest&& options_.lends_asleep ? rest(now) : sleep();
   idle.since_ns = 0;
 }
 
@@ -100,23 +104,28 @@ EventLoop::Turns EventLoop::take_turns() {
   return Turns(*this);
 }
 
-// run() need not know of it unless something is left to do.
+// run() need not know of it unless something is left to do that it does not watch for.
 void EventLoop::give_back() {
+  for (unsigned i = 0; i < kLastTurns && anything_busy() && run_once() != 0; ++i) continue;
   thread_.store(std::thread::id());
-  bool left = anything_busy() || first_timer_ns() < rests_until_ns_.load();
+  const bool busy = anything_busy();
+  bool left = must_be_polled() || first_timer_ns() < rests_until_ns_.load();
   state_.store(State::resting, std::memory_order_seq_cst);
   left = left || posted_.load(std::memory_order_seq_cst) != nullptr;
-  if (left) recalled_.store(true, std::memory_order_relaxed);
   turns_mutex_.unlock();
-  if (left) wake(rest_fd_);
+  if (!left && !(busy && !watches_.load(std::memory_order_seq_cst))) return;
+  recalled_.store(true, std::memory_order_relaxed);
+  wake(rest_fd_);
 }
 
 // Of run(): lends the turns until there is something to do. Awake for a while, as what comes next
 // often comes soon.
-void EventLoop::rest() {
+void EventLoop::rest(std::uint64_t awake_until_ns) {
+  if (must_be_polled()) return;
   const std::uint64_t until_ns = first_timer_ns();
   rests_until_ns_.store(until_ns);
-  const std::uint64_t awake_until_ns = std::min(until_ns, now_ns() + options_.spin_us * 1000);
+  watch(rest_fds_, rest_fd_);
+  watches_.store(options_.lends_asleep);
   thread_.store(std::thread::id());
   state_.store(State::resting, std::memory_order_seq_cst);
   turns_mutex_.unlock();
@@ -127,12 +136,13 @@ void EventLoop::rest() {
     return state_.load(std::memory_order_seq_cst) == State::resting &&
            posted_.load(std::memory_order_seq_cst) != nullptr;
   };
-  while (!called() && now_ns() < awake_until_ns) std::this_thread::yield();
-  pollfd fd{rest_fd_, POLLIN, 0};
-  if (!called()) sleep_until({&fd, 1}, until_ns);
+  while (!called() && now_ns() < std::min(until_ns, awake_until_ns)) std::this_thread::yield();
+  if (!called()) sleep_until(rest_fds_, until_ns);
   rests_until_ns_.store(0);
+  watches_.store(false, std::memory_order_seq_cst);
   // Who has the turns by now sees to everything, and would be in the way of whoever waits for them.
-  while (!turns_mutex_.try_lock()) sleep_until({&fd, 1}, now_ns() + kRetryNs);
+  const std::span<pollfd> recall(rest_fds_.data(), 1);
+  while (!turns_mutex_.try_lock()) sleep_until(recall, now_ns() + kRetryNs);
   recalled_.store(false, std::memory_order_relaxed);
   state_.store(State::turning, std::memory_order_relaxed);
 }
@@ -195,21 +205,29 @@ std::uint64_t EventLoop::first_timer_ns() const {
   return timers_.empty() ? kForever : timers_[0]->at_ns;
 }
 
+// Nothing tells when there is something to do.
+bool EventLoop::must_be_polled() const {
+  return std::ranges::any_of(pollers_, [](const Poller* poller) {
+    return poller != nullptr && poller->wake_fd() < 0 && poller->busy();
+  });
+}
+
+void EventLoop::watch(std::vector<pollfd>& fds, int event_fd) const {
+  fds.assign(1, {event_fd, POLLIN, 0});
+  for (const Poller* poller : pollers_) {
+    if (poller != nullptr && poller->wake_fd() >= 0) fds.push_back({poller->wake_fd(), POLLIN, 0});
+  }
+}
+
 // Of who has the turns.
 void EventLoop::sleep() {
   state_.store(State::asleep, std::memory_order_seq_cst);
-  std::vector<pollfd>& fds = poll_fds_;
-  fds.assign(1, {wake_fd_, POLLIN, 0});
-  bool must_poll = posted_.load(std::memory_order_seq_cst) != nullptr || stop_.load();
-  for (const Poller* poller : pollers_) {
-    if (poller == nullptr) continue;
-    if (poller->wake_fd() >= 0) {
-      fds.push_back({poller->wake_fd(), POLLIN, 0});
-    } else if (poller->busy()) {
-      must_poll = true;
-    }
+  const bool awake =
+      posted_.load(std::memory_order_seq_cst) != nullptr || stop_.load() || must_be_polled();
+  if (!awake) {
+    watch(poll_fds_, wake_fd_);
+    sleep_until(poll_fds_, first_timer_ns());
   }
-  if (!must_poll) sleep_until(fds, first_timer_ns());
   state_.store(State::turning, std::memory_order_relaxed);
 }
 
@@ -269,6 +287,7 @@ unsigned EventLoop::fire_timers() {
 
 void EventLoop::add(Poller& poller) {
   pollers_.push_back(&poller);
+  watches_.store(false);
   poll_fds_.reserve(pollers_.size() + 1);  // so that sleep() allocates nothing
 }
 

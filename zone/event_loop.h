@@ -2,8 +2,8 @@
 // when a while has passed with nothing to do it sleeps in the kernel (adaptive polling).
 //
 // Waking a thread costs more than much of what it is woken for, above all where its core sleeps
-// too. So a thread that is going to wait for what the loop does may give it the turns itself, as
-// long as run() has nothing to do (Turns): it is the executor's thread then.
+// too, or others want it. So a thread that is going to wait for what the loop does may give it the
+// turns itself, as long as run() has nothing to do (Turns): it is the executor's thread then.
 #pragma once
 
 #include <poll.h>
@@ -25,6 +25,9 @@ class EventLoop final : public Executor {
   struct Options {
     std::uint64_t spin_us = 50;  // how long to poll without work before sleeping; ~0: never sleep
     std::uint64_t seed = 0;      // of random(); 0: from the system
+    // run() lends the turns also while it sleeps over what is in flight. Not where what one thread
+    // has submitted must not be left by it, as connections are.
+    bool lends_asleep = false;
   };
   EventLoop() : EventLoop(Options{}) {}
   explicit EventLoop(Options options);
@@ -85,9 +88,11 @@ class EventLoop final : public Executor {
   unsigned run_tasks();
   unsigned fire_timers();
   bool anything_busy() const;
+  bool must_be_polled() const;
+  void watch(std::vector<pollfd>& fds, int event_fd) const;
   std::uint64_t first_timer_ns() const;
   void sleep();
-  void rest();
+  void rest(std::uint64_t awake_until_ns);
   void give_back();
   void sift(std::size_t slot);
 
@@ -99,11 +104,13 @@ class EventLoop final : public Executor {
   std::atomic<std::thread::id> thread_{};
   std::mutex turns_mutex_;                        // held by who has the turns
   std::atomic<std::uint64_t> rests_until_ns_{0};  // of run(), at most; 0: it is about to look
+  std::atomic<bool> watches_{false};              // rest() does all pollers' descriptors
   int wake_fd_ = -1;                              // eventfd, of who has the turns
   int rest_fd_ = -1;                              // eventfd, of run()
   std::vector<Timer*> timers_;                    // a binary heap by at_ns
   std::vector<Poller*> pollers_;
   std::vector<pollfd> poll_fds_;  // of sleep()
+  std::vector<pollfd> rest_fds_;  // of rest()
   unsigned turns_ = 0;
   std::mt19937_64 random_;
 };

@@ -5,7 +5,6 @@
 #include "engine/embedded_pool.h"
 
 #include <gtest/gtest.h>
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -60,24 +59,6 @@ TEST_F(EmbeddedPoolTest, CallsDoWhatTheOperationsDo) {
   EXPECT_EQ(store_->remove(key).code(), Code::not_found);
   EXPECT_EQ(store_->put(Key(), bytes_of(1, 1)).code(), Code::invalid_argument);
   EXPECT_EQ(store_->put(key, {}).code(), Code::invalid_argument);
-}
-
-unsigned batch_threads() {
-  unsigned count = 0;
-  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
-    if (sched_getscheduler(std::stoi(task.path().filename())) == SCHED_BATCH) ++count;
-  }
-  return count;
-}
-
-TEST_F(EmbeddedPoolTest, ItsThreadGivesWayIfAsked) {
-  EXPECT_EQ(batch_threads(), 0u);
-  pool_.reset();
-  EmbeddedPool::CreateOptions make = small();
-  make.gives_way = true;
-  const auto opened = EmbeddedPool::open("mem:32MiB?zone_size=2MiB", make);
-  ASSERT_TRUE(opened.ok()) << opened.status().describe();
-  EXPECT_EQ(batch_threads(), 1u);
 }
 
 // While others use the pool, from threads that are not its own.

@@ -37,6 +37,12 @@ EventLoop::Options sleepy() {
   return options;
 }
 
+EventLoop::Options lends_asleep() {
+  EventLoop::Options options = sleepy();
+  options.lends_asleep = true;
+  return options;
+}
+
 double cpu_seconds() {
   timespec used{};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
@@ -217,16 +223,18 @@ TEST(EventLoop, SleepsAndWakesForAFileDescriptor) {
 }
 
 TEST(EventLoop, DoesNotSleepWhileAPollerWithoutADescriptorIsBusy) {
-  EventLoop loop(sleepy());
-  FakePoller poller(-1);
-  poller.is_busy = true;
-  poller.on_poll = [&] {
-    if (poller.polls == 1000) loop.stop_running();
-    return 0u;
-  };
-  loop.add(poller);
-  loop.run();
-  EXPECT_GE(poller.polls, 1000u);
+  for (const EventLoop::Options& options : {sleepy(), lends_asleep()}) {
+    EventLoop loop(options);
+    FakePoller poller(-1);
+    poller.is_busy = true;
+    poller.on_poll = [&] {
+      if (poller.polls == 1000) loop.stop_running();
+      return 0u;
+    };
+    loop.add(poller);
+    loop.run();
+    EXPECT_GE(poller.polls, 1000u);
+  }
 }
 
 TEST(EventLoop, PollersComeAndGoWhileItRuns) {
@@ -264,7 +272,8 @@ TEST(EventLoop, WakesForATaskFromAnotherThread) {
 // Runs a loop on a thread of its own; where() says on which thread a task ran.
 class RunningLoop {
  public:
-  RunningLoop() : runner_([this] { loop.run(); }) {}
+  explicit RunningLoop(EventLoop::Options options = sleepy())
+      : loop(options), runner_([this] { loop.run(); }) {}
   ~RunningLoop() {
     loop.stop_running();
     runner_.join();
@@ -276,10 +285,33 @@ class RunningLoop {
     }
   }
   std::thread::id own_thread() const { return runner_.get_id(); }
-  EventLoop loop{sleepy()};
+  EventLoop loop;
 
  private:
   std::thread runner_;
+};
+
+// A source that is busy until somebody completes it, and then tells who saw that.
+class Source {
+ public:
+  Source() {
+    poller.is_busy = true;
+    poller.on_poll = [this]() -> unsigned {
+      std::uint64_t count = 0;
+      if (read(poller.wake_fd(), &count, sizeof count) != sizeof count) return 0;
+      seen_by = std::this_thread::get_id();
+      seen.store(true);
+      return 1;
+    };
+  }
+  ~Source() { close(poller.wake_fd()); }
+  void complete() {
+    const std::uint64_t one = 1;
+    ASSERT_EQ(write(poller.wake_fd(), &one, sizeof one), 8);
+  }
+  FakePoller poller{eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
+  std::thread::id seen_by;
+  std::atomic<bool> seen{false};
 };
 
 TEST(EventLoop, LendsItsTurnsWhileThereIsNothingToDo) {
@@ -319,6 +351,62 @@ TEST(EventLoop, DoesNotLendItsTurnsWhileAPollerIsBusy) {
   runner.join();
   loop.remove(poller);
   close(poller.wake_fd());
+}
+
+// A completion is seen by who has the turns, or by run() when nobody has; which sleeps meanwhile.
+TEST(EventLoop, LendsItsTurnsWhileItSleepsIfAsked) {
+  RunningLoop running(lends_asleep());
+  for (int i = 0; i < 100; ++i) {
+    Source source;
+    const bool seen_by_lender = i % 2 != 0;
+    {
+      EventLoop::Turns turns = running.take_turns();
+      running.loop.add(source.poller);
+    }
+    {
+      EventLoop::Turns turns = running.take_turns();
+      if (!seen_by_lender) {
+        source.complete();
+        turns.run_until([&] { return source.seen.load(); });
+      }
+    }
+    if (seen_by_lender) source.complete();
+    while (!source.seen.load()) std::this_thread::yield();
+    EXPECT_EQ(source.seen_by, seen_by_lender ? running.own_thread() : std::this_thread::get_id());
+    const double cpu_before = cpu_seconds();
+    if (i < 4) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    EXPECT_LT(cpu_seconds() - cpu_before, 0.04) << "run() does not sleep";
+    EventLoop::Turns turns = running.take_turns();
+    running.loop.remove(source.poller);
+  }
+}
+
+// What one turn has left for the next is not slept over.
+TEST(EventLoop, WhoGivesTheTurnsBackLeavesNothingThatNobodyWatchesFor) {
+  unsigned steps = 0;  // of the turns
+  RunningLoop running(lends_asleep());
+  Source source;
+  source.poller.on_poll = [&] { return steps != 0 && steps < 20 ? (++steps, 1u) : 0u; };
+  {
+    EventLoop::Turns turns = running.take_turns();
+    running.loop.add(source.poller);
+  }
+  for (int i = 0; i < 100; ++i) {
+    bool ran = false;
+    Call task([&] { ran = true; });
+    {
+      EventLoop::Turns turns = running.take_turns();
+      steps = 1;
+      running.loop.post(task);
+      turns.run_until([&] { return ran; });
+    }
+    for (bool done = false; !done;) {
+      std::this_thread::yield();
+      if (const EventLoop::Turns look = running.loop.take_turns()) done = steps == 20;
+    }
+  }
+  EventLoop::Turns turns = running.take_turns();
+  running.loop.remove(source.poller);
 }
 
 TEST(EventLoop, WhoHasTheTurnsSleepsAndWakesForOthersTasks) {
