@@ -383,6 +383,14 @@ PoolInfo PoolImpl::info() const {
   return info;
 }
 
+std::vector<PoolZone> PoolImpl::zones() const {
+  std::vector<PoolZone> zones;
+  for (const ZoneAllocator::Zone& zone : context_.allocator.zones()) {
+    zones.push_back({zone.use, zone.owner, zone.live_lbas * context_.geometry.lba_bytes});
+  }
+  return zones;
+}
+
 std::vector<std::string> PoolImpl::opening_damage() const {
   std::vector<std::string> texts = damage_;
   for (const RecoveryResult::Lost& lost : lost_) {

@@ -120,6 +120,13 @@ struct PoolInfo {
   ScrubStats scrub;
 };
 
+// What the pool uses a zone for.
+struct PoolZone {
+  ZoneUse use = ZoneUse::free;
+  std::uint64_t volume = 0;      // whose it is: an id; 0: nobody's
+  std::uint64_t live_bytes = 0;  // LBAs of pages that are present; 0 of a zone that is lent
+};
+
 // A thread's way into the pool's stores. Made and used on one executor's thread.
 class PageSession {
  public:
@@ -211,6 +218,7 @@ class Pool {
                                      unsigned recovery_threads = 0);
 
   virtual PoolInfo info() const = 0;
+  virtual std::vector<PoolZone> zones() const = 0;  // by number
   // What was found damaged or lost when the pool was opened, in words: of the metadata, zones,
   // and batch headers of whose pages nothing else tells. Not pages, which are verified when read.
   virtual std::vector<std::string> opening_damage() const = 0;

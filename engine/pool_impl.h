@@ -57,6 +57,7 @@ class PoolImpl final : public Pool {
 
   bool quiesce() override;
   PoolInfo info() const override;
+  std::vector<PoolZone> zones() const override;
   std::vector<std::string> opening_damage() const override;
   Result<PageStore*> create_volume(const VolumeOptions& options) override;
   Status delete_volume(std::string_view name) override;

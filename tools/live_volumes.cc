@@ -71,7 +71,8 @@ AdminAnswer LiveVolumes::pool() {
 
 // Not at home: a drive is asked, which takes its time.
 AdminAnswer LiveVolumes::zones() {
-  const Result<nlohmann::ordered_json> zones = zones_json(device_);
+  Result<nlohmann::ordered_json> zones = zones_json(device_);
+  if (zones.ok()) at_home([&] { add_uses(pool_, *zones); });
   return zones.ok() ? AdminAnswer{200, zones->dump() + '\n'} : refusal(zones.status());
 }
 

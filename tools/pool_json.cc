@@ -1,5 +1,7 @@
 #include "tools/pool_json.h"
 
+#include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "tools/device_flags.h"
@@ -42,6 +44,46 @@ Result<nlohmann::ordered_json> zones_json(ZonedDevice& device) {
                     {"capacity_lbas", geometry.zone_capacity_lbas}});
   }
   return rows;
+}
+
+namespace {
+
+// Which of its zones a pool writes to, empties or resets is of the moment.
+const char* use_text(ZoneUse use) {
+  switch (use) {
+    case ZoneUse::free:
+      return "free";
+    case ZoneUse::metadata:
+      return "metadata";
+    case ZoneUse::open:
+    case ZoneUse::sealed:
+    case ZoneUse::draining:
+    case ZoneUse::resetting:
+      return "pages";
+    case ZoneUse::lent:
+      return "lent";
+    case ZoneUse::bad:
+      return "bad";
+  }
+  return "unknown";
+}
+
+}  // namespace
+
+void add_uses(const Pool& pool, nlohmann::ordered_json& zones) {
+  std::map<std::uint64_t, std::string> names;
+  for (const PageStore* store : pool.stores()) {
+    names[store->info().id] = store->info().options.name;
+  }
+  const std::vector<PoolZone> uses = pool.zones();
+  for (std::size_t i = 0; i < std::min(uses.size(), zones.size()); ++i) {
+    nlohmann::ordered_json& row = zones[i];
+    row["use"] = use_text(uses[i].use);
+    if (const auto name = names.find(uses[i].volume); name != names.end()) {
+      row["volume"] = name->second;
+    }
+    if (std::string_view(use_text(uses[i].use)) == "pages") row["live_bytes"] = uses[i].live_bytes;
+  }
 }
 
 }  // namespace furrow::tools

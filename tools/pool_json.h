@@ -12,5 +12,7 @@ namespace furrow::tools {
 nlohmann::ordered_json pool_json(const Pool& pool);
 // Blocks, as the device's report() does; any thread.
 Result<nlohmann::ordered_json> zones_json(ZonedDevice& device);
+// What the pool uses each of them for. On its home executor's thread.
+void add_uses(const Pool& pool, nlohmann::ordered_json& zones);
 
 }  // namespace furrow::tools

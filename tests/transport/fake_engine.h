@@ -209,6 +209,7 @@ class FakePool final : public Pool {
   bool quiesce() override { return true; }
   static constexpr std::uint64_t kZoneBytes = kFakeZoneBytes;
 
+  std::vector<PoolZone> zones() const override { return {}; }
   PoolInfo info() const override {
     PoolInfo info;
     info.name = "unit";
