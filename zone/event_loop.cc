@@ -88,7 +88,11 @@ void EventLoop::turn(IdleTime& idle, bool may_rest) {
   }
   if (idle.since_ns == 0) idle.since_ns = now;
   if (now - idle.since_ns < options_.spin_us * 1000) return;
-  may_rest&& options_.lends_asleep ? rest(now) : sleep();
+  if (may_rest && options_.lends_asleep) {
+    rest(now);
+  } else {
+    sleep();
+  }
   idle.since_ns = 0;
 }
 
@@ -106,10 +110,12 @@ EventLoop::Turns EventLoop::take_turns() {
 
 // run() need not know of it unless something is left to do that it does not watch for.
 void EventLoop::give_back() {
-  for (unsigned i = 0; i < kLastTurns && anything_busy() && run_once() != 0; ++i) continue;
+  // What a turn's events have led to may be for the next one: not given to the kernel yet.
+  bool more = true;
+  for (unsigned i = 0; i < kLastTurns && more; ++i) more = anything_busy() && run_once() != 0;
   thread_.store(std::thread::id());
   const bool busy = anything_busy();
-  bool left = must_be_polled() || first_timer_ns() < rests_until_ns_.load();
+  bool left = more || must_be_polled() || first_timer_ns() < rests_until_ns_.load();
   state_.store(State::resting, std::memory_order_seq_cst);
   left = left || posted_.load(std::memory_order_seq_cst) != nullptr;
   turns_mutex_.unlock();

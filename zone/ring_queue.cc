@@ -285,7 +285,13 @@ unsigned RingQueue::reap(IoRing& ring) {
     }
     --in_ring_;
     Io& io = *reinterpret_cast<Io*>(tag & ~kFixedTag);
-    finish(io, result_of(io, *cqes[i]));
+    int result = result_of(io, *cqes[i]);
+    // Of a thread that has ended since, a read that had to wait for the page cache gets this too.
+    if (result == -EFAULT && io.op == Io::Op::read && medium_.calls) {
+      ++calls_;
+      result = call(io);
+    }
+    finish(io, result);
   }
   io_uring_cq_advance(&ring.get(), ready);
   return ready;

@@ -1,13 +1,16 @@
 // Establishes what an emulated device's queue does beyond the conformance suite: a flush covers the
 // zone table, a batch is one system call, an event loop that sleeps is woken, and where the kernel
 // gives no ring the user is told what to do.
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cstring>
 #include <memory>
 #include <string>
+#include <thread>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "tests/zone/emu_fixture.h"
 #include "zone/event_loop.h"
@@ -124,6 +127,39 @@ TEST_P(EmuQueueTest, AReadFindsWhatIsDirtyInThePageCache) {
     by_one = client.queue->system_calls() - before == 1;
   }
   EXPECT_TRUE(by_one || !std::get<1>(GetParam()));
+}
+
+// A thread may have a queue that moves on, and end: what it submitted is done all the same, also
+// where a read has to wait for the page cache, which the kernel leaves to the thread itself.
+TEST_P(EmuQueueTest, WhatAThreadThatHasEndedSubmittedIsDone) {
+  Client& client = *client_;
+  for (std::uint64_t at = 0; at < 384; at += 32) ASSERT_TRUE(client.write(1, at, 32, 1).ok());
+  ASSERT_TRUE(client.flush().ok());
+  std::vector<AlignedBuffer> data;
+  for (unsigned i = 0; i < 24; ++i) data.emplace_back(4096);
+  AlignedBuffer page;
+  for (int round = 0; round < 5; ++round) {
+    const int fd = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+    ASSERT_GE(fd, 0);
+    ASSERT_EQ(posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED), 0);
+    close(fd);
+    std::vector<Io> ios(data.size());
+    std::thread([&] {
+      for (std::size_t i = 0; i < ios.size(); ++i) {
+        ios[i].lba = client.at(1, (i * 16 + 383) % 384);
+        ios[i].on_complete = [](Io&) {};
+        ios[i].set_data(data[i].data(), 1, 4096);
+        client.queue->submit(ios[i]);
+      }
+      (void)client.queue->poll();
+    }).join();
+    while (client.queue->in_flight() != 0) client.queue->wait(1000);
+    for (std::size_t i = 0; i < ios.size(); ++i) {
+      ASSERT_TRUE(ios[i].status.ok()) << ios[i].status.describe();
+      ASSERT_TRUE(client.read(ios[i].lba, 1, page).ok());
+      ASSERT_EQ(std::memcmp(page.data(), data[i].data(), 4096), 0) << i;
+    }
+  }
 }
 
 // The queue wakes an event loop that sleeps on its descriptor.

@@ -381,29 +381,31 @@ TEST(EventLoop, LendsItsTurnsWhileItSleepsIfAsked) {
   }
 }
 
-// What one turn has left for the next is not slept over.
+// What one turn has left for the next is not slept over, be it of four turns or of twenty.
 TEST(EventLoop, WhoGivesTheTurnsBackLeavesNothingThatNobodyWatchesFor) {
-  unsigned steps = 0;  // of the turns
+  std::atomic<unsigned> steps{0}, last{0};
   RunningLoop running(lends_asleep());
   Source source;
-  source.poller.on_poll = [&] { return steps != 0 && steps < 20 ? (++steps, 1u) : 0u; };
+  source.poller.on_poll = [&]() -> unsigned {
+    if (steps.load() == last.load()) return 0;
+    ++steps;
+    return 1;
+  };
   {
     EventLoop::Turns turns = running.take_turns();
     running.loop.add(source.poller);
   }
-  for (int i = 0; i < 100; ++i) {
+  for (unsigned i = 0; i < 40; ++i) {
     bool ran = false;
     Call task([&] { ran = true; });
-    {
-      EventLoop::Turns turns = running.take_turns();
-      steps = 1;
-      running.loop.post(task);
-      turns.run_until([&] { return ran; });
-    }
-    for (bool done = false; !done;) {
-      std::this_thread::yield();
-      if (const EventLoop::Turns look = running.loop.take_turns()) done = steps == 20;
-    }
+    EventLoop::Turns turns = running.take_turns();
+    steps = 0;
+    last = 1 + i % 20;
+    running.loop.post(task);
+    turns.run_until([&] { return ran; });
+    { const EventLoop::Turns given_back(std::move(turns)); }
+    while (steps.load() != last.load()) std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // run() sleeps again
   }
   EventLoop::Turns turns = running.take_turns();
   running.loop.remove(source.poller);
