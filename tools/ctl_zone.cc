@@ -15,7 +15,7 @@ namespace {
 int print_zones(const std::string& uri, ZonedDevice& device, const Pool* pool) {
   auto zones = zones_json(device);
   if (!zones) return report("cannot report zones of " + uri, zones.status());
-  if (pool != nullptr) add_uses(*pool, *zones);
+  if (pool != nullptr) add_uses(zone_uses(*pool), *zones);
   return print(*zones);
 }
 

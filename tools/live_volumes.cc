@@ -72,8 +72,11 @@ AdminAnswer LiveVolumes::pool() {
 // Not at home: a drive is asked, which takes its time.
 AdminAnswer LiveVolumes::zones() {
   Result<nlohmann::ordered_json> zones = zones_json(device_);
-  if (zones.ok()) at_home([&] { add_uses(pool_, *zones); });
-  return zones.ok() ? AdminAnswer{200, zones->dump() + '\n'} : refusal(zones.status());
+  if (!zones.ok()) return refusal(zones.status());
+  ZoneUses uses;
+  at_home([&] { uses = zone_uses(pool_); });
+  add_uses(uses, *zones);
+  return {200, zones->dump() + '\n'};
 }
 
 AdminAnswer LiveVolumes::list() {

@@ -1,7 +1,6 @@
 #include "tools/pool_json.h"
 
 #include <algorithm>
-#include <map>
 #include <nlohmann/json.hpp>
 
 #include "tools/device_flags.h"
@@ -70,19 +69,23 @@ const char* use_text(ZoneUse use) {
 
 }  // namespace
 
-void add_uses(const Pool& pool, nlohmann::ordered_json& zones) {
-  std::map<std::uint64_t, std::string> names;
+ZoneUses zone_uses(const Pool& pool) {
+  ZoneUses uses{pool.zones(), {}};
   for (const PageStore* store : pool.stores()) {
-    names[store->info().id] = store->info().options.name;
+    uses.volumes[store->info().id] = store->info().options.name;
   }
-  const std::vector<PoolZone> uses = pool.zones();
-  for (std::size_t i = 0; i < std::min(uses.size(), zones.size()); ++i) {
+  return uses;
+}
+
+void add_uses(const ZoneUses& uses, nlohmann::ordered_json& zones) {
+  for (std::size_t i = 0; i < std::min(uses.zones.size(), zones.size()); ++i) {
+    const PoolZone& zone = uses.zones[i];
     nlohmann::ordered_json& row = zones[i];
-    row["use"] = use_text(uses[i].use);
-    if (const auto name = names.find(uses[i].volume); name != names.end()) {
-      row["volume"] = name->second;
-    }
-    if (std::string_view(use_text(uses[i].use)) == "pages") row["live_bytes"] = uses[i].live_bytes;
+    const std::string use = use_text(zone.use);
+    row["use"] = use;
+    const auto name = uses.volumes.find(zone.volume);
+    if (name != uses.volumes.end()) row["volume"] = name->second;
+    if (use == "pages") row["live_bytes"] = zone.live_bytes;
   }
 }
 

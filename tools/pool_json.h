@@ -2,7 +2,11 @@
 // listener.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
 
 #include "engine/pool.h"
 #include "zone/device.h"
@@ -12,7 +16,12 @@ namespace furrow::tools {
 nlohmann::ordered_json pool_json(const Pool& pool);
 // Blocks, as the device's report() does; any thread.
 Result<nlohmann::ordered_json> zones_json(ZonedDevice& device);
-// What the pool uses each of them for. On its home executor's thread.
-void add_uses(const Pool& pool, nlohmann::ordered_json& zones);
+// What a pool uses each of them for, and the names of its volumes by id.
+struct ZoneUses {
+  std::vector<PoolZone> zones;
+  std::map<std::uint64_t, std::string> volumes;
+};
+ZoneUses zone_uses(const Pool& pool);  // on its home executor's thread
+void add_uses(const ZoneUses& uses, nlohmann::ordered_json& zones);
 
 }  // namespace furrow::tools

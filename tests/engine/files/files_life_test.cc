@@ -30,7 +30,7 @@ void live(FilesLife::Plan plan) {
 }
 
 TEST(FilesLifeTest, KeepsItsPromises) { live({}); }
-TEST(FilesLifeTest, KeepsThemOnADeviceThatFails) { live({.faults = true, .full = false}); }
+TEST(FilesLifeTest, KeepsThemOnADeviceThatFails) { live({.faults = true, .more = true}); }
 TEST(FilesLifeTest, KeepsThemOnAFullVolume) { live({.faults = false, .full = true}); }
 TEST(FilesLifeTest, IsReadAndGrowsMeanwhile) { live({.more = true}); }
 

@@ -268,6 +268,7 @@ bool FilesModel::goes_on(const Status& status, Body* body) {
     expect(plan_.faults, status.describe());
     body->failed = true;
     body->file.reset();
+    verify_failed(*body);
   }
   return true;
 }
@@ -347,6 +348,16 @@ void FilesModel::verify(bool may_lose) {
   names_ = there;
   moments_ = {names_};
   unanswered_.clear();
+}
+
+// What was synced of it is read at once, not only after the next mount.
+void FilesModel::verify_failed(const Body& failed) {
+  for (const auto& [path, inode] : names_) {
+    const auto body = bodies_.find(inode);
+    if (body == bodies_.end() || &body->second != &failed) continue;
+    verify_bytes(true, path, failed);
+    return;
+  }
 }
 
 void FilesModel::verify_bytes(bool may_lose, const std::string& path, const Body& body) {
