@@ -100,8 +100,8 @@ class Drive : public DriveTest {
 TEST_F(Drive, IsOpenOnce) {
   EXPECT_EQ(open_device(uri_, Access::exclusive).status().code(), Code::in_use);
   EXPECT_TRUE(open_device(uri_, Access::inspect).ok());
-  // (Of zones that it cannot drive Linux 6.1 has one without a size, with multipath, or, without, one
-  // that is hidden.)
+  // (Of zones that it cannot drive Linux 6.1 has one without a size, with multipath, or, without,
+  // one that is hidden.)
   const std::string size = "/sys/block/" + path_.substr(path_.rfind('/') + 1) + "/size";
   if (nvme_ && access(path_.c_str(), F_OK) == 0 && drive::read_number(size, 0) != 0) {
     EXPECT_EQ(open_device("zbd:" + path_, Access::exclusive).status().code(), Code::in_use);
