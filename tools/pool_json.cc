@@ -48,23 +48,9 @@ Result<nlohmann::ordered_json> zones_json(ZonedDevice& device) {
 namespace {
 
 // Which of its zones a pool writes to, empties or resets is of the moment.
-const char* use_text(ZoneUse use) {
-  switch (use) {
-    case ZoneUse::free:
-      return "free";
-    case ZoneUse::metadata:
-      return "metadata";
-    case ZoneUse::open:
-    case ZoneUse::sealed:
-    case ZoneUse::draining:
-    case ZoneUse::resetting:
-      return "pages";
-    case ZoneUse::lent:
-      return "lent";
-    case ZoneUse::bad:
-      return "bad";
-  }
-  return "unknown";
+bool has_pages(ZoneUse use) {
+  return use == ZoneUse::open || use == ZoneUse::sealed || use == ZoneUse::draining ||
+         use == ZoneUse::resetting;
 }
 
 }  // namespace
@@ -81,11 +67,10 @@ void add_uses(const ZoneUses& uses, nlohmann::ordered_json& zones) {
   for (std::size_t i = 0; i < std::min(uses.zones.size(), zones.size()); ++i) {
     const PoolZone& zone = uses.zones[i];
     nlohmann::ordered_json& row = zones[i];
-    const std::string use = use_text(zone.use);
-    row["use"] = use;
+    row["use"] = has_pages(zone.use) ? "pages" : to_string(zone.use);
     const auto name = uses.volumes.find(zone.volume);
     if (name != uses.volumes.end()) row["volume"] = name->second;
-    if (use == "pages") row["live_bytes"] = zone.live_bytes;
+    if (has_pages(zone.use)) row["live_bytes"] = zone.live_bytes;
   }
 }
 
