@@ -1,6 +1,6 @@
 // run_ops(): operations that are submitted on a loop's thread and waited for on the caller's, for
-// the blocking facades (SyncPageStore, SyncInitiator). Where the loop has nothing else to do its
-// thread is the caller's.
+// the blocking facades (SyncPageStore, SyncInitiator). Where the loop lends its turns, its thread
+// is the caller's.
 //
 // Threads: any but the loop's, which must be in run().
 #pragma once

@@ -79,7 +79,7 @@ class EventLoop final : public Executor {
   enum class State : std::uint8_t {
     turning,  // who has the turns is awake
     asleep,   // or sleeps until wake_fd_
-    resting,  // nobody has them; run() comes back for what is posted, or for rest_fd_
+    resting,  // nobody has them; run() comes back for what is posted, for rest_fd_ or a poller's
   };
   struct IdleTime {
     std::uint64_t since_ns = 0;  // 0: there was something to do

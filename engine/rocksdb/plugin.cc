@@ -164,7 +164,8 @@ class Mounts {
       make.volume.name = uri.volume.empty() ? "files" : uri.volume;
       make.volume.kind = VolumeKind::fs;
       make.volume.mode = VolumeMode::store;
-      make.volume.value_bytes_max = 0;                // what suits the zones
+      make.volume.value_bytes_max = 0;  // what suits the zones
+
       identify(device, device_identity(uri.device));  // who had it before may have closed it
       Result<std::unique_ptr<EmbeddedPool>> opened = EmbeddedPool::open(uri.device, make);
       if (!opened.ok()) return opened.status();
