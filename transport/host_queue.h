@@ -92,7 +92,7 @@ class HostQueue final : private TcpStream::Owner {
   // the connection's end gives that back. Such commands are done with `late`.
   void age(unsigned ticks_max);
   bool ready() const { return state_ == State::ready; }
-  std::uint32_t in_flight() const { return in_flight_; }
+  std::uint32_t in_flight() const override { return in_flight_; }
 
  private:
   enum class State : std::uint8_t { opening, initializing, ready, ending, gone };

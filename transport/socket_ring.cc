@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cerrno>
+#include <utility>
 
 #include "zone/check.h"
 #include "zone/new_ring.h"
@@ -49,26 +50,68 @@ io_uring_sqe* SocketRing::entry(Op& op) {
   return entry();
 }
 
-void SocketRing::receive(Op& op, int fd, std::span<std::byte> into, bool wait_first) {
+void SocketRing::receive(Op& op, int fd, std::span<std::byte> into, Input when) {
   op.into = {into.data(), into.size()};
   op.message = nullptr;
-  receive_later(op, fd, wait_first);
+  receive(op, fd, when);
 }
 
-void SocketRing::receive(Op& op, int fd, msghdr* into, bool wait_first) {
+void SocketRing::receive(Op& op, int fd, msghdr* into, Input when) {
   op.message = into;
-  receive_later(op, fd, wait_first);
+  receive(op, fd, when);
 }
 
-void SocketRing::receive_later(Op& op, int fd, bool wait_first) {
+void SocketRing::receive(Op& op, int fd, Input when) {
   FURROW_CHECK(!op.in_flight);
   op.in_flight = true;
   ++in_flight_;
   op.fd = fd;
-  op.wait_first = wait_first;
+  op.wait_first = when != Input::now;
+  op.sleeps = sleeps_;
+  const bool look_for = when == Input::soon && looking_pays_ && looked_for_ == nullptr;
+  if (!look_for && when == Input::soon) stop_looking();
+  if (!look_for) return queue(op);
+  looked_for_ = &op;
+}
+
+void SocketRing::queue(Op& op) {
   op.next = nullptr;
   *last_receive_ = &op;
   last_receive_ = &op.next;
+}
+
+// From now on the kernel does.
+void SocketRing::stop_looking() {
+  if (looked_for_ != nullptr) queue(*std::exchange(looked_for_, nullptr));
+}
+
+void SocketRing::before_sleep() {
+  ++sleeps_;
+  if (looked_for_ == nullptr) return;
+  looking_pays_ = false;
+  stop_looking();
+  start_receives();
+  enter();
+}
+
+unsigned SocketRing::look() {
+  if (looked_for_ == nullptr) return 0;
+  Op& op = *looked_for_;
+  msghdr one{};
+  one.msg_iov = &op.into;
+  one.msg_iovlen = 1;
+  msghdr& message = op.message != nullptr ? *op.message : one;
+  count_call();
+  const ssize_t count = recvmsg(op.fd, &message, MSG_DONTWAIT);
+  const int result = count < 0 ? -errno : static_cast<int>(count);
+  if (result == -EAGAIN || result == -EINTR) return 0;
+  looked_for_ = nullptr;
+  op.in_flight = false;
+  --in_flight_;
+  std::size_t room = 0;
+  for (const iovec& piece : std::span(message.msg_iov, message.msg_iovlen)) room += piece.iov_len;
+  op.done(op, result, result > 0 && static_cast<std::size_t>(result) == room);
+  return 1;
 }
 
 void SocketRing::start_receives() {
@@ -93,6 +136,15 @@ void SocketRing::send(Op& op, int fd, const msghdr* from) {
   io_uring_sqe_set_data(sqe, &op);
 }
 
+int SocketRing::send_now(int fd, const msghdr* from) {
+  const bool more =
+      to_run_ != nullptr || first_receive_ != nullptr || io_uring_sq_ready(&ring_) != 0;
+  if (more) return -EAGAIN;
+  count_call();
+  const ssize_t count = sendmsg(fd, from, MSG_NOSIGNAL | MSG_DONTWAIT);
+  return count < 0 ? -errno : static_cast<int>(count);
+}
+
 void SocketRing::accept(Op& op, int listen_fd) {
   io_uring_sqe* sqe = entry(op);
   io_uring_prep_accept(sqe, listen_fd, nullptr, nullptr, SOCK_CLOEXEC);
@@ -107,6 +159,7 @@ void SocketRing::connect(Op& op, int fd, const sockaddr* address, socklen_t byte
 
 void SocketRing::cancel(Op& op) {
   if (!op.in_flight) return;
+  if (looked_for_ == &op) stop_looking();
   start_receives();  // `op` may be one that the kernel has not seen yet
   io_uring_sqe* sqe = entry();
   io_uring_prep_cancel(sqe, &op, 0);
@@ -123,22 +176,25 @@ void SocketRing::defer(Deferred& work) {
 
 // What is deferred meanwhile waits for the next poll.
 unsigned SocketRing::run_deferred() {
-  Deferred* work = first_deferred_;
-  first_deferred_ = nullptr;
+  to_run_ = std::exchange(first_deferred_, nullptr);
   last_deferred_ = &first_deferred_;
   unsigned count = 0;
-  while (work != nullptr) {
-    Deferred* next = work->next;  // before run(): it may be deferred again, or be gone
-    work->queued = false;
-    work->run(*work);
-    work = next;
+  while (to_run_ != nullptr) {
+    Deferred& work = *to_run_;
+    to_run_ = work.next;  // before run(): it may be deferred again, or be gone
+    work.queued = false;
+    work.run(work);
     ++count;
   }
   return count;
 }
 
-void SocketRing::enter() {
+void SocketRing::count_call() {
   system_calls_.store(system_calls() + 1, std::memory_order_relaxed);
+}
+
+void SocketRing::enter() {
+  count_call();
   const int result = io_uring_submit_and_get_events(&ring_);
   // A shortage (EAGAIN, EBUSY, ENOMEM) or a signal passes: what was not taken stays in the ring for
   // the next turn.
@@ -163,7 +219,10 @@ unsigned SocketRing::reap() {
   }
   io_uring_cq_advance(&ring_, seen);
   in_flight_ -= count;
-  for (unsigned i = 0; i < count; ++i) ended[i].op->in_flight = false;
+  for (unsigned i = 0; i < count; ++i) {
+    ended[i].op->in_flight = false;
+    if (ended[i].op->sleeps == sleeps_) looking_pays_ = true;
+  }
   for (unsigned i = 0; i < count; ++i)
     ended[i].op->done(*ended[i].op, ended[i].result, ended[i].more);
   return seen;
@@ -178,6 +237,7 @@ unsigned SocketRing::poll() {
     enter();
   }
   events += reap();
+  events += look();
   return events + (first_deferred_ != nullptr ? 1 : 0) + io_uring_sq_ready(&ring_);
 }
 

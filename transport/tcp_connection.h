@@ -118,6 +118,7 @@ class TcpConnection final : public Connection, private TcpStream::Owner {
   void on_data_end() override;
   void on_pdu_error() override;
   void fill(SendBatch& batch) override;
+  std::uint32_t in_flight() const override { return is_io_queue() ? unanswered_ : ~0u; }
   void on_sent() override;
   void on_end(int error) override;
   void on_quiet() override;

@@ -62,6 +62,9 @@ class TcpStream {
     // More input is waiting: may the output wait until it has been seen to? A sendmsg for several
     // small PDUs costs little more than one for each.
     virtual bool output_may_wait() const { return false; }
+    // Commands that are on their way. Of few, either side soon has nothing to do but wait for the
+    // other.
+    virtual std::uint32_t in_flight() const { return ~0u; }
     virtual void on_sent() = 0;  // all that the last fill() put; its data is free
     // The peer ended the connection (0) or it failed (errno). Once. Call abort().
     virtual void on_end(int error) = 0;
@@ -98,6 +101,8 @@ class TcpStream {
   };
 
   void make_buffer();
+  bool few_in_flight() const;
+  SocketRing::Input expected() const;
   void receive();
   void on_received(int result, bool more);
   void process(std::span<const std::byte> input);
@@ -120,10 +125,12 @@ class TcpStream {
   std::array<iovec, 2> receive_iov_{};
   msghdr receive_message_{}, send_message_{};
   SendBatch batch_;
-  bool more_ = true;         // there may be something to read
-  bool fed_ = false;         // something was read since output last waited
-  bool large_data_ = false;  // the last data PDU was large: expect the like
-  bool large_seen_ = false;  // since the last read
+  bool more_ = true;              // there may be something to read
+  bool fed_ = false;              // something was read since output last waited
+  bool large_data_ = false;       // the last data PDU was large: expect the like
+  bool large_seen_ = false;       // since the last read
+  std::uint32_t busy_reads_ = 0;  // to go, until few commands in flight count as such
+  bool send_now_ = false;         // the batch, as it is of few commands
   bool sending_ = false, discarding_ = false, ended_ = false, aborted_ = false;
 };
 

@@ -218,10 +218,12 @@ bool EventLoop::must_be_polled() const {
   });
 }
 
-void EventLoop::watch(std::vector<pollfd>& fds, int event_fd) const {
+void EventLoop::watch(std::vector<pollfd>& fds, int event_fd) {
   fds.assign(1, {event_fd, POLLIN, 0});
-  for (const Poller* poller : pollers_) {
-    if (poller != nullptr && poller->wake_fd() >= 0) fds.push_back({poller->wake_fd(), POLLIN, 0});
+  for (Poller* poller : pollers_) {
+    if (poller == nullptr || poller->wake_fd() < 0) continue;
+    poller->before_sleep();
+    fds.push_back({poller->wake_fd(), POLLIN, 0});
   }
 }
 

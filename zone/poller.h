@@ -6,9 +6,12 @@ namespace furrow {
 class Poller {
  public:
   virtual ~Poller() = default;
-  // Pushes what was submitted and reaps what completed, at most one system call. Returns the
+  // Pushes what was submitted and reaps what completed, in one system call or two. Returns the
   // number of events handled. Never blocks.
   virtual unsigned poll() = 0;
+  // To be called before a thread sleeps on wake_fd(): what poll() looks for by itself, the kernel
+  // looks for from now on.
+  virtual void before_sleep() {}
   // A file descriptor that is readable when poll() would find something, so that an idle thread
   // can sleep. -1: this source completes only inside poll(); do not sleep while busy().
   virtual int wake_fd() const = 0;

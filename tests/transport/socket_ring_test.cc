@@ -1,19 +1,23 @@
 // Establishes what connections rely on in SocketRing: each operation is done once, with its bytes
 // or an error; a receive may be cancelled before and after the kernel has it; deferred work runs
 // once, in the next poll, in order; a turn's sends and receives cost one system call; more
-// operations than the ring has entries are taken. How: socket pairs, and a listener on loopback.
+// operations than the ring has entries are taken; what is expected soon is looked for by each poll,
+// until the thread sleeps, which it is woken from. How: socket pairs, and a listener on loopback.
 #include "transport/socket_ring.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace furrow::transport {
@@ -44,9 +48,12 @@ class SocketRingTest : public ::testing::Test {
   void TearDown() override {
     for (const int fd : ends_) close(fd);
   }
+  void run_until(const std::function<bool()>& done) {
+    for (int turns = 0; !done() && turns < 1'000'000; ++turns) ring_->poll();
+    ASSERT_TRUE(done()) << "an operation does not end";
+  }
   void run_until_idle() {
-    for (int turns = 0; ring_->busy() && turns < 1'000'000; ++turns) ring_->poll();
-    ASSERT_FALSE(ring_->busy()) << "an operation does not end";
+    run_until([this] { return !ring_->busy(); });
   }
   void say(std::string_view text) {
     ASSERT_EQ(write(ends_[1], text.data(), text.size()), static_cast<ssize_t>(text.size()));
@@ -60,7 +67,7 @@ TEST_F(SocketRingTest, ReceivesWhatIsThereAndSaysThatThereIsMore) {
   say("hello");
   std::array<std::byte, 3> some;
   Counted op;
-  ring_->receive(op, ends_[0], some, false);
+  ring_->receive(op, ends_[0], some, SocketRing::Input::now);
   EXPECT_TRUE(op.in_flight);
   EXPECT_EQ(op.done_count, 0) << "never from within the call";
   run_until_idle();
@@ -73,7 +80,7 @@ TEST_F(SocketRingTest, ReceivesWhatIsThereAndSaysThatThereIsMore) {
   msghdr message{};
   message.msg_iov = pieces;
   message.msg_iovlen = 2;
-  ring_->receive(op, ends_[0], &message, false);
+  ring_->receive(op, ends_[0], &message, SocketRing::Input::now);
   run_until_idle();
   EXPECT_EQ(op.result, 2);
   EXPECT_EQ(std::memcmp(rest.data(), "lo", 2), 0);
@@ -82,7 +89,7 @@ TEST_F(SocketRingTest, ReceivesWhatIsThereAndSaysThatThereIsMore) {
 TEST_F(SocketRingTest, WaitsForWhatIsNotThereYet) {
   std::array<std::byte, 8> into;
   Counted op;
-  ring_->receive(op, ends_[0], into, true);
+  ring_->receive(op, ends_[0], into, SocketRing::Input::later);
   for (int i = 0; i < 100; ++i) ring_->poll();
   EXPECT_EQ(op.done_count, 0);
   EXPECT_TRUE(ring_->busy());
@@ -90,16 +97,214 @@ TEST_F(SocketRingTest, WaitsForWhatIsNotThereYet) {
   run_until_idle();
   EXPECT_EQ(op.result, 1);
   close(ends_[1]);
-  ring_->receive(op, ends_[0], into, true);
+  ring_->receive(op, ends_[0], into, SocketRing::Input::later);
   run_until_idle();
   EXPECT_EQ(op.result, 0) << "the end of the stream";
   ends_[1] = -1;
 }
 
+// --- looking for what comes soon ---
+
+class LookingTest : public SocketRingTest {
+ protected:
+  void expect(Counted& op, SocketRing::Input when) { ring_->receive(op, ends_[0], into_, when); }
+  // Of one poll().
+  std::uint64_t calls() {
+    const std::uint64_t before = ring_->system_calls();
+    ring_->poll();
+    return ring_->system_calls() - before;
+  }
+  bool readable() {
+    pollfd wake{ring_->wake_fd(), POLLIN, 0};
+    return poll(&wake, 1, 0) == 1;
+  }
+
+  std::array<std::byte, 8> into_{};
+};
+
+TEST_F(LookingTest, EachPollLooksAndTheKernelIsToldNothing) {
+  Counted op;
+  expect(op, SocketRing::Input::soon);
+  EXPECT_EQ(calls(), 1u);
+  EXPECT_EQ(calls(), 1u);
+  EXPECT_EQ(op.done_count, 0);
+  say("abc");
+  EXPECT_FALSE(readable());
+  EXPECT_EQ(ring_->poll(), 1u);
+  EXPECT_EQ(op.done_count, 1);
+  EXPECT_EQ(op.result, 3);
+  EXPECT_FALSE(op.has_more);
+  EXPECT_EQ(std::memcmp(into_.data(), "abc", 3), 0);
+  EXPECT_FALSE(ring_->busy());
+  EXPECT_EQ(calls(), 0u);
+}
+
+TEST_F(LookingTest, AFullReadSaysThatThereMayBeMore) {
+  say("0123456789");
+  Counted op;
+  iovec pieces[] = {{into_.data(), 3}, {into_.data() + 3, 5}};
+  msghdr message{};
+  message.msg_iov = pieces;
+  message.msg_iovlen = 2;
+  ring_->receive(op, ends_[0], &message, SocketRing::Input::soon);
+  ring_->poll();
+  EXPECT_EQ(op.result, 8);
+  EXPECT_TRUE(op.has_more);
+  EXPECT_EQ(std::memcmp(into_.data(), "01234567", 8), 0);
+}
+
+TEST_F(LookingTest, EndAndErrorAreResults) {
+  Counted op;
+  close(std::exchange(ends_[1], -1));
+  expect(op, SocketRing::Input::soon);
+  ring_->poll();
+  EXPECT_EQ(op.done_count, 1);
+  EXPECT_EQ(op.result, 0) << "the end of the stream";
+  ring_->receive(op, 100000, into_, SocketRing::Input::soon);
+  ring_->poll();
+  EXPECT_EQ(op.result, -EBADF);
+}
+
+TEST_F(LookingTest, BeforeASleepTheKernelIsTold) {
+  Counted op;
+  expect(op, SocketRing::Input::soon);
+  ring_->poll();
+  ring_->before_sleep();
+  EXPECT_FALSE(readable());
+  say("x");
+  EXPECT_TRUE(readable());
+  EXPECT_EQ(op.done_count, 0);
+  run_until_idle();
+  EXPECT_EQ(op.done_count, 1);
+  EXPECT_EQ(op.result, 1);
+}
+
+// Also where it came between the last look and the sleep.
+TEST_F(LookingTest, WhatCameBeforeTheSleepWakes) {
+  Counted op;
+  expect(op, SocketRing::Input::soon);
+  ring_->poll();
+  say("x");
+  ring_->before_sleep();
+  EXPECT_TRUE(readable());
+  run_until_idle();
+  EXPECT_EQ(op.result, 1);
+}
+
+TEST_F(LookingTest, AfterASleepItDoesNotLookUntilInputComesWithoutOne) {
+  Counted op;
+  expect(op, SocketRing::Input::soon);
+  ring_->poll();
+  for (int slept = 0; slept < 3; ++slept) {
+    ring_->before_sleep();
+    say("x");
+    run_until_idle();
+    expect(op, SocketRing::Input::soon);
+    EXPECT_EQ(calls(), 1u) << "the kernel is told";
+    EXPECT_EQ(calls(), 0u);
+  }
+  say("x");
+  run_until_idle();
+  expect(op, SocketRing::Input::soon);
+  EXPECT_EQ(calls(), 1u);
+  EXPECT_EQ(calls(), 1u) << "it looks again";
+  ring_->cancel(op);
+  run_until_idle();
+}
+
+// As several sockets are busy then.
+TEST_F(LookingTest, OfTwoNeitherIsLookedFor) {
+  int others[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, others), 0);
+  std::array<std::byte, 8> into{};
+  Counted first, second;
+  expect(first, SocketRing::Input::soon);
+  ring_->poll();
+  ring_->receive(second, others[0], into, SocketRing::Input::soon);
+  EXPECT_EQ(calls(), 1u) << "the kernel is told of both";
+  EXPECT_EQ(calls(), 0u);
+  say("1");
+  EXPECT_TRUE(readable());
+  run_until([&] { return first.done_count == 1; });
+  expect(first, SocketRing::Input::soon);
+  EXPECT_EQ(calls(), 1u);
+  EXPECT_EQ(calls(), 1u) << "for the one that is busy";
+  ASSERT_EQ(write(others[1], "22", 2), 2);
+  run_until([&] { return second.done_count == 1; });
+  EXPECT_EQ(second.result, 2);
+  ring_->cancel(first);
+  run_until_idle();
+  for (const int fd : others) close(fd);
+}
+
+TEST_F(LookingTest, ItIsCancelled) {
+  Counted op;
+  expect(op, SocketRing::Input::soon);
+  ring_->poll();
+  ring_->cancel(op);
+  run_until_idle();
+  EXPECT_EQ(op.done_count, 1);
+  EXPECT_EQ(op.result, -ECANCELED);
+}
+
+TEST_F(SocketRingTest, ASendAtOnceSaysHowMuchWentOut) {
+  std::vector<std::byte> page(4 << 20, std::byte{0x5A});
+  iovec piece{page.data(), page.size()};
+  msghdr message{};
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  const int sent = ring_->send_now(ends_[0], &message);
+  EXPECT_GT(sent, 0);
+  EXPECT_LT(sent, static_cast<int>(page.size()));
+  EXPECT_EQ(ring_->send_now(ends_[0], &message), -EAGAIN);
+  close(std::exchange(ends_[1], -1));
+  EXPECT_EQ(ring_->send_now(ends_[0], &message), -EPIPE) << "and no signal";
+  EXPECT_EQ(ring_->system_calls(), 3u);
+}
+
+// Two connections' output and a receive: one system call, as without.
+TEST_F(SocketRingTest, ASendAtOnceWaitsWhereThereIsMoreForTheKernel) {
+  struct Sender : SocketRing::Deferred {
+    SocketRing* ring;
+    int fd, result = 0;
+  };
+  std::array<std::byte, 8> into{};
+  std::array<Sender, 2> senders{};
+  const auto poll_with = [&](unsigned count) {
+    for (unsigned i = 0; i < count; ++i) {
+      senders[i].ring = ring_.get();
+      senders[i].fd = ends_[0];
+      senders[i].run = [](SocketRing::Deferred& work) {
+        auto& self = static_cast<Sender&>(work);
+        char text[] = "text";
+        iovec piece{text, 4};
+        msghdr message{};
+        message.msg_iov = &piece;
+        message.msg_iovlen = 1;
+        self.result = self.ring->send_now(self.fd, &message);
+      };
+      ring_->defer(senders[i]);
+    }
+    ring_->poll();
+  };
+  poll_with(1);
+  EXPECT_EQ(senders[0].result, 4);
+  poll_with(2);
+  EXPECT_EQ(senders[0].result, -EAGAIN) << "another one is behind it";
+  Counted op;
+  ring_->receive(op, ends_[0], into, SocketRing::Input::later);
+  poll_with(1);
+  EXPECT_EQ(senders[0].result, -EAGAIN) << "a receive is due";
+  poll_with(1);
+  EXPECT_EQ(senders[0].result, 4);
+  ring_->cancel(op);
+  run_until_idle();
+}
+
 TEST_F(SocketRingTest, AnErrorIsAResult) {
   std::array<std::byte, 8> into;
   Counted op;
-  ring_->receive(op, 100000, into, false);
+  ring_->receive(op, 100000, into, SocketRing::Input::now);
   run_until_idle();
   EXPECT_EQ(op.result, -EBADF);
   close(std::exchange(ends_[1], -1));
@@ -138,7 +343,7 @@ TEST_F(SocketRingTest, AReceiveIsCancelledWhetherTheKernelHasItOrNot) {
   for (const bool seen : {false, true}) {
     std::array<std::byte, 8> into;
     Counted op;
-    ring_->receive(op, ends_[0], into, true);
+    ring_->receive(op, ends_[0], into, SocketRing::Input::later);
     if (seen) ring_->poll();
     ring_->cancel(op);
     run_until_idle();
@@ -191,7 +396,7 @@ TEST_F(SocketRingTest, ATurnIsOneSystemCall) {
   const std::uint64_t before = ring_->system_calls();
   for (std::size_t i = 0; i < kPairs; ++i) {
     ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pairs[i].data()), 0);
-    ring_->receive(receives[i], pairs[i][1], into[i], false);
+    ring_->receive(receives[i], pairs[i][1], into[i], SocketRing::Input::now);
     ring_->send(sends[i], pairs[i][0], &message);
   }
   EXPECT_EQ(ring_->system_calls(), before);
@@ -208,7 +413,7 @@ TEST_F(SocketRingTest, TakesMoreThanTheRingHolds) {
   std::vector<Counted> ops(1500);
   std::vector<std::byte> into(ops.size());
   for (std::size_t i = 0; i < ops.size(); ++i) {
-    ring_->receive(ops[i], ends_[0], {&into[i], 1}, false);
+    ring_->receive(ops[i], ends_[0], {&into[i], 1}, SocketRing::Input::now);
   }
   say(std::string(ops.size(), 'z'));
   run_until_idle();

@@ -61,6 +61,7 @@ class StreamOwner : public TcpStream::Owner {
     if (put) put(batch);
   }
   bool output_may_wait() const override { return may_wait; }
+  std::uint32_t in_flight() const override { return few ? 1 : 100; }
   void on_sent() override { events += "sent "; }
   void on_end(int error) override { events += "end" + std::to_string(error) + " "; }
   void on_quiet() override { events += "quiet "; }
@@ -70,15 +71,17 @@ class StreamOwner : public TcpStream::Owner {
   std::byte* destination = nullptr;
   std::function<void()> at_header;
   std::function<void(SendBatch&)> put;
-  bool may_wait = false;
+  bool may_wait = false, few = false;
 };
 
-class TcpStreamTest : public testing::Test {
+// Parameter: are so few commands on their way that the stream sends and looks by calls of its own?
+class TcpStreamTest : public testing::TestWithParam<bool> {
  protected:
   void SetUp() override {
     auto made = SocketRing::create();
     ASSERT_TRUE(made.ok()) << made.status().describe();
     ring_ = std::move(*made);
+    owner_.few = GetParam();
     make_stream();
   }
   void make_stream() {
@@ -161,7 +164,7 @@ class TcpStreamTest : public testing::Test {
   int peer_ = -1;
 };
 
-TEST_F(TcpStreamTest, NothingIsReadBeforeStart) {
+TEST_P(TcpStreamTest, NothingIsReadBeforeStart) {
   say(capsule(1));
   settle();
   EXPECT_EQ(owner_.events, "");
@@ -171,7 +174,7 @@ TEST_F(TcpStreamTest, NothingIsReadBeforeStart) {
   run_until("h1 ");
 }
 
-TEST_F(TcpStreamTest, EventsComeHoweverTheStreamIsCut) {
+TEST_P(TcpStreamTest, EventsComeHoweverTheStreamIsCut) {
   stream_->start();
   const StreamBytes data = stream_bytes(30'000, 1);
   StreamBytes stream, got(data.size());
@@ -199,7 +202,7 @@ TEST_F(TcpStreamTest, EventsComeHoweverTheStreamIsCut) {
 }
 
 // Read 8 KiB at a time it would take thirty.
-TEST_F(TcpStreamTest, LargeDataLandsInPlaceInFewReads) {
+TEST_P(TcpStreamTest, LargeDataLandsInPlaceInFewReads) {
   const StreamBytes data = stream_bytes(240'000, 2);
   StreamBytes got(data.size());
   owner_.destination = got.data();
@@ -211,14 +214,14 @@ TEST_F(TcpStreamTest, LargeDataLandsInPlaceInFewReads) {
   EXPECT_LE(ring_->system_calls() - before, 12u);
 }
 
-TEST_F(TcpStreamTest, DataWithoutDestinationIsDrained) {
+TEST_P(TcpStreamTest, DataWithoutDestinationIsDrained) {
   stream_->start();
   say(capsule(1, stream_bytes(50'000, 3)));
   say(capsule(2));
   run_until("h1 d h2 ");
 }
 
-TEST_F(TcpStreamTest, ABadPduIsToldAndNothingBehindIt) {
+TEST_P(TcpStreamTest, ABadPduIsToldAndNothingBehindIt) {
   stream_->start();
   StreamBytes bad = capsule(2);
   bad[0] = std::byte{0x77};
@@ -232,7 +235,7 @@ TEST_F(TcpStreamTest, ABadPduIsToldAndNothingBehindIt) {
   EXPECT_EQ(owner_.events, "h1 error ");
 }
 
-TEST_F(TcpStreamTest, WhatATurnSendsIsOneSystemCall) {
+TEST_P(TcpStreamTest, WhatATurnSendsIsOneSystemCall) {
   const StreamBytes data = stream_bytes(3000, 4);
   StreamBytes expected;
   owner_.put = [&](SendBatch& batch) {
@@ -257,7 +260,7 @@ TEST_F(TcpStreamTest, WhatATurnSendsIsOneSystemCall) {
   EXPECT_FALSE(stream_->sending());
 }
 
-TEST_F(TcpStreamTest, WhatIsWantedWhileItSendsGoesBehindIt) {
+TEST_P(TcpStreamTest, WhatIsWantedWhileItSendsGoesBehindIt) {
   const StreamBytes page = stream_bytes(400'000, 5);
   unsigned left = 20;  // more than the socket takes at once
   owner_.put = [&](SendBatch& batch) {
@@ -282,7 +285,7 @@ TEST_F(TcpStreamTest, WhatIsWantedWhileItSendsGoesBehindIt) {
 }
 
 // A connection's longest item, and its shortest: neither runs over what a batch holds.
-TEST_F(TcpStreamTest, ABatchTakesAsMuchAsItHasRoomFor) {
+TEST_P(TcpStreamTest, ABatchTakesAsMuchAsItHasRoomFor) {
   const StreamBytes page = stream_bytes(SendBatch::kDataBytesMax, 6);
   struct Item {
     std::uint32_t front, data, behind;
@@ -312,7 +315,33 @@ TEST_F(TcpStreamTest, ABatchTakesAsMuchAsItHasRoomFor) {
   }
 }
 
-TEST_F(TcpStreamTest, OutputMayWaitForInputThatIsThere) {
+// A deep queue has lulls: few in flight count after sixteen reads that left no more.
+TEST_P(TcpStreamTest, ItLooksByItselfWhileFewAreInFlight) {
+  const auto looks = [&] {
+    settle();
+    const std::uint64_t before = ring_->system_calls();
+    ring_->poll();
+    return ring_->system_calls() != before;
+  };
+  stream_->start();
+  unsigned read = 0;
+  const auto read_one = [&](bool few) {
+    owner_.few = few;
+    say(capsule(1));
+    ++read;
+    run_until([&] { return owner_.events.size() == 3 * read; });
+  };
+  read_one(true);
+  EXPECT_TRUE(looks());
+  read_one(false);
+  EXPECT_FALSE(looks());
+  for (unsigned i = 1; i <= 16; ++i) {
+    read_one(true);
+    EXPECT_EQ(looks(), i == 16) << i;
+  }
+}
+
+TEST_P(TcpStreamTest, OutputMayWaitForInputThatIsThere) {
   for (const bool may_wait : {false, true}) {
     owner_.may_wait = may_wait;
     owner_.events.clear();
@@ -333,7 +362,7 @@ TEST_F(TcpStreamTest, OutputMayWaitForInputThatIsThere) {
   }
 }
 
-TEST_F(TcpStreamTest, ThePeersEndIsToldOnce) {
+TEST_P(TcpStreamTest, ThePeersEndIsToldOnce) {
   stream_->start();
   say(capsule(1));
   ASSERT_EQ(shutdown(peer_, SHUT_WR), 0);
@@ -343,7 +372,7 @@ TEST_F(TcpStreamTest, ThePeersEndIsToldOnce) {
 }
 
 // Of a receive, of a send, and of both at a time, where the kernel tells one of them alone.
-TEST_F(TcpStreamTest, AFailureIsToldOnceWithItsErrno) {
+TEST_P(TcpStreamTest, AFailureIsToldOnceWithItsErrno) {
   const StreamBytes page = stream_bytes(500'000, 7);
   for (const bool receives : {true, false}) {
     for (const bool sends : {false, true}) {
@@ -372,7 +401,7 @@ TEST_F(TcpStreamTest, AFailureIsToldOnceWithItsErrno) {
   }
 }
 
-TEST_F(TcpStreamTest, DiscardedInputTellsItsEndOnly) {
+TEST_P(TcpStreamTest, DiscardedInputTellsItsEndOnly) {
   stream_->start();
   say(capsule(1));
   run_until("h1 ");
@@ -384,7 +413,7 @@ TEST_F(TcpStreamTest, DiscardedInputTellsItsEndOnly) {
   run_until("h1 end0 ");
 }
 
-TEST_F(TcpStreamTest, WhatIsDiscardedDoesNotLand) {
+TEST_P(TcpStreamTest, WhatIsDiscardedDoesNotLand) {
   const StreamBytes data = stream_bytes(200'000, 12), large = capsule(1, data);
   constexpr std::size_t kFirst = 50'000 - kCapsuleBytes;  // of the data
   const auto part = [&](std::size_t from, std::size_t to) {
@@ -406,7 +435,7 @@ TEST_F(TcpStreamTest, WhatIsDiscardedDoesNotLand) {
   EXPECT_EQ(owner_.events, "h1 ");
 }
 
-TEST_F(TcpStreamTest, HowMuchIsReadAtATimeMayChange) {
+TEST_P(TcpStreamTest, HowMuchIsReadAtATimeMayChange) {
   const auto after_two = [&] {
     owner_.events.clear();
     StreamBytes two = capsule(1), second = capsule(2);
@@ -424,7 +453,7 @@ TEST_F(TcpStreamTest, HowMuchIsReadAtATimeMayChange) {
 }
 
 // From within an event: what came with it is thrown away too.
-TEST_F(TcpStreamTest, InputMayBeDiscardedFromWithinAnEvent) {
+TEST_P(TcpStreamTest, InputMayBeDiscardedFromWithinAnEvent) {
   owner_.at_header = [&] { stream_->discard_input(); };
   StreamBytes two = capsule(1), second = capsule(2);
   two.insert(two.end(), second.begin(), second.end());
@@ -442,7 +471,7 @@ TEST_F(TcpStreamTest, InputMayBeDiscardedFromWithinAnEvent) {
   EXPECT_EQ(hear(1), StreamBytes{std::byte{9}}) << "output goes on";
 }
 
-TEST_F(TcpStreamTest, ThePeerSeesTheEndBehindWhatWasSent) {
+TEST_P(TcpStreamTest, ThePeerSeesTheEndBehindWhatWasSent) {
   const StreamBytes page = stream_bytes(300'000, 10);
   owner_.put = [&](SendBatch& batch) {
     batch.data(page.data(), static_cast<std::uint32_t>(page.size()));
@@ -459,7 +488,7 @@ TEST_F(TcpStreamTest, ThePeerSeesTheEndBehindWhatWasSent) {
   run_until("fill sent fill h4 ");
 }
 
-TEST_F(TcpStreamTest, AfterAnAbortThereIsOneQuiet) {
+TEST_P(TcpStreamTest, AfterAnAbortThereIsOneQuiet) {
   const StreamBytes page = stream_bytes(500'000, 11);
   for (const bool receives : {false, true}) {
     for (const bool sends : {false, true}) {
@@ -495,7 +524,7 @@ TEST_F(TcpStreamTest, AfterAnAbortThereIsOneQuiet) {
   }
 }
 
-TEST_F(TcpStreamTest, AnAbortFromWithinAnEventEndsIt) {
+TEST_P(TcpStreamTest, AnAbortFromWithinAnEventEndsIt) {
   owner_.at_header = [&] { stream_->abort(); };
   StreamBytes two = capsule(1), second = capsule(2);
   two.insert(two.end(), second.begin(), second.end());
@@ -507,7 +536,7 @@ TEST_F(TcpStreamTest, AnAbortFromWithinAnEventEndsIt) {
   stream_.reset();
 }
 
-TEST_F(TcpStreamTest, AnAbortAfterTheEndIsQuietAsWell) {
+TEST_P(TcpStreamTest, AnAbortAfterTheEndIsQuietAsWell) {
   stream_->start();
   close(std::exchange(peer_, -1));
   run_until("end0 ");
@@ -516,6 +545,8 @@ TEST_F(TcpStreamTest, AnAbortAfterTheEndIsQuietAsWell) {
   run_until("end0 quiet ");
   stream_.reset();
 }
+
+INSTANTIATE_TEST_SUITE_P(FewCommands, TcpStreamTest, testing::Bool());
 
 }  // namespace
 }  // namespace furrow::transport

@@ -187,8 +187,9 @@ class FakePoller final : public Poller {
   }
   int wake_fd() const override { return fd_; }
   bool busy() const override { return is_busy; }
+  void before_sleep() override { ++sleeps; }
   std::function<unsigned()> on_poll;
-  unsigned polls = 0;
+  unsigned polls = 0, sleeps = 0;
   bool is_busy = false;
 
  private:
@@ -218,6 +219,7 @@ TEST(EventLoop, SleepsAndWakesForAFileDescriptor) {
   waker.join();
   EXPECT_LT(cpu_seconds() - cpu_before, 0.1) << "it did not sleep";
   EXPECT_LT(poller.polls, 20u);
+  EXPECT_EQ(poller.sleeps, 1u);
   loop.remove(poller);
   close(fd);
 }
