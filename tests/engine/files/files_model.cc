@@ -331,7 +331,7 @@ void FilesModel::verify(bool may_lose) {
     if (files_->stat(path)->directory) continue;
     const auto body = bodies_.find(inode);
     if (body != bodies_.end()) {
-      verify_bytes(may_lose, path, body->second);
+      verify_bytes(may_lose, path, read(path), body->second);
     } else {
       expect(read(path).empty(), path + " was never made, and has bytes");
     }
@@ -350,18 +350,20 @@ void FilesModel::verify(bool may_lose) {
   unanswered_.clear();
 }
 
-// What was synced of it is read at once, not only after the next mount.
+// What was synced of it is read at once, not only after the next mount; unless the device goes
+// before that.
 void FilesModel::verify_failed(const Body& failed) {
   for (const auto& [path, inode] : names_) {
     const auto body = bodies_.find(inode);
     if (body == bodies_.end() || &body->second != &failed) continue;
-    verify_bytes(true, path, failed);
+    const Result<std::string> there = files_->contents(path);
+    if (there.status().code() != Code::aborted) verify_bytes(true, path, text_of(there), failed);
     return;
   }
 }
 
-void FilesModel::verify_bytes(bool may_lose, const std::string& path, const Body& body) {
-  const std::string text = read(path);
+void FilesModel::verify_bytes(bool may_lose, const std::string& path, const std::string& text,
+                              const Body& body) {
   const auto is_one = [&](const std::string& wanted, std::size_t unanswered) {
     const std::size_t least =
         may_lose ? std::min(body.synced, wanted.size()) : wanted.size() - unanswered;
@@ -401,9 +403,10 @@ void FilesModel::fill(std::uint64_t left_bytes) {
   moments_ = {names_};
 }
 
-std::string FilesModel::read(const std::string& path) {
-  const Result<std::string> text = files_->contents(path);
-  return text.ok() ? *text : "<" + text.status().describe() + ">";
+std::string FilesModel::read(const std::string& path) { return text_of(files_->contents(path)); }
+
+std::string FilesModel::text_of(const Result<std::string>& bytes) {
+  return bytes.ok() ? *bytes : "<" + bytes.status().describe() + ">";
 }
 
 void FilesModel::expect(bool so, const std::string& text) {

@@ -97,8 +97,10 @@ class FilesModel {
   void list(const std::string& directory, Names& names);
   static bool same(const Names& model, const Names& there);
   static std::string text_of(const Names& names);
+  static std::string text_of(const Result<std::string>& bytes);
   void verify_failed(const Body& failed);
-  void verify_bytes(bool may_lose, const std::string& path, const Body& body);
+  void verify_bytes(bool may_lose, const std::string& path, const std::string& text,
+                    const Body& body);
   void relieve();
   std::string read(const std::string& path);
   void expect(bool so, const std::string& text);
