@@ -65,7 +65,7 @@ std::uint64_t PageLog::copied_lbas_max(std::uint32_t largest_bytes) const {
   const std::uint64_t room = capacity - std::min(capacity, 1 + segments(pool_) * kRestLbas);
   // Whatever the sizes, any two segments take more than one holds.
   const std::uint64_t lost = std::min(segments(pool_) * pool_.page_lbas(largest_bytes), room / 2);
-  return (room - lost) * 63 / 64;
+  return (room - lost) * 127 / 128;  // so that collection gains something with each zone
 }
 
 // Nothing is lost at the last segment's end, where all of it fits.
@@ -90,7 +90,7 @@ bool PageLog::fits_a_zone(std::uint64_t page_lbas) const {
 
 bool PageLog::all_fits_a_zone() const { return fits_a_zone(pool_.geometry.lbas(cost_bytes_)); }
 
-// One zone is the collection's, and one of each of the users' streams may be partly written. Were
+// Half a percent is for what is not counted. One zone is the collection's, and one of each of the users' streams may be partly written. Were
 // the pages of the others copied, each zone's copies would begin and end batches.
 std::uint64_t PageLog::usable_bytes(std::uint32_t largest_bytes) const {
   return usable_bytes(largest_bytes, pool_.allocator.quota(options_.volume));
@@ -109,7 +109,7 @@ std::uint64_t PageLog::usable_apart_bytes() const {
 std::uint64_t PageLog::usable_in_zones(std::uint32_t largest_bytes, std::uint64_t zones) const {
   const std::uint64_t most = copied_lbas_max(largest_bytes);
   const std::uint64_t lbas = most - std::min(most, segments(pool_) + 2);
-  const std::uint64_t bytes = zones * lbas * pool_.geometry.lba_bytes / 100 * 99;
+  const std::uint64_t bytes = zones * lbas * pool_.geometry.lba_bytes / 200 * 199;
   return std::max(bytes, cost_bytes(pool_, largest_bytes));  // of any size, one
 }
 
