@@ -172,10 +172,10 @@ void Collector::nothing_to_free(bool handed) {
   if (exhausted_) log_.kick();  // what was kept from them, users may have now
 }
 
-// Each zone gains a 64th of one, or goes in its turn: unless zones hold less than they say. That is
-// tried again after a while, for what may have changed that nobody told.
+// Each zone gains its share of one, or goes in its turn: unless zones hold less than they say. That
+// is tried again after a while, for what may have changed that nobody told.
 bool Collector::goes_in_circles() {
-  constexpr std::uint64_t kVictimsMax = 128, kAgainNs = 60'000'000'000;
+  constexpr std::uint64_t kVictimsMax = 2 * PageLog::kGainShare, kAgainNs = 60'000'000'000;
   if (freed_in_vain_ <= kVictimsMax + 2 * pool_.allocator.held(log_.options_.volume)) return false;
   const std::uint64_t now_ns = pool_.home.now_ns();
   if (circles_ns_ == 0) circles_ns_ = now_ns;

@@ -200,6 +200,8 @@ class PageLog final : public StreamOwner {
 
   // Of a record, in its batch header and in the summary (wide, with group and expiry).
   static constexpr std::uint64_t kRecordBytes = kBatchRecordBytes + 48;
+  // Collecting a zone gains such a part of one at least.
+  static constexpr std::uint64_t kGainShare = 128;
   static constexpr std::uint64_t kZonesMin = 3;  // that a volume can go on writing with
   static constexpr std::uint64_t kZonesMinLarge = 6;
 

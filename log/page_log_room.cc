@@ -65,7 +65,7 @@ std::uint64_t PageLog::copied_lbas_max(std::uint32_t largest_bytes) const {
   const std::uint64_t room = capacity - std::min(capacity, 1 + segments(pool_) * kRestLbas);
   // Whatever the sizes, any two segments take more than one holds.
   const std::uint64_t lost = std::min(segments(pool_) * pool_.page_lbas(largest_bytes), room / 2);
-  return (room - lost) * 127 / 128;  // so that collection gains something with each zone
+  return (room - lost) * (kGainShare - 1) / kGainShare;
 }
 
 // Nothing is lost at the last segment's end, where all of it fits.
@@ -90,7 +90,7 @@ bool PageLog::fits_a_zone(std::uint64_t page_lbas) const {
 
 bool PageLog::all_fits_a_zone() const { return fits_a_zone(pool_.geometry.lbas(cost_bytes_)); }
 
-// Half a percent is for what is not counted. One zone is the collection's, and one of each of the users' streams may be partly written. Were
+// One zone is the collection's, and one of each of the users' streams may be partly written. Were
 // the pages of the others copied, each zone's copies would begin and end batches.
 std::uint64_t PageLog::usable_bytes(std::uint32_t largest_bytes) const {
   return usable_bytes(largest_bytes, pool_.allocator.quota(options_.volume));
@@ -106,10 +106,15 @@ std::uint64_t PageLog::usable_apart_bytes() const {
   return usable_in_zones(options_.value_bytes_max, quota - std::min(quota, other));
 }
 
+// So that a zone that is as full as the others on average gains something: its batches count as far
+// as the records' cost does not say it (copied_batches(): groups that end by their bytes). The rest
+// is for records that are dead and still copied.
 std::uint64_t PageLog::usable_in_zones(std::uint32_t largest_bytes, std::uint64_t zones) const {
+  const std::uint64_t lba_bytes = pool_.geometry.lba_bytes;
   const std::uint64_t most = copied_lbas_max(largest_bytes);
-  const std::uint64_t lbas = most - std::min(most, segments(pool_) + 2);
-  const std::uint64_t bytes = zones * lbas * pool_.geometry.lba_bytes / 200 * 199;
+  const std::uint64_t batches = segments(pool_) + 2 + 2 * most * lba_bytes / Collector::kGroupBytes;
+  const std::uint64_t other = batches + pool_.geometry.lbas(batches * kBatchHeaderBytes);
+  const std::uint64_t bytes = zones * (most - std::min(most, other)) * lba_bytes / 512 * 511;
   return std::max(bytes, cost_bytes(pool_, largest_bytes));  // of any size, one
 }
 

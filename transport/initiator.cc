@@ -180,9 +180,9 @@ void InitiatorImpl::open_controller(bool discovery) {
 void InitiatorImpl::wait_for_controller() {
   while (!answered_) {
     if (ring_.poll() == 0) {
-      ring_.before_sleep();
       pollfd wake{ring_.wake_fd(), POLLIN, 0};
-      (void)poll(&wake, 1, 1);  // an interruption only makes the loop turn
+      // An interruption only makes the loop turn.
+      if (ring_.before_sleep()) (void)poll(&wake, 1, 1);
     }
     if (controller_ != nullptr) controller_->tick();
   }

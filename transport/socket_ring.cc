@@ -12,6 +12,7 @@ namespace furrow::transport {
 namespace {
 
 constexpr unsigned kEntries = 512;       // submissions collected for one system call
+constexpr unsigned kLooksMax = 1000;     // for what is expected soon
 constexpr unsigned kCompletions = 8192;  // beyond it the kernel keeps them for us
 }  // namespace
 
@@ -72,6 +73,7 @@ void SocketRing::receive(Op& op, int fd, Input when) {
   if (!look_for && when == Input::soon) stop_looking();
   if (!look_for) return queue(op);
   looked_for_ = &op;
+  looks_left_ = kLooksMax;
 }
 
 void SocketRing::queue(Op& op) {
@@ -85,13 +87,13 @@ void SocketRing::stop_looking() {
   if (looked_for_ != nullptr) queue(*std::exchange(looked_for_, nullptr));
 }
 
-void SocketRing::before_sleep() {
+bool SocketRing::before_sleep() {
   ++sleeps_;
-  if (looked_for_ == nullptr) return;
-  looking_pays_ = false;
+  if (looked_for_ != nullptr) looking_pays_ = false;
   stop_looking();
   start_receives();
-  enter();
+  if (io_uring_sq_ready(&ring_) != 0) enter();
+  return io_uring_sq_ready(&ring_) == 0;
 }
 
 unsigned SocketRing::look() {
@@ -104,7 +106,10 @@ unsigned SocketRing::look() {
   count_call();
   const ssize_t count = recvmsg(op.fd, &message, MSG_DONTWAIT);
   const int result = count < 0 ? -errno : static_cast<int>(count);
-  if (result == -EAGAIN || result == -EINTR) return 0;
+  if (result == -EAGAIN || result == -EINTR) {
+    if (--looks_left_ == 0) stop_looking();
+    return first_receive_ != nullptr ? 1 : 0;
+  }
   looked_for_ = nullptr;
   op.in_flight = false;
   --in_flight_;
@@ -176,6 +181,7 @@ void SocketRing::defer(Deferred& work) {
 
 // What is deferred meanwhile waits for the next poll.
 unsigned SocketRing::run_deferred() {
+  FURROW_CHECK(to_run_ == nullptr);
   to_run_ = std::exchange(first_deferred_, nullptr);
   last_deferred_ = &first_deferred_;
   unsigned count = 0;

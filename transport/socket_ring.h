@@ -59,8 +59,9 @@ class SocketRing final : public Poller {
   SocketRing& operator=(const SocketRing&) = delete;
 
   // Receives are handed to the kernel behind what the same poll() sends: the peer waits for that.
-  // One that expects its input soon is looked for by each poll(), until the thread sleeps, or
-  // another one does; after a sleep it is not worth it until input has come without one again.
+  // One that expects its input soon is looked for by each poll(), until the thread sleeps, another
+  // one does, or it was not there for long; after a sleep that is not worth it until input has come
+  // without one again.
   void receive(Op& op, int fd, std::span<std::byte> into, Input when);
   void receive(Op& op, int fd, msghdr* into, Input when);
   void send(Op& op, int fd, const msghdr* from);
@@ -74,7 +75,7 @@ class SocketRing final : public Poller {
   void defer(Deferred& work);
 
   unsigned poll() override;
-  void before_sleep() override;
+  bool before_sleep() override;
   int wake_fd() const override { return ring_.ring_fd; }
   bool busy() const override { return in_flight_ != 0; }
 
@@ -104,6 +105,7 @@ class SocketRing final : public Poller {
   Op* first_receive_ = nullptr;
   Op** last_receive_ = &first_receive_;
   Op* looked_for_ = nullptr;
+  unsigned looks_left_ = 0;
   bool looking_pays_ = true;
   std::uint64_t sleeps_ = 0;
   std::uint64_t in_flight_ = 0;

@@ -203,7 +203,7 @@ void TcpStream::flush() {
 void TcpStream::transmit() {
   send_message_.msg_iov = batch_.iov_.data() + batch_.first_;
   send_message_.msg_iovlen = batch_.pieces_ - batch_.first_;
-  if (send_now_) {
+  if (std::exchange(send_now_, false)) {
     const int result = ring_.send_now(fd_, &send_message_);
     if (result != -EAGAIN) return on_transmitted(result);
   }

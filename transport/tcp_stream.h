@@ -62,8 +62,8 @@ class TcpStream {
     // More input is waiting: may the output wait until it has been seen to? A sendmsg for several
     // small PDUs costs little more than one for each.
     virtual bool output_may_wait() const { return false; }
-    // Commands that are on their way. Of few, either side soon has nothing to do but wait for the
-    // other.
+    // Commands in flight, as far as this side knows. With few, either side soon has nothing to do
+    // but wait for the other.
     virtual std::uint32_t in_flight() const { return ~0u; }
     virtual void on_sent() = 0;  // all that the last fill() put; its data is free
     // The peer ended the connection (0) or it failed (errno). Once. Call abort().

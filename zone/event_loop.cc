@@ -127,10 +127,9 @@ void EventLoop::give_back() {
 // Of run(): lends the turns until there is something to do. Awake for a while, as what comes next
 // often comes soon.
 void EventLoop::rest(std::uint64_t awake_until_ns) {
-  if (must_be_polled()) return;
+  if (must_be_polled() || !watch(rest_fds_, rest_fd_)) return;
   const std::uint64_t until_ns = first_timer_ns();
   rests_until_ns_.store(until_ns);
-  watch(rest_fds_, rest_fd_);
   watches_.store(options_.lends_asleep);
   thread_.store(std::thread::id());
   state_.store(State::resting, std::memory_order_seq_cst);
@@ -218,13 +217,16 @@ bool EventLoop::must_be_polled() const {
   });
 }
 
-void EventLoop::watch(std::vector<pollfd>& fds, int event_fd) {
+// False: one of them is not to be slept over yet.
+bool EventLoop::watch(std::vector<pollfd>& fds, int event_fd) {
   fds.assign(1, {event_fd, POLLIN, 0});
+  bool ready = true;
   for (Poller* poller : pollers_) {
     if (poller == nullptr || poller->wake_fd() < 0) continue;
-    poller->before_sleep();
+    ready &= poller->before_sleep();
     fds.push_back({poller->wake_fd(), POLLIN, 0});
   }
+  return ready;
 }
 
 // Of who has the turns.
@@ -232,10 +234,7 @@ void EventLoop::sleep() {
   state_.store(State::asleep, std::memory_order_seq_cst);
   const bool awake =
       posted_.load(std::memory_order_seq_cst) != nullptr || stop_.load() || must_be_polled();
-  if (!awake) {
-    watch(poll_fds_, wake_fd_);
-    sleep_until(poll_fds_, first_timer_ns());
-  }
+  if (!awake && watch(poll_fds_, wake_fd_)) sleep_until(poll_fds_, first_timer_ns());
   state_.store(State::turning, std::memory_order_relaxed);
 }
 

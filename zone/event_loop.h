@@ -89,7 +89,7 @@ class EventLoop final : public Executor {
   unsigned fire_timers();
   bool anything_busy() const;
   bool must_be_polled() const;
-  void watch(std::vector<pollfd>& fds, int event_fd);
+  bool watch(std::vector<pollfd>& fds, int event_fd);
   std::uint64_t first_timer_ns() const;
   void sleep();
   void rest(std::uint64_t awake_until_ns);

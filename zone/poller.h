@@ -6,12 +6,12 @@ namespace furrow {
 class Poller {
  public:
   virtual ~Poller() = default;
-  // Pushes what was submitted and reaps what completed, in one system call or two. Returns the
+  // Pushes what was submitted and reaps what completed, in a few system calls at most. Returns the
   // number of events handled. Never blocks.
   virtual unsigned poll() = 0;
   // To be called before a thread sleeps on wake_fd(): what poll() looks for by itself, the kernel
-  // looks for from now on.
-  virtual void before_sleep() {}
+  // looks for from now on. False: it cannot yet; do not sleep.
+  virtual bool before_sleep() { return true; }
   // A file descriptor that is readable when poll() would find something, so that an idle thread
   // can sleep. -1: this source completes only inside poll(); do not sleep while busy().
   virtual int wake_fd() const = 0;

@@ -237,6 +237,19 @@ TEST_F(LookingTest, OfTwoNeitherIsLookedFor) {
   for (const int fd : others) close(fd);
 }
 
+// One that has fallen silent is not looked for beside others without end.
+TEST_F(LookingTest, ItEndsWhenItIsInVainForLong) {
+  Counted op;
+  expect(op, SocketRing::Input::soon);
+  unsigned looks = 0;
+  while (calls() != 0 && looks < 10'000) ++looks;
+  EXPECT_EQ(looks, 1000u + 1) << "and one call that tells the kernel";
+  say("x");
+  EXPECT_TRUE(readable());
+  run_until_idle();
+  EXPECT_EQ(op.result, 1);
+}
+
 TEST_F(LookingTest, ItIsCancelled) {
   Counted op;
   expect(op, SocketRing::Input::soon);

@@ -270,7 +270,7 @@ bool FilesModel::goes_on(const Status& status, Body* body) {
     body->file.reset();
     verify_failed(*body);
   }
-  return true;
+  return !gone_;
 }
 
 // Somebody else's file gives some of its room.
@@ -357,7 +357,8 @@ void FilesModel::verify_failed(const Body& failed) {
     const auto body = bodies_.find(inode);
     if (body == bodies_.end() || &body->second != &failed) continue;
     const Result<std::string> there = files_->contents(path);
-    if (there.status().code() != Code::aborted) verify_bytes(true, path, text_of(there), failed);
+    gone_ = there.status().code() == Code::aborted;
+    if (!gone_) verify_bytes(true, path, text_of(there), failed);
     return;
   }
 }
