@@ -1,6 +1,7 @@
 // Establishes that zones of awkward shapes work from end to end: a capacity that segments do not
 // divide (the last segment is shorter), 512-byte LBAs, a capacity below the zone's size. Each pool
 // is filled beyond its size, so that every kind of segment is closed, collected and recovered.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "tests/engine/rig.h"
@@ -68,6 +69,38 @@ TEST_P(GeometryTest, FillsCollectsAndRecovers) {
     ASSERT_TRUE(found.ok());
     EXPECT_TRUE(found->clean()) << found->damage.front().text;
     ASSERT_NO_FATAL_FAILURE(rig.reopen());
+  }
+}
+
+// A store may be filled evenly, and its pages die evenly: collection needs one zone that it gains
+// room with, so the average zone of a full store must be one. Counted here from FORMAT.md's sizes:
+// copies are batches of 64 records or 1 MiB (two of which together hold more than that), a record
+// takes 48 bytes in a batch and as many in the summary.
+TEST(StoreRoomTest, TheAverageZoneOfAFullStoreGains) {
+  for (const std::uint64_t lba : {512, 4096}) {
+    for (const std::uint64_t zone_mib : {1, 4, 16, 64}) {
+      for (const std::uint64_t page : {4096, 16384, 65536}) {
+        SCOPED_TRACE(fmt::format("LBAs of {}, zones of {} MiB, pages of {}", lba, zone_mib, page));
+        Rig rig(fmt::format("mem:{}MiB?zone_size={}MiB&lba={}", 12 * zone_mib, zone_mib, lba));
+        VolumeOptions options;
+        options.name = "pages";
+        options.mode = VolumeMode::store;
+        options.value_bytes_max = static_cast<std::uint32_t>(page);
+        ASSERT_NO_FATAL_FAILURE(rig.make(options));
+        const VolumeUsage usage = rig.store->usage();
+        ASSERT_EQ(usage.pages, 0u);
+        const double zones = static_cast<double>(usage.quota_zones) - 2;
+        const double pages = static_cast<double>(usage.free_bytes) / zones /
+                             static_cast<double>(page + 2 * 48 + (80 + lba) / 64);
+        const double data = pages * static_cast<double>(page);
+        const double batches = pages / 64 + 2 * data / (1 << 20) + 2;
+        const double copied = data + batches * static_cast<double>(lba + 80) + pages * 2 * 48;
+        const double zone = static_cast<double>(zone_mib << 20);
+        const double room = zone - 4 * static_cast<double>(lba) - static_cast<double>(page);
+        EXPECT_LE(copied, room - room / 128);
+        EXPECT_GE(copied, room * 0.98) << "and no more is kept back than that takes";
+      }
+    }
   }
 }
 
