@@ -36,7 +36,7 @@ class SocketRing final : public Poller {
     bool wait_first = false;
     iovec into{};
     msghdr* message = nullptr;
-    std::uint64_t sleeps = 0;  // of the ring, when it was asked for
+    std::uint64_t sleeps = 0;  // of the ring's thread, when it was asked for
   };
   // When there is something to read.
   enum class Input : std::uint8_t {

@@ -18,8 +18,8 @@ constexpr std::size_t kDirectBytesMin = 4096;
 // place: the bytes that come behind the header are copied.
 constexpr std::uint32_t kLargeDataBytes = 12288;
 constexpr std::uint32_t kShortReadBytes = 256;
-// With 2 and 4 in flight over loopback it is faster to send and to look by calls of one's own, with
-// 8 it makes no difference.
+// With so few it is faster to send and to look by calls of one's own; with 8 over loopback it made
+// no difference that could be told from the noise.
 constexpr std::uint32_t kFewInFlight = 4;
 constexpr std::uint32_t kLullReads = 16;  // so many without more are no lull of a deep queue
 }  // namespace
