@@ -17,9 +17,10 @@
 
 DEFINE_string(device, "mem:6GiB?zone_size=64MiB", "the device, which is overwritten");
 DEFINE_string(pattern, "dense", "dense: one block after the other; sparse: anywhere in the volume");
-DEFINE_uint64(blocks, 1'000'000, "writes of 4 KiB");
+DEFINE_uint64(blocks, 1'000'000, "of 4 KiB, that are written");
 DEFINE_uint64(size_gib, 1024, "size of the volume");
-DEFINE_uint32(depth, 32, "writes in flight");
+DEFINE_uint32(depth, 32, "operations in flight");
+DEFINE_uint32(blocks_each, 1, "blocks of 4 KiB that an operation reads or writes, 256 at most");
 DEFINE_uint64(seed, 1, "of what is random");
 
 namespace furrow {
@@ -36,7 +37,7 @@ struct Bench {
 
 struct Slot {
   BlockOp op;
-  AlignedBuffer data{kBlockPageBytes};
+  AlignedBuffer data{FLAGS_blocks_each * kBlockPageBytes};
   bool busy = false;
 };
 
@@ -75,7 +76,7 @@ void run(Bench& bench, std::vector<Slot>& slots, BlockOp::Kind kind,
       if (slot.busy || next == lbas.size()) continue;
       slot.op.kind = kind;
       slot.op.lba = lbas[next++];
-      slot.op.count = 1;
+      slot.op.count = FLAGS_blocks_each;
       slot.op.data = slot.data.data();
       slot.op.context = &slot;
       slot.op.on_done = [](BlockOp& op) { static_cast<Slot*>(op.context)->busy = false; };
@@ -126,10 +127,10 @@ void bench_volume() {
   for (Slot& slot : slots) {
     for (std::byte& byte : slot.data.span()) byte = static_cast<std::byte>(random());
   }
-  std::vector<std::uint64_t> lbas(FLAGS_blocks);
-  const std::uint64_t all = (FLAGS_size_gib << 30) / 4096;
+  std::vector<std::uint64_t> lbas(FLAGS_blocks / FLAGS_blocks_each);
+  const std::uint64_t all = (FLAGS_size_gib << 30) / 4096 / FLAGS_blocks_each;
   for (std::uint64_t i = 0; i < lbas.size(); ++i) {
-    lbas[i] = FLAGS_pattern == "dense" ? i % all : random() % all;
+    lbas[i] = (FLAGS_pattern == "dense" ? i % all : random() % all) * FLAGS_blocks_each;
   }
   run(bench, slots, BlockOp::Kind::write, lbas, "write");
   report(bench, "written");
@@ -150,7 +151,8 @@ void bench_volume() {
 int main(int argc, char** argv) {
   gflags::SetUsageMessage("[--pattern=dense|sparse] [--blocks=N]: a block volume by itself");
   gflags::ParseCommandLineFlags(&argc, &argv, true);
-  if (argc > 1 || FLAGS_blocks == 0 || FLAGS_depth == 0 || FLAGS_size_gib == 0 ||
+  if (argc > 1 || FLAGS_depth == 0 || FLAGS_blocks_each == 0 || FLAGS_blocks_each > 256 ||
+      FLAGS_blocks < FLAGS_blocks_each || FLAGS_size_gib == 0 ||
       (FLAGS_pattern != "dense" && FLAGS_pattern != "sparse")) {
     fmt::print(stderr, "block_bench: --pattern is dense or sparse, numbers are not 0\n");
     return 2;

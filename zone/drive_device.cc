@@ -268,7 +268,7 @@ Status DriveDevice::examine(Io& io) {
 Status DriveDevice::examine_write(Io& io, const ZoneInfo& now) {
   const bool interrupted = io.status.ok();
   const std::uint64_t data = table_.written_lbas(io.zone);
-  const std::uint64_t done = DriveQueue::bytes_transferred(io) / geometry_.lba_bytes;
+  const std::uint64_t done = bytes_done(io) / geometry_.lba_bytes;
   const bool clean = *now.reason == '\0';
   const bool can_be_written = now.state == ZoneState::empty || is_active(now.state);
   if (interrupted && can_be_written && clean && now.written_lbas == data + done) return {};

@@ -28,8 +28,6 @@ class DriveQueue : public RingQueue {
  public:
   // Any thread: `io` is done with, its status set. The queue may be gone when this returns.
   void answer(Io& io);
-  // Of a transfer that takes several requests: what those that are done have transferred.
-  static std::uint64_t bytes_transferred(Io& io) { return bytes_done(io); }
 
  protected:
   // Among the errors of transferred(), beside RingQueue's: a reset of the drive's controller.

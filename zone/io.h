@@ -20,6 +20,7 @@ struct Io {
   // before those in front of it are done, where there is a chance of its landing elsewhere.
   bool may_fail_over = false;
   bool as_append = false;  // the queue's, while submitted
+  bool alone = false;      // likewise: a read that is not to be merged with others
   ZoneId zone;             // write, append and the zone management operations
   Lba lba;                 // read: first LBA (may cross zones of the same device not at all);
                            // write: must be the zone's write pointer

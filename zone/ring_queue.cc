@@ -34,7 +34,8 @@ RingQueue::RingQueue(const Geometry& geometry, ZoneTable& table, bool read_only,
     : TableQueue(geometry, table, read_only),
       medium_(medium),
       depth_(depth),
-      reads_at_once_((fcntl(medium.fd, F_GETFL) & O_DIRECT) != 0) {}
+      reads_at_once_((fcntl(medium.fd, F_GETFL) & O_DIRECT) != 0),
+      merged_(this->geometry(), medium.read.bytes, medium.read.pieces) {}
 
 RingQueue::~RingQueue() {
   FURROW_CHECK(in_flight() == 0);
@@ -182,11 +183,20 @@ RingQueue::Part RingQueue::next_part(Io& io) const {
 
 // Returns the number of events, of what it did itself.
 unsigned RingQueue::fill_ring() {
-  if (may_block_ && call_alone()) return 1;
-  while (backlog_.head != nullptr && in_ring_ < depth_) {
-    io_uring_sqe* sqe = ring_for(*backlog_.head).next_entry();
-    if (sqe == nullptr) break;
-    push(*sqe, *backlog_.pop());
+  bool first = in_ring_ == 0;
+  for (; backlog_.head != nullptr && in_ring_ < depth_; first = false) {
+    Io& io = merged_.merge(*backlog_.pop(), backlog_);
+    if (first && may_block_ && backlog_.head == nullptr && is_small(io)) {
+      ++calls_;
+      finish(io, call(io));
+      return 1;
+    }
+    io_uring_sqe* sqe = ring_for(io).next_entry();
+    if (sqe == nullptr) {
+      backlog_.push_front(io);
+      break;
+    }
+    push(*sqe, io);
     ++in_ring_;
   }
   const bool may_sleep = !ring_.polled();
@@ -194,15 +204,8 @@ unsigned RingQueue::fill_ring() {
   return 0;
 }
 
-bool RingQueue::call_alone() {
-  if (in_ring_ != 0 || backlog_.head == nullptr || backlog_.head->next != nullptr) return false;
-  if (backlog_.head->op != Io::Op::flush && transfer_bytes(*backlog_.head) > kCallBytesMax) {
-    return false;
-  }
-  Io& io = *backlog_.pop();
-  ++calls_;
-  finish(io, call(io));
-  return true;
+bool RingQueue::is_small(const Io& io) const {
+  return io.op == Io::Op::flush || transfer_bytes(io) <= kCallBytesMax;
 }
 
 int RingQueue::call(Io& io) {
@@ -302,15 +305,30 @@ void RingQueue::finish(Io& io, int result) {
   if (result == -EAGAIN || result == -EINTR || result == -ECANCELED) {
     backlog_.push(io);
   } else if (result < 0) {
-    transferred(io, -result);
+    ended(io, -result);
   } else if (io.op == Io::Op::flush) {
-    transferred(io, 0);
+    ended(io, 0);
   } else {
     bytes_done(io) += static_cast<std::uint64_t>(result);
     if (bytes_done(io) < transfer_bytes(io)) {
       backlog_.push(io);
     } else {
-      transferred(io, 0);
+      ended(io, 0);
+    }
+  }
+}
+
+// Of reads that failed together each finds out by itself.
+void RingQueue::ended(Io& io, int error) {
+  if (!merged_.is_merged(io)) return transferred(io, error);
+  List members = merged_.take_apart(io);
+  while (Io* member = members.pop()) {
+    if (error == 0) {
+      bytes_done(*member) = transfer_bytes(*member);
+      transferred(*member, 0);
+    } else {
+      member->alone = true;
+      backlog_.push(*member);
     }
   }
 }

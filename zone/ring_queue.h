@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "zone/io_ring.h"
+#include "zone/merged_reads.h"
 #include "zone/table_queue.h"
 
 namespace furrow {
@@ -96,13 +97,14 @@ class RingQueue : public TableQueue {
   bool plain_ring_has_data() const { return ring_.polled() && !medium_.polls_writes; }
   unsigned poll_until(std::uint64_t timeout_us);
   unsigned fill_ring();
-  bool call_alone();
+  bool is_small(const Io& io) const;
   int call(Io& io);
   ssize_t call_read(const iovec* pieces, int count, off_t offset);
   void push(io_uring_sqe& sqe, Io& io);
   void arm_timer();
   unsigned reap(IoRing& ring);
   void finish(Io& io, int result);
+  void ended(Io& io, int error);
 
   const Medium medium_;
   const unsigned depth_;
@@ -117,6 +119,7 @@ class RingQueue : public TableQueue {
   __kernel_timespec timer_{};
   std::uint64_t calls_ = 0;  // beside the rings'
   List backlog_;             // not yet in the ring
+  MergedReads merged_;
 };
 
 }  // namespace furrow

@@ -61,6 +61,7 @@ void TableQueue::submit_read(Io& io) {
   const std::uint64_t written = table_.written_lbas(id);
   const std::uint64_t readable =
       std::min<std::uint64_t>(io.lba_count, written > offset ? written - offset : 0);
+  io.alone = false;
   bytes_done(io) = 0;
   transfer_bytes(io) = readable * geometry().lba_bytes;
   if (readable < io.lba_count) zero_data(io, transfer_bytes(io));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "zone/device.h"
+#include "zone/io_list.h"
 #include "zone/zone_table.h"
 
 namespace furrow {
@@ -15,8 +16,6 @@ class TableQueue : public IoQueue {
   // For the back end. A transfer starts at first_lba(io) and has transfer_bytes(io) (a read's
   // part below the write pointer); bytes_done(io) is the back end's to count with.
   static Lba first_lba(const Io& io) { return io.op == Io::Op::append ? io.appended_at : io.lba; }
-  static std::uint64_t& bytes_done(Io& io) { return io.scratch[0]; }
-  static std::uint64_t& transfer_bytes(Io& io) { return io.scratch[1]; }
 
   // The back end calls this once for each transfer or flush that it was given, from
   // do_poll()/do_wait(). Returns the number of operations completed by it.
@@ -43,25 +42,7 @@ class TableQueue : public IoQueue {
   // How many buffers are registered: an Io::buffer_index from there on is refused.
   void set_registered(std::size_t count) { registered_ = static_cast<std::int64_t>(count); }
 
-  struct List {  // intrusive, by Io::next
-    Io* head = nullptr;
-    Io* tail = nullptr;
-    void push(Io& io) {
-      io.next = nullptr;
-      (tail == nullptr ? head : tail->next) = &io;
-      tail = &io;
-    }
-    Io* pop() {
-      Io* io = head;
-      if (io != nullptr && (head = io->next) == nullptr) tail = nullptr;
-      return io;
-    }
-    List take() {
-      const List taken = *this;
-      head = tail = nullptr;
-      return taken;
-    }
-  };
+  using List = IoList;
 
  private:
   virtual void start_transfer(Io& io) = 0;  // read, write, append
