@@ -285,6 +285,7 @@ constexpr const char* kReplayFlags[] = {
     "lba",
     "mor",
     "mar",
+    "preallocate",
     "force",
     "mode",
     "quota",

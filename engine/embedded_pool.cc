@@ -47,6 +47,7 @@ Result<std::unique_ptr<ZonedDevice>> open_or_create(std::string_view uri,
   if (code != Code::not_found && code != Code::foreign) return device;
   DeviceShape shape;
   shape.size_bytes = make.size_bytes;
+  shape.preallocate = make.preallocate;
   const Result<Geometry> geometry = geometry_of(shape);
   if (!geometry.ok()) return geometry.status();
   Status status = check_fit(*geometry, make);

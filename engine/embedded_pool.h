@@ -47,6 +47,7 @@ class EmbeddedPool final : public BlockingPool {
   struct CreateOptions {
     std::uint64_t size_bytes = 0;  // not 0: make what is missing: an emulated device of this size,
     std::string name = "furrow";   //   a pool of this name, and `volume` where there is none at all
+    bool preallocate = false;      // of that device: see DeviceShape
     VolumeOptions volume;
   };
   static Result<std::unique_ptr<EmbeddedPool>> open(std::string_view uri);

@@ -8,7 +8,8 @@ constexpr Status other(const char* hint) { return {Code::exists, Origin::tool, h
 
 }  // namespace
 
-Status check_shape(const Geometry& geometry, const DeviceShape& shape, const ShapeAsked& asked) {
+Status check_shape(const Geometry& geometry, bool preallocated, const DeviceShape& shape,
+                   const ShapeAsked& asked) {
   const std::uint64_t lba = geometry.lba_bytes;
   const std::uint64_t zone_bytes = geometry.zone_size_lbas * lba;
   // A device has as many whole zones as go into its size.
@@ -29,6 +30,9 @@ Status check_shape(const Geometry& geometry, const DeviceShape& shape, const Sha
   }
   if (asked.active_zones_max && shape.active_zones_max != geometry.active_zones_max) {
     return other("the device is there already, with another --mar: leave it out");
+  }
+  if (asked.preallocate && shape.preallocate != preallocated) {
+    return other("the device is there already, with another --preallocate: leave it out");
   }
   return {};
 }

@@ -14,14 +14,17 @@ namespace furrow::tools {
 // Which parts of a DeviceShape were given.
 struct ShapeAsked {
   bool size = false, zone_size = false, zone_capacity = false, lba = false;
-  bool open_zones_max = false, active_zones_max = false;
+  bool open_zones_max = false, active_zones_max = false, preallocate = false;
   bool any() const {
-    return size || zone_size || zone_capacity || lba || open_zones_max || active_zones_max;
+    return size || zone_size || zone_capacity || lba || open_zones_max || active_zones_max ||
+           preallocate;
   }
 };
 
 // exists: a part that was given is not what the device has; the hint names its flag.
-Status check_shape(const Geometry& geometry, const DeviceShape& shape, const ShapeAsked& asked);
+// `preallocated`: as the device says.
+Status check_shape(const Geometry& geometry, bool preallocated, const DeviceShape& shape,
+                   const ShapeAsked& asked);
 
 // As check_shape(), for a pool that is there; an empty name was not asked for.
 Status check_name(const PoolInfo& pool, std::string_view asked);

@@ -47,6 +47,7 @@ constexpr const char* kCreateFlags[] = {
     "lba",
     "mor",
     "mar",
+    "preallocate",
     "force: overwrite what is there, be it a pool of Furrow's or anything else; all of it is lost"};
 constexpr const char* kInfoFlags[] = {"server"};
 constexpr const char* kCheckFlags[] = {

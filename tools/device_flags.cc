@@ -16,6 +16,8 @@ DEFINE_string(zone_capacity, "", "writable part of a zone; empty: all of it");
 DEFINE_string(lba, "4096", "bytes of a logical block: 512 or 4096");
 DEFINE_uint32(mor, 14, "open zones at most (MOR); not above --mar");
 DEFINE_uint32(mar, 14, "active zones at most (MAR); not below --mor");
+DEFINE_bool(preallocate, false,
+            "write all of a new device's file once; it keeps its blocks from then on");
 DEFINE_bool(force, false, "overwrite data that is not Furrow's");
 
 DEFINE_string(mode, "cache", "cache: evicts whole zones; store: drops nothing");
@@ -71,13 +73,15 @@ ShapeFlags device_shape_from_flags() {
   take_size(flags, "lba", FLAGS_lba, flags.shape.lba_bytes);
   if (flag_given("mor")) flags.shape.open_zones_max = FLAGS_mor;
   if (flag_given("mar")) flags.shape.active_zones_max = FLAGS_mar;
+  flags.shape.preallocate = FLAGS_preallocate;
   flags.shape.force = FLAGS_force;
   flags.asked = {.size = flags.shape.size_bytes != 0,
                  .zone_size = flags.shape.zone_size_bytes != 0,
                  .zone_capacity = flags.shape.zone_capacity_bytes != 0,
                  .lba = flag_given("lba"),
                  .open_zones_max = flag_given("mor"),
-                 .active_zones_max = flag_given("mar")};
+                 .active_zones_max = flag_given("mar"),
+                 .preallocate = flag_given("preallocate")};
   return flags;
 }
 

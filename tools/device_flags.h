@@ -10,8 +10,8 @@
 
 namespace furrow::tools {
 
-// From --size --zone_size --zone_capacity --lba --mor --mar --force. An error names no flag in its
-// text, so `wrong_flag` says which one it is about.
+// From --size --zone_size --zone_capacity --lba --mor --mar --preallocate --force. An error names
+// no flag in its text, so `wrong_flag` says which one it is about.
 struct ShapeFlags {
   Status status;
   const char* wrong_flag = "";
@@ -46,11 +46,6 @@ ResizeFlags resize_options_from_flags();
 
 // Can a pool or a volume have this name? invalid_argument: no.
 Status check_new_name(std::string_view name);
-
-// Flag names, for --help and for what a command accepts.
-constexpr const char* kShapeFlags[] = {"size", "zone_size", "zone_capacity", "lba",
-                                       "mor",  "mar",       "force"};
-constexpr const char* kVolumeFlags[] = {"mode", "quota", "nsid", "value_bytes_max", "durability"};
 
 // --victim_policy of what opens a pool to write to it. invalid_argument: no such policy.
 Result<VictimPolicy> victim_policy_from_flags();

@@ -99,7 +99,8 @@ Result<FoundDevice> device_of(const PoolRecipe& recipe, bool overwrite) {
 Result<OpenPool> format_on(std::unique_ptr<ZonedDevice> device, const PoolRecipe& recipe,
                            EventLoop& home, const Pool::OpenOptions& options) {
   // A device that was there and is kept has its own shape.
-  const Status shaped = check_shape(device->geometry(), recipe.shape, recipe.asked);
+  const Status shaped =
+      check_shape(device->geometry(), device->preallocated(), recipe.shape, recipe.asked);
   if (!shaped.ok()) return shaped;
   const Status fits = check_fit(device->geometry(), recipe);
   if (!fits.ok()) return fits;
@@ -111,7 +112,7 @@ Result<OpenPool> format_on(std::unique_ptr<ZonedDevice> device, const PoolRecipe
 // A pool that is there, if it is what was asked for.
 Result<OpenPool> open_asked(std::unique_ptr<ZonedDevice> device, const PoolRecipe& recipe,
                             EventLoop& home, const Pool::OpenOptions& options) {
-  Status same = check_shape(device->geometry(), recipe.shape, recipe.asked);
+  Status same = check_shape(device->geometry(), device->preallocated(), recipe.shape, recipe.asked);
   if (!same.ok()) return same;
   auto opened = open_on(std::move(device), home, options);
   if (!opened) return opened.status();

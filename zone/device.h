@@ -80,6 +80,10 @@ class ZonedDevice {
   virtual bool short_of_room() { return false; }
   // Of what all zones hold, how much the medium has no room for now. Asks it. Any thread.
   virtual std::uint64_t missing_bytes() const { return 0; }
+  // Is it a file that has had all its blocks, and written ones, since it was made? So no write has
+  // to have the file system note anything, nor can it run out of room; zones that are reset keep
+  // theirs, unless the URI says otherwise.
+  virtual bool preallocated() const { return false; }
   // Writes since it was opened that have failed because the drive placed them elsewhere, for no
   // reason but its own. When there is one, a zone's writes are given to it one at a time. Any
   // thread.
@@ -141,7 +145,9 @@ struct DeviceShape {
   std::uint32_t lba_bytes = 4096;
   // MOR and MAR, 0: no limit. Not said: 14, but as few or many as the other one asks for.
   std::optional<std::uint32_t> open_zones_max, active_zones_max;
-  bool force = false;  // overwrite data that is not ours
+  bool force = false;        // overwrite data that is not ours
+  bool preallocate = false;  // writes all of a file once, which keeps its blocks from then on: see
+                             // ZonedDevice::preallocated()
 };
 
 // Makes an emulated device at an `emu:` URI (file created, or an existing empty file or block

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -47,7 +48,7 @@ Result<IoMode> parse_io_mode(std::string_view text);
 struct EmuOptions {
   std::string path;
   bool direct = true;
-  Reclaim reclaim = Reclaim::lazy;
+  std::optional<Reclaim> reclaim;  // nothing: lazy, or never where the device is preallocated
   IoMode io_mode = IoMode::regular;
 };
 Result<EmuOptions> emu_options(const DeviceUri& uri);

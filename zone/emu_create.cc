@@ -101,6 +101,31 @@ Status write_table(int fd, const Superblock& superblock) {
   return {};
 }
 
+// All that zones may hold, as zeroes, past the page cache where that can be.
+Status write_zones(const EmuFile& file, const Superblock& superblock) {
+  constexpr std::uint64_t kPieceBytes = 4u << 20;
+  const int fd = file.fd.get();
+  std::uint64_t at = superblock.data_offset;
+  const std::uint64_t end = superblock.end_offset();
+  const int error = allocate(fd, at, end - at);
+  if (error == ENOSPC || error == EDQUOT) {
+    return zone_failure(Code::no_space, "the file system has no room for all of the device", error);
+  }
+  const int flags = fcntl(fd, F_GETFL);
+  const bool direct =
+      flags >= 0 && fcntl(fd, F_SETFL, flags | O_DIRECT) == 0 && direct_io_accepts(fd, kPageBytes);
+  if (!direct) (void)fcntl(fd, F_SETFL, flags);
+  const AlignedBuffer zeroes(kPieceBytes);
+  Status status;
+  while (status.ok() && at != end) {
+    const std::uint64_t bytes = std::min(kPieceBytes, end - at);
+    status = write_all(fd, zeroes.span().first(bytes), at);
+    at += bytes;
+  }
+  if (direct) (void)fcntl(fd, F_SETFL, flags);
+  return status;
+}
+
 // The superblock comes last, when all that it speaks of is durable: a crash leaves no device, or a
 // whole one.
 Status write_metadata(const EmuFile& file, const Superblock& superblock) {
@@ -115,6 +140,9 @@ Status write_metadata(const EmuFile& file, const Superblock& superblock) {
     return write_error(errno);
   }
   Status status = write_table(fd, superblock);
+  if (status.ok() && (superblock.compatible & kPreallocated) != 0) {
+    status = write_zones(file, superblock);
+  }
   if (status.ok()) status = sync(fd);
   if (!status.ok()) return status;
   std::ranges::fill(page.span(), std::byte{0});
@@ -137,6 +165,11 @@ Status sync_directory(const std::string& path) {
 
 // On a file the zones get all of `size_bytes`; a block device must hold the metadata too.
 Result<Superblock> plan(const EmuFile& file, DeviceShape shape) {
+  if (shape.preallocate && file.block_device) {
+    return zone_failure(Code::invalid_argument,
+                        "a block device has all its blocks: preallocate files, and open this one "
+                        "with ?reclaim=never where zones are to keep them");
+  }
   std::array<std::byte, 16> uuid;
   if (getrandom(uuid.data(), uuid.size(), 0) != static_cast<ssize_t>(uuid.size())) {
     return zone_failure(Code::io_error, "no random numbers", errno);
@@ -148,6 +181,7 @@ Result<Superblock> plan(const EmuFile& file, DeviceShape shape) {
   Result<Geometry> geometry = geometry_of(shape);
   if (!geometry) return geometry.status();
   Superblock superblock = make_superblock(*geometry, uuid);
+  if (shape.preallocate) superblock.compatible |= kPreallocated;
   if (!file.block_device) return superblock;
   while (superblock.end_offset() > file.size_bytes && geometry->zone_count > 1) {
     const std::uint64_t excess = superblock.end_offset() - file.size_bytes;

@@ -43,6 +43,7 @@ class EmuDevice final : public ZonedDevice, private ZoneStore {
   Result<std::unique_ptr<IoQueue>> create_queue(unsigned depth) override;
   Result<std::vector<ZoneInfo>> report() override { return table_.report(); }
   ZoneInfo zone(ZoneId zone) const override { return table_.info(zone); }
+  bool preallocated() const override { return (superblock_.compatible & kPreallocated) != 0; }
   bool short_of_room() override { return !ballast_.whole(); }
   std::uint64_t missing_bytes() const override;
   std::vector<std::string> damage() const override;

@@ -29,7 +29,8 @@ inline constexpr std::uint32_t kVersion = 1;
 // Features of this build. Unknown incompatible ones: cannot be opened; unknown read-only ones: can
 // be inspected; unknown compatible ones: ignored.
 inline constexpr std::uint64_t kKnownReadOnly = 0;
-inline constexpr std::uint64_t kDataTells = 1;  // slots may say that the data tells
+inline constexpr std::uint64_t kPreallocated = 1;  // compatible: the file keeps all its blocks
+inline constexpr std::uint64_t kDataTells = 1;  // incompatible: slots may say that the data tells
 inline constexpr std::uint64_t kKnownIncompatible = kDataTells;
 
 inline constexpr std::uint64_t kAheadBytes = 256 << 10;

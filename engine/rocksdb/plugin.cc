@@ -24,6 +24,7 @@ struct Uri {
   std::string device;
   std::string volume;
   std::uint64_t create_bytes = 0;
+  bool preallocate = false;
 };
 
 Status wrong(const char* hint) { return {Code::invalid_argument, Origin::engine, hint}; }
@@ -47,12 +48,20 @@ Result<Uri> parse(std::string_view text) {
       const auto size = parse_size(parameter.substr(parameter.find('=') + 1));
       if (!size.ok() || *size == 0) return wrong("create=SIZE: KiB, MiB, GiB or TiB may follow");
       uri.create_bytes = *size;
+    } else if (parameter.starts_with("preallocate=")) {
+      if (parameter != "preallocate=0" && parameter != "preallocate=1") {
+        return wrong("preallocate is 0 or 1");
+      }
+      uri.preallocate = parameter.ends_with('1');
     } else {
       uri.device.append(1, separator).append(parameter);
       separator = '&';
     }
   }
   if (uri.device.empty()) return wrong("a URI is furrow://DEVICE-URI");
+  if (uri.preallocate && uri.create_bytes == 0) {
+    return wrong("preallocate=1 goes with create=SIZE: it is about a device that is made");
+  }
   return uri;
 }
 
@@ -161,6 +170,7 @@ class Mounts {
     if (device.pool == nullptr) {
       EmbeddedPool::CreateOptions make;
       make.size_bytes = uri.create_bytes;
+      make.preallocate = uri.preallocate;
       make.volume.name = uri.volume.empty() ? "files" : uri.volume;
       make.volume.kind = VolumeKind::fs;
       make.volume.mode = VolumeMode::store;

@@ -36,7 +36,8 @@ TEST(CheckShape, TakesWhatTheDeviceHas) {
   same.lba_bytes = 4096;
   same.open_zones_max = 14;
   same.active_zones_max = 12;
-  EXPECT_TRUE(check_shape(device(), same, {true, true, true, true, true, true}).ok());
+  same.preallocate = true;
+  EXPECT_TRUE(check_shape(device(), true, same, {true, true, true, true, true, true, true}).ok());
 }
 
 TEST(CheckShape, RefusesEachPartThatWasAskedForAndDiffers) {
@@ -46,13 +47,14 @@ TEST(CheckShape, RefusesEachPartThatWasAskedForAndDiffers) {
                           .lba_bytes = 512,
                           .open_zones_max = 8,
                           .active_zones_max = 8};
-  EXPECT_TRUE(check_shape(device(), other, {}).ok());
-  expect_refused(check_shape(device(), other, {.size = true}), "--size");
-  expect_refused(check_shape(device(), other, {.zone_size = true}), "--zone_size");
-  expect_refused(check_shape(device(), other, {.zone_capacity = true}), "--zone_capacity");
-  expect_refused(check_shape(device(), other, {.lba = true}), "--lba");
-  expect_refused(check_shape(device(), other, {.open_zones_max = true}), "--mor");
-  expect_refused(check_shape(device(), other, {.active_zones_max = true}), "--mar");
+  EXPECT_TRUE(check_shape(device(), true, other, {}).ok());
+  expect_refused(check_shape(device(), true, other, {.size = true}), "--size");
+  expect_refused(check_shape(device(), true, other, {.zone_size = true}), "--zone_size");
+  expect_refused(check_shape(device(), true, other, {.zone_capacity = true}), "--zone_capacity");
+  expect_refused(check_shape(device(), true, other, {.lba = true}), "--lba");
+  expect_refused(check_shape(device(), true, other, {.open_zones_max = true}), "--mor");
+  expect_refused(check_shape(device(), true, other, {.active_zones_max = true}), "--mar");
+  expect_refused(check_shape(device(), true, other, {.preallocate = true}), "--preallocate");
 }
 
 TEST(CheckName, RefusesAnother) {

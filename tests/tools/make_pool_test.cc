@@ -81,6 +81,19 @@ TEST_F(MakePoolTest, AnEmptyDeviceOfAnotherShapeIsMadeAnew) {
             16u);
 }
 
+TEST_F(MakePoolTest, PreallocatedIsOneThatWasMadeSo) {
+  recipe_.asked.preallocate = recipe_.shape.preallocate = true;
+  EXPECT_EQ(open_or_create_code(), Code::ok);
+  EXPECT_TRUE(open_device(recipe_.uri, Access::inspect).value()->preallocated());
+  EXPECT_EQ(open_or_create_code(), Code::ok);
+  std::filesystem::remove(path_);
+  recipe_.asked.preallocate = recipe_.shape.preallocate = false;
+  EXPECT_EQ(open_or_create_code(), Code::ok);
+  EXPECT_FALSE(open_device(recipe_.uri, Access::inspect).value()->preallocated());
+  recipe_.asked.preallocate = recipe_.shape.preallocate = true;
+  EXPECT_EQ(open_or_create_code(), Code::exists);
+}
+
 TEST_F(MakePoolTest, NothingIsLeftOfOneThatCannotBe) {
   recipe_.shape.size_bytes = 8 * kMiB;  // two zones
   EXPECT_EQ(create_code(), Code::invalid_argument);

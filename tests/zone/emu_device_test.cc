@@ -359,7 +359,9 @@ TEST_F(EmuDeviceTest, WorksOnABlockDevice) {
   EXPECT_EQ(create_device(uri_, large).code(), Code::invalid_argument);
   DeviceShape forced = shape();
   forced.size_bytes = 0;  // all of it
-  forced.force = true;
+  forced.force = forced.preallocate = true;
+  EXPECT_EQ(create_device(uri_, forced).code(), Code::invalid_argument) << "it has its blocks";
+  forced.preallocate = false;
   ASSERT_TRUE(create_device(uri_, forced).ok());
   {
     auto device = open("?reclaim=now");

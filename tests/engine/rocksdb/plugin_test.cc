@@ -123,6 +123,16 @@ TEST_F(PluginTest, OnePoolIsOneMountHoweverItIsSpelt) {
   }
 }
 
+TEST_F(PluginTest, AFileThatIsMadeMayHaveAllItsBlocks) {
+  EXPECT_NE(refusal(fs_uri() + "?preallocate=1").find("create="), std::string::npos);
+  EXPECT_NE(refusal(fs_uri() + "?create=64MiB&preallocate=yes").find("0 or 1"), std::string::npos);
+  for (const bool all : {true, false}) {
+    ASSERT_NE(env_of(fs_uri() + "?create=64MiB&preallocate=" + (all ? "1" : "0")), nullptr);
+    EXPECT_EQ((*open_device("emu:" + path(), Access::inspect))->preallocated(), all);
+    std::filesystem::remove(path());
+  }
+}
+
 // A pool whose lock nobody knows to hold is waited for, for some seconds.
 TEST_F(PluginTest, OpeningOneWaitsForNoOther) {
   ASSERT_NE(env_of(fs_uri() + "?create=128MiB"), nullptr);
