@@ -62,15 +62,22 @@ std::uint64_t ballast_pieces(const Superblock& superblock) {
   return bytes / 64 / Ballast::kPieceBytes;
 }
 
-Status zero(const EmuFile& file, Reclaim reclaim, std::uint64_t begin, std::uint64_t end) {
+enum class Zeroing : std::uint8_t {
+  give_back,  // the file's blocks
+  as_new,     // it keeps them, and the file system takes them for blocks never written
+  as_written,
+};
+
+Status zero(const EmuFile& file, Zeroing how, std::uint64_t begin, std::uint64_t end) {
   constexpr std::uint64_t kPieceBytes = 1 << 20;
   const int fd = file.fd.get();
-  // With reclaim=never the file keeps the space that it has.
-  const int how = reclaim == Reclaim::never ? FALLOC_FL_ZERO_RANGE : FALLOC_FL_PUNCH_HOLE;
-  const int rc = fallocate(fd, how | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(begin),
-                           static_cast<off_t>(end - begin));
-  // A block device that cannot zero by itself would take as long as its open zones are large.
-  if (rc == 0 || file.block_device) return {};
+  if (how != Zeroing::as_written) {
+    const int mode = how == Zeroing::as_new ? FALLOC_FL_ZERO_RANGE : FALLOC_FL_PUNCH_HOLE;
+    const int rc = fallocate(fd, mode | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(begin),
+                             static_cast<off_t>(end - begin));
+    // A block device that cannot zero by itself would take as long as its open zones are large.
+    if (rc == 0 || file.block_device) return {};
+  }
   AlignedBuffer zeroes(kPieceBytes);
   while (begin != end) {
     const ssize_t written =
@@ -227,6 +234,9 @@ std::uint64_t EmuDevice::told_lbas(ZoneId zone, std::uint64_t from_lbas) const {
 // bring that to light: below a newer write pointer, where what was written since did not survive.
 // (It may on a block device that cannot zero by itself.)
 Status EmuDevice::void_tails() {
+  // A preallocated file's blocks stay written, as far as that takes no long time.
+  constexpr std::uint64_t kWrittenBytesMax = 256 << 20;
+  std::uint64_t may_write = preallocated() && reclaim_ == Reclaim::never ? kWrittenBytesMax : 0;
   bool some = false;
   for (const ZoneInfo& zone : table_.report()) {
     if (zone.state != ZoneState::closed || zone.written_lbas == 0) continue;
@@ -239,7 +249,12 @@ Status EmuDevice::void_tails() {
     const off_t data = lseek(file_.fd.get(), static_cast<off_t>(begin), SEEK_DATA);
     const bool hole = data < 0 ? errno == ENXIO : static_cast<std::uint64_t>(data) >= end;
     if (hole || begin >= end) continue;
-    const Status status = zero(file_, reclaim_, begin, end);
+    Zeroing how = reclaim_ == Reclaim::never ? Zeroing::as_new : Zeroing::give_back;
+    if (end - begin <= may_write) {
+      how = Zeroing::as_written;
+      may_write -= end - begin;
+    }
+    const Status status = zero(file_, how, begin, end);
     if (!status.ok()) return status;
     some = true;
   }

@@ -122,6 +122,7 @@ struct CutShape {
   const char* parameters;
   std::uint32_t capacity_lbas = 24;
   bool synced = false;  // most writes go to two zones, and are flushed one by one
+  bool preallocate = false;
 };
 
 void PrintTo(const CutShape& shape, std::ostream* out) { *out << shape.name; }
@@ -138,6 +139,7 @@ class EmuPowerCut : public EmuDeviceTest, public testing::WithParamInterface<Cut
     made.size_bytes = kZones * made.zone_size_bytes;
     made.open_zones_max = 4;
     made.active_zones_max = kActiveMax;
+    made.preallocate = GetParam().preallocate;
     const Status status = create_device(uri_, made);
     ASSERT_TRUE(status.ok()) << status.describe();
     layout_ = superblock();
@@ -370,6 +372,7 @@ INSTANTIATE_TEST_SUITE_P(
                     CutShape{"Small", 512, "?direct=0&reclaim=now"},
                     CutShape{"Synced", 4096, "", 96, true},
                     CutShape{"SyncedKept", 4096, "?reclaim=never", 96, true},
+                    CutShape{"SyncedPreallocated", 4096, "", 96, true, true},
                     CutShape{"SyncedSmall", 512, "?direct=0&reclaim=now", 600, true}),
     [](const auto& test) { return std::string(test.param.name); });
 

@@ -86,6 +86,7 @@ TEST_F(EmuPreallocatedTest, IsADeviceAsAnyOther) {
   for (std::uint64_t life = 0; life < 3; ++life) {
     auto device = open();
     Client client(*device);
+    EXPECT_EQ(unwritten_bytes().value_or(0), 0u) << "also behind what an earlier life wrote";
     for (std::uint32_t zone = 0; zone < 3; ++zone) {
       const std::uint64_t written = (*device->report())[zone].written_lbas;
       EXPECT_EQ(written, life * 20);
