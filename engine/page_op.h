@@ -64,8 +64,8 @@ struct PageOp {
   std::uint32_t offset = 0;
   std::uint32_t wanted = 0;
 
-  // put, remove, exist, get_range: what stands under the key, where the caller knows it for
-  // certain, so that no batch header has to be read to find out. remove_group: the pages of the
+  // put, remove, exist, get_range: what stands under the key, where the caller knows it, so
+  // that no batch header has to be read to find out. remove_group: the pages of the
   // group, all of them, `known_count`; none: they are found.
   const KnownPage* known = nullptr;
   std::size_t known_count = 0;

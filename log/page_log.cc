@@ -148,6 +148,8 @@ void PageLog::locked(KeyOp& op) {
   });
   op.found = at != end;
   if (op.found) op.old = *at;
+  // Whoever knows a page may have been told of a failure that came after it had been written.
+  if (!op.found && op.known != nullptr && blocks_ == nullptr) return confirm_next(op);
   confirmed(op);
 }
 

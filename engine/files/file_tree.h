@@ -30,6 +30,7 @@ struct FileNode {
 
   // Its record.
   KnownPage recorded;              // length 0: there is none
+  bool record_unsure = false;      // or another one: a put failed that may be done all the same
   std::size_t recorded_links = 0;  // names in it
   std::uint64_t changes = 0;       // of what a record says
   std::uint64_t recorded_changes = 0;

@@ -35,6 +35,7 @@ Status FileVolume::record(Lock& lock, const std::shared_ptr<FileNode>& node,
   const Status status = put_record(*node, record, durability, recorded);
   lock.lock();
   node->recording = false;
+  node->record_unsure = !status.ok();
   if (status.ok()) {
     node->recorded = recorded;
     node->recorded_links = record.links.size();
@@ -265,9 +266,11 @@ Status FileVolume::destroy(Lock& lock, const std::shared_ptr<FileNode>& node) {
   node->life = FileNode::Life::going;
   tree_.erase(*node);
   const KnownPage recorded = node->recorded;
+  const bool unsure = node->record_unsure;
   lock.unlock();
   std::optional<std::vector<KnownPage>> pages(std::in_place);
   if (!node->directory) pages = node->content().retire();
+  if (unsure) pages.reset();  // they are found
   if (pages && recorded.length != 0) pages->push_back(recorded);
   PageOp op;
   op.kind = PageOp::Kind::remove_group;
