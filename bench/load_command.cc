@@ -13,6 +13,7 @@
 #include "bench/report.h"
 #include "tools/device_flags.h"
 #include "tools/progress.h"
+#include "tools/tell.h"
 #include "zone/device_uri.h"
 
 DEFINE_uint64(pages, 100'000, "pages that gets and puts pick from");
@@ -183,8 +184,8 @@ int finish(const LoadRun& run, const Json& json) {
     if (!written.ok()) return report(FLAGS_histogram, written);
   }
   if (result.misses != 0) {
-    fmt::print(stderr, "furrow-bench: {} of {} gets found no page and count for nothing\n",
-               result.misses, result.gets);
+    tools::tell("furrow-bench: {} of {} gets found no page and count for nothing\n", result.misses,
+                result.gets);
   }
   if (result.failed != 0) {
     return report(fmt::format("{} operations failed", result.failed), result.failure);

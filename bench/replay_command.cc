@@ -10,6 +10,7 @@
 #include "bench/report.h"
 #include "tools/device_flags.h"
 #include "tools/progress.h"
+#include "tools/tell.h"
 
 DEFINE_string(trace, "", "trace in the Mooncake format; empty: a generated one");
 DEFINE_uint32(requests, 12'000, "requests of the generated trace");
@@ -164,7 +165,7 @@ class Verdict {
   }
   void expect(bool holds, const std::string& otherwise) {
     if (holds) return;
-    fmt::print(stderr, "{}: {}\n", tools::program_name(), otherwise);
+    tools::tell("{}: {}\n", tools::program_name(), otherwise);
     held_ = false;
   }
   int exit_status() const { return held_ ? kExitDone : kExitFailed; }

@@ -23,19 +23,18 @@ bool begins_with(const Command& command, const Arguments& words) {
 
 // The commands that begin with `words`.
 int help_list(std::span<const Command> commands, const Arguments& words, const char* footer) {
-  fmt::print("usage: {} COMMAND [ARGUMENT...] [flags]\n\n", program_name());
+  std::string text = fmt::format("usage: {} COMMAND [ARGUMENT...] [flags]\n\n", program_name());
   for (const Command& command : commands) {
     if (!begins_with(command, words)) continue;
-    fmt::print("  {:<44} {}\n", usage_line(command), command.summary);
+    text += fmt::format("  {:<44} {}\n", usage_line(command), command.summary);
   }
-  fmt::print("\nEvery command takes --json and --help.\n{}", footer);
-  return kExitDone;
+  return print_text(text + "\nEvery command takes --json and --help.\n" + footer);
 }
 
 int help_one(const Command& command) {
-  fmt::print("usage: {} [flags]\n{}\n\n{}{}", usage_line(command), command.summary,
-             flags_help(command.flags), flags_help(kCommonFlags));
-  return kExitDone;
+  return print_text(fmt::format("usage: {} [flags]\n{}\n\n{}{}", usage_line(command),
+                                command.summary, flags_help(command.flags),
+                                flags_help(kCommonFlags)));
 }
 
 bool accepts(const Command& command, std::string_view flag) {
@@ -60,6 +59,9 @@ int run_one(const Command& command, const Arguments& arguments) {
   const std::string refused = flags_not_accepted(accepted);
   if (!refused.empty()) {
     return report_usage(fmt::format("`{}` does not take {}", command.name, refused), command.name);
+  }
+  if (!served && accepts(command, "token_file") && flag_given("token_file")) {
+    return report_usage("--token_file: for a --server", command.name);
   }
   return command.run(arguments);
 }
@@ -86,8 +88,7 @@ int refuse(std::span<const Command> commands, const Arguments& words) {
 int run_commands(int argc, char** argv, std::span<const Command> commands, const char* footer) {
   const Arguments words = parse_flags(argc, argv);
   if (version_asked()) {
-    fmt::print("{} {}\n", program_name(), FURROW_VERSION);
-    return kExitDone;
+    return print_text(fmt::format("{} {}\n", program_name(), FURROW_VERSION));
   }
   for (const Command& command : commands) {
     const std::vector<std::string> name = split(command.name, ' ');

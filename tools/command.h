@@ -29,6 +29,10 @@ int run_commands(int argc, char** argv, std::span<const Command> commands, const
 // as a table, any other array one element a line. Returns kExitDone, or kExitFailed when stdout
 // cannot take it.
 int print(const nlohmann::ordered_json& result);
+int print_text(std::string_view text);  // on stdout, likewise
 bool json_asked();
+// As JSON, which is UTF-8: of other bytes, as names may have them, the replacement character is
+// printed. `indent` -1: on one line.
+std::string json_text(const nlohmann::ordered_json& value, int indent);
 
 }  // namespace furrow::tools

@@ -10,6 +10,8 @@
 #include <optional>
 #include <utility>
 
+#include "tools/tell.h"
+
 DECLARE_bool(help);
 DECLARE_bool(version);
 
@@ -106,13 +108,13 @@ const std::string& program_name() {
 }
 
 int report(std::string_view what, const Status& status) {
-  fmt::print(stderr, "{}: {}: {}\n", program_name(), what, status.describe());
+  tell("{}: {}: {}\n", program_name(), what, status.describe());
   return status.code() == Code::invalid_argument ? kExitUsage : kExitFailed;
 }
 
 int report_usage(std::string_view text, std::string_view command) {
-  fmt::print(stderr, "{0}: {1}\nTry `{0}{2}{3} --help`.\n", program_name(), text,
-             command.empty() ? "" : " ", command);
+  tell("{0}: {1}\nTry `{0}{2}{3} --help`.\n", program_name(), text, command.empty() ? "" : " ",
+       command);
   return kExitUsage;
 }
 

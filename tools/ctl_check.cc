@@ -11,6 +11,7 @@
 #include "tools/ctl_command.h"
 #include "tools/ctl_server.h"
 #include "tools/progress.h"
+#include "tools/tell.h"
 #include "zone/device_uri.h"
 
 DEFINE_bool(pages, true, "read every page, too; --nopages checks structures only");
@@ -95,7 +96,7 @@ int print_check(const CheckReport& report) {
 
 bool confirmed() {
   if (FLAGS_yes) return true;
-  fmt::print(stderr, "Do this? [y/N] ");
+  tell("Do this? [y/N] ");
   std::fflush(stderr);
   const int answer = std::getchar();
   return answer == 'y' || answer == 'Y';
@@ -165,11 +166,11 @@ int repair(const std::string& uri, const CheckReport& before, const CheckOptions
 
 int check(const Arguments& arguments) {
   if (server_asked()) {
-    fmt::print(stderr,
-               "{}: cannot check a pool that is being served: end its furrowd, then `{} pool check "
-               "DEVICE-URI`; what a running one's --scrub_rate finds is on its standard error and "
-               "in /metrics\n",
-               program_name(), program_name());
+    tell(
+        "{}: cannot check a pool that is being served: end its furrowd, then `{} pool check "
+        "DEVICE-URI`; what a running one's --scrub_rate finds is on its standard error and "
+        "in /metrics\n",
+        program_name(), program_name());
     return kExitNotChecked;
   }
   CheckOptions options;

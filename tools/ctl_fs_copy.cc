@@ -18,6 +18,7 @@
 #include "tools/command_line.h"
 #include "tools/ctl_fs.h"
 #include "tools/progress.h"
+#include "tools/tell.h"
 #include "zone/aligned_buffer.h"
 
 DECLARE_bool(rescue);
@@ -199,7 +200,7 @@ int fs_export(const Arguments& arguments) {
   const Status status = Export(*volume, copy, progress).run(arguments[1], arguments[2]);
   if (!status.ok() && !copy.made.empty()) {
     const Status gone = take_back(copy.made);
-    if (gone.ok()) fmt::print(stderr, "furrowctl: what had been exported is removed again\n");
+    if (gone.ok()) tell("furrowctl: what had been exported is removed again\n");
     if (!gone.ok()) (void)report("what had been exported is still there", gone);
   }
   return done(*volume, report_copy("export", copy, status));

@@ -14,6 +14,7 @@
 #include "tools/ctl_fs.h"
 #include "tools/ctl_fs_copy.h"
 #include "tools/progress.h"
+#include "tools/tell.h"
 #include "zone/aligned_buffer.h"
 
 namespace furrow::tools {
@@ -144,7 +145,7 @@ int fs_import(const Arguments& arguments) {
   if (!status.ok() && !copy.made.empty()) {
     const Status gone = take_back(*volume, copy.made);
     if (gone.ok()) {
-      fmt::print(stderr, "furrowctl: what had been imported is removed again\n");
+      tell("furrowctl: what had been imported is removed again\n");
     } else {
       (void)report("what had been imported is still there; see furrowctl fs rm", gone);
     }

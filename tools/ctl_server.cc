@@ -9,6 +9,7 @@
 
 #include "tools/command.h"
 #include "tools/command_line.h"
+#include "tools/tell.h"
 #include "tools/token_file.h"
 #include "tools/volume_json.h"
 
@@ -52,7 +53,7 @@ struct Client {
 };
 
 int fail(const std::string& what, const std::string& why, bool usage = false) {
-  fmt::print(stderr, "{}: {}: {}\n", program_name(), what, why);
+  tell("{}: {}: {}\n", program_name(), what, why);
   return usage ? kExitUsage : kExitFailed;
 }
 

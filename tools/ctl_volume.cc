@@ -10,6 +10,7 @@
 #include "tools/ctl_server.h"
 #include "tools/device_flags.h"
 #include "tools/progress.h"
+#include "tools/tell.h"
 #include "tools/volume_json.h"
 
 DEFINE_string(kind, "kv",
@@ -41,6 +42,9 @@ int create_volume(const Arguments& arguments) {
     volume.options.kind = VolumeKind::fs;
     if (!flag_given("mode")) volume.options.mode = VolumeMode::store;
     if (!flag_given("value_bytes_max")) volume.options.value_bytes_max = 0;
+  }
+  if (const Status named = check_new_name(volume.options.name); !named.ok()) {
+    return report("cannot create volume " + volume.options.name, named);
   }
   if (server_asked()) return create_on_server(volume.options);
   EventLoop home;
@@ -84,8 +88,8 @@ int resize(const Arguments& arguments) {
     }
   }();
   if (answer.status.ok()) return print(volume_json(*(*opened)->find(name)));
-  fmt::print(stderr, "{}: cannot resize volume {}: {}\n", program_name(), name,
-             error_json(answer)["error"].get<std::string>());
+  tell("{}: cannot resize volume {}: {}\n", program_name(), name,
+       error_json(answer)["error"].get<std::string>());
   return answer.status.code() == Code::invalid_argument ? kExitUsage : kExitFailed;
 }
 

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 #include <gflags/gflags.h>
 
+#include "tools/command.h"
 #include "tools/command_line.h"
 #include "tools/device_flags.h"
 #include "tools/server.h"
+#include "tools/tell.h"
 #include "tools/token_file.h"
 #include "zone/device_uri.h"
 
@@ -20,7 +22,8 @@ DEFINE_bool(create, false, "make what is missing: device, pool, volume");
 DEFINE_string(name, "furrow", "the pool's name, 1 to 63 bytes");
 DEFINE_string(volume, "pages", "a volume that must be there; with --create it is made");
 DEFINE_string(nqn, "", "subsystem NQN; empty: nqn.2026-11.io.furrow:POOLNAME");
-DEFINE_string(allowed_hosts, "", "host NQNs that may connect, comma-separated; empty: every host");
+DEFINE_string(allowed_hosts, "",
+              "host NQNs that may connect, comma-separated; not given: every host");
 DEFINE_uint32(cores, 1, "reactors, a thread each");
 DEFINE_string(cpus, "",
               "processors that each get a reactor which stays there, as in 0-3,8; empty: --cores "
@@ -83,12 +86,11 @@ constexpr const char* kFlags[] = {"pool",
                                   "json"};
 
 int usage() {
-  fmt::print(
+  return print_text(fmt::format(
       "usage: furrowd --pool=DEVICE-URI [flags]\n"
       "Serves the volumes of a pool over NVMe/TCP until SIGTERM or SIGINT, then drains.\n\n{}"
       "\nExit status: 0 ended by a signal, 1 failed, 2 wrong usage. See furrowd(8).\n",
-      flags_help(kFlags));
-  return kExitDone;
+      flags_help(kFlags)));
 }
 
 int wrong_flag(const char* name, const Status& status) {
@@ -117,7 +119,7 @@ void take_bounds(transport::TargetOptions& target) {
   target.setup_timeout_ms = FLAGS_setup_timeout_ms;
   target.data_timeout_ms = FLAGS_data_timeout_ms;
   target.idle_ms = FLAGS_idle_ms;
-  target.log = [](const std::string& line) { fmt::print(stderr, "furrowd: {}\n", line); };
+  target.log = [](const std::string& line) { tell("furrowd: {}\n", line); };
 }
 
 int take_cpus(transport::TargetOptions& target) {
@@ -132,13 +134,25 @@ int take_cpus(transport::TargetOptions& target) {
   return kExitDone;
 }
 
+// One that is given and names nobody, as where a variable was not set, is no list of everybody.
+int take_allowed_hosts(transport::TargetOptions& target) {
+  if (!flag_given("allowed_hosts")) return kExitDone;
+  const std::string list = "," + FLAGS_allowed_hosts + ",";
+  if (list.find(",,") != std::string::npos) {
+    return report_usage(
+        "--allowed_hosts: it names a host that is empty; without the flag every host may connect");
+  }
+  target.allowed_hosts = split(FLAGS_allowed_hosts, ',');
+  return kExitDone;
+}
+
 int take_target(transport::TargetOptions& target) {
   const Result<Endpoint> listen = parse_endpoint(FLAGS_listen);
   if (!listen) return wrong_flag("listen", listen.status());
   target.listen_host = listen->host;
   target.listen_port = listen->port;
   target.subsystem_nqn = FLAGS_nqn;
-  target.allowed_hosts = split(FLAGS_allowed_hosts, ',');
+  if (const int status = take_allowed_hosts(target); status != kExitDone) return status;
   if (FLAGS_cores == 0 || FLAGS_cores > kCoresMax) {
     return report_usage(fmt::format("--cores: 1 to {}", kCoresMax));
   }
@@ -195,8 +209,7 @@ int main_of_furrowd(int argc, char** argv) {
   const std::vector<std::string> arguments = parse_flags(argc, argv);
   if (help_asked()) return usage();
   if (version_asked()) {
-    fmt::print("furrowd {}\n", FURROW_VERSION);
-    return kExitDone;
+    return print_text(fmt::format("furrowd {}\n", FURROW_VERSION));
   }
   if (!arguments.empty()) return report_usage("unexpected argument " + arguments.front());
   ServerOptions options;

@@ -9,6 +9,7 @@
 
 #include "tools/command_line.h"
 #include "tools/progress.h"
+#include "tools/tell.h"
 #include "zone/device_uri.h"
 
 namespace furrow::tools {
@@ -37,11 +38,11 @@ void warn_of_room(const PoolRecipe& recipe, std::uint64_t bytes) {
   const std::filesystem::space_info space = std::filesystem::space(uri->place, error);
   if (error || space.available >= bytes) return;
   constexpr double kGiB = 1 << 30;
-  fmt::print(stderr,
-             "{}: {} may grow to {:.1f} GiB and its file system has {:.1f} GiB left; when that is "
-             "full, a store and a cache alike refuse pages until there is room\n",
-             program_name(), uri->place, static_cast<double>(bytes) / kGiB,
-             static_cast<double>(space.available) / kGiB);
+  tell(
+      "{}: {} may grow to {:.1f} GiB and its file system has {:.1f} GiB left; when that is "
+      "full, a store and a cache alike refuse pages until there is room\n",
+      program_name(), uri->place, static_cast<double>(bytes) / kGiB,
+      static_cast<double>(space.available) / kGiB);
 }
 
 // A device that could not hold what is wanted is not made.

@@ -17,7 +17,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 std::string cell(const Json& value) {
-  return value.is_string() ? value.get<std::string>() : value.dump();
+  return value.is_string() ? value.get<std::string>() : json_text(value, -1);
 }
 
 // "536870912 (512MiB)" for a number of bytes that is a whole number of a larger unit.
@@ -85,8 +85,16 @@ std::string text_of(const Json& result) {
 
 bool json_asked() { return FLAGS_json; }
 
+// A name need not be UTF-8, which JSON is.
+std::string json_text(const nlohmann::ordered_json& value, int indent) {
+  return value.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
 int print(const nlohmann::ordered_json& result) {
-  const std::string text = FLAGS_json ? result.dump(2) + '\n' : text_of(result);
+  return print_text(FLAGS_json ? json_text(result, 2) + '\n' : text_of(result));
+}
+
+int print_text(std::string_view text) {
   const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
   if (written && std::fflush(stdout) == 0) return kExitDone;
   return report("cannot write to stdout", Status(Code::io_error, Origin::tool, "", errno));

@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <utility>
 
+#include "tools/tell.h"
+
 namespace furrow::tools {
 
 Progress::Progress(std::string label, std::string unit)
@@ -31,11 +33,11 @@ void Progress::draw() {
   while (!changed_.wait_for(lock, kInterval, [this] { return stop_; })) {
     const double seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    fmt::print(stderr, "\r{}: {:.1f} s", label_, seconds);
-    if (!unit_.empty()) fmt::print(stderr, ", {} {}", done_.load(), unit_);
+    tell("\r{}: {:.1f} s", label_, seconds);
+    if (!unit_.empty()) tell(", {} {}", done_.load(), unit_);
     std::fflush(stderr);
   }
-  fmt::print(stderr, "\r\033[K");
+  tell("\r\033[K");
 }
 
 }  // namespace furrow::tools

@@ -14,6 +14,7 @@
 
 #include "tools/command.h"
 #include "tools/file_limit.h"
+#include "tools/tell.h"
 #include "transport/tcp_listener.h"
 
 namespace furrow::tools {
@@ -30,7 +31,7 @@ sigset_t stop_signals() {
 
 // The process ends as if the signal had never been blocked.
 [[noreturn]] void die_of(int signal_number) {
-  fmt::print(stderr, "{}: ended by a signal while it started\n", program_name());
+  tell("{}: ended by a signal while it started\n", program_name());
   sigset_t set;
   sigemptyset(&set);
   sigaddset(&set, signal_number);
@@ -74,10 +75,8 @@ int Server::run() {
   admin_.reset();
   target_.reset();
   if (!open_.close() && status == kExitDone) {
-    fmt::print(
-        stderr,
-        "{}: the device could not flush at the end: what was not flushed before may be lost\n",
-        program_name());
+    tell("{}: the device could not flush at the end: what was not flushed before may be lost\n",
+         program_name());
     status = kExitFailed;
   }
   return status;
@@ -109,12 +108,12 @@ void Server::want_files() const {
   const std::uint64_t wanted = transport::descriptors_max(options_.target);
   const auto limit = raise_file_limit(wanted);
   if (limit && *limit >= wanted) return;
-  fmt::print(stderr,
-             "{}: --connections_max={} needs {} open files and the limit is {}: connections beyond "
-             "it will wait; raise it (`ulimit -Hn {}`, in a systemd unit LimitNOFILE={}), or lower "
-             "--connections_max\n",
-             program_name(), options_.target.connections_max, wanted,
-             limit ? fmt::to_string(*limit) : limit.status().describe(), wanted, wanted);
+  tell(
+      "{}: --connections_max={} needs {} open files and the limit is {}: connections beyond "
+      "it will wait; raise it (`ulimit -Hn {}`, in a systemd unit LimitNOFILE={}), or lower "
+      "--connections_max\n",
+      program_name(), options_.target.connections_max, wanted,
+      limit ? fmt::to_string(*limit) : limit.status().describe(), wanted, wanted);
 }
 
 int Server::start_target() {
@@ -132,7 +131,7 @@ int Server::begin_serving() {
       {"listen", format_endpoint(options_.target.listen_host, target_->port())}};
   if (admin_) ready["admin"] = format_endpoint(options_.admin->host, admin_->port());
   ready["nqn"] = target_->subsystem_nqn();
-  std::string line = ready.dump();
+  std::string line = json_text(ready, -1);
   if (!json_asked()) {
     line = "furrowd ready";
     for (const auto& [name, value] : ready.items()) {
@@ -141,10 +140,7 @@ int Server::begin_serving() {
   }
   leave_start(Phase::serving);
   if (admin_) admin_->set_ready(true);
-  line += '\n';
-  const bool written = std::fwrite(line.data(), 1, line.size(), stdout) == line.size();
-  if (written && std::fflush(stdout) == 0) return kExitDone;
-  return report("cannot write to stdout", Status(Code::io_error, Origin::tool, "", errno));
+  return print_text(line + '\n');
 }
 
 // Unless a signal came first: then its thread is ending the process.
@@ -158,7 +154,7 @@ void Server::leave_start(Phase to) {
 int Server::open_pool_and_volume() {
   Pool::OpenOptions opening = options_.opening;
   opening.on_scrub_finding = [](const ScrubFinding& finding) {
-    fmt::print(stderr, "{}: scrub: {}\n", program_name(), describe(finding));
+    tell("{}: scrub: {}\n", program_name(), describe(finding));
   };
   auto opened = options_.create ? open_or_create_pool(options_.pool, home_, opening)
                                 : open_made_pool(options_.pool, home_, opening);
@@ -172,12 +168,11 @@ void Server::tell_damage() {
   constexpr std::size_t kTold = 10;
   const std::vector<std::string> texts = open_->opening_damage();
   for (std::size_t i = 0; i < std::min(texts.size(), kTold); ++i) {
-    fmt::print(stderr, "{}: damaged: {}\n", program_name(), texts[i]);
+    tell("{}: damaged: {}\n", program_name(), texts[i]);
   }
   if (texts.empty()) return;
-  fmt::print(stderr,
-             "{}: {} damaged places in all; stop the server and see `furrowctl pool check {}`\n",
-             program_name(), texts.size(), options_.pool.uri);
+  tell("{}: {} damaged places in all; stop the server and see `furrowctl pool check {}`\n",
+       program_name(), texts.size(), options_.pool.uri);
 }
 
 // The volume that was asked for is there, as it was asked for. One that was not asked for is made
@@ -200,8 +195,8 @@ int Server::settle_volume() {
   for (const PageStore* store : open_->stores()) {
     others += (others.empty() ? "; the pool has: " : ", ") + store->info().options.name;
   }
-  fmt::print(stderr, "{}: there is no volume {}{}; --create makes it\n", program_name(), name,
-             others.empty() ? ", nor any other" : others);
+  tell("{}: there is no volume {}{}; --create makes it\n", program_name(), name,
+       others.empty() ? ", nor any other" : others);
   return kExitFailed;
 }
 
@@ -238,7 +233,7 @@ int Server::start_admin() {
 void Server::watch_device() {
   constexpr std::uint64_t kWatchNs = 1'000'000'000;
   for (const std::string_view news : device_watch_.look(open_->info())) {
-    fmt::print(stderr, "{}: {}\n", program_name(), news);
+    tell("{}: {}\n", program_name(), news);
   }
   if (admin_ && open_->info().device_gone) admin_->set_ready(false);
   watch_timer_.server = this;
