@@ -19,7 +19,7 @@ constexpr std::chrono::milliseconds kResizeRetry{1};
 
 // The pool, its session and its home executor all live on this thread.
 struct EmbeddedPool::Thread {
-  EventLoop loop{{.lends_asleep = true}};
+  EventLoop loop{{.lends = EventLoop::Lends::asleep}};
   std::unique_ptr<PageSession> session;
   std::jthread thread;
 };

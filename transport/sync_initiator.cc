@@ -18,7 +18,8 @@ constexpr std::uint32_t kUsualBytes = 64 << 10;
 
 // The initiator lives on this thread.
 struct SyncInitiator::Thread {
-  explicit Thread(std::uint64_t spin_us) : loop({.spin_us = spin_us}) {}
+  explicit Thread(std::uint64_t spin_us)
+      : loop({.spin_us = spin_us, .lends = EventLoop::Lends::never}) {}
   EventLoop loop;
   std::unique_ptr<Initiator> initiator;
   std::jthread thread;

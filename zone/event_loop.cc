@@ -82,13 +82,13 @@ void EventLoop::turn(IdleTime& idle, bool may_rest) {
   }
   if (options_.spin_us == kForever || turns_ % kTurnsPerClock != 0) return;
   const std::uint64_t now = now_ns();
-  if (may_rest && !anything_busy()) {
+  if (may_rest && options_.lends != Lends::never && !anything_busy()) {
     rest(now + options_.spin_us * 1000);
     return;
   }
   if (idle.since_ns == 0) idle.since_ns = now;
   if (now - idle.since_ns < options_.spin_us * 1000) return;
-  if (may_rest && options_.lends_asleep) {
+  if (may_rest && options_.lends == Lends::asleep) {
     rest(now);
   } else {
     sleep();
@@ -130,7 +130,7 @@ void EventLoop::rest(std::uint64_t awake_until_ns) {
   if (must_be_polled() || !watch(rest_fds_, rest_fd_)) return;
   const std::uint64_t until_ns = first_timer_ns();
   rests_until_ns_.store(until_ns);
-  watches_.store(options_.lends_asleep);
+  watches_.store(options_.lends == Lends::asleep);
   thread_.store(std::thread::id());
   state_.store(State::resting, std::memory_order_seq_cst);
   turns_mutex_.unlock();

@@ -22,12 +22,18 @@ namespace furrow {
 
 class EventLoop final : public Executor {
  public:
+  // When run() lends its turns. What a thread has submitted to the kernel may be cancelled when it
+  // ends: that is no matter to files and drives, which try again, and would be the end of a
+  // connection.
+  enum class Lends : std::uint8_t {
+    never,
+    idle,    // while nothing is in flight, nor will be by these turns that must outlive a thread
+    asleep,  // also while it sleeps over what is in flight
+  };
   struct Options {
     std::uint64_t spin_us = 50;  // how long to poll without work before sleeping; ~0: never sleep
     std::uint64_t seed = 0;      // of random(); 0: from the system
-    // run() lends the turns also while it sleeps over what is in flight. Not where what one thread
-    // has submitted must not be left by it, as connections are.
-    bool lends_asleep = false;
+    Lends lends = Lends::idle;
   };
   EventLoop() : EventLoop(Options{}) {}
   explicit EventLoop(Options options);

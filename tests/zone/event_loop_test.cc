@@ -39,7 +39,7 @@ EventLoop::Options sleepy() {
 
 EventLoop::Options lends_asleep() {
   EventLoop::Options options = sleepy();
-  options.lends_asleep = true;
+  options.lends = EventLoop::Lends::asleep;
   return options;
 }
 
@@ -355,6 +355,25 @@ TEST(EventLoop, DoesNotLendItsTurnsWhileAPollerIsBusy) {
   runner.join();
   loop.remove(poller);
   close(poller.wake_fd());
+}
+
+TEST(EventLoop, LendsNoTurnsIfAsked) {
+  EventLoop::Options options = sleepy();
+  options.lends = EventLoop::Lends::never;
+  EventLoop loop(options);
+  std::thread runner([&] { loop.run(); });
+  const double cpu_before = cpu_seconds();
+  for (int i = 0; i < 100; ++i) {
+    std::atomic<bool> ran{false};
+    Call task([&] { ran.store(true); });
+    loop.post(task);
+    while (!ran.load()) std::this_thread::yield();
+    if (i < 4) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    EXPECT_FALSE(loop.take_turns());
+  }
+  EXPECT_LT(cpu_seconds() - cpu_before, 0.1) << "it does not sleep";
+  loop.stop_running();
+  runner.join();
 }
 
 // A completion is seen by who has the turns, or by run() when nobody has; which sleeps meanwhile.
