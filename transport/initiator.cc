@@ -203,9 +203,8 @@ void InitiatorImpl::on_up() {
   }
   // A target that was started since has nothing left of the connection before.
   const std::uint64_t instance = controller_->facts().instance;
-  if (instance != 0 && instance_ != 0 && instance != instance_) hold_until_ns_ = 0;
+  if (instance != 0 && instance_ != 0 && instance != instance_) forgotten_ns_ = executor_.now_ns();
   instance_ = instance;
-  was_up_ = true;
   if (connecting_) return;
   ++reconnects_;
   delay_ms_ = 0;
@@ -226,13 +225,15 @@ void InitiatorImpl::send_again() {
   if (controller_ == nullptr || !controller_->up()) return;  // on_up() comes by again
   resend_.push_front_all(held_);
   const std::uint64_t now = executor_.now_ns();
+  std::uint64_t first_ns = ~std::uint64_t{0};
   OpQueue ready;
   while (!resend_.empty()) {
     PageOp& op = resend_.pop();
-    const bool may_be_done = op.internal.state[1] != 0;
-    (may_be_done && changes_pages(op) && now < hold_until_ns_ ? held_ : ready).push(op);
+    const std::uint64_t until = held_until_ns(op);
+    if (now < until) first_ns = std::min(first_ns, until);
+    (now < until ? held_ : ready).push(op);
   }
-  if (!held_.empty()) executor_.start(hold_, hold_until_ns_ - now);
+  if (!held_.empty()) executor_.start(hold_, first_ns - now);
   waiting_.push_front_all(ready);
   dispatch_waiting();
 }
@@ -244,8 +245,6 @@ void InitiatorImpl::on_down(Status why) {
 
 void InitiatorImpl::on_gone() {
   controller_.reset();
-  if (was_up_) hold_until_ns_ = executor_.now_ns() + hold_ns();
-  was_up_ = false;
   answered_ = true;
   lose_unflushed();
   if (connecting_ || closing_) {

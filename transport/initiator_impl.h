@@ -63,6 +63,7 @@ class InitiatorImpl final : public Initiator, private HostController::Owner {
   void reconnect_later();
   void send_again();
   std::uint64_t hold_ns() const;
+  std::uint64_t held_until_ns(const PageOp& op) const;
   bool dispatch(PageOp& op);
   void dispatch_waiting();
   void on_answer(HostCommand& command, const Status& status);
@@ -90,14 +91,13 @@ class InitiatorImpl final : public Initiator, private HostController::Owner {
   OpQueue again_;    // for the time at which the target is asked again
   RetryTimer again_timer_{};
   OpQueue resend_;  // lost with the connection
-  // Of these, what changes pages and may still be on its way to the target by the old connection,
-  // until hold_until_ns_.
+  // Of these, what changes pages and may still be on its way to the target by the connection that
+  // lost it.
   OpQueue held_;
   RetryTimer hold_{};
-  std::uint64_t hold_until_ns_ = 0;
-  std::uint64_t instance_ = 0;  // of the target of the last association
-  bool was_up_ = false;
-  OpQueue refused_;  // whose status is final, to be told in a turn of the executor
+  std::uint64_t instance_ = 0;      // of the target of the last association
+  std::uint64_t forgotten_ns_ = 0;  // what was lost before that, this target knows nothing of
+  OpQueue refused_;                 // whose status is final, to be told in a turn of the executor
   Work refused_work_{};
   RetryTimer retry_{};
   Status down_why_;

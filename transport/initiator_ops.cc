@@ -10,7 +10,8 @@ namespace {
 
 // Where an operation is, in PageOp::internal.state[0]. In state[1]: how often it was sent without
 // an answer, so that it may have been done. In state[2]: since when the target says that it cannot
-// do it now; or what it said of that before.
+// do it now; or what it said of that before. In state[3], where state[1] is not 0: when it was lost
+// the last time.
 enum Phase : std::uint64_t { kOperate, kFlush };
 enum PutOff : std::uint64_t { kNever, kNotAnyMore };
 
@@ -112,13 +113,23 @@ void InitiatorImpl::send_again_now() {
 
 void InitiatorImpl::on_lost(PageOp& op, bool sent) {
   const bool may_be_done = sent || op.internal.state[0] == kFlush;
-  if (may_be_done) ++op.internal.state[1];
+  if (may_be_done) {
+    ++op.internal.state[1];
+    op.internal.state[3] = executor_.now_ns();
+  }
   if (closing_ || options_.reconnect_for_ms == 0 || (may_be_done && !is_idempotent(op)) ||
       op.internal.state[1] >= kLossesMax) {
     return settle(op, lost(op));
   }
   begin_phase(op, kOperate);  // what a Store promised may be gone: from its beginning
   resend_.push(op);
+}
+
+// 0: it need not be held.
+std::uint64_t InitiatorImpl::held_until_ns(const PageOp& op) const {
+  const std::uint64_t lost_ns = op.internal.state[3];
+  if (op.internal.state[1] == 0 || !changes_pages(op) || lost_ns < forgotten_ns_) return 0;
+  return lost_ns + hold_ns();
 }
 
 // What was stored over the connection that is gone and waits for its Flush: another connection's

@@ -534,6 +534,38 @@ TEST_F(InitiatorTest, AChangeIsSentAgainWhenTheOldConnectionCannotCarryItAnyMore
   EXPECT_GE(after, before + 6) << "three by the old connection, or held there; three again";
 }
 
+// ... counted from when it was lost itself, however often the connection is lost afterwards.
+TEST_F(InitiatorTest, AChangeIsNotHeldForWhatOthersLose) {
+  CutProxy proxy(server_.target->port());
+  Client client(server_);
+  client.options.port = proxy.port();
+  client.options.reconnect_delay_ms = 20;
+  client.options.keep_alive_ms = 1000;
+  client.connect();
+  server_.on_home([&] { server_.pool.store(1).hold = true; });
+  std::vector<std::byte> value = patterned(1, 100);
+  PageOp put;
+  put.kind = PageOp::Kind::put;
+  put.key = Key::from("k");
+  put.data = value.data();
+  put.length = put.capacity = 100;
+  const std::uint64_t commands = server_.target->stats().commands;
+  client.submit(put);
+  client.run_until([&] { return server_.target->stats().commands > commands; });
+  proxy.cut();
+  server_.on_home([&] { server_.pool.store(1).hold = false; });
+  unsigned cuts = 1;
+  for (; client.pending != 0 && cuts < 30; ++cuts) {
+    client.run_until([&] { return client.initiator->reconnects() == cuts; });
+    const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(700);
+    client.run_until(
+        [&] { return client.pending == 0 || std::chrono::steady_clock::now() >= until; });
+    if (client.pending != 0) proxy.cut();
+  }
+  EXPECT_EQ(client.pending, 0u) << "lost " << cuts << " times";
+  EXPECT_TRUE(put.status.ok()) << put.status.describe();
+}
+
 TEST_F(InitiatorTest, GivesUpInTimeAndComesBack) {
   Client client(server_);
   client.options.reconnect_delay_ms = 20;
