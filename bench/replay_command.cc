@@ -48,6 +48,12 @@ struct Rig {
   std::unique_ptr<Backend> backend;
 };
 
+// What says something of the pool that is replayed on, and nothing of a server.
+constexpr const char* kPoolFlags[] = {
+    "volume",     "create",      "size",          "zone_size", "zone_capacity", "lba",
+    "mor",        "mar",         "force",         "mode",      "quota",         "value_bytes_max",
+    "durability", "preallocate", "victim_policy", "io_mode"};
+
 int set_up(Rig& rig) {
   if (!FLAGS_pool.empty()) {
     if (const int status = open_local_volume(rig.loop, rig.local); status != kExitDone) {
@@ -57,6 +63,9 @@ int set_up(Rig& rig) {
     if (!backend) return report("cannot use the pool", backend.status());
     rig.backend = std::move(*backend);
     return kExitDone;
+  }
+  for (const char* flag : kPoolFlags) {
+    if (tools::flag_given(flag)) return report_usage(fmt::format("--{}: of a --pool", flag));
   }
   transport::InitiatorOptions options;
   if (const int status = take_initiator_options(options); status != kExitDone) return status;
@@ -121,7 +130,9 @@ int take_figures(const Rig& rig, std::optional<EngineFigures>& figures) {
   } else if (!FLAGS_admin.empty()) {
     const Result<tools::Endpoint> admin = tools::parse_endpoint(FLAGS_admin);
     if (!admin) return report_usage("--admin: " + admin.status().describe());
-    const Result<Metrics> metrics = fetch_metrics(*admin);
+    const Result<std::uint32_t> nsid = tools::client_nsid_from_flags();
+    if (!nsid) return report_usage("--nsid: " + nsid.status().describe());
+    const Result<Metrics> metrics = fetch_metrics(*admin, *nsid);
     if (!metrics) return report("cannot get figures from " + FLAGS_admin, metrics.status());
     figures = engine_figures(*metrics);
   }

@@ -3,11 +3,34 @@
 #include <httplib.h>
 
 #include <cstdlib>
+#include <nlohmann/json.hpp>
 
 namespace furrow::bench {
 
-Result<Metrics> parse_metrics(std::string_view text) {
+namespace {
+
+constexpr Status kNoAnswer(Code::io_error, Origin::tool,
+                           "no answer at --admin; is furrowd running there?");
+
+Result<std::string> volume_of(httplib::Client& client, std::uint32_t nsid) {
+  const auto answer = client.Get("/volumes");
+  if (!answer || answer->status != 200) return kNoAnswer;
+  const auto volumes = nlohmann::json::parse(answer->body, nullptr, false);
+  if (!volumes.is_array()) {
+    return Status(Code::protocol, Origin::tool, "the answer is no list of volumes");
+  }
+  for (const auto& volume : volumes) {
+    if (!volume.is_object() || volume.value("nsid", 0u) != nsid) continue;
+    return volume.value("name", std::string());
+  }
+  return Status(Code::not_found, Origin::tool, "the server at --admin has no such namespace");
+}
+
+}  // namespace
+
+Result<Metrics> parse_metrics(std::string_view text, std::string_view volume) {
   const Status wrong(Code::protocol, Origin::tool, "the answer is not Prometheus text");
+  const std::string its_label = "volume=\"" + std::string(volume) + '"';
   Metrics metrics;
   while (!text.empty()) {
     const std::size_t end = text.find('\n');
@@ -20,18 +43,21 @@ Result<Metrics> parse_metrics(std::string_view text) {
     char* rest = nullptr;
     const double value = std::strtod(line.c_str() + space + 1, &rest);
     if (*rest != '\0' || rest == line.c_str() + space + 1) return wrong;
+    const bool another =
+        line.find("volume=\"") != std::string::npos && line.find(its_label) == std::string::npos;
+    if (another) continue;
     metrics[line.substr(0, line.find_first_of("{ "))] += value;
   }
   return metrics;
 }
 
-Result<Metrics> fetch_metrics(const tools::Endpoint& admin) {
+Result<Metrics> fetch_metrics(const tools::Endpoint& admin, std::uint32_t nsid) {
   httplib::Client client(admin.host, admin.port);
+  const Result<std::string> volume = volume_of(client, nsid);
+  if (!volume) return volume.status();
   const auto answer = client.Get("/metrics");
-  if (!answer || answer->status != 200) {
-    return Status(Code::io_error, Origin::tool, "no answer at --admin; is furrowd running there?");
-  }
-  return parse_metrics(answer->body);
+  if (!answer || answer->status != 200) return kNoAnswer;
+  return parse_metrics(answer->body, *volume);
 }
 
 EngineFigures engine_figures(const Metrics& metrics) {

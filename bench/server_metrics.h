@@ -11,12 +11,13 @@
 
 namespace furrow::bench {
 
-// A sample's value by its metric's name; samples of several volumes are added up.
+// A sample's value by its metric's name; samples of several of what it counts are added up.
 using Metrics = std::map<std::string, double, std::less<>>;
 
-// GET /metrics of an admin listener. Errors: io_error (nobody answers), protocol (not such a text).
-Result<Metrics> fetch_metrics(const tools::Endpoint& admin);
-Result<Metrics> parse_metrics(std::string_view text);
+// GET /metrics of an admin listener; of volumes, that of the namespace. Errors: io_error (nobody
+// answers), protocol (not such a text), not_found (no such namespace).
+Result<Metrics> fetch_metrics(const tools::Endpoint& admin, std::uint32_t nsid);
+Result<Metrics> parse_metrics(std::string_view text, std::string_view volume);
 
 // The figures that a report gives of the engine, from a server's metrics or from a local pool.
 struct EngineFigures {

@@ -110,7 +110,9 @@ bool TcpConnection::describe(CommandSlot& slot) {
     refuse(slot, nvme::sc::kCommandSequenceError);
     return false;
   }
-  if (!slot.data_in_capsule && command.sgl_type != nvme::kSglTransport && slot.data_bytes != 0) {
+  // (Before the Connect is done no H2CData is taken.)
+  const bool by_transport = command.sgl_type == nvme::kSglTransport && queue_set_;
+  if (!slot.data_in_capsule && !by_transport && slot.data_bytes != 0) {
     refuse(slot, nvme::sc::kSglTypeInvalid);
     return false;
   }

@@ -284,6 +284,12 @@ TEST_F(MalformedTest, ConnectMustComeFirstAndAlone) {
   host.send(host.capsule(command(fake::kWrite, 1, 1), patterned(1, 64)));
   EXPECT_EQ(host.expect_response(1).sct_sc(), nvme::sc::kCommandSequenceError);
   EXPECT_EQ(target_.handler.requests, before) << "the handler must not see it";
+  // Its data comes in the capsule, as none is taken before it is done.
+  nvme::Sqe connect = command(nvme::opcode::kFabrics, 2);
+  connect.nsid = nvme::fabrics::kConnect;
+  host.send(host.capsule(connect, {}, 1024));
+  EXPECT_EQ(host.expect_response(2).sct_sc(), nvme::sc::kSglTypeInvalid);
+  EXPECT_EQ(target_.handler.requests, before);
   host.connect_queue(1, 16);
 
   RawHost many(target_.port());
