@@ -370,6 +370,7 @@ PoolInfo PoolImpl::info() const {
   info.zones_bad = allocator.count(ZoneUse::bad);
   info.zones_data =
       context_.geometry.zone_count - info.zones_free - info.zones_metadata - info.zones_bad;
+  info.preallocated = device_.preallocated();
   info.device_full = context_.device_full || device_.short_of_room();
   info.flush_failed = context_.flusher.last_failed();
   info.device_gone = device_.gone();

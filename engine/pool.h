@@ -108,6 +108,7 @@ struct PoolInfo {
   Geometry geometry;
   std::uint64_t zones_unpromised = 0;  // in no volume's quota: what a new volume may have
   std::uint64_t zones_free = 0, zones_metadata = 0, zones_data = 0, zones_bad = 0;
+  bool preallocated = false;  // ZonedDevice::preallocated()
   bool device_full = false;   // the device took no more at the last write, as on a full file system
   bool flush_failed = false;  // the last one did: what was not flushed before may be lost
   bool device_gone = false;   // ZonedDevice::gone()

@@ -19,6 +19,7 @@ nlohmann::ordered_json pool_json(const Pool& pool) {
           {"zones", geometry.zone_count},
           {"open_zones_max", geometry.open_zones_max},
           {"active_zones_max", geometry.active_zones_max},
+          {"preallocated", info.preallocated},
           {"zones_unpromised", info.zones_unpromised},
           {"zones_free", info.zones_free},
           {"zones_metadata", info.zones_metadata},

@@ -52,6 +52,7 @@ class FaultDevice final : public ZonedDevice, private ZoneStore {
   Result<std::vector<ZoneInfo>> report() override;
   ZoneInfo zone(ZoneId zone) const override { return table_.info(zone); }
   std::uint64_t zones_taken() const override { return zones_taken_.load(); }
+  bool preallocated() const override { return inner_->preallocated(); }
   bool short_of_room() override { return inner_->short_of_room(); }
   std::uint64_t missing_bytes() const override { return inner_->missing_bytes(); }
   std::uint64_t misplaced_writes() const override { return inner_->misplaced_writes(); }

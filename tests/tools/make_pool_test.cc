@@ -85,6 +85,7 @@ TEST_F(MakePoolTest, PreallocatedIsOneThatWasMadeSo) {
   recipe_.asked.preallocate = recipe_.shape.preallocate = true;
   EXPECT_EQ(open_or_create_code(), Code::ok);
   EXPECT_TRUE(open_device(recipe_.uri, Access::inspect).value()->preallocated());
+  EXPECT_TRUE(open_pool(recipe_.uri, loop_, Opening::inspect)->operator->()->info().preallocated);
   EXPECT_EQ(open_or_create_code(), Code::ok);
   std::filesystem::remove(path_);
   recipe_.asked.preallocate = recipe_.shape.preallocate = false;
