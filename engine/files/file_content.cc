@@ -267,6 +267,13 @@ Status FileContent::flush(Lock& lock) {
   return status;
 }
 
+Status FileContent::make_whole() {
+  const Status written = write_out();
+  Lock lock(mutex_);
+  if (!written.ok() && error_.ok()) return written;
+  return flushed_ >= puts_ ? Status() : flush(lock);
+}
+
 Status FileContent::finish() {
   const Status written = write_out();
   Lock lock(mutex_);

@@ -84,6 +84,9 @@ class FileContent : public std::enable_shared_from_this<FileContent> {
   // The device has all that was appended.
   Status write_out() { return put_tail(Durability::none); }
   Status sync() { return put_tail(Durability::flushed); }
+  // The same, before the file takes another one's place: what is not durable yet, if anything. Of
+  // one that a put has failed for, what it still has.
+  Status make_whole();
   // Nothing more is added: the device has all, and the staging memory is given back.
   Status close();
 

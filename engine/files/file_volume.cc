@@ -299,6 +299,10 @@ Status FileVolume::rename(std::string_view from, std::string_view to) {
   const FileTree::Place &source = claim[0], &target = claim[1];
   const Status refused = rename_refusal(source, target);
   if (!refused.ok() || source.node == target.node) return refused;
+  if (target.node != nullptr && !target.node->directory) {
+    const Status whole = make_whole(lock, source.node);
+    if (!whole.ok()) return whole;
+  }
   if (const Status settled = settle(lock, source); !settled.ok()) return settled;
   const std::shared_ptr<FileNode> node = source.node, replaced = target.node;
   const std::vector<FileLink> links_before = node->links;
@@ -321,6 +325,17 @@ Status FileVolume::rename(std::string_view from, std::string_view to) {
       claimed_.emplace(std::pair(target.parent->inode, target.name), replaced);
     }
   }
+  return status;
+}
+
+// A file's bytes may go to another stream than its record: that one is not to be durable first, as
+// the file that was there goes with it.
+Status FileVolume::make_whole(Lock& lock, const std::shared_ptr<FileNode>& node) {
+  ++node->pins;
+  lock.unlock();
+  const Status status = node->content().make_whole();
+  lock.lock();
+  unpin(lock, node);
   return status;
 }
 

@@ -128,7 +128,9 @@ class FileVolume : public std::enable_shared_from_this<FileVolume> {
   Result<std::unique_ptr<OpenFile>> create(std::string_view path, Existing existing);
   // The file itself goes when nobody has it open any more.
   Status remove(std::string_view path);
-  Status rename(std::string_view from, std::string_view to);  // replaces a file that is there
+  // Replaces a file that is there, when the device has all of the one that takes its place,
+  // durably: after any crash it is one of the two, whole.
+  Status rename(std::string_view from, std::string_view to);
   Status link(std::string_view from, std::string_view to);
   Status make_directory(std::string_view path);  // not the directories that it is in
   Status remove_directory(std::string_view path);
@@ -208,6 +210,7 @@ class FileVolume : public std::enable_shared_from_this<FileVolume> {
   Status destroy(Lock& lock, const std::shared_ptr<FileNode>& node);
   void destroy_left(Lock& lock);
   void unpin(Lock& lock, const std::shared_ptr<FileNode>& node);
+  Status make_whole(Lock& lock, const std::shared_ptr<FileNode>& node);
   Status rename_refusal(const FileTree::Place& source, const FileTree::Place& target) const;
   void restore_link(const std::shared_ptr<FileNode>& parent, const std::shared_ptr<FileNode>& node,
                     const std::vector<FileLink>& before, const std::string& name);

@@ -61,7 +61,7 @@ bool FilesModel::step_names(unsigned which) {
     }
     case 2:
     case 3:
-      return named(files_->rename(path, other), renamed(path, other));
+      return rename(path, other);
     case 4:
       if (names_.contains(path)) next.emplace(other, names_.at(path));
       return named(files_->link(path, other), next);
@@ -218,6 +218,21 @@ bool FilesModel::sync_names() {
 bool FilesModel::is_refusal(const Status& status) {
   return status.code() == Code::not_found || status.code() == Code::exists ||
          status.code() == Code::invalid_argument;
+}
+
+// What takes another file's place is whole, also after a power cut.
+bool FilesModel::rename(const std::string& from, const std::string& to) {
+  const auto place = names_.find(from), taken = names_.find(to);
+  const bool replaces =
+      place != names_.end() && taken != names_.end() && place->second != taken->second;
+  const auto body = replaces ? bodies_.find(place->second) : bodies_.end();
+  const Status status = files_->rename(from, to);
+  if (body != bodies_.end()) {
+    body->second.dirty = false;
+    // (With faults it may have failed already, and not have said so.)
+    if (status.ok() && !plan_.faults) body->second.synced = body->second.bytes.size();
+  }
+  return named(status, renamed(from, to));
 }
 
 // The names as renaming leaves them.

@@ -91,6 +91,7 @@ class FilesModel {
   bool goes_on(const Status& status, Body* body);
 
   static bool is_refusal(const Status& status);
+  bool rename(const std::string& from, const std::string& to);
   Names renamed(const std::string& from, const std::string& to) const;
 
   Names names_now();

@@ -2,9 +2,9 @@
 // that what was cut off stays off: the old or the new bytes, the old or the new size, and from the
 // call's return on the new; that a sync covers what is still on its way in several streams; that a
 // closed file has no holes; that a place is not used again before its file's removal is durable;
-// and that a name that was replaced does not come back. How: the power goes at one write after
-// another (both crash models), or at once, and with it the staging memory. FURROW_TEST_SEED
-// replays. FilesLife has all the rest.
+// that a name that was replaced does not come back, and that what has it then is whole. How: the
+// power goes at one write after another (both crash models), or at once, and with it the staging
+// memory. FURROW_TEST_SEED replays. FilesLife has all the rest.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -97,6 +97,34 @@ TEST_F(FilesPowerCutTest, AClosedFileHasNoHoles) {
     unmount();
   }
   EXPECT_GT(shortened, 0u);
+}
+
+// Written, closed and put in the place of another one, without a sync: with a lifetime the file's
+// bytes go to another stream than its names.
+TEST_F(FilesPowerCutTest, ARenameOverAFileIsOneOfTheTwo) {
+  const std::string before(3000, 'o'), after(20'000, 'n');
+  for (unsigned round = 0; round < 12 && !HasFailure(); ++round) {
+    SCOPED_TRACE(round);
+    const CrashModel model = round % 2 == 0 ? CrashModel::drive : CrashModel::emu;
+    const bool open = round % 4 < 2;
+    ASSERT_NO_FATAL_FAILURE(mount_until_cut(0, model, random_()));
+    ASSERT_NE(volume(), nullptr);
+    ASSERT_NO_FATAL_FAILURE(write("/file", before));
+    ASSERT_TRUE(files().sync_names().ok());
+    auto file = make("/new");
+    file->content().set_lifetime(Lifetime::short_term);
+    ASSERT_TRUE(file->append(bytes_of(after)).ok());
+    if (!open) file.reset();
+    ASSERT_TRUE(files().rename("/new", "/file").ok());
+    volume()->abandon();
+    file.reset();
+    cut_power(model);
+    ASSERT_NO_FATAL_FAILURE(mount());
+    const std::string text = read("/file");
+    EXPECT_TRUE(text == before || text == after) << text.size() << " bytes";
+    for (const std::string& name : names("/")) ASSERT_TRUE(files().remove("/" + name).ok());
+    unmount();
+  }
 }
 
 // A file that is replaced under one of its names says so in its record, after the one that has the
