@@ -119,11 +119,12 @@ Status FileVolume::load() {
   return status.ok() ? connect() : status;
 }
 
-// One takes an LBA at least.
+// One takes an LBA at least. Of the device: the volume may have been larger.
 std::uint32_t FileVolume::slots_max() const {
-  const std::uint64_t quota = store_.info().options.quota_bytes;
-  return static_cast<std::uint32_t>(std::min<std::uint64_t>(
-      quota / geometry().lba_bytes + kSlotsStep, ~std::uint32_t{0} - kSlotsPerBatch));
+  const Geometry& device = geometry();
+  const std::uint64_t lbas = device.zone_count * (device.zone_capacity_bytes() / device.lba_bytes);
+  return static_cast<std::uint32_t>(
+      std::min<std::uint64_t>(lbas + kSlotsStep, ~std::uint32_t{0} - kSlotsPerBatch));
 }
 
 Status FileVolume::load_records() {

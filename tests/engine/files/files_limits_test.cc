@@ -1,15 +1,18 @@
 // Establishes that a volume holds many files, and files far larger than a zone, also where three
 // zones may be open: all are found again, and mounting takes a bounded time a file. How: as many
 // files as FURROW_TEST_FILES says (100000 for the figures of bench/RESULTS.md), and one that takes
-// most of a pool and is overwritten and cut.
+// most of a pool and is overwritten and cut; a volume whose first page says what a longer life
+// would have left there.
 #include <gtest/gtest.h>
 #include <malloc.h>
 
 #include <chrono>
 #include <fstream>
+#include <functional>
 #include <iostream>
 #include <utility>
 
+#include "engine/files/file_format.h"
 #include "tests/engine/files/files_rig.h"
 
 namespace furrow::testing {
@@ -33,6 +36,17 @@ class FilesLimitsTest : public ::testing::Test, public FilesRig {
     }
     status >> kib;
     return kib;
+  }
+  // Of what is mounted next, its first page.
+  void change_super(const std::function<void(FilesSuper&)>& change) {
+    auto pool = EmbeddedPool::open(uri());
+    ASSERT_TRUE(pool.ok()) << pool.status().describe();
+    auto pages = (*pool)->store("files");
+    const auto page = pages->get(super_key());
+    ASSERT_TRUE(page.ok()) << page.status().describe();
+    FilesSuper super = *decode_files_super(*page);
+    change(super);
+    ASSERT_TRUE(pages->put(super_key(), encode(super)).ok());
   }
 };
 
@@ -74,6 +88,24 @@ TEST_F(FilesLimitsTest, ManyFiles) {
             << " made/s (every other one synced), mounted in " << mounted_s << " s, "
             << mounted_kib * 1024.0 / count << " bytes of memory each, "
             << count / seconds_since(begin) << " removed/s\n";
+}
+
+// As many as it had files at a time, its first page says, which is never less.
+TEST_F(FilesLimitsTest, AVolumeThatHadManyFilesGetsSmaller) {
+  ASSERT_NO_FATAL_FAILURE(mount(256 << 20));
+  write("/file", "text");
+  unmount();
+  ASSERT_NO_FATAL_FAILURE(change_super([](FilesSuper& super) { super.slots = 40'960; }));
+  {
+    auto pool = EmbeddedPool::open(uri());
+    ASSERT_TRUE(pool.ok()) << pool.status().describe();
+    ResizeOptions smaller;
+    smaller.quota_bytes = 64 << 20;
+    const ResizeAnswer answer = (*pool)->resize_volume("files", smaller);
+    ASSERT_TRUE(answer.status.ok()) << answer.status.describe();
+  }
+  ASSERT_NO_FATAL_FAILURE(mount());
+  EXPECT_EQ(read("/file"), "text");
 }
 
 TEST_F(FilesLimitsTest, AFileIsMuchLargerThanAZone) {
