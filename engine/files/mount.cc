@@ -15,7 +15,7 @@ std::uint32_t chunk_bytes(std::uint32_t page_bytes_max, std::uint32_t lba_bytes)
   return std::min(page_bytes_max, FileVolume::kChunkBytesMax) / lba_bytes * lba_bytes;
 }
 constexpr std::uint32_t kUsualRecordBytes = 8192;
-constexpr std::uint64_t kMountMax = ~std::uint32_t{0} - 1;
+constexpr std::uint64_t kMountMax = (1 << 24) - 1;  // see next_number()
 
 PageOp get_op(const Key& key, AlignedBuffer& memory) {
   PageOp op;
@@ -65,7 +65,9 @@ Result<std::shared_ptr<FileVolume>> FileVolume::mount(std::shared_ptr<BlockingPo
   const Result<FilesSuper> before = read_super(*pool, store, page);
   if (!before.ok()) return unreadable(before.status());
   if (before->mount >= kMountMax) {
-    return Status(Code::unsupported, Origin::engine, "the volume cannot be mounted once more");
+    return Status(Code::unsupported, Origin::engine,
+                  "the volume was mounted 16 million times, and cannot be once more; `furrowctl fs "
+                  "export --rescue` copies it out");
   }
   std::shared_ptr<FileVolume> volume(
       new FileVolume(std::move(pool), store, *before, Staging::Use::own), [](FileVolume* last) {

@@ -108,6 +108,29 @@ TEST_F(FilesLimitsTest, AVolumeThatHadManyFilesGetsSmaller) {
   EXPECT_EQ(read("/file"), "text");
 }
 
+// Inodes begin with the mount's number, in 24 bits.
+TEST_F(FilesLimitsTest, MountsEndBeforeInodesComeAgain) {
+  ASSERT_NO_FATAL_FAILURE(mount());
+  write("/file", "text");
+  unmount();
+  ASSERT_NO_FATAL_FAILURE(change_super([](FilesSuper& super) { super.mount = (1 << 24) - 2; }));
+  ASSERT_NO_FATAL_FAILURE(mount());
+  write("/last", "more");
+  EXPECT_EQ(files().stat("/last")->inode >> 40, (1u << 24) - 1);
+  unmount();
+  auto opened = EmbeddedPool::open(uri());
+  ASSERT_TRUE(opened.ok()) << opened.status().describe();
+  const std::shared_ptr<EmbeddedPool> pool = std::move(*opened);
+  const auto store = FileVolume::find(pool->pool(), "");
+  ASSERT_TRUE(store.ok()) << store.status().describe();
+  EXPECT_EQ(FileVolume::mount(pool, **store).status().code(), Code::unsupported);
+  const auto left = FileVolume::salvage(pool, **store);
+  ASSERT_TRUE(left.ok()) << left.status().describe();
+  EXPECT_TRUE((*left)->losses().empty());
+  EXPECT_EQ((*left)->stat("/file")->bytes, 4u);
+  EXPECT_EQ((*left)->stat("/last")->bytes, 4u);
+}
+
 TEST_F(FilesLimitsTest, AFileIsMuchLargerThanAZone) {
   ASSERT_NO_FATAL_FAILURE(make_device(48 << 20, 1 << 20, 3));
   ASSERT_NO_FATAL_FAILURE(mount());
