@@ -9,7 +9,7 @@ namespace furrow {
 void GroupRemoval::start(PageLog& log, RemoveGroupOp& op) {
   auto* removal = new GroupRemoval(log, op);  // deleted by finish()
   const bool may_come_back = log.options_.cache && log.may_come_back();
-  if (!may_come_back && !log.knows_group(op.group)) return removal->read_next();
+  if (!may_come_back && !removal->group_is_known()) return removal->read_next();
   removal->draw_sequence();
   removal->pass_marker();
 }
@@ -34,6 +34,13 @@ GroupRemoval::GroupRemoval(PageLog& log, RemoveGroupOp& op)
   flush_.on_flushed = [](FlushWaiter& waiter) {
     static_cast<Flush&>(waiter).removal->finish(waiter.status);
   };
+}
+
+// A page that the index has is on the medium: then the runs of all groups need not be searched,
+// which are as many as there are files.
+bool GroupRemoval::group_is_known() const {
+  const auto is_there = [this](const KnownPage& page) { return find(page).has_value(); };
+  return std::ranges::any_of(op_.known, is_there) || log_.knows_group(op_.group);
 }
 
 // From now on, as what draws its sequence later is stored after this deletion.
@@ -90,13 +97,18 @@ void GroupRemoval::written() {
   read_next();
 }
 
-void GroupRemoval::remove_known(const KnownPage& page) {
-  const KeyHash hash = log_.hash(page.key);
+std::optional<IndexEntry> GroupRemoval::find(const KnownPage& page) const {
   std::array<IndexEntry, KeyOp::kCandidatesMax> found;
-  const unsigned count = std::min(log_.lookup(hash, found), KeyOp::kCandidatesMax);
+  const unsigned count = std::min(log_.lookup(log_.hash(page.key), found), KeyOp::kCandidatesMax);
   for (unsigned i = 0; i < count; ++i) {
-    if (PageLog::is_known(found[i], page)) return void(log_.unpublish(hash, found[i]));
+    if (PageLog::is_known(found[i], page)) return found[i];
   }
+  return std::nullopt;
+}
+
+void GroupRemoval::remove_known(const KnownPage& page) {
+  const std::optional<IndexEntry> entry = find(page);
+  if (entry) (void)log_.unpublish(log_.hash(page.key), *entry);
 }
 
 // One batch for each batch that holds pages of the group and is on the medium. Those still on their

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "log/header_reader.h"
@@ -22,6 +23,7 @@ class GroupRemoval {
 
  private:
   GroupRemoval(PageLog& log, RemoveGroupOp& op);
+  bool group_is_known() const;
   void draw_sequence();
   void pass_marker();  // through the other streams, and then the tombstone is written
   bool goes_first(unsigned number) const;
@@ -29,6 +31,7 @@ class GroupRemoval {
   void write();
   void others_flushed(const Status& status);
   void written();
+  std::optional<IndexEntry> find(const KnownPage& page) const;
   void remove_known(const KnownPage& page);
   void gather();
   void read_next();

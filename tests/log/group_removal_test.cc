@@ -1,8 +1,9 @@
 // Establishes that removing a group takes exactly its pages: wherever they lie (sealed zones, the
 // open one, several batches, between other groups' pages), those stored before and not those stored
-// after; that it lasts over a reopening though a page's record is still there; that `flushed` waits
-// for a flush; and that a batch header that cannot be read is told and costs no other page. How:
-// on a PageLog, with a plain map of what should be there.
+// after; that it lasts over a reopening though a page's record is still there; that it searches for
+// the group only where it must; that `flushed` waits for a flush; and that a batch header that
+// cannot be read is told and costs no other page. How: on a PageLog, with a plain map of what
+// should be there.
 #include "log/group_removal.h"
 
 #include <map>
@@ -93,6 +94,34 @@ TEST_F(GroupRemovalTest, OfAGroupWithoutPagesWritesNothing) {
   ASSERT_TRUE(remove_group(6).ok());
   EXPECT_GT(written(), before) << "what is left of page 2 could come back";
   expect_as_told(4);
+}
+
+// The runs of all groups are as many as a volume has files: where a page of the group is known, and
+// in the index, none of them is looked at. (Here there are none to be found.)
+TEST_F(GroupRemovalTest, OfAGroupWithAKnownPageSearchesNothing) {
+  put_in(1, 4);
+  put_in(2, 6);
+  const KnownPage known = {key_number(1), entry(1).length, entry(1).checksum};
+  KnownPage replaced = known;
+  replaced.checksum ^= 1;
+  pool_->tables[zone_of(1).value].groups.clear();
+  for (const KnownPage& page : {replaced, known}) {
+    Group op;
+    op.group = 4;
+    op.own_keys = true;
+    op.known = {&page, 1};
+    op.on_done = [](RemoveGroupOp& done) { ++static_cast<Group&>(done).answers; };
+    const std::uint64_t before = log_->stats().device_bytes_written;
+    log_->remove_group(op);
+    ASSERT_TRUE(run([&] { return op.answers == 1; }));
+    EXPECT_TRUE(op.status.ok());
+    EXPECT_EQ(log_->stats().device_bytes_written != before, page.checksum == known.checksum)
+        << "what is not in the index says nothing";
+  }
+  forget_group(4);
+  expect_as_told(3);
+  reopen();
+  expect_as_told(3);
 }
 
 // It was evicted, and the device has refused the reset of its zone.
