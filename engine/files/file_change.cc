@@ -11,6 +11,10 @@ namespace furrow {
 
 namespace {
 
+// A record has not room for what it would have to list: none was written, and the medium says what
+// it said before.
+bool is_refusal(const Status& record) { return record.code() == Code::too_large; }
+
 Status too_many_versions() {
   return {Code::unsupported, Origin::engine,
           "a file was cut, or added to after a kill while it was open, 65000 times; copy it"};
@@ -25,10 +29,12 @@ Status FileContent::begin_appending(const Record& record) {
 
 // Nothing is put before the record says durably that there may be more than it lists.
 Status FileContent::begin_changing(const Record& record) {
+  Versions before;
   {
     Lock lock(mutex_);
     if (open_ && appendable_) return {};
     wait(lock, &FileContent::nothing_in_flight);  // of the version that was
+    before = versions();
     const Status status = strays_ ? next_version() : Status();
     if (!status.ok()) return status;
     open_ = true;
@@ -36,6 +42,7 @@ Status FileContent::begin_changing(const Record& record) {
   const Status status = record();
   const Lock lock(mutex_);
   if (status.ok()) appendable_ = true;
+  if (is_refusal(status)) restore(before);
   return status;
 }
 
@@ -45,6 +52,14 @@ Status FileContent::next_version() {
   if (version_ >= kVersionMax) return too_many_versions();
   ++version_;
   return {};
+}
+
+// Else what a record leaves out would be of another version than it says, and no later one could be
+// written either.
+void FileContent::restore(const Versions& before) {
+  version_ = before.version;
+  open_ = before.open;
+  appendable_ = before.appendable;
 }
 
 // All of the file that there is by now is in chunks_.
@@ -82,11 +97,12 @@ Status FileContent::overwrite(std::uint64_t offset, std::span<const std::byte> b
   std::vector<Replacement> replacements;
   status = put_replacements(offset, bytes, replacements);
   if (status.ok()) status = make_durable();
-  const bool listed = status.ok();
+  bool listed = status.ok();
   if (listed) {
     swap_in(replacements);  // from here on they are those that were there before
     status = record();
     if (!status.ok()) swap_in(replacements);
+    listed = !is_refusal(status);
   }
   if (listed && !status.ok()) {  // whether the medium lists them is not known: they stay
     const Lock lock(mutex_);
@@ -189,23 +205,29 @@ Status FileContent::cut(std::uint64_t size, const Record& record) {
 // `listed`: the medium may say so.
 Status FileContent::list_cut(std::vector<Chunk> after, const std::vector<Chunk>& before,
                              const Record& record, bool& listed) {
+  Versions versions_before;
   {
     const Lock lock(mutex_);
+    versions_before = versions();
     const Status status = next_version();  // those that go are not found as what follows
     if (!status.ok()) return status;
     chunks_ = std::move(after);
     ++replacements_;
     appendable_ = false;
   }
-  listed = true;
   const Status status = record();
+  listed = !is_refusal(status);
   const Lock lock(mutex_);
   if (status.ok()) {
     appendable_ = true;
-  } else {  // who appends has the record written first
-    chunks_ = before;
-    ++replacements_;
-    strays_ = true;
+    return status;
+  }
+  chunks_ = before;
+  ++replacements_;
+  if (listed) {
+    strays_ = true;  // who appends has the record written first
+  } else {
+    restore(versions_before);
   }
   return status;
 }

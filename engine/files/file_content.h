@@ -200,6 +200,12 @@ class FileContent : public std::enable_shared_from_this<FileContent> {
     std::size_t index;  // in chunks_
     Chunk chunk;
   };
+  struct Versions {  // of what is put next, and what the record says of it
+    std::uint16_t version = 0;
+    bool open = false, appendable = false;
+  };
+  Versions versions() const { return {version_, open_, appendable_}; }
+  void restore(const Versions& before);
   Status begin_changing(const Record& record);
   Status next_version();
   Status settle();

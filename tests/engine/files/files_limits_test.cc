@@ -154,6 +154,58 @@ TEST_F(FilesLimitsTest, AFileIsMuchLargerThanAZone) {
   EXPECT_TRUE(read("/large") == all);
 }
 
+// A record lists 6500 parts here, and leaves out only what is found without it: what stands there
+// is neither replaced nor cut. That is refused, and the file stays what it was, to be used as any
+// other.
+TEST_F(FilesLimitsTest, AFileOfMorePartsThanItsRecordListsIsNotChangedInTheMiddle) {
+  constexpr std::uint64_t kPart = FileContent::kSealBytes, kParts = 6800;
+  ASSERT_NO_FATAL_FAILURE(mount(256 << 20));
+  std::string all(kPart * kParts, '\0');
+  for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<char>(i * 31 + i / 4099);
+  auto file = make("/log");
+  for (std::uint64_t i = 0; i < kParts; ++i) {
+    ASSERT_TRUE(file->append(bytes_of(std::string_view(all).substr(i * kPart, kPart))).ok());
+    ASSERT_TRUE(file->content().write_out().ok());
+  }
+  ASSERT_TRUE(file->close().ok());
+  ASSERT_TRUE(files().link("/log", "/one").ok());
+  std::uint64_t pages = files().store().usage().pages;
+  const auto expect_refusals = [&] {
+    EXPECT_EQ(file->truncate(all.size() - 5000).code(), Code::too_large);
+    EXPECT_EQ(file->write_at(all.size() - 5000, bytes_of("x")).code(), Code::too_large);
+    EXPECT_EQ(files().store().usage().pages, pages) << "what was refused is gone";
+  };
+  const auto expect_use = [&] {
+    EXPECT_TRUE(file->close().ok());
+    EXPECT_TRUE(read(*file) == all);
+    file.reset();
+    EXPECT_TRUE(files().rename("/log", "/other").ok());
+    EXPECT_TRUE(files().rename("/other", "/log").ok());
+    unmount();
+    ASSERT_NO_FATAL_FAILURE(mount());
+    file = *files().open_file("/log");
+    EXPECT_TRUE(read(*file) == all);
+  };
+  expect_refusals();
+  all[5000] ^= 1;
+  EXPECT_TRUE(file->write_at(5000, bytes_of(all.substr(5000, 1))).ok());
+  all.append("added");
+  EXPECT_TRUE(file->append(bytes_of("added")).ok());
+  EXPECT_TRUE(file->sync().ok());
+  ++pages;
+  ASSERT_NO_FATAL_FAILURE(expect_use());
+  // From the next mount on it is as if a kill had found it open.
+  for (unsigned i = 0; i < 2; ++i) {
+    expect_refusals();
+    EXPECT_EQ(file->append(bytes_of("x")).code(), Code::too_large);
+    ASSERT_NO_FATAL_FAILURE(expect_use());
+  }
+  file.reset();
+  EXPECT_TRUE(files().remove("/one").ok());
+  EXPECT_TRUE(files().remove("/log").ok());
+  EXPECT_EQ(files().store().usage().pages, 2u);
+}
+
 // What a zone has left behind its last chunk is little, and chunks are none the less large.
 TEST_F(FilesLimitsTest, ChunksSuitTheZones) {
   for (const auto& [zone_mib, chunk_kib] : {std::pair(4u, 64u), {8u, 128u}, {64u, 256u}}) {
