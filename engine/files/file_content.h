@@ -127,6 +127,7 @@ class FileContent : public std::enable_shared_from_this<FileContent> {
   void drop_from(std::size_t chunk);
   bool may_have_more() const { return open_; }
   Status find_more();
+  bool found_more() const { return found_more_; }  // or restore() has added something
   // `look`: it is read from where it was left, and put nowhere.
   Status restore(const Staging::Left& left, Staging::Use use);
   // Of a file without a record: by offset, none over another. What is between them cannot be read.
@@ -252,6 +253,7 @@ class FileContent : public std::enable_shared_from_this<FileContent> {
   bool open_ = false;          // chunks may have been put that the record does not list
   bool appendable_ = false;    // the record says so
   bool strays_ = false;        // pages may have been put that are no part of the file
+  bool found_more_ = false;    // mount: than the record lists
   bool unsure_ = false;        // mount: a power cut may have taken what the record lists
   std::atomic<Lifetime> lifetime_{Lifetime::medium_term};
   struct RecordFlush {

@@ -17,7 +17,6 @@ constexpr std::size_t kSuperBytesBefore = 8 + 4 + 4 + 8;  // there was a token
 constexpr std::size_t kSuperBytesUncounted = kSuperBytesBefore + 8;
 constexpr std::size_t kRecordHeadBytes = 8 + 4 + 4 + 8 + 8 + 2 + 2 + 4;
 constexpr std::size_t kLinkHeadBytes = 8 + 8 + 2;
-constexpr std::size_t kChunkBytes = 4 + 4 + 2;
 
 Status damaged(const char* hint) { return {Code::corrupt, Origin::engine, hint}; }
 
@@ -117,11 +116,12 @@ Result<std::vector<std::byte>> encode(const FileRecord& record, std::size_t byte
   std::size_t bytes = kRecordHeadBytes;
   for (const FileLink& link : record.links) bytes += kLinkHeadBytes + link.name.size();
   if (bytes > bytes_max || record.links.size() > kFileLinksMax) return kTooLarge;
-  const std::size_t chunks = std::min(record.chunks.size(), (bytes_max - bytes) / kChunkBytes);
+  const std::size_t chunks =
+      std::min(record.chunks.size(), (bytes_max - bytes) / kRecordedChunkBytes);
   const auto left_out = std::span(record.chunks).subspan(chunks);
   const auto other = [&](const FileChunk& chunk) { return chunk.version != record.version; };
   if (std::ranges::any_of(left_out, other)) return kTooLarge;
-  std::vector<std::byte> page(bytes + chunks * kChunkBytes);
+  std::vector<std::byte> page(bytes + chunks * kRecordedChunkBytes);
   ByteWriter writer(page);
   writer.put(kRecordMagic);
   writer.put(kVersion);

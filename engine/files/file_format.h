@@ -27,6 +27,7 @@ namespace furrow {
 
 constexpr std::size_t kFileNameMax = 255, kFileLinksMax = 65535;
 constexpr std::uint64_t kRootInode = 1;
+constexpr std::size_t kRecordedChunkBytes = 4 + 4 + 2;  // that a chunk takes of a file's record
 constexpr std::uint64_t kFileBytesMax = (std::uint64_t{1} << 48) - 1;
 
 // Since the volume was made; of a mount that was killed, what it wrote last is not counted.

@@ -170,6 +170,7 @@ class FileVolume : public std::enable_shared_from_this<FileVolume> {
   void rescue(const std::shared_ptr<FileNode>& node);
   Status drop_lost();
   Status restore_staged();
+  void record_found();
   Status write_super(std::uint32_t slots, Durability durability);
   void save_written(Lock& lock);
   Status salvage();

@@ -117,8 +117,21 @@ Status FileVolume::load() {
   slots_ = std::max(slots_, kSlotsStep);
   saved_bytes_ = written().device_bytes;
   staging_.begin(token_);
+  record_found();
   if (tree_.root() == nullptr) status = add_root();
   return status.ok() ? connect() : status;
+}
+
+// Of files that have more than their records said, durably by now, so that the next mount need not
+// look for it again. Where there is no room for a record, or in it, the old one does.
+void FileVolume::record_found() {
+  const std::uint32_t bytes_max = store_.info().options.value_bytes_max;
+  Lock lock(mutex_);
+  for (const auto& [inode, node] : tree_.nodes()) {
+    if (node->directory || node->links.empty() || !node->content().found_more()) continue;
+    if (node->recorded.length + kRecordedChunkBytes > bytes_max) continue;
+    (void)record(lock, node, Durability::none);
+  }
 }
 
 // One takes an LBA at least. Of the device: the volume may have been larger.
