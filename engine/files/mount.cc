@@ -122,14 +122,16 @@ Status FileVolume::load() {
   return status.ok() ? connect() : status;
 }
 
-// Of files that have more than their records said, durably by now, so that the next mount need not
-// look for it again. Where there is no room for a record, or in it, the old one does.
+// Of files that have more than their records said, durably by now: when they were written last is
+// not known better than this, and the next mount need not look for it again. Where there is no room
+// for a record the old one does; where there is none in it that file may have been closed long ago.
 void FileVolume::record_found() {
   const std::uint32_t bytes_max = store_.info().options.value_bytes_max;
   Lock lock(mutex_);
   for (const auto& [inode, node] : tree_.nodes()) {
     if (node->directory || node->links.empty() || !node->content().found_more()) continue;
     if (node->recorded.length + kRecordedChunkBytes > bytes_max) continue;
+    node->modified_s = std::max<std::uint64_t>(node->modified_s, pool_->wall_s());
     (void)record(lock, node, Durability::none);
   }
 }
