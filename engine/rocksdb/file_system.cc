@@ -26,12 +26,13 @@ using rocksdb::IODebugContext;
 using rocksdb::IOOptions;
 using rocksdb::IOStatus;
 
-using LockName = std::pair<Uuid, std::uint64_t>;  // volume and inode
+// Volume and path: the file may be deleted meanwhile, by who held the lock before, and made anew.
+using LockName = std::pair<Uuid, std::string>;
 struct FurrowLock final : public FileLock {
   LockName name;
 };
 
-// The files that this process has locked: nobody else has the pool open.
+// What this process has locked: nobody else has the pool open.
 class Locks {
  public:
   bool lock(const LockName& name) {
@@ -51,6 +52,12 @@ class Locks {
 Locks& locks() {
   static Locks* const all = new Locks();  // outlives every static object
   return *all;
+}
+
+std::string absolute_path(std::string_view name) {
+  std::string path;
+  for (const std::string_view part : FileTree::split(name)) path.append("/").append(part);
+  return path.empty() ? "/" : path;
 }
 
 // All that RocksDB leaves to file systems to count (IOStatsContext), where time is asked for.
@@ -266,9 +273,7 @@ class FurrowFileSystem final : public rocksdb::FileSystem {
   }
   IOStatus GetAbsolutePath(const std::string& name, const IOOptions&, std::string* path,
                            IODebugContext*) override {
-    path->clear();
-    for (const std::string_view part : FileTree::split(name)) path->append("/").append(part);
-    if (path->empty()) *path = "/";
+    *path = absolute_path(name);
     return IOStatus::OK();
   }
   IOStatus GetTestDirectory(const IOOptions& options, std::string* path,
@@ -284,11 +289,14 @@ class FurrowFileSystem final : public rocksdb::FileSystem {
   IOStatus LockFile(const std::string& name, const IOOptions&, FileLock** lock,
                     IODebugContext*) override {
     *lock = nullptr;
-    auto file = volume_->create(name, FileVolume::Existing::keep);
-    if (!file.ok()) return io_status(file.status(), name);
-    const LockName held(volume_->info().uuid, (*file)->inode());
+    const LockName held(volume_->info().uuid, absolute_path(name));
     if (!locks().lock(held)) {
       return IOStatus::IOError("lock hold by current process", name);
+    }
+    const auto file = volume_->create(name, FileVolume::Existing::keep);
+    if (!file.ok()) {
+      locks().unlock(held);
+      return io_status(file.status(), name);
     }
     auto* const made = new FurrowLock();
     made->name = held;

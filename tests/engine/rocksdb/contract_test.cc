@@ -655,6 +655,33 @@ TEST_F(ContractTest, LocksAreHeldOnce) {
   EXPECT_TRUE(unlock());
 }
 
+// As DestroyDB() deletes the file after it has given its own lock back: who has the name locked by
+// then keeps it.
+TEST_F(ContractTest, LocksAreOfNames) {
+  std::map<Side*, rocksdb::FileLock*> held, again;
+  const auto lock = [&](const char* at, std::map<Side*, rocksdb::FileLock*>& locks) {
+    return both("LockFile",
+                [&](Side& s) { return s.fs->LockFile(s.path(at), options_, &locks[&s], nullptr); });
+  };
+  const auto unlock = [&](std::map<Side*, rocksdb::FileLock*>& locks) {
+    return both("UnlockFile",
+                [&](Side& s) { return s.fs->UnlockFile(locks[&s], options_, nullptr); });
+  };
+  EXPECT_FALSE(lock("/db/LOCK", held));
+  ASSERT_TRUE(both("CreateDir",
+                   [&](Side& s) { return s.fs->CreateDir(s.path("/db"), options_, nullptr); }));
+  ASSERT_TRUE(lock("/db/LOCK", held)) << "what failed holds nothing";
+  ASSERT_TRUE(both("DeleteFile", [&](Side& s) {
+    return s.fs->DeleteFile(s.path("/db/LOCK"), options_, nullptr);
+  }));
+  EXPECT_FALSE(lock("/db/LOCK", again));
+  EXPECT_FALSE(ours_.fs->LockFile("//db/./LOCK", options_, &again[&ours_], nullptr).ok())
+      << "the same, spelt otherwise";
+  EXPECT_TRUE(unlock(held));
+  ASSERT_TRUE(lock("/db/LOCK", again));
+  EXPECT_TRUE(unlock(again));
+}
+
 // RocksDB asks for the time of the last write, of files that are open too.
 TEST_F(ContractTest, TimesAreThoseOfTheLastWrite) {
   std::map<Side*, std::vector<std::uint64_t>> times;
