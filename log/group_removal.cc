@@ -9,7 +9,7 @@ namespace furrow {
 void GroupRemoval::start(PageLog& log, RemoveGroupOp& op) {
   auto* removal = new GroupRemoval(log, op);  // deleted by finish()
   const bool may_come_back = log.options_.cache && log.may_come_back();
-  if (!may_come_back && !removal->group_is_known()) return removal->read_next();
+  if (!may_come_back && !removal->group_is_known()) return removal->read_headers();
   removal->draw_sequence();
   removal->pass_marker();
 }
@@ -17,17 +17,20 @@ void GroupRemoval::start(PageLog& log, RemoveGroupOp& op) {
 GroupRemoval::GroupRemoval(PageLog& log, RemoveGroupOp& op)
     : log_(log), op_(op), stream_(&log.fallback()) {
   ++log_.running_;
-  read_.whole = true;
-  write_.removal = marker_.removal = read_.removal = this;
+  write_.removal = marker_.removal = this;
   before_.removal = flush_.removal = this;
   write_.record.kind = RecordKind::group_tombstone;
   write_.record.group = op.group;
   write_.on_done = [](Append& append) { static_cast<Write&>(append).removal->written(); };
   marker_.marker = true;
   marker_.on_done = [](Append& append) { static_cast<Write&>(append).removal->pass_marker(); };
-  read_.on_read = [](HeaderRead& read, const Result<BatchView>& view) {
-    static_cast<Read&>(read).removal->header_read(view);
-  };
+  for (Read& each : reads_) {
+    each.removal = this;
+    each.whole = true;
+    each.on_read = [](HeaderRead& read, const Result<BatchView>& view) {
+      static_cast<Read&>(read).removal->header_read(static_cast<Read&>(read), view);
+    };
+  }
   before_.on_flushed = [](FlushWaiter& waiter) {
     static_cast<Flush&>(waiter).removal->others_flushed(waiter.status);
   };
@@ -94,7 +97,7 @@ void GroupRemoval::written() {
   log_.collector_->note_progress();
   if (op_.known.empty()) gather();
   for (const KnownPage& page : op_.known) remove_known(page);
-  read_next();
+  read_headers();
 }
 
 std::optional<IndexEntry> GroupRemoval::find(const KnownPage& page) const {
@@ -136,25 +139,31 @@ void GroupRemoval::gather() {
   }
 }
 
-void GroupRemoval::read_next() {
-  while (next_ != batches_.size()) {
-    const Batch& batch = batches_[next_];
-    const ZoneAllocator::Zone& zone = log_.pool_.allocator.zone(batch.zone);
-    const bool emptied = log_.pool_.tables[batch.zone.value].batch_lbas.empty();  // gone bad since
-    if (zone.generation == batch.generation && zone.use != ZoneUse::resetting && !emptied) {
-      epoch_side_ = log_.epoch_.enter();  // no reset until it has been read
-      read_.page_lba = batch.page_lba;
-      return log_.headers_.read(read_);
-    }
-    ++next_;  // its pages were moved (and found there) or evicted
-  }
-  if (!flushes() || !status_.ok()) return finish(status_);
-  log_.pool_.flusher.request(flush_);
+void GroupRemoval::read_headers() {
+  for (Read& read : reads_) read_next(read);
+  if (reading_ == 0) headers_read();
 }
 
-void GroupRemoval::header_read(const Result<BatchView>& view) {
-  const Batch& batch = batches_[next_];
-  log_.epoch_.leave(epoch_side_);
+void GroupRemoval::read_next(Read& read) {
+  while (next_ != batches_.size()) {
+    read.batch = next_++;
+    const Batch& batch = batches_[read.batch];
+    const ZoneAllocator::Zone& zone = log_.pool_.allocator.zone(batch.zone);
+    const bool emptied = log_.pool_.tables[batch.zone.value].batch_lbas.empty();  // gone bad since
+    if (zone.generation != batch.generation || zone.use == ZoneUse::resetting || emptied) {
+      continue;  // its pages were moved (and found there) or evicted
+    }
+    ++reading_;
+    read.side = log_.epoch_.enter();  // no reset until it has been read
+    read.page_lba = batch.page_lba;
+    return log_.headers_.read(read);
+  }
+}
+
+void GroupRemoval::header_read(Read& read, const Result<BatchView>& view) {
+  const ZoneId zone = batches_[read.batch].zone;
+  log_.epoch_.leave(read.side);
+  --reading_;
   if (!view.ok() && status_.ok()) status_ = view.status();
   for (std::uint32_t i = 0; view.ok() && i < view->header().record_count; ++i) {
     const PageRecord record = view->record(i);
@@ -163,14 +172,19 @@ void GroupRemoval::header_read(const Result<BatchView>& view) {
       continue;
     }
     IndexEntry entry;
-    entry.lba = log_.pool_.device_lba(batch.zone, record.lba);
+    entry.lba = log_.pool_.device_lba(zone, record.lba);
     entry.length = record.length;
     entry.pinned = record.pinned;
     entry.expires = record.expires_s != 0;
     log_.unpublish(log_.hash(record.key), entry);
   }
-  ++next_;
-  read_next();
+  read_next(read);
+  if (reading_ == 0) headers_read();
+}
+
+void GroupRemoval::headers_read() {
+  if (!flushes() || !status_.ok()) return finish(status_);
+  log_.pool_.flusher.request(flush_);
 }
 
 void GroupRemoval::finish(Status status) {

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <vector>
 
@@ -22,6 +23,25 @@ class GroupRemoval {
   static void start(PageLog& log, RemoveGroupOp& op);
 
  private:
+  static constexpr unsigned kReadsMax = 8;  // of headers, together: others need the reader as well
+
+  struct Write : Append {
+    GroupRemoval* removal = nullptr;
+  };
+  struct Read : HeaderRead {
+    GroupRemoval* removal = nullptr;
+    std::size_t batch = 0;
+    unsigned side = 0;  // of the epoch, while it is being read
+  };
+  struct Flush : FlushWaiter {
+    GroupRemoval* removal = nullptr;
+  };
+  struct Batch {
+    ZoneId zone;
+    std::uint64_t generation;
+    std::uint64_t page_lba;  // pool-wide: a page in it
+  };
+
   GroupRemoval(PageLog& log, RemoveGroupOp& op);
   bool group_is_known() const;
   void draw_sequence();
@@ -34,35 +54,22 @@ class GroupRemoval {
   std::optional<IndexEntry> find(const KnownPage& page) const;
   void remove_known(const KnownPage& page);
   void gather();
-  void read_next();
-  void header_read(const Result<BatchView>& view);
+  void read_headers();
+  void read_next(Read& read);
+  void header_read(Read& read, const Result<BatchView>& view);
+  void headers_read();
   void finish(Status status);
-
-  struct Write : Append {
-    GroupRemoval* removal = nullptr;
-  };
-  struct Read : HeaderRead {
-    GroupRemoval* removal = nullptr;
-  };
-  struct Flush : FlushWaiter {
-    GroupRemoval* removal = nullptr;
-  };
-  struct Batch {
-    ZoneId zone;
-    std::uint64_t generation;
-    std::uint64_t page_lba;  // pool-wide: a page in it
-  };
 
   PageLog& log_;
   RemoveGroupOp& op_;
   Stream* stream_;  // that the tombstone goes to
   unsigned next_stream_ = 0;
   Write write_, marker_;
-  Read read_;
+  std::array<Read, kReadsMax> reads_;
   Flush before_, flush_;
   std::vector<Batch> batches_;
   std::size_t next_ = 0;
-  unsigned epoch_side_ = 0;  // while a header is being read
+  unsigned reading_ = 0;
   Status status_;
 };
 

@@ -124,6 +124,23 @@ TEST_F(GroupRemovalTest, OfAGroupWithAKnownPageSearchesNothing) {
   expect_as_told(3);
 }
 
+// A file that was synced often has a batch for each sync.
+TEST_F(GroupRemovalTest, SeveralHeadersAreReadAtATime) {
+  for (std::uint64_t n = 0; n < 30; ++n) put_in(n, 4);
+  device_->hold(Io::Op::read);
+  Group& removal = start_remove_group(4);
+  run();
+  EXPECT_EQ(removal.answers, 0u);
+  EXPECT_EQ(device_->held(Io::Op::read), 8u);
+  device_->let_go(Io::Op::read);
+  ASSERT_TRUE(run([&] { return removal.answers == 1; }));
+  EXPECT_TRUE(removal.status.ok());
+  forget_group(4);
+  expect_as_told(30);
+  reopen();
+  expect_as_told(30);
+}
+
 // It was evicted, and the device has refused the reset of its zone.
 TEST_F(GroupRemovalTest, InACacheAnEvictedPageDoesNotComeBack) {
   drop_pool();
