@@ -34,6 +34,8 @@ int http_status(Code code) {
       return 409;
     case Code::unsupported:
       return 501;
+    case Code::aborted:
+      return 503;
     case Code::no_space:
     case Code::too_many_zones:
       return 507;
@@ -45,6 +47,8 @@ int http_status(Code code) {
 AdminAnswer refusal(const Status& status) {
   return {http_status(status.code()), error_json(status).dump() + '\n'};
 }
+
+constexpr Status kEnding{Code::aborted, Origin::tool, "the server is ending"};
 
 }  // namespace
 
@@ -87,6 +91,11 @@ AdminAnswer LiveVolumes::list() {
   return {200, volumes.dump() + '\n'};
 }
 
+Result<PageStore*> LiveVolumes::create_now(const VolumeOptions& options) {
+  if (ended_) return kEnding;
+  return pool_.create_volume(options);
+}
+
 AdminAnswer LiveVolumes::create(std::string_view text) {
   const Result<VolumeOptions> options = options_from_json(text);
   if (!options.ok()) return refusal(options.status());
@@ -94,7 +103,7 @@ AdminAnswer LiveVolumes::create(std::string_view text) {
   const auto served = std::make_shared<std::binary_semaphore>(0);
   AdminAnswer answer;
   at_home([&] {
-    const Result<PageStore*> made = pool_.create_volume(*options);
+    const Result<PageStore*> made = create_now(*options);
     if (!made.ok()) {
       answer = refusal(made.status());
       served->release();
@@ -116,7 +125,7 @@ AdminAnswer LiveVolumes::resize(std::string_view name, std::string_view text) {
     ResizeAnswer answer;
     AdminAnswer resized;
     at_home([&] {
-      answer = pool_.resize_volume(name, *options);
+      answer = ended_ ? ResizeAnswer{.status = kEnding} : pool_.resize_volume(name, *options);
       if (!answer.status.ok()) return;
       target_.namespaces_changed();
       resized = {200, volume_json(*pool_.find(name)).dump() + '\n'};
@@ -143,28 +152,35 @@ Status LiveVolumes::remove_now(std::string_view name) {
     std::binary_semaphore idle{0};
   };
   const auto withdrawal = std::make_shared<Withdrawal>();
-  bool found = false;
+  Status found;
   at_home([&] {
     const PageStore* const store = pool_.find(name);
-    found = store != nullptr;
-    if (!found) return;
-    target_.withdraw_namespace(store->info().options.nsid,
-                               [withdrawal] { withdrawal->idle.release(); });
+    if (store == nullptr) {
+      found = {Code::not_found, Origin::tool, "the pool has no volume of that name"};
+    } else if (ended_) {
+      found = kEnding;
+    } else {
+      target_.withdraw_namespace(store->info().options.nsid,
+                                 [withdrawal] { withdrawal->idle.release(); });
+    }
   });
-  if (!found) return {Code::not_found, Origin::tool, "the pool has no volume of that name"};
+  if (!found.ok()) return found;
   withdrawal->idle.acquire();
   const auto until = std::chrono::steady_clock::now() + kBusyMax;
   for (;;) {
     Status status;
     at_home([&] {
-      status = pool_.delete_volume(name);
-      if (status.code() != Code::busy) target_.namespaces_changed();  // also back, where it failed
+      status = ended_ ? kEnding : pool_.delete_volume(name);
+      if (status.code() != Code::busy && !ended_)
+        target_.namespaces_changed();  // also back, where it failed
     });
     if (status.code() != Code::busy) return status;
     if (std::chrono::steady_clock::now() >= until) break;
     std::this_thread::sleep_for(kRetry);
   }
-  at_home([&] { target_.namespaces_changed(); });
+  at_home([&] {
+    if (!ended_) target_.namespaces_changed();
+  });
   return {Code::busy, Origin::tool, "something still changes the volume; try again"};
 }
 

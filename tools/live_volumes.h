@@ -2,8 +2,8 @@
 // Hosts that are connected are told by the Namespace Attribute Changed event; a deleted volume's
 // namespace is gone before the volume is, and its commands have all been answered.
 //
-// Threads: made on the pool's home thread; its functions from any other one, which they block. One
-// change at a time: another waits for it.
+// Threads: made and ended on the pool's home thread; its other functions from any other one, which
+// they block. One change at a time: another waits for it.
 #pragma once
 
 #include <functional>
@@ -24,6 +24,10 @@ class LiveVolumes {
   LiveVolumes(Pool& pool, ZonedDevice& device, transport::Target& target, EventLoop& home)
       : pool_(pool), device_(device), target_(target), home_(home) {}
 
+  // Before the target is stopped. Nothing is changed any more (503): reactors that end would not
+  // take it over. What they have been told before they still do.
+  void end() { ended_ = true; }
+
   AdminAnswer pool();
   AdminAnswer zones();
   AdminAnswer list();
@@ -36,12 +40,14 @@ class LiveVolumes {
  private:
   void at_home(const std::function<void()>& what);  // and waits for it
   Status remove_now(std::string_view name);
+  Result<PageStore*> create_now(const VolumeOptions& options);
 
   Pool& pool_;
   ZonedDevice& device_;
   transport::Target& target_;
   EventLoop& home_;
   std::mutex changing_;
+  bool ended_ = false;  // of the home thread
 };
 
 }  // namespace furrow::tools

@@ -274,6 +274,7 @@ void Server::begin_stop() {
   const sigset_t set = stop_signals();
   FURROW_CHECK(pthread_sigmask(SIG_UNBLOCK, &set, nullptr) == 0);
   if (admin_) admin_->set_ready(false);
+  live_->end();
   target_->stop(options_.drain_ms, [this] {
     if (admin_) {
       admin_->request_stop();

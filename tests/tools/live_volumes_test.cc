@@ -1,7 +1,7 @@
 // Establishes what LiveVolumes answers: what the pool and its zones are, volumes made, listed,
 // resized and deleted while their pool is served, each refusal with its HTTP status and what is
-// wrong in JSON, and that hosts are told and commands of a volume that goes have all been answered.
-// How: a pool in memory, a target, and hosts.
+// wrong in JSON, and that hosts are told and commands of a volume that goes have all been answered;
+// also while the server ends. How: a pool in memory, a target with two reactors, and hosts.
 #include "tools/live_volumes.h"
 
 #include <gtest/gtest.h>
@@ -32,6 +32,7 @@ class LiveVolumesTest : public ::testing::Test {
     pool_ = std::move(*made);
     transport::TargetOptions options;
     options.listen_port = 0;
+    options.cores = 2;
     auto started = transport::Target::start(*pool_, home_, options);
     ASSERT_TRUE(started.ok()) << started.status().describe();
     target_ = std::move(*started);
@@ -39,18 +40,29 @@ class LiveVolumesTest : public ::testing::Test {
     thread_ = std::thread([this] { home_.run(); });
   }
   void TearDown() override {
-    struct Stop : Task {
-      LiveVolumesTest* self;
-    } stop;
-    stop.self = this;
-    stop.run = [](Task& task) {
-      LiveVolumesTest& self = *static_cast<Stop&>(task).self;
-      self.target_->stop(1000, [&self] { self.home_.stop_running(); });
-    };
-    home_.post(stop);
+    if (!ended_) end(1000);
+    home_.stop_running();
     thread_.join();
     target_.reset();
     pool_.close();
+  }
+  // As the server does it; until the target has stopped.
+  void end(std::uint32_t drain_ms) {
+    struct End : Task {
+      LiveVolumesTest* self = nullptr;
+      std::uint32_t drain_ms = 0;
+      std::shared_ptr<std::promise<void>> stopped = std::make_shared<std::promise<void>>();
+    } end;
+    end.self = this;
+    end.drain_ms = drain_ms;
+    end.run = [](Task& task) {
+      const auto& its = static_cast<End&>(task);
+      its.self->live_->end();
+      its.self->target_->stop(its.drain_ms, [stopped = its.stopped] { stopped->set_value(); });
+    };
+    home_.post(end);
+    end.stopped->get_future().wait();
+    ended_ = true;
   }
 
   AdminAnswer create(const std::string& name, const std::string& more = "") {
@@ -88,7 +100,26 @@ class LiveVolumesTest : public ::testing::Test {
       io.send(io.capsule(sqe, std::vector<std::byte>(4096, std::byte{1})));
       return io.expect_response(0).sct_sc();
     }
+    // A command that waits for data.
+    void get_stuck(std::uint32_t nsid) {
+      nvme::Sqe sqe;
+      sqe.opc = nvme::kv::kStore;
+      sqe.cid = 5;
+      sqe.nsid = nsid;
+      sqe.cdw2 = 7;
+      sqe.cdw10 = 65536;
+      sqe.cdw11 = 4;
+      io.send(io.capsule(sqe, {}, 65536));
+      const auto r2t = io.receive();
+      ASSERT_TRUE(r2t && r2t->type == transport::PduType::r2t);
+      ttag = r2t->as<transport::R2t>().ttag;
+    }
+    std::uint16_t send_data() {
+      io.send(io.h2c_data(5, ttag, 0, std::vector<std::byte>(65536, std::byte{2}), true));
+      return io.expect_response(5).sct_sc();
+    }
     RawHost admin, io;
+    std::uint16_t ttag = 0;
   };
 
   EventLoop home_;
@@ -96,6 +127,7 @@ class LiveVolumesTest : public ::testing::Test {
   std::unique_ptr<transport::Target> target_;
   std::optional<LiveVolumes> live_;
   std::thread thread_;
+  bool ended_ = false;
 };
 
 TEST_F(LiveVolumesTest, WhatIsMadeIsListedAndServedAtOnce) {
@@ -201,22 +233,33 @@ TEST_F(LiveVolumesTest, ADeletedOneIsGoneForHostsAndItsRoomIsFree) {
 TEST_F(LiveVolumesTest, WhatWasAcceptedIsAnsweredBeforeItsVolumeGoes) {
   ASSERT_EQ(create("one").status, 201);
   LiveHost host(*target_);
-  nvme::Sqe sqe;
-  sqe.opc = nvme::kv::kStore;
-  sqe.cid = 5;
-  sqe.nsid = 1;
-  sqe.cdw2 = 7;
-  sqe.cdw10 = 65536;
-  sqe.cdw11 = 4;
-  host.io.send(host.io.capsule(sqe, {}, 65536));
-  const auto r2t = host.io.receive();
-  ASSERT_TRUE(r2t && r2t->type == transport::PduType::r2t);
+  ASSERT_NO_FATAL_FAILURE(host.get_stuck(1));
   auto removed = std::async(std::launch::async, [&] { return live_->remove("one"); });
   EXPECT_EQ(removed.wait_for(std::chrono::milliseconds(100)), std::future_status::timeout);
-  host.io.send(host.io.h2c_data(5, r2t->as<transport::R2t>().ttag, 0,
-                                std::vector<std::byte>(65536, std::byte{2}), true));
-  EXPECT_EQ(host.io.expect_response(5).sct_sc(), nvme::sc::kSuccess);
+  EXPECT_EQ(host.send_data(), nvme::sc::kSuccess);
   EXPECT_EQ(removed.get().status, 200);
+}
+
+// Reactors that have ended would never say that they know of it.
+TEST_F(LiveVolumesTest, NothingIsChangedAfterTheEnd) {
+  ASSERT_EQ(create("one").status, 201);
+  end(1000);
+  expect_refused(create("two"), 503, "aborted");
+  expect_refused(live_->resize("one", R"({"quota_bytes": 4194304})"), 503, "aborted");
+  expect_refused(live_->remove("one"), 503, "aborted");
+  expect_refused(live_->remove("two"), 404, "not found");
+  EXPECT_EQ(names(), (std::vector<std::string>{"one"}));
+}
+
+TEST_F(LiveVolumesTest, ADeletionThatTheEndMeetsIsAnsweredAndNotDone) {
+  ASSERT_EQ(create("one").status, 201);
+  LiveHost host(*target_);
+  ASSERT_NO_FATAL_FAILURE(host.get_stuck(1));
+  auto removed = std::async(std::launch::async, [&] { return live_->remove("one"); });
+  EXPECT_EQ(removed.wait_for(std::chrono::milliseconds(100)), std::future_status::timeout);
+  end(100);  // then the host is cut
+  expect_refused(removed.get(), 503, "aborted");
+  EXPECT_EQ(names(), (std::vector<std::string>{"one"}));
 }
 
 TEST_F(LiveVolumesTest, ChangesComeOneAfterTheOther) {

@@ -1,7 +1,7 @@
 // Establishes how a Server lives and ends (tools::Server): the ready line and what is served then,
-// an orderly end by SIGTERM and by SIGINT, a second signal that ends it at once, a signal in the
-// start-up, and each start that fails: its exit status, and nothing made. How: in a child process,
-// as signals and the exit status are the process's.
+// an orderly end by SIGTERM and by SIGINT, in which no volume is made, a second signal that ends it
+// at once, a signal in the start-up, and each start that fails: its exit status, and nothing made.
+// How: in a child process, as signals and the exit status are the process's.
 #include "tools/server.h"
 
 #include <fcntl.h>
@@ -109,6 +109,29 @@ class ServerTest : public ::testing::Test {
     io.send(io.capsule(sqe, {}, 65536));
     EXPECT_TRUE(io.receive().has_value());
   }
+  // What the admin listener answers; its first bytes.
+  std::string ask(const std::string& request) const {
+    const int connection = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_port = htons(admin_port_);
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    char answer[64] = {};
+    if (connect(connection, reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0) {
+      (void)send(connection, request.data(), request.size(), MSG_NOSIGNAL);
+      (void)recv(connection, answer, sizeof answer - 1, MSG_WAITALL);
+    }
+    close(connection);
+    return answer;
+  }
+  // /ready says that it drains, by when a second signal is no longer held back.
+  void wait_for_drain() const {
+    const auto draining = [&] {
+      return ask("GET /ready HTTP/1.0\r\n\r\n").find(" 503 ") != std::string::npos;
+    };
+    for (int i = 0; i < 6000 && !draining(); ++i) usleep(5000);
+    EXPECT_TRUE(draining()) << "it has ended, although a command is under way";
+  }
 
   const std::filesystem::path path_ =
       std::filesystem::temp_directory_path() / ("furrow-server-" + std::to_string(getpid()));
@@ -149,25 +172,34 @@ TEST_F(ServerTest, AnEndWaitsForTheDrainAndASecondSignalDoesNot) {
   RawHost admin(port_), io(port_);
   get_stuck(admin, io);
   kill(pid_, SIGTERM);
-  // /ready says that it drains, by when the second signal is no longer held back.
-  const auto draining = [&] {
-    const int connection = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_in to{};
-    to.sin_family = AF_INET;
-    to.sin_port = htons(admin_port_);
-    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    char answer[64] = {};
-    if (connect(connection, reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0) {
-      (void)send(connection, "GET /ready HTTP/1.0\r\n\r\n", 23, MSG_NOSIGNAL);
-      (void)recv(connection, answer, sizeof answer - 1, MSG_WAITALL);
-    }
-    close(connection);
-    return std::string(answer).find(" 503 ") != std::string::npos;
-  };
-  for (int i = 0; i < 6000 && !draining(); ++i) usleep(5000);
-  EXPECT_TRUE(draining()) << "it has ended, although a command is under way";
+  wait_for_drain();
   kill(pid_, SIGTERM);
   EXPECT_EQ(end(), -SIGTERM);
+}
+
+TEST_F(ServerTest, NoVolumeIsMadeWhileItDrains) {
+  options_.admin_token = "0123456789abcdef";
+  options_.volume.quota_bytes = 16 << 20;
+  options_.target.cores = 2;
+  options_.drain_ms = 3'600'000;
+  ASSERT_NO_FATAL_FAILURE(run_until_ready());
+  RawHost admin(port_), io(port_);
+  get_stuck(admin, io);
+  const auto make = [&](const std::string& name) {
+    const std::string body =
+        R"({"name": ")" + name + R"(", "mode": "store", "quota_bytes": 16777216})";
+    return ask(
+        "POST /volumes HTTP/1.0\r\nAuthorization: Bearer 0123456789abcdef\r\n"
+        "Content-Length: " +
+        std::to_string(body.size()) + "\r\n\r\n" + body);
+  };
+  EXPECT_NE(make("before").find(" 201 "), std::string::npos);
+  kill(pid_, SIGTERM);
+  wait_for_drain();
+  EXPECT_NE(make("while").find(" 503 "), std::string::npos);
+  io.disconnect();
+  admin.disconnect();
+  EXPECT_EQ(end(), kExitDone);
 }
 
 TEST_F(ServerTest, AStartThatFailsSaysWhatAndMakesNothing) {
