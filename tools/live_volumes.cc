@@ -153,6 +153,7 @@ Status LiveVolumes::remove_now(std::string_view name) {
   };
   const auto withdrawal = std::make_shared<Withdrawal>();
   Status found;
+  std::uint32_t nsid = 0;
   at_home([&] {
     const PageStore* const store = pool_.find(name);
     if (store == nullptr) {
@@ -160,8 +161,8 @@ Status LiveVolumes::remove_now(std::string_view name) {
     } else if (ended_) {
       found = kEnding;
     } else {
-      target_.withdraw_namespace(store->info().options.nsid,
-                                 [withdrawal] { withdrawal->idle.release(); });
+      nsid = store->info().options.nsid;
+      target_.withdraw_namespace(nsid, [withdrawal] { withdrawal->idle.release(); });
     }
   });
   if (!found.ok()) return found;
@@ -171,15 +172,18 @@ Status LiveVolumes::remove_now(std::string_view name) {
     Status status;
     at_home([&] {
       status = ended_ ? kEnding : pool_.delete_volume(name);
-      if (status.code() != Code::busy && !ended_)
-        target_.namespaces_changed();  // also back, where it failed
+      if (status.ok()) {
+        target_.namespaces_changed();
+      } else if (status.code() != Code::busy && !ended_) {
+        target_.give_back_namespace(nsid);
+      }
     });
     if (status.code() != Code::busy) return status;
     if (std::chrono::steady_clock::now() >= until) break;
     std::this_thread::sleep_for(kRetry);
   }
   at_home([&] {
-    if (!ended_) target_.namespaces_changed();
+    if (!ended_) target_.give_back_namespace(nsid);
   });
   return {Code::busy, Origin::tool, "something still changes the volume; try again"};
 }

@@ -23,23 +23,28 @@ std::shared_ptr<SharedReservations> restored(const Pool& pool, std::uint64_t vol
 }  // namespace
 
 NamespaceTable::NamespaceTable(const Pool& pool, const NamespaceTable& before,
-                               std::uint32_t without, std::uint32_t transfer_bytes_max) {
+                               const NamespaceChange& change, std::uint32_t transfer_bytes_max) {
   const Geometry geometry = pool.info().geometry;
   for (PageStore* store : pool.stores()) {
     const VolumeInfo& info = store->info();
     const std::uint32_t nsid = info.options.nsid;
-    if (nsid == 0 || nsid > kNamespacesMax || nsid == without) continue;
-    const auto known = before.find(nsid);
-    const bool same = known != nullptr && known->volume_id == info.id;
-    if (same && known->quota_bytes == info.options.quota_bytes &&
+    if (nsid == 0 || nsid > kNamespacesMax) continue;
+    const auto was_active = find_volume(before.all_, info.id);
+    const auto known = was_active ? was_active : find_volume(before.withdrawn_, info.id);
+    const bool stays_withdrawn = known && !was_active && nsid != change.given_back;
+    const bool active = nsid != change.withdrawn && !stays_withdrawn;
+    Namespaces& its = active ? all_ : withdrawn_;
+    // One that comes back is another one: commands may still use the one that went.
+    const bool comes_back = active && !was_active;
+    if (known && !comes_back && known->quota_bytes == info.options.quota_bytes &&
         known->block_bytes == info.options.block_bytes) {
-      all_.push_back(known);
+      its.push_back(known);
       continue;
     }
     auto made = std::make_shared<Namespace>();
     made->delete_missing_is_error =
-        same ? known->delete_missing_is_error : std::make_shared<std::atomic<bool>>(false);
-    made->reservations = same ? known->reservations : restored(pool, info.id);
+        known ? known->delete_missing_is_error : std::make_shared<std::atomic<bool>>(false);
+    made->reservations = known ? known->reservations : restored(pool, info.id);
     made->nsid = nsid;
     made->volume_id = info.id;
     made->store = store;
@@ -53,7 +58,7 @@ NamespaceTable::NamespaceTable(const Pool& pool, const NamespaceTable& before,
     made->lba_bytes = geometry.lba_bytes;
     made->zone_bytes = geometry.zone_capacity_bytes();
     made->pool_bytes = geometry.zone_capacity_bytes() * geometry.zone_count;
-    all_.push_back(std::move(made));
+    its.push_back(std::move(made));
   }
   std::sort(all_.begin(), all_.end(),
             [](const auto& a, const auto& b) { return a->nsid < b->nsid; });
@@ -64,6 +69,12 @@ std::shared_ptr<const Namespace> NamespaceTable::find(std::uint32_t nsid) const 
     if (ns->nsid == nsid) return ns;
   }
   return nullptr;
+}
+
+std::shared_ptr<const Namespace> NamespaceTable::find_volume(const Namespaces& among,
+                                                             std::uint64_t id) {
+  const auto found = std::ranges::find(among, id, &Namespace::volume_id);
+  return found == among.end() ? nullptr : *found;
 }
 
 }  // namespace furrow::transport

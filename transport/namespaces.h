@@ -86,21 +86,31 @@ struct Namespace {
   std::uint64_t size_bytes() const;  // the volume's quota, in zone capacities
 };
 
+// What becomes of a namespace, by its NSID; 0: of none.
+struct NamespaceChange {
+  std::uint32_t withdrawn = 0;   // inactive from now on, until its volume goes or it is ..
+  std::uint32_t given_back = 0;  // .. active again
+};
+
 // The active namespaces at one moment, by ascending NSID.
 class NamespaceTable {
  public:
   NamespaceTable() = default;
   // Home thread. Namespaces whose volume is already in `before`, in the same size, are taken over
-  // from it; of one that was resized the feature is. Volumes of NSID `without` (0: none) and above
-  // kNamespacesMax are left out.
-  NamespaceTable(const Pool& pool, const NamespaceTable& before, std::uint32_t without,
+  // from it; of one that was resized, or is given back, the feature and the reservations are.
+  // Volumes of an NSID above kNamespacesMax are left out.
+  NamespaceTable(const Pool& pool, const NamespaceTable& before, const NamespaceChange& change,
                  std::uint32_t transfer_bytes_max);
 
   std::shared_ptr<const Namespace> find(std::uint32_t nsid) const;
   const std::vector<std::shared_ptr<const Namespace>>& all() const { return all_; }
 
  private:
-  std::vector<std::shared_ptr<const Namespace>> all_;
+  using Namespaces = std::vector<std::shared_ptr<const Namespace>>;
+  static std::shared_ptr<const Namespace> find_volume(const Namespaces& among, std::uint64_t id);
+
+  Namespaces all_;
+  Namespaces withdrawn_;  // of volumes that are there
 };
 
 // What one reactor knows of a namespace: its own count of commands, so that a namespace can be

@@ -93,7 +93,7 @@ SubsystemImpl::SubsystemImpl(Pool& pool, Executor& home, SubsystemOptions option
       instance_(home.random()),
       home_mailbox_(home),
       created_ns_(home.now_ns()),
-      namespaces_(std::make_shared<NamespaceTable>(pool, NamespaceTable{}, 0,
+      namespaces_(std::make_shared<NamespaceTable>(pool, NamespaceTable{}, NamespaceChange{},
                                                    options_.transfer_bytes_max)) {
   watch_timer_.self = this;
   watch_timer_.fire = [](Timer& timer) { static_cast<OwnTimer&>(timer).self->watch_pool(); };
@@ -236,16 +236,23 @@ std::shared_ptr<const NamespaceTable> SubsystemImpl::namespaces() const {
 }
 
 void SubsystemImpl::namespaces_changed(std::function<void()> served) {
-  const auto before = namespaces();
-  auto after = std::make_shared<NamespaceTable>(pool_, *before, 0, options_.transfer_bytes_max);
-  publish(after, std::move(served));
-  notify_namespaces(*before, *after);
+  change_namespaces({}, std::move(served));
 }
 
 void SubsystemImpl::withdraw_namespace(std::uint32_t nsid, std::function<void()> idle) {
+  change_namespaces({.withdrawn = nsid}, std::move(idle));
+}
+
+void SubsystemImpl::give_back_namespace(std::uint32_t nsid) {
+  change_namespaces({.given_back = nsid}, [] {});
+}
+
+void SubsystemImpl::change_namespaces(const NamespaceChange& change,
+                                      std::function<void()> applied) {
   const auto before = namespaces();
-  auto after = std::make_shared<NamespaceTable>(pool_, *before, nsid, options_.transfer_bytes_max);
-  publish(after, std::move(idle));
+  auto after =
+      std::make_shared<NamespaceTable>(pool_, *before, change, options_.transfer_bytes_max);
+  publish(after, std::move(applied));
   notify_namespaces(*before, *after);
 }
 

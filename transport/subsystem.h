@@ -92,9 +92,12 @@ class Subsystem {
   void namespaces_changed() {
     namespaces_changed([] {});
   }
-  // Home thread, before a volume is deleted: from now on its namespace is inactive; `idle` is
-  // called on the home executor when no command uses the store any longer.
+  // Home thread, before a volume is deleted: from now on its namespace is inactive, whatever else
+  // changes; `idle` is called on the home executor when no command uses the store any longer.
   virtual void withdraw_namespace(std::uint32_t nsid, std::function<void()> idle) = 0;
+  // Home thread, where the volume is not deleted after all: its namespace is active again, with its
+  // features and reservations.
+  virtual void give_back_namespace(std::uint32_t nsid) = 0;
 
   // Any thread. Every later Connect is answered with Controller Busy (the host retries elsewhere or
   // later). The transport then closes the connections that are open.

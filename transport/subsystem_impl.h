@@ -42,6 +42,7 @@ class SubsystemImpl final : public Subsystem {
   void remove_port(const std::string& address, std::uint16_t port) override;
   void namespaces_changed(std::function<void()> served) override;
   void withdraw_namespace(std::uint32_t nsid, std::function<void()> idle) override;
+  void give_back_namespace(std::uint32_t nsid) override;
   void refuse_connects() override;
   const std::string& nqn() const override { return options_.nqn; }
   const SubsystemOptions& options() const override { return options_; }
@@ -99,6 +100,7 @@ class SubsystemImpl final : public Subsystem {
   bool host_is_full(const std::string& hostnqn) const;
   void register_queue(const std::shared_ptr<Queue>& queue, std::uint16_t qid, std::uint32_t entries,
                       const std::shared_ptr<Controller>& controller);
+  void change_namespaces(const NamespaceChange& change, std::function<void()> applied);
   void publish(std::shared_ptr<const NamespaceTable> table, std::function<void()> applied);
   void notify_namespaces(const NamespaceTable& before, const NamespaceTable& after);
   // Reservations (reservation_turns.cc), whose mutex the caller holds.

@@ -109,6 +109,7 @@ class TargetImpl final : public Target {
   void withdraw_namespace(std::uint32_t nsid, std::function<void()> idle) override {
     subsystem_->withdraw_namespace(nsid, std::move(idle));
   }
+  void give_back_namespace(std::uint32_t nsid) override { subsystem_->give_back_namespace(nsid); }
 
  private:
   struct CutTimer : Timer {

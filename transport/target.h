@@ -103,6 +103,7 @@ class Target {
     namespaces_changed([] {});
   }
   virtual void withdraw_namespace(std::uint32_t nsid, std::function<void()> idle) = 0;
+  virtual void give_back_namespace(std::uint32_t nsid) = 0;
 };
 
 }  // namespace furrow::transport

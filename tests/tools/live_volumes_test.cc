@@ -5,7 +5,11 @@
 #include "tools/live_volumes.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
+#include <filesystem>
 #include <future>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -26,6 +30,9 @@ class LiveVolumesTest : public ::testing::Test {
   void SetUp() override {
     PoolRecipe recipe;
     recipe.uri = "mem:64MiB?zone_size=1MiB";
+    serve(std::move(recipe));
+  }
+  void serve(PoolRecipe recipe) {
     recipe.name = "live";
     auto made = create_pool(recipe, home_);
     ASSERT_TRUE(made.ok()) << made.status().describe();
@@ -260,6 +267,46 @@ TEST_F(LiveVolumesTest, ADeletionThatTheEndMeetsIsAnsweredAndNotDone) {
   end(100);  // then the host is cut
   expect_refused(removed.get(), 503, "aborted");
   EXPECT_EQ(names(), (std::vector<std::string>{"one"}));
+}
+
+class LiveFileTest : public LiveVolumesTest {
+ protected:
+  void SetUp() override {
+    signal(SIGXFSZ, SIG_IGN);
+    PoolRecipe recipe;
+    recipe.uri = "emu:" + path_.string() + "?direct=0";
+    recipe.shape.size_bytes = 64 << 20;
+    recipe.shape.zone_size_bytes = 1 << 20;
+    serve(std::move(recipe));
+  }
+  void TearDown() override {
+    LiveVolumesTest::TearDown();
+    std::filesystem::remove(path_);
+  }
+  // What it writes from there on fails.
+  static void limit_files(rlim_t bytes) {
+    rlimit limit{};
+    ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    limit.rlim_cur = std::min(bytes, limit.rlim_max);
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+  }
+
+  const std::filesystem::path path_ =
+      std::filesystem::temp_directory_path() / ("furrow-live-" + std::to_string(getpid()));
+};
+
+TEST_F(LiveFileTest, ADeletionThatFailsGivesTheNamespaceBack) {
+  ASSERT_EQ(create("one").status, 201);
+  LiveHost host(*target_);
+  ASSERT_EQ(host.store(1), nvme::sc::kSuccess);
+  ASSERT_NO_FATAL_FAILURE(limit_files(8192));
+  const AdminAnswer answer = live_->remove("one");
+  ASSERT_NO_FATAL_FAILURE(limit_files(RLIM_INFINITY));
+  EXPECT_EQ(answer.status / 100, 5) << answer.json;
+  EXPECT_EQ(names(), (std::vector<std::string>{"one"}));
+  EXPECT_EQ(host.store(1), nvme::sc::kSuccess);
+  EXPECT_EQ(live_->remove("one").status, 200);
+  EXPECT_NE(host.store(1), nvme::sc::kSuccess);
 }
 
 TEST_F(LiveVolumesTest, ChangesComeOneAfterTheOther) {

@@ -229,12 +229,22 @@ class World {
     return options;
   }
   explicit World(transport::SubsystemOptions options = small_buffers())
-      : executors{FakeExecutor(clock_ns), FakeExecutor(clock_ns)} {
+      : executors{FakeExecutor(clock_ns), FakeExecutor(clock_ns)}, options_(std::move(options)) {
     VolumeOptions volume;
     volume.name = "pages";
     volume.nsid = 1;
     EXPECT_TRUE(pool.create_volume(volume).ok());
-    auto made = transport::Subsystem::create(pool, executors[0], options);
+    start();
+  }
+  ~World() { end(); }
+
+  // The pool is what it was; nobody is connected.
+  void restart() {
+    end();
+    start();
+  }
+  void start() {
+    auto made = transport::Subsystem::create(pool, executors[0], options_);
     EXPECT_TRUE(made.ok()) << made.status().describe();
     subsystem = std::move(*made);
     for (unsigned i = 0; i < 2; ++i) {
@@ -243,7 +253,7 @@ class World {
       reactors[i] = std::move(*reactor);
     }
   }
-  ~World() {
+  void end() {
     pool_unhold();
     for (auto& connection : connections_) connection->disconnect();
     run();
@@ -374,6 +384,7 @@ class World {
   std::uint16_t last_cntlid = 0;
 
  private:
+  const transport::SubsystemOptions options_;
   bool holding() const {
     for (PageStore* store : pool.stores()) {
       if (static_cast<FakeStore*>(store)->hold) return true;

@@ -258,12 +258,12 @@ TEST(Fused, TheNamespaceGoesMeanwhile) {
   EXPECT_EQ(disk.wait(gone),
             (Statuses{sc::kInvalidNamespaceOrFormat, sc::kInvalidNamespaceOrFormat}));
   // Back in time, it is as if it had always been there.
-  disk.subsystem().namespaces_changed();
+  disk.subsystem().give_back_namespace(kDisk);
   disk.settle();
   const CommandPtr next = disk.send(FusedDisk::compare(), disk.next);
   disk.subsystem().withdraw_namespace(kDisk, [] {});
   disk.settle();
-  disk.subsystem().namespaces_changed();
+  disk.subsystem().give_back_namespace(kDisk);
   disk.settle();
   const Pair back{next, disk.send(FusedDisk::second(), disk.next)};
   EXPECT_EQ(disk.wait(back), (Statuses{0, 0}));

@@ -110,7 +110,8 @@ class IoWorld : public World {
   }
   // Takes the pool's volumes over as they are, but for one.
   void apply(std::uint32_t without, bool& applied) {
-    table_ = NamespaceTable(pool, table_, without, kWholeBytes);
+    table_ = NamespaceTable(pool, table_, {without, without_}, kWholeBytes);
+    without_ = without;
     commands().apply(table_, [&applied] {
       EXPECT_FALSE(applied) << "once";
       applied = true;
@@ -126,6 +127,7 @@ class IoWorld : public World {
 
  private:
   NamespaceTable table_;
+  std::uint32_t without_ = 0;
 };
 
 TEST(IoCommands, RefusesWhatNoNamespaceIsMeantBy) {

@@ -26,7 +26,11 @@ Bytes keys_of(std::uint64_t first, std::uint64_t second) {
 
 // A host with an admin queue on reactor 0 and an I/O queue on the one that is named.
 struct Member {
-  Member(World& in, std::uint8_t id, unsigned reactor) : world(in) {
+  Member(World& in, std::uint8_t its_id, unsigned its_reactor)
+      : world(in), id(its_id), reactor(its_reactor) {
+    connect();
+  }
+  void connect() {
     ConnectOptions options;
     options.hostid = id;
     options.hostnqn += std::to_string(id);
@@ -88,6 +92,8 @@ struct Member {
   CommandPtr wait_for_event() { return admin->send(sqe(nv::admin::kAsyncEvent), {}, 0, false); }
 
   World& world;
+  const std::uint8_t id;
+  const unsigned reactor;
   FakeConnection *admin = nullptr, *io = nullptr;
   std::uint16_t cntlid = 0;
   std::uint32_t nsid = 1;
@@ -259,6 +265,36 @@ TEST(ReservationCommands, ANamespaceThatIsDeletedForgetsAndOneThatIsResizedDoesN
   b.nsid = 2;
   EXPECT_EQ(b.store(), sc::kSuccess);
   EXPECT_EQ(read<std::uint32_t>(a.report()->in, 0), 0u) << "GEN";
+}
+
+// A deletion that fails: what hosts have set was not theirs to lose.
+TEST(ReservationCommands, ANamespaceThatIsGivenBackHasForgottenNothing) {
+  World world;
+  Member a(world, 1, 0), b(world, 2, 1);
+  ASSERT_EQ(a.enrol(11), sc::kSuccess);
+  ASSERT_EQ(a.acquire(kExclusiveAccess, 11), sc::kSuccess);
+  ASSERT_EQ(world.set_feature(*a.admin, nv::fid::kKvConfig, 1, 1)->status(), sc::kSuccess);
+  EXPECT_EQ(world.pool.keeps, 0u) << "nor is it to outlive the power";
+  world.subsystem->withdraw_namespace(1, [] {});
+  world.run();
+  world.subsystem->namespaces_changed();
+  world.run();
+  EXPECT_EQ(b.store(), sc::kInvalidNamespaceOrFormat) << "another change does not bring it back";
+  ASSERT_TRUE(world.pool.resize_volume("pages", {.quota_bytes = kFakeZoneBytes * 4}).status.ok());
+  world.subsystem->namespaces_changed();
+  world.run();
+  EXPECT_EQ(b.store(), sc::kInvalidNamespaceOrFormat) << "nor does a resize";
+  world.subsystem->give_back_namespace(1);
+  world.run();
+  EXPECT_EQ(b.store(), sc::kReservationConflict);
+  EXPECT_EQ(a.store(), sc::kSuccess);
+  const auto header = read<resv::StatusHeader>(a.report()->in, 0);
+  EXPECT_EQ(header.gen, 1u);
+  EXPECT_EQ(header.regctl[0], 1);
+  EXPECT_EQ(world.get_feature(*a.admin, nv::fid::kKvConfig, 1)->cqe.dw0, 1u);
+  EXPECT_EQ(read<std::uint64_t>(world.identify(*a.admin, 0x05, 1, nv::csi::kKv)->in, 0),
+            kFakeZoneBytes * 4)
+      << "NSZE";
 }
 
 // What a preempted host has under way: nothing of it happens once Preempt and Abort is answered.
@@ -500,11 +536,13 @@ TEST(ReservationCommands, WhatIsToPersistIsKeptBeforeItIsAnswered) {
   EXPECT_EQ(kept, before);
   world.pool.keep_failure = Status();
 
-  // As after a restart: what was kept comes back, whoever else knew of it.
-  world.subsystem->withdraw_namespace(1, [] {});
-  world.run();
-  world.subsystem->namespaces_changed();
-  world.run();
+  // What was kept comes back, whoever else knew of it.
+  const auto restart = [&] {
+    world.restart();
+    a.connect();
+    b.connect();
+  };
+  restart();
   EXPECT_EQ(b.store(), sc::kReservationConflict);
   EXPECT_EQ(a.store(), sc::kSuccess);
   const auto header = read<resv::StatusHeader>(b.report()->in, 0);
@@ -515,10 +553,7 @@ TEST(ReservationCommands, WhatIsToPersistIsKeptBeforeItIsAnswered) {
   ASSERT_EQ(b.status(resv::kRegister, kForget | 2, 22, 23), sc::kSuccess);
   EXPECT_EQ(kept, transport::Reservations().record(1));
   EXPECT_EQ(b.store(), sc::kReservationConflict) << "until the power is lost";
-  world.subsystem->withdraw_namespace(1, [] {});
-  world.run();
-  world.subsystem->namespaces_changed();
-  world.run();
+  restart();
   EXPECT_EQ(b.store(), sc::kSuccess);
   EXPECT_EQ(read<resv::StatusHeader>(b.report()->in, 0).gen, 0u);
 }
