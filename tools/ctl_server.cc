@@ -75,6 +75,23 @@ int answered(const std::string& what, const httplib::Result& result) {
   return fail(what, fmt::format("{} ({})", text, result->status));
 }
 
+// A request that the server may have taken is one that it may have done.
+int changed(const std::string& what, const httplib::Result& result) {
+  using enum httplib::Error;
+  if (result || result.error() == Connection || result.error() == ConnectionTimeout) {
+    return answered(what, result);
+  }
+  return fail(what,
+              fmt::format("{} was asked, and its answer did not come ({}): it may be done all "
+                          "the same; see `furrowctl volume list --server={}`",
+                          FLAGS_server, httplib::to_string(result.error()), FLAGS_server));
+}
+
+bool has(const httplib::Result& result, const char* member) {
+  const Json json = result ? Json::parse(result->body, nullptr, false) : Json();
+  return json.is_object() && json.contains(member);
+}
+
 int told(const std::string& what, const char* path) {
   Client client(false);
   if (!client.http) return client.status;
@@ -88,9 +105,9 @@ bool server_asked() { return flag_given("server"); }
 int create_on_server(const VolumeOptions& options) {
   Client client(true);
   if (!client.http) return client.status;
-  return answered("cannot create volume " + options.name,
-                  client.http->Post("/volumes", client.headers, options_json(options).dump(),
-                                    "application/json"));
+  return changed("cannot create volume " + options.name,
+                 client.http->Post("/volumes", client.headers, options_json(options).dump(),
+                                   "application/json"));
 }
 
 int pool_info_of_server() { return told("cannot inspect the pool", "/pool"); }
@@ -106,17 +123,18 @@ int resize_on_server(const std::string& name, const ResizeOptions& options) {
   for (;;) {
     const httplib::Result result =
         client.http->Patch("/volumes/" + name, client.headers, body, "application/json");
-    const Json json = result ? Json::parse(result->body, nullptr, false) : Json();
-    const bool freeing = json.is_object() && json.contains("zones_to_free");
-    if (!freeing) return answered("cannot resize volume " + name, result);
+    if (!has(result, "zones_to_free")) return changed("cannot resize volume " + name, result);
   }
 }
 
+// Nor are hosts' commands done any sooner.
 int delete_on_server(const std::string& name) {
   Client client(true);
   if (!client.http) return client.status;
-  return answered("cannot delete volume " + name,
-                  client.http->Delete("/volumes/" + name, client.headers));
+  for (;;) {
+    const httplib::Result result = client.http->Delete("/volumes/" + name, client.headers);
+    if (!has(result, "goes_on")) return changed("cannot delete volume " + name, result);
+  }
 }
 
 }  // namespace furrow::tools

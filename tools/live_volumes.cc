@@ -1,13 +1,13 @@
 #include "tools/live_volumes.h"
 
+#include <algorithm>
 #include <chrono>
-#include <memory>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <semaphore>
 #include <string>
 #include <thread>
 
+#include "tools/admin_http.h"
 #include "tools/pool_json.h"
 #include "tools/volume_json.h"
 
@@ -17,7 +17,8 @@ namespace {
 
 constexpr std::chrono::milliseconds kRetry{5};
 constexpr std::chrono::seconds kBusyMax{3};
-constexpr std::chrono::seconds kFreeingMax{1};  // an answer has five
+constexpr std::chrono::seconds kFreeingMax{1};
+static_assert(std::max(kBusyMax, kFreeingMax) < AdminHttp::kRequestMax);
 
 int http_status(Code code) {
   switch (code) {
@@ -49,6 +50,13 @@ AdminAnswer refusal(const Status& status) {
 }
 
 constexpr Status kEnding{Code::aborted, Origin::tool, "the server is ending"};
+constexpr Status kNoVolume{Code::not_found, Origin::tool, "the pool has no volume of that name"};
+
+AdminAnswer going_on(const Status& status) {
+  nlohmann::ordered_json json = error_json(status);
+  json["goes_on"] = true;
+  return {http_status(status.code()), json.dump() + '\n'};
+}
 
 }  // namespace
 
@@ -99,7 +107,6 @@ Result<PageStore*> LiveVolumes::create_now(const VolumeOptions& options) {
 AdminAnswer LiveVolumes::create(std::string_view text) {
   const Result<VolumeOptions> options = options_from_json(text);
   if (!options.ok()) return refusal(options.status());
-  const std::lock_guard lock(changing_);
   const auto served = std::make_shared<std::binary_semaphore>(0);
   AdminAnswer answer;
   at_home([&] {
@@ -119,7 +126,6 @@ AdminAnswer LiveVolumes::create(std::string_view text) {
 AdminAnswer LiveVolumes::resize(std::string_view name, std::string_view text) {
   const Result<ResizeOptions> options = resize_from_json(text);
   if (!options.ok()) return refusal(options.status());
-  const std::lock_guard lock(changing_);
   const auto until = std::chrono::steady_clock::now() + kFreeingMax;
   for (;;) {
     ResizeAnswer answer;
@@ -139,53 +145,94 @@ AdminAnswer LiveVolumes::resize(std::string_view name, std::string_view text) {
   }
 }
 
-AdminAnswer LiveVolumes::remove(std::string_view name) {
-  const std::lock_guard lock(changing_);
-  const Status status = remove_now(name);
-  if (!status.ok()) return refusal(status);
-  return {200, nlohmann::ordered_json{{"deleted", name}}.dump() + '\n'};
-}
-
 // Its own background work (a note, a collection) may keep a volume busy for a moment.
-Status LiveVolumes::remove_now(std::string_view name) {
-  struct Withdrawal {
-    std::binary_semaphore idle{0};
-  };
-  const auto withdrawal = std::make_shared<Withdrawal>();
-  Status found;
-  std::uint32_t nsid = 0;
-  at_home([&] {
-    const PageStore* const store = pool_.find(name);
-    if (store == nullptr) {
-      found = {Code::not_found, Origin::tool, "the pool has no volume of that name"};
-    } else if (ended_) {
-      found = kEnding;
-    } else {
-      nsid = store->info().options.nsid;
-      target_.withdraw_namespace(nsid, [withdrawal] { withdrawal->idle.release(); });
-    }
-  });
-  if (!found.ok()) return found;
-  withdrawal->idle.acquire();
-  const auto until = std::chrono::steady_clock::now() + kBusyMax;
+AdminAnswer LiveVolumes::remove(std::string_view name) {
+  Result<std::shared_ptr<Deletion>> begun = kEnding;
+  at_home([&] { begun = begin_deletion(name); });
+  if (!begun.ok()) return refusal(begun.status());
+  const std::shared_ptr<Deletion> deletion = *begun;
+  const auto since = std::chrono::steady_clock::now();
   for (;;) {
     Status status;
+    bool idle = false;
     at_home([&] {
-      status = ended_ ? kEnding : pool_.delete_volume(name);
-      if (status.ok()) {
-        target_.namespaces_changed();
-      } else if (status.code() != Code::busy && !ended_) {
-        target_.give_back_namespace(nsid);
-      }
+      status = go_on(*deletion, name);
+      idle = deletion->idle;
     });
-    if (status.code() != Code::busy) return status;
-    if (std::chrono::steady_clock::now() >= until) break;
+    if (status.ok()) return {200, nlohmann::ordered_json{{"deleted", name}}.dump() + '\n'};
+    if (status.code() != Code::busy) return refusal(status);
+    const auto waited = std::chrono::steady_clock::now() - since;
+    if (!idle && waited >= waits_.idle) return going_on(status);
+    if (idle && waited >= kBusyMax) break;
     std::this_thread::sleep_for(kRetry);
   }
-  at_home([&] {
-    if (!ended_) target_.give_back_namespace(nsid);
-  });
-  return {Code::busy, Origin::tool, "something still changes the volume; try again"};
+  at_home([&] { give_back(*deletion); });
+  return refusal({Code::busy, Origin::tool, "something still changes the volume; try again"});
+}
+
+Result<std::shared_ptr<LiveVolumes::Deletion>> LiveVolumes::begin_deletion(std::string_view name) {
+  const PageStore* const store = pool_.find(name);
+  if (store == nullptr) return kNoVolume;
+  if (ended_) return kEnding;
+  std::shared_ptr<Deletion>& deletion = deletions_[store->info().id];
+  if (deletion == nullptr) {
+    deletion = std::make_shared<Deletion>();
+    deletion->live = this;
+    deletion->volume = store->info().id;
+    deletion->nsid = store->info().options.nsid;
+    deletion->fire = [](Timer& timer) {
+      const auto& late = static_cast<Deletion&>(timer);
+      late.live->give_back(late);
+    };
+    target_.withdraw_namespace(deletion->nsid, [deletion] { deletion->idle = true; });
+  }
+  home_.start(*deletion, std::chrono::nanoseconds(waits_.asked_again).count());
+  return deletion;
+}
+
+Status LiveVolumes::go_on(const Deletion& deletion, std::string_view name) {
+  if (ended_) return kEnding;
+  if (!is_current(deletion)) {  // nor is it idle, perhaps
+    if (pool_.find(name) == nullptr) return kNoVolume;
+    return {Code::in_use, Origin::tool, "another request to delete it has failed; try again"};
+  }
+  if (!deletion.idle) {
+    return {Code::busy, Origin::tool,
+            "its namespace is withdrawn, and hosts' commands on it are not done yet: ask again, "
+            "and the deletion goes on"};
+  }
+  const Status status = pool_.delete_volume(name);
+  if (status.ok()) {
+    forget(deletion);
+    target_.namespaces_changed();
+  } else if (status.code() != Code::busy) {
+    give_back(deletion);
+  }
+  return status;
+}
+
+bool LiveVolumes::is_current(const Deletion& deletion) const {
+  const auto found = deletions_.find(deletion.volume);
+  return found != deletions_.end() && found->second.get() == &deletion;
+}
+
+void LiveVolumes::forget(const Deletion& deletion) {
+  const auto found = deletions_.find(deletion.volume);
+  home_.stop(*found->second);
+  deletions_.erase(found);
+}
+
+void LiveVolumes::give_back(const Deletion& deletion) {
+  if (!is_current(deletion)) return;
+  const std::uint32_t nsid = deletion.nsid;
+  forget(deletion);
+  target_.give_back_namespace(nsid);
+}
+
+void LiveVolumes::end() {
+  ended_ = true;
+  for (const auto& [volume, deletion] : deletions_) home_.stop(*deletion);
+  deletions_.clear();
 }
 
 }  // namespace furrow::tools

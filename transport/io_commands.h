@@ -33,8 +33,9 @@ class IoCommands {
 
   // A command of an I/O queue.
   void execute(Request& request);
-  // The new set of namespaces. `applied` is called when no command uses one that went.
-  void apply(const NamespaceTable& table, std::function<void()> applied);
+  // The new set of namespaces. `applied` is called when no command uses any that NSID `withdrawn`
+  // (0: nobody waits for one) meant before.
+  void apply(const NamespaceTable& table, std::uint32_t withdrawn, std::function<void()> applied);
   // What follows in the queue is not the second command that one of it waits for, or nothing does.
   void give_up_fused(Queue& queue, std::uint16_t status) { fused_.give_up_first(queue, status); }
   // Takes commands that wait for a buffer, or a second command, out again: those of `queue`, or the

@@ -8,7 +8,8 @@
 
 namespace furrow::transport {
 
-void IoCommands::apply(const NamespaceTable& table, std::function<void()> applied) {
+void IoCommands::apply(const NamespaceTable& table, std::uint32_t withdrawn,
+                       std::function<void()> applied) {
   by_nsid_.assign(kNamespacesMax + 1, nullptr);
   for (const auto& shared : table.all()) {
     const auto known = std::find_if(namespaces_.begin(), namespaces_.end(),
@@ -27,7 +28,7 @@ void IoCommands::apply(const NamespaceTable& table, std::function<void()> applie
   std::erase_if(namespaces_, [&](const auto& local) {
     if (find(local->shared->nsid) == local.get()) return false;
     if (local->in_flight == 0) return true;
-    retiring.waiting_for.push_back(local.get());
+    if (local->shared->nsid == withdrawn) retiring.waiting_for.push_back(local.get());
     return false;
   });
   if (retiring.waiting_for.empty()) return retiring.applied();

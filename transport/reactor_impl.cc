@@ -36,7 +36,7 @@ ReactorImpl::ReactorImpl(SubsystemImpl& subsystem, Executor& executor,
       mailbox_(executor),
       io_(*this, std::move(session), subsystem.options().buffer_bytes_max,
           subsystem.options().transfer_bytes_max) {
-  io_.apply(*subsystem.namespaces(), [] {});
+  io_.apply(*subsystem.namespaces(), 0, [] {});
   subsystem.attach(*this);
 }
 

@@ -252,13 +252,13 @@ void SubsystemImpl::change_namespaces(const NamespaceChange& change,
   const auto before = namespaces();
   auto after =
       std::make_shared<NamespaceTable>(pool_, *before, change, options_.transfer_bytes_max);
-  publish(after, std::move(applied));
+  publish(after, change.withdrawn, std::move(applied));
   notify_namespaces(*before, *after);
 }
 
-// `applied` runs on the home executor when every reactor has the table and no command uses a
-// namespace that is not in it.
-void SubsystemImpl::publish(std::shared_ptr<const NamespaceTable> table,
+// `applied` runs on the home executor when every reactor has the table, and no command uses what
+// NSID `withdrawn` meant before.
+void SubsystemImpl::publish(std::shared_ptr<const NamespaceTable> table, std::uint32_t withdrawn,
                             std::function<void()> applied) {
   // When the last holder lets go, every reactor is done.
   const std::shared_ptr<void> all_done(
@@ -266,8 +266,8 @@ void SubsystemImpl::publish(std::shared_ptr<const NamespaceTable> table,
   const std::lock_guard lock(mutex_);
   namespaces_ = table;
   for (ReactorImpl* reactor : reactors_) {
-    reactor->mailbox().send([reactor, table, all_done] {
-      reactor->io().apply(*table, [all_done] { (void)all_done; });
+    reactor->mailbox().send([reactor, table, withdrawn, all_done] {
+      reactor->io().apply(*table, withdrawn, [all_done] { (void)all_done; });
     });
   }
 }

@@ -87,7 +87,7 @@ class Subsystem {
 
   // Home thread, after volumes were created, resized or deleted: takes a new snapshot of the pool's
   // stores for all reactors and sends the Namespace Attribute Changed event. `served` is called on
-  // the home executor when every reactor has it, and no command uses what is not in it.
+  // the home executor when every reactor has it, whatever commands are under way.
   virtual void namespaces_changed(std::function<void()> served) = 0;
   void namespaces_changed() {
     namespaces_changed([] {});

@@ -101,7 +101,8 @@ class SubsystemImpl final : public Subsystem {
   void register_queue(const std::shared_ptr<Queue>& queue, std::uint16_t qid, std::uint32_t entries,
                       const std::shared_ptr<Controller>& controller);
   void change_namespaces(const NamespaceChange& change, std::function<void()> applied);
-  void publish(std::shared_ptr<const NamespaceTable> table, std::function<void()> applied);
+  void publish(std::shared_ptr<const NamespaceTable> table, std::uint32_t withdrawn,
+               std::function<void()> applied);
   void notify_namespaces(const NamespaceTable& before, const NamespaceTable& after);
   // Reservations (reservation_turns.cc), whose mutex the caller holds.
   void take_turns(const std::shared_ptr<SharedReservations>& reservations);

@@ -1,7 +1,8 @@
 // Establishes what LiveVolumes answers: what the pool and its zones are, volumes made, listed,
 // resized and deleted while their pool is served, each refusal with its HTTP status and what is
 // wrong in JSON, and that hosts are told and commands of a volume that goes have all been answered;
-// also while the server ends. How: a pool in memory, a target with two reactors, and hosts.
+// also while the server ends, and where hosts are silent or a deletion fails. How: a pool in memory
+// or in a file, a target with two reactors, and hosts.
 #include "tools/live_volumes.h"
 
 #include <gtest/gtest.h>
@@ -43,8 +44,13 @@ class LiveVolumesTest : public ::testing::Test {
     auto started = transport::Target::start(*pool_, home_, options);
     ASSERT_TRUE(started.ok()) << started.status().describe();
     target_ = std::move(*started);
-    live_.emplace(*pool_, pool_.device(), *target_, home_);
+    wait_at_most({.idle = minutes(10), .asked_again = minutes(10)});
     thread_ = std::thread([this] { home_.run(); });
+  }
+  using minutes = std::chrono::minutes;
+  using milliseconds = std::chrono::milliseconds;
+  void wait_at_most(const LiveWaits& waits) {
+    live_.emplace(*pool_, pool_.device(), *target_, home_, waits);
   }
   void TearDown() override {
     if (!ended_) end(1000);
@@ -88,6 +94,16 @@ class LiveVolumesTest : public ::testing::Test {
     std::vector<std::string> found;
     for (const auto& volume : json::parse(answer.json)) found.push_back(volume.at("name"));
     return found;
+  }
+  static bool goes_on(const AdminAnswer& answer) {
+    return json::parse(answer.json).value("goes_on", false);
+  }
+  // Where a moment is all that it is waited for.
+  AdminAnswer remove_at_last(const std::string& name) {
+    for (;;) {
+      AdminAnswer answer = live_->remove(name);
+      if (!goes_on(answer)) return answer;
+    }
   }
   // A host with one I/O queue.
   struct LiveHost {
@@ -245,6 +261,63 @@ TEST_F(LiveVolumesTest, WhatWasAcceptedIsAnsweredBeforeItsVolumeGoes) {
   EXPECT_EQ(removed.wait_for(std::chrono::milliseconds(100)), std::future_status::timeout);
   EXPECT_EQ(host.send_data(), nvme::sc::kSuccess);
   EXPECT_EQ(removed.get().status, 200);
+}
+
+TEST_F(LiveVolumesTest, ASilentHostDelaysNoAnswer) {
+  wait_at_most({.idle = milliseconds(20), .asked_again = minutes(10)});
+  ASSERT_EQ(create("one").status, 201);
+  LiveHost host(*target_), other(*target_);
+  ASSERT_NO_FATAL_FAILURE(host.get_stuck(1));
+  for (int i = 0; i < 2; ++i) {
+    const AdminAnswer answer = live_->remove("one");
+    expect_refused(answer, 409, "busy");
+    EXPECT_TRUE(goes_on(answer)) << answer.json;
+  }
+  expect_refused(create("one"), 409, "exists");
+  EXPECT_EQ(create("two").status, 201);
+  EXPECT_EQ(other.store(2), nvme::sc::kSuccess);
+  EXPECT_EQ(other.store(1), nvme::sc::kInvalidNamespaceOrFormat) << "it is withdrawn";
+  EXPECT_EQ(names(), (std::vector<std::string>{"one", "two"}));
+  EXPECT_EQ(host.send_data(), nvme::sc::kSuccess) << "it was accepted";
+  EXPECT_EQ(remove_at_last("one").status, 200);
+  EXPECT_EQ(names(), (std::vector<std::string>{"two"}));
+  expect_refused(live_->remove("one"), 404, "not found");
+}
+
+// What is under way on what a volume was before it was resized is no matter of others.
+TEST_F(LiveVolumesTest, ASilentHostOfAResizedVolumeDelaysNoOther) {
+  ASSERT_EQ(create("one").status, 201);
+  ASSERT_EQ(create("two").status, 201);
+  LiveHost host(*target_);
+  ASSERT_NO_FATAL_FAILURE(host.get_stuck(1));
+  EXPECT_EQ(live_->resize("one", R"({"quota_bytes": 12582912})").status, 200);
+  EXPECT_EQ(create("three").status, 201);
+  EXPECT_EQ(live_->remove("two").status, 200);
+  EXPECT_EQ(host.send_data(), nvme::sc::kSuccess) << "it was silent for all of that";
+}
+
+TEST_F(LiveVolumesTest, ADeletionThatNobodyAsksForAnyMoreIsGivenUp) {
+  wait_at_most({.idle = milliseconds(1), .asked_again = milliseconds(50)});
+  ASSERT_EQ(create("one").status, 201);
+  LiveHost host(*target_), other(*target_);
+  ASSERT_NO_FATAL_FAILURE(host.get_stuck(1));
+  EXPECT_TRUE(goes_on(live_->remove("one")));
+  while (other.store(1) != nvme::sc::kSuccess) std::this_thread::sleep_for(milliseconds(5));
+  EXPECT_EQ(host.send_data(), nvme::sc::kSuccess);
+  EXPECT_EQ(other.store(1), nvme::sc::kSuccess);
+  EXPECT_EQ(remove_at_last("one").status, 200);
+}
+
+TEST_F(LiveVolumesTest, OfTwoDeletionsOneFindsIt) {
+  ASSERT_EQ(create("one").status, 201);
+  LiveHost host(*target_);
+  ASSERT_NO_FATAL_FAILURE(host.get_stuck(1));
+  const auto remove = [&] { return live_->remove("one").status; };
+  auto first = std::async(std::launch::async, remove);
+  auto second = std::async(std::launch::async, remove);
+  EXPECT_EQ(second.wait_for(milliseconds(50)), std::future_status::timeout);
+  EXPECT_EQ(host.send_data(), nvme::sc::kSuccess);
+  EXPECT_EQ(std::minmax({first.get(), second.get()}), (std::pair{200, 404}));
 }
 
 // Reactors that have ended would never say that they know of it.

@@ -1,0 +1,108 @@
+// Establishes what furrowctl makes of the answers of a server that it asks to change something: a
+// deletion that hosts delay goes on until it is done; where no answer comes to what was asked, it
+// says that it may have been done. How: the built program against the built furrowd and a raw host,
+// and against a listener that hangs up.
+#include <sys/socket.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "tests/tools/furrowd_process.h"
+#include "tests/transport/fake_engine.h"
+#include "tests/transport/raw_host.h"
+#include "tests/transport/served.h"
+
+namespace furrow::tools {
+namespace {
+
+using transport::RawHost;
+
+class CtlServerTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::ofstream(token_) << "0123456789abcdef\n";
+    std::filesystem::permissions(token_, std::filesystem::perms::owner_read);
+  }
+  void TearDown() override { std::filesystem::remove(token_); }
+  // Its exit status, and what it says.
+  struct Ended {
+    int status = -1;
+    std::string said;
+  };
+  static Ended furrowctl(const std::string& arguments, std::uint16_t port) {
+    const std::string command = std::string(FURROWCTL) + " volume " + arguments +
+                                " --server=127.0.0.1:" + std::to_string(port) + " 2>&1";
+    FILE* const its = popen(command.c_str(), "r");
+    Ended ended;
+    char piece[256];
+    while (std::fgets(piece, sizeof piece, its) != nullptr) ended.said += piece;
+    const int status = pclose(its);
+    ended.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    return ended;
+  }
+
+  std::string with_token(const std::string& arguments) const {
+    return arguments + " --token_file=" + token_.string();
+  }
+
+  const std::filesystem::path token_ =
+      std::filesystem::temp_directory_path() / ("furrow-ctl-server-" + std::to_string(getpid()));
+};
+
+TEST_F(CtlServerTest, ADeletionGoesOnUntilHostsCommandsAreDone) {
+  FurrowdProcess furrowd({"--admin_token_file=" + token_.string()});
+  RawHost admin(furrowd.port), io(furrowd.port);
+  const std::uint16_t cntlid = transport::enable_controller(admin, furrowd.nqn);
+  io.init();
+  io.send(transport::connect_capsule(io, furrowd.nqn, 1, cntlid, 32));
+  ASSERT_EQ(io.expect_response(0).sct_sc(), 0);
+  nvme::Sqe store;
+  store.opc = nvme::kv::kStore;
+  store.cid = 1;
+  store.nsid = 1;
+  store.cdw10 = 65536;
+  store.cdw11 = 4;
+  io.send(io.capsule(store, {}, 65536));
+  const auto r2t = io.receive();
+  ASSERT_TRUE(r2t && r2t->type == transport::PduType::r2t);
+  Ended ended;
+  std::thread asks([&] { ended = furrowctl(with_token("delete pages"), furrowd.admin_port); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(1500));  // an answer takes one second
+  io.send(io.h2c_data(1, r2t->as<transport::R2t>().ttag, 0,
+                      std::vector<std::byte>(65536, std::byte{7}), true));
+  EXPECT_EQ(io.expect_response(1).sct_sc(), 0);
+  asks.join();
+  EXPECT_EQ(ended.status, 0) << ended.said;
+  EXPECT_NE(ended.said.find("deleted"), std::string::npos) << ended.said;
+}
+
+TEST_F(CtlServerTest, WhereNoAnswerComesItMayHaveBeenDone) {
+  const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), length), 0);
+  ASSERT_EQ(listen(listener, 8), 0);
+  ASSERT_EQ(getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length), 0);
+  std::thread server([listener] {
+    for (int peer; (peer = accept(listener, nullptr, nullptr)) >= 0; close(peer)) {
+      char request[4096];
+      (void)recv(peer, request, sizeof request, 0);
+    }
+  });
+  for (const char* change : {"create more", "resize pages --quota=1GiB", "delete pages"}) {
+    const Ended ended = furrowctl(with_token(change), ntohs(address.sin_port));
+    EXPECT_EQ(ended.status, 1) << ended.said;
+    EXPECT_NE(ended.said.find("may be done all the same"), std::string::npos) << ended.said;
+  }
+  const Ended looks = furrowctl("list", ntohs(address.sin_port));
+  EXPECT_EQ(looks.status, 1);
+  EXPECT_NE(looks.said.find("is furrowd running there"), std::string::npos) << looks.said;
+  shutdown(listener, SHUT_RDWR);
+  server.join();
+  close(listener);
+}
+
+}  // namespace
+}  // namespace furrow::tools
