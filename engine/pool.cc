@@ -353,6 +353,7 @@ bool PoolImpl::quiesce() {
   for (const auto& store : stores_) {
     if (store->zones() == nullptr) closed = store->log().close() && closed;
   }
+  if (closed) (void)ring_.settle();  // else the next opening does
   return closed;
 }
 

@@ -269,6 +269,15 @@ Status MetadataRing::append(const JournalRecord& record) {
   return rolled;
 }
 
+// As an opening does, which finds the same after a kill.
+Status MetadataRing::settle() {
+  if (!must_roll_ || read_only_ || lost_) return {};
+  JournalRecord opened;
+  opened.kind = JournalRecord::Kind::opened;
+  opened.open_count = state_.open_count + 1;
+  return append(opened);
+}
+
 AlignedBuffer MetadataRing::next_record(const JournalRecord& record) const {
   AlignedBuffer lbas(kJournalCopies * superblock_.lba_bytes);
   encode_copies({superblock_.pool, superblock_.checkpoint, last_index_ + 1, 0, 0, record},

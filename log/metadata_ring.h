@@ -65,6 +65,10 @@ class MetadataRing {
   };
   void begin(Pending& pending);
   Poller& poller() { return *queue_; }  // while something that was begun is not done
+  // What a record that failed leaves behind, if none has followed it: a journal whose end nobody
+  // knows, and perhaps a zone that was emptied for a roll and ended by the device, so that there is
+  // no older checkpoint any more. Rolls then; for who appends no more.
+  Status settle();
   // Writes the state anew into one zone of the ring after the other, so that nothing damaged is
   // left. At each moment the state can be read back.
   Status repair();

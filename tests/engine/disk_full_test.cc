@@ -101,6 +101,20 @@ TEST_P(DiskFullTest, IsAClearErrorAndLosesNothing) {
   EXPECT_EQ(rig_->get(1).status().code(), Code::not_found);
 }
 
+// Nor does it call itself damaged, where the journal was refused a record and an older checkpoint
+// was given up for the one that there was no room for.
+TEST_P(DiskFullTest, AVolumeThatCouldNotBeDeletedLeavesNoDamage) {
+  ASSERT_TRUE(rig_->put(1, 1, kBytes).ok());
+  limit(8192);
+  EXPECT_EQ(rig_->pool->delete_volume("pages").code(), Code::no_space);
+  limit(before_.rlim_cur);
+  rig_->close();
+  ASSERT_NO_FATAL_FAILURE(rig_->open(true));
+  EXPECT_EQ(rig_->pool->opening_damage(), std::vector<std::string>());
+  ASSERT_NO_FATAL_FAILURE(rig_->reopen());
+  EXPECT_TRUE(rig_->get(1).ok());
+}
+
 // Each is done, for good, or refused with a clear error; then its page is there, or gone as a
 // whole.
 TEST_P(DiskFullTest, DeletesAreDoneOrRefused) {

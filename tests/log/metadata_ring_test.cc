@@ -228,6 +228,32 @@ TEST_F(MetadataRingTest, ABegunRecordThatFails) {
   }
 }
 
+// The write of a record fails, and that of the roll; the device ends both zones, as it may.
+TEST_F(MetadataRingTest, WhatAFailedRecordLeavesIsSettled) {
+  device_ = std::make_unique<TapDevice>(std::move(device_));
+  auto& tap = static_cast<TapDevice&>(*device_);
+  for (const bool settles : {false, true}) {
+    format();
+    std::optional<MetadataRing> ring = open();
+    EXPECT_TRUE(ring->settle().ok());
+    EXPECT_EQ(ring->superblock().checkpoint, 2u) << "there was nothing to settle";
+    tap.fail(Io::Op::write, {Code::io_error, Origin::zone}, 2);
+    EXPECT_EQ(ring->append(changes_.next(ring->state())).code(), Code::io_error);
+    {
+      auto queue = device_->create_queue(1);
+      ASSERT_TRUE(manage_blocking(**queue, Io::Op::finish, ZoneId{0}).ok());
+    }
+    if (settles) {
+      EXPECT_TRUE(ring->settle().ok());
+    }
+    const PoolState state = ring->state();
+    ring.reset();
+    const MetadataRing again = open(true);
+    EXPECT_EQ(again.state(), state);
+    EXPECT_EQ(again.damage().empty(), settles) << "the older checkpoint is gone";
+  }
+}
+
 TEST_F(MetadataRingTest, ABegunRecordThatIsRefused) {
   format();
   MetadataRing ring = open();
