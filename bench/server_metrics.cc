@@ -20,8 +20,9 @@ Result<std::string> volume_of(httplib::Client& client, std::uint32_t nsid) {
     return Status(Code::protocol, Origin::tool, "the answer is no list of volumes");
   }
   for (const auto& volume : volumes) {
-    if (!volume.is_object() || volume.value("nsid", 0u) != nsid) continue;
-    return volume.value("name", std::string());
+    if (!volume.is_object() || !volume.contains("nsid") || !volume.contains("name")) continue;
+    if (volume["nsid"] == nsid && volume["name"].is_string())
+      return volume["name"].get<std::string>();
   }
   return Status(Code::not_found, Origin::tool, "the server at --admin has no such namespace");
 }

@@ -65,7 +65,8 @@ struct PageOp {
   std::uint32_t wanted = 0;
 
   // put, remove, exist, get_range: what stands under the key, where the caller knows it, so
-  // that no batch header has to be read to find out. remove_group: the pages of the
+  // that no batch header has to be read to find out. What is not there by then put and remove find
+  // by them all the same; exist and get_range are of that very page. remove_group: the pages of the
   // group, all of them, `known_count`; none: they are found.
   const KnownPage* known = nullptr;
   std::size_t known_count = 0;

@@ -148,8 +148,9 @@ void PageLog::locked(KeyOp& op) {
   });
   op.found = at != end;
   if (op.found) op.old = *at;
-  // Whoever knows a page may have been told of a failure that came after it had been written.
-  if (!op.found && op.known != nullptr && blocks_ == nullptr) return confirm_next(op);
+  // Whoever knows a page may have been told of a failure that came after another had been written.
+  const bool changes = op.kind == KeyOp::Kind::put || op.kind == KeyOp::Kind::remove;
+  if (!op.found && op.known != nullptr && blocks_ == nullptr && changes) return confirm_next(op);
   confirmed(op);
 }
 

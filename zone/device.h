@@ -81,8 +81,9 @@ class ZonedDevice {
   // Of what all zones hold, how much the medium has no room for now. Asks it. Any thread.
   virtual std::uint64_t missing_bytes() const { return 0; }
   // Is it a file that has had all its blocks, and written ones, since it was made? So no write has
-  // to have the file system note anything, nor can it run out of room; zones that are reset keep
-  // theirs, unless the URI says otherwise.
+  // to have the file system note anything (but where an opening had to zero more than 256 MiB
+  // behind write pointers), nor can it run out of room, unless it copies what is written over;
+  // zones that are reset keep theirs, unless the URI says otherwise.
   virtual bool preallocated() const { return false; }
   // Writes since it was opened that have failed because the drive placed them elsewhere, for no
   // reason but its own. When there is one, a zone's writes are given to it one at a time. Any

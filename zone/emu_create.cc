@@ -101,6 +101,16 @@ Status write_table(int fd, const Superblock& superblock) {
   return {};
 }
 
+constexpr Status kNoRoom(Code::no_space, Origin::zone,
+                         "the file system has no room for all of the device");
+
+// Has the file system room for a file of so many bytes, in place of this one? Yes, where it does
+// not tell.
+bool has_room(const EmuFile& file, std::uint64_t bytes) {
+  const std::uint64_t free = file_system_free_bytes(file.fd.get());
+  return free == 0 || free + file_blocks_bytes(file.fd.get()) >= bytes;
+}
+
 // All that zones may hold, as zeroes, past the page cache where that can be.
 Status write_zones(const EmuFile& file, const Superblock& superblock) {
   constexpr std::uint64_t kPieceBytes = 4u << 20;
@@ -108,9 +118,7 @@ Status write_zones(const EmuFile& file, const Superblock& superblock) {
   std::uint64_t at = superblock.data_offset;
   const std::uint64_t end = superblock.end_offset();
   const int error = allocate(fd, at, end - at);
-  if (error == ENOSPC || error == EDQUOT) {
-    return zone_failure(Code::no_space, "the file system has no room for all of the device", error);
-  }
+  if (error == ENOSPC || error == EDQUOT) return kNoRoom;
   const int flags = fcntl(fd, F_GETFL);
   const bool direct =
       flags >= 0 && fcntl(fd, F_SETFL, flags | O_DIRECT) == 0 && direct_io_accepts(fd, kPageBytes);
@@ -206,9 +214,11 @@ Status format(const EmuFile& file, const EmuOptions& options, const DeviceShape&
   }
   const Result<Superblock> superblock = plan(file, shape);
   if (!superblock) return superblock.status();
+  if (shape.preallocate && !has_room(file, superblock->end_offset())) return kNoRoom;
   // Old contents of a file go first: their space, and their bytes.
   if (!file.block_device && ftruncate(file.fd.get(), 0) != 0) return write_error(errno);
   const Status status = write_metadata(file, *superblock);
+  if (!status.ok() && !file.block_device) (void)ftruncate(file.fd.get(), 0);  // it had got some
   if (!status.ok() || !file.created) return status;
   return sync_directory(options.path);
 }

@@ -37,6 +37,10 @@ Status check_openable(const EmuFile& file, const Superblock& superblock, const E
   return {};
 }
 
+bool is_preallocated(const Superblock& superblock) {
+  return (superblock.compatible & kPreallocated) != 0;
+}
+
 constexpr std::uint64_t kSectorBytesMax = 4096;  // of block devices
 
 // Is there anything but zeroes? What cannot be read counts as something.
@@ -132,7 +136,11 @@ EmuDevice::EmuDevice(EmuFile file, const Superblock& superblock, Access access,
       superblock_(superblock),
       codec_(superblock),
       access_(access),
-      reclaim_(options.reclaim.value_or(preallocated() ? Reclaim::never : Reclaim::lazy)),
+      preallocated_(is_preallocated(superblock_) &&
+                    file_blocks_bytes(file_.fd.get()) >=
+                        superblock_.end_offset() - superblock_.data_offset),
+      reclaim_(
+          options.reclaim.value_or(is_preallocated(superblock_) ? Reclaim::never : Reclaim::lazy)),
       io_mode_(options.io_mode),
       ballast_(
           file_.fd.get(), superblock_.end_offset(),
@@ -142,7 +150,7 @@ EmuDevice::EmuDevice(EmuFile file, const Superblock& superblock, Access access,
       zero_ahead_(superblock_.geometry, table_),
       preallocation_(file_.fd.get(), superblock_,
                      access == Access::exclusive && options.direct &&
-                         (!preallocated() || reclaim_ != Reclaim::never)),
+                         (!preallocated_ || reclaim_ != Reclaim::never)),
       reclaimer_(
           file_.fd.get(), superblock_, table_,
           [](void* self) { return static_cast<EmuDevice*>(self)->sync_table(); }, this,
@@ -150,15 +158,12 @@ EmuDevice::EmuDevice(EmuFile file, const Superblock& superblock, Access access,
 
 // What the file has already, be it in zones that are empty, needs none of what is free.
 std::uint64_t EmuDevice::missing_bytes() const {
-  constexpr std::uint64_t kBlockBytes = 512;  // of st_blocks
-  struct stat file {};
   const int fd = file_.fd.get();
-  if (file_.block_device || fstat(fd, &file) != 0) return 0;
+  if (file_.block_device) return 0;
   const std::uint64_t all = superblock_.data_offset +
                             geometry_.zone_count * geometry_.zone_capacity_bytes() +
                             ballast_.whole_bytes();
-  const std::uint64_t there =
-      static_cast<std::uint64_t>(file.st_blocks) * kBlockBytes + file_system_free_bytes(fd);
+  const std::uint64_t there = file_blocks_bytes(fd) + file_system_free_bytes(fd);
   return all - std::min(all, there);
 }
 
@@ -234,9 +239,9 @@ std::uint64_t EmuDevice::told_lbas(ZoneId zone, std::uint64_t from_lbas) const {
 // bring that to light: below a newer write pointer, where what was written since did not survive.
 // (It may on a block device that cannot zero by itself.)
 Status EmuDevice::void_tails() {
-  // A preallocated file's blocks stay written, as far as that takes no long time.
+  // A preallocated file's blocks stay written, as far as looking at them takes no long time.
   constexpr std::uint64_t kWrittenBytesMax = 256 << 20;
-  std::uint64_t may_write = preallocated() && reclaim_ == Reclaim::never ? kWrittenBytesMax : 0;
+  std::uint64_t may_write = preallocated_ && reclaim_ == Reclaim::never ? kWrittenBytesMax : 0;
   bool some = false;
   for (const ZoneInfo& zone : table_.report()) {
     if (zone.state != ZoneState::closed || zone.written_lbas == 0) continue;
@@ -253,6 +258,7 @@ Status EmuDevice::void_tails() {
     if (end - begin <= may_write) {
       how = Zeroing::as_written;
       may_write -= end - begin;
+      if (!any_data(file_, begin, end)) continue;
     }
     const Status status = zero(file_, how, begin, end);
     if (!status.ok()) return status;

@@ -43,7 +43,7 @@ class EmuDevice final : public ZonedDevice, private ZoneStore {
   Result<std::unique_ptr<IoQueue>> create_queue(unsigned depth) override;
   Result<std::vector<ZoneInfo>> report() override { return table_.report(); }
   ZoneInfo zone(ZoneId zone) const override { return table_.info(zone); }
-  bool preallocated() const override { return (superblock_.compatible & kPreallocated) != 0; }
+  bool preallocated() const override { return preallocated_; }
   bool short_of_room() override { return !ballast_.whole(); }
   std::uint64_t missing_bytes() const override;
   std::vector<std::string> damage() const override;
@@ -76,6 +76,7 @@ class EmuDevice final : public ZonedDevice, private ZoneStore {
   std::vector<DamagedSlot> damaged_slots_;          // beside a whole one each; by zone
   const SlotCodec codec_;
   const Access access_;
+  const bool preallocated_;  // was made so, and has not lost any of it
   const Reclaim reclaim_;
   const IoMode io_mode_;
   EmuTable slots_;

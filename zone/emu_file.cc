@@ -217,6 +217,12 @@ std::uint64_t file_system_free_bytes(int fd) {
   return blocks * system.f_frsize;
 }
 
+std::uint64_t file_blocks_bytes(int fd) {
+  constexpr std::uint64_t kBlockBytes = 512;  // of st_blocks
+  struct stat file {};
+  return fstat(fd, &file) == 0 ? static_cast<std::uint64_t>(file.st_blocks) * kBlockBytes : 0;
+}
+
 int allocate(int fd, std::uint64_t offset, std::uint64_t bytes) {
   const int rc =
       fallocate(fd, FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset), static_cast<off_t>(bytes));

@@ -57,6 +57,8 @@ bool direct_io_accepts(int fd, std::uint32_t bytes);
 // and how much this process may still store there, 0 likewise.
 std::uint64_t file_system_type(int fd);
 std::uint64_t file_system_free_bytes(int fd);
+// What the file has of it; 0 if it cannot be told.
+std::uint64_t file_blocks_bytes(int fd);
 
 // Gives a part of the file, behind its end as well, blocks where it has none. An errno, or 0.
 int allocate(int fd, std::uint64_t offset, std::uint64_t bytes);

@@ -103,7 +103,7 @@ void EventLoop::stop_running() {
 }
 
 EventLoop::Turns EventLoop::take_turns() {
-  if (!turns_mutex_.try_lock()) return {};
+  if (options_.lends == Lends::never || !turns_mutex_.try_lock()) return {};
   state_.store(State::turning, std::memory_order_relaxed);
   return Turns(*this);
 }

@@ -361,6 +361,7 @@ TEST(EventLoop, LendsNoTurnsIfAsked) {
   EventLoop::Options options = sleepy();
   options.lends = EventLoop::Lends::never;
   EventLoop loop(options);
+  EXPECT_FALSE(loop.take_turns()) << "nor before run()";
   std::thread runner([&] { loop.run(); });
   const double cpu_before = cpu_seconds();
   for (int i = 0; i < 100; ++i) {
