@@ -1,7 +1,7 @@
 // GroupRemoval: deletes all pages of a group. A group tombstone is logged first, unless the volume
-// has no record of the group; then every run of
-// the group's pages is looked up in the zones' tables, their keys read from the batch headers and
-// taken out of the index.
+// has no record of the group; then those that the caller knows are taken out of the index or, where
+// it does not know all, every run of the group's pages is looked up in the zones' tables, and their
+// keys are read from the batch headers, several at a time.
 //
 // Threads: the home executor. Lives from start() to the op's on_done.
 #pragma once
