@@ -64,8 +64,12 @@ class FilesNamesTest : public ::testing::Test, public FilesRig {
       tap_->let_go(Io::Op::write);
     });
   }
-  // Renames, while what is written next after the new name fails.
+  // Renames, while what is written next after the new name fails. All of the file is durable
+  // before, and a batch says so: there is nothing else to write.
   Status rename_and_fail_the_next(const char* from, const char* to) {
+    EXPECT_TRUE((*files().open_file(from))->sync().ok());
+    EXPECT_TRUE(files().link(from, "/batch").ok());
+    EXPECT_TRUE(files().remove("/batch").ok());
     hold_writes();
     auto renamed = std::async(std::launch::async, [=, this] { return files().rename(from, to); });
     wait_until_held();
