@@ -43,7 +43,7 @@ TEST(DeviceUri, SplitsSchemePlaceAndParameters) {
   EXPECT_EQ(options->path, "/var/lib/a:b.img");
   EXPECT_FALSE(options->direct);
   EXPECT_EQ(options->reclaim, Reclaim::now);
-  EXPECT_EQ(emu_options(*parse_device_uri("emu:/x"))->reclaim, Reclaim::lazy);
+  EXPECT_EQ(emu_options(*parse_device_uri("emu:/x"))->reclaim, std::nullopt) << "the device says";
 }
 
 TEST(DeviceUri, TheModeOfAnIoUring) {
