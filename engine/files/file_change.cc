@@ -40,10 +40,22 @@ Status FileContent::begin_changing(const Record& record) {
     open_ = true;
   }
   const Status status = record();
-  const Lock lock(mutex_);
+  Lock lock(mutex_);
   if (status.ok()) appendable_ = true;
-  if (is_refusal(status)) restore(before);
+  if (!is_refusal(status)) return status;
+  restore(before);
+  lock.unlock();
+  if (!takes_back(record)) note_strays();
   return status;
+}
+
+// Another's record, of the file's names, may have told meanwhile of what was taken back. Does the
+// medium say what there is, and nothing of that?
+bool FileContent::takes_back(const Record& record) { return record().ok(); }
+
+void FileContent::note_strays() {
+  const Lock lock(mutex_);
+  strays_ = true;
 }
 
 // Chunks to come get keys of a version that no page behind the file's end has: mounting would take
@@ -102,11 +114,10 @@ Status FileContent::overwrite(std::uint64_t offset, std::span<const std::byte> b
     swap_in(replacements);  // from here on they are those that were there before
     status = record();
     if (!status.ok()) swap_in(replacements);
-    listed = !is_refusal(status);
+    listed = !is_refusal(status) || !takes_back(record);
   }
   if (listed && !status.ok()) {  // whether the medium lists them is not known: they stay
-    const Lock lock(mutex_);
-    strays_ = true;
+    note_strays();
     return status;
   }
   std::vector<Chunk> superfluous;
@@ -215,20 +226,20 @@ Status FileContent::list_cut(std::vector<Chunk> after, const std::vector<Chunk>&
     ++replacements_;
     appendable_ = false;
   }
+  listed = true;
   const Status status = record();
-  listed = !is_refusal(status);
-  const Lock lock(mutex_);
-  if (status.ok()) {
-    appendable_ = true;
-    return status;
+  {
+    const Lock lock(mutex_);
+    if (status.ok()) {
+      appendable_ = true;
+      return status;
+    }
+    chunks_ = before;
+    ++replacements_;
+    if (is_refusal(status)) restore(versions_before);
   }
-  chunks_ = before;
-  ++replacements_;
-  if (listed) {
-    strays_ = true;  // who appends has the record written first
-  } else {
-    restore(versions_before);
-  }
+  listed = !is_refusal(status) || !takes_back(record);
+  if (listed) note_strays();  // who appends has the record written first
   return status;
 }
 

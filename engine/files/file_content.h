@@ -207,6 +207,8 @@ class FileContent : public std::enable_shared_from_this<FileContent> {
   };
   Versions versions() const { return {version_, open_, appendable_}; }
   void restore(const Versions& before);
+  static bool takes_back(const Record& record);
+  void note_strays();
   Status begin_changing(const Record& record);
   Status next_version();
   Status settle();
