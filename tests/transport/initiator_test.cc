@@ -481,6 +481,14 @@ TEST_F(InitiatorTest, ReconnectsAndSendsAgain) {
   }
 }
 
+// A change is held for two seconds.
+void connect_through(const CutProxy& proxy, Client& client) {
+  client.options.port = proxy.port();
+  client.options.reconnect_delay_ms = 20;
+  client.options.keep_alive_ms = 1000;
+  client.connect();
+}
+
 // The network takes the connection from the host alone: the server may still get what is on its
 // way. What changes nothing is sent again as soon as the host is back, a put and a remove when the
 // server has given the old association up; until then nothing that others are told is stored can
@@ -488,10 +496,7 @@ TEST_F(InitiatorTest, ReconnectsAndSendsAgain) {
 TEST_F(InitiatorTest, AChangeIsSentAgainWhenTheOldConnectionCannotCarryItAnyMore) {
   CutProxy proxy(server_.target->port());
   Client client(server_);
-  client.options.port = proxy.port();
-  client.options.reconnect_delay_ms = 20;
-  client.options.keep_alive_ms = 1000;
-  client.connect();
+  connect_through(proxy, client);
   ASSERT_TRUE(client.put("gone", patterned(1, 100)).ok());
   server_.on_home([&] { server_.pool.store(1).hold = true; });
   std::vector<std::byte> value = patterned(1, 100), memory(100);
@@ -538,10 +543,7 @@ TEST_F(InitiatorTest, AChangeIsSentAgainWhenTheOldConnectionCannotCarryItAnyMore
 TEST_F(InitiatorTest, AChangeIsNotHeldForWhatOthersLose) {
   CutProxy proxy(server_.target->port());
   Client client(server_);
-  client.options.port = proxy.port();
-  client.options.reconnect_delay_ms = 20;
-  client.options.keep_alive_ms = 1000;
-  client.connect();
+  connect_through(proxy, client);
   server_.on_home([&] { server_.pool.store(1).hold = true; });
   std::vector<std::byte> value = patterned(1, 100);
   PageOp put;
