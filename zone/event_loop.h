@@ -27,7 +27,7 @@ class EventLoop final : public Executor {
   // connection.
   enum class Lends : std::uint8_t {
     never,
-    idle,    // while nothing is in flight, nor will be by these turns that must outlive a thread
+    idle,    // while nothing is in flight
     asleep,  // also while it sleeps over what is in flight
   };
   struct Options {

@@ -20,7 +20,7 @@ class MergedReads {
   MergedReads(const Geometry& geometry, std::uint64_t bytes_max, std::uint32_t pieces_max);
 
   // `first`, or what stands for it and for those at the front of `behind` that go on where it ends;
-  // these are taken from there then. None has begun.
+  // these are taken from there then. All of each is read, also what a request before has read.
   Io& merge(Io& first, IoList& behind);
   bool is_merged(const Io& io) const { return io.on_complete == never_completed; }
   // Of one that is: what it stood for, in order. It is gone.
