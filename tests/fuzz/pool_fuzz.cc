@@ -414,8 +414,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   Image image = edited({data, size}, history());
   world().load(image);
   if (world().open(true)) {
-    const auto report = world().pool().check({});
-    fuzz::require(report.ok(), "a check of a device without errors");
+    const Status checked = world().pool().check({}).status();
+    // A summary may hide a structure of a newer version from an opening.
+    fuzz::require(checked.ok() || checked.code() == Code::unsupported,
+                  "a check of a device without errors");
     (void)read_all(world(), history());
     world().close();
   }
