@@ -17,9 +17,6 @@ namespace furrow::emu {
 namespace {
 
 constexpr std::uint64_t kProbeBytes = 1u << 20;
-// Stands in the superblock's place while a device is being made: what a crash leaves of that is
-// nobody's data.
-constexpr std::string_view kUnfinished = "FurrowZD unfinished";
 
 Status write_error(int error) {
   if (error == EFBIG) {

@@ -115,6 +115,9 @@ Result<Superblock> decode(std::span<const std::byte, kSuperblockBytes> from) {
   if (std::memcmp(cursor.skip(sizeof kMagic), kMagic, sizeof kMagic) != 0) {
     return fail(Code::foreign, "not an emulated zoned device; make one with `pool create`");
   }
+  if (std::memcmp(from.data(), kUnfinished.data(), kUnfinished.size()) == 0) {
+    return fail(Code::foreign, "the making of this emulated device was cut off; make it again");
+  }
   // The version and the checksum stand where every version has them.
   const std::uint32_t version = cursor.get32();
   if (Cursor(from.data() + kChecksumOffset).get(8) != XXH3_64bits(from.data(), kChecksumOffset)) {

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string_view>
 
 #include "zone/status.h"
 #include "zone/types.h"
@@ -26,6 +27,9 @@ inline constexpr std::uint64_t kTableOffset = 8192;
 inline constexpr std::uint64_t kPageBytes = 4096;
 inline constexpr std::uint64_t kDataAlignment = 1u << 20;
 inline constexpr std::uint32_t kVersion = 1;
+// Stands in a superblock's place while the device is being made: what a crash leaves of that is
+// nobody's data.
+inline constexpr std::string_view kUnfinished = "FurrowZD unfinished";
 // Features of this build. Unknown incompatible ones: cannot be opened; unknown read-only ones: can
 // be inspected; unknown compatible ones: ignored.
 inline constexpr std::uint64_t kKnownReadOnly = 0;
@@ -60,8 +64,8 @@ struct Superblock {
 
 Superblock make_superblock(const Geometry& geometry, const std::array<std::byte, 16>& uuid);
 void encode(const Superblock& superblock, std::span<std::byte, kSuperblockBytes> to);
-// Errors: foreign (no magic), corrupt (checksum, impossible fields), unsupported (newer version or
-// feature).
+// Errors: foreign (no magic, or kUnfinished), corrupt (checksum, impossible fields), unsupported
+// (newer version or feature).
 Result<Superblock> decode(std::span<const std::byte, kSuperblockBytes> from);
 
 inline bool all_zeroes(std::span<const std::byte> bytes) {

@@ -59,6 +59,23 @@ TEST_F(MakePoolTest, MadeWhereNothingIsAndNotTwice) {
   EXPECT_LT(std::filesystem::file_size(path_), 40 * kMiB) << "as large as it is asked for now";
 }
 
+// As a kill leaves it, before the device's superblocks are written.
+TEST_F(MakePoolTest, AMakingThatWasCutOffIsRepeated) {
+  for (const bool or_create : {false, true}) {
+    EXPECT_EQ(create_device(recipe_.uri, recipe_.shape).code(), Code::ok);
+    for (const std::streamoff superblock : {0, 4096}) {
+      std::string page(4096, '\0');
+      page.replace(0, 19, "FurrowZD unfinished");
+      std::fstream file(path_, std::ios::in | std::ios::out | std::ios::binary);
+      ASSERT_TRUE(file.seekp(superblock) << page);
+    }
+    EXPECT_EQ(open_pool(recipe_.uri, loop_, Opening::use).status().code(), Code::foreign);
+    EXPECT_EQ(or_create ? open_or_create_code() : create_code(), Code::ok);
+    EXPECT_TRUE(open_pool(recipe_.uri, loop_, Opening::use).ok());
+    std::filesystem::remove(path_);
+  }
+}
+
 TEST_F(MakePoolTest, OpenOrCreateKeepsWhatIsThere) {
   EXPECT_EQ(open_or_create_code(), Code::ok);
   add_volume("kept");

@@ -72,7 +72,7 @@ TEST_F(EmuCreateTest, AMakingThatWasCutOffCanBeRepeated) {
       if (offset < end) poke(offset, std::string(emu::kSuperblockBytes, '\0'));
     }
     poke(0, "FurrowZD unfinished");
-    EXPECT_EQ(open_device(uri_, Access::exclusive).status().code(), Code::corrupt) << end;
+    EXPECT_EQ(open_device(uri_, Access::exclusive).status().code(), Code::foreign) << end;
     EXPECT_EQ(create(), Code::ok) << end;
     EXPECT_TRUE(open_device(uri_, Access::exclusive).ok()) << end;
   }
