@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <csignal>
 
 namespace furrow::tools {
 
@@ -86,6 +87,7 @@ int refuse(std::span<const Command> commands, const Arguments& words) {
 }  // namespace
 
 int run_commands(int argc, char** argv, std::span<const Command> commands, const char* footer) {
+  (void)std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error, as a full disk is
   const Arguments words = parse_flags(argc, argv);
   if (version_asked()) {
     return print_text(fmt::format("{} {}\n", program_name(), FURROW_VERSION));
