@@ -77,8 +77,9 @@ Result<FoundDevice> device_of(const PoolRecipe& recipe, bool overwrite) {
   auto device = open_device(recipe.uri, Access::exclusive);
   if (!device) {
     const Code code = device.status().code();
-    const bool can_be_made = recipe.uri.starts_with("emu:");
-    if (!can_be_made || (code != Code::not_found && code != Code::foreign)) return device.status();
+    const bool nobodys =
+        code == Code::not_found || code == Code::foreign || (overwrite && code == Code::corrupt);
+    if (!recipe.uri.starts_with("emu:") || !nobodys) return device.status();
     device = make_device(recipe, recipe.shape);
     if (!device) return device.status();
     return FoundDevice{std::move(*device), true};

@@ -76,6 +76,17 @@ TEST_F(MakePoolTest, AMakingThatWasCutOffIsRepeated) {
   }
 }
 
+TEST_F(MakePoolTest, ADamagedDeviceIsMadeAnewIfThatIsForced) {
+  ASSERT_EQ(create_code(), Code::ok);
+  std::filesystem::resize_file(path_, 32 * kMiB);
+  EXPECT_EQ(create_code(), Code::corrupt);
+  EXPECT_EQ(std::filesystem::file_size(path_), 32 * kMiB) << "it was touched";
+  recipe_.shape.force = true;
+  EXPECT_EQ(open_or_create_code(), Code::corrupt) << "that forces nothing of Furrow's";
+  EXPECT_EQ(create_code(), Code::ok);
+  EXPECT_TRUE(open_pool(recipe_.uri, loop_, Opening::use).ok());
+}
+
 TEST_F(MakePoolTest, OpenOrCreateKeepsWhatIsThere) {
   EXPECT_EQ(open_or_create_code(), Code::ok);
   add_volume("kept");
