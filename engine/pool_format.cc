@@ -77,8 +77,12 @@ Result<bool> Pool::is_blank(ZonedDevice& device) {
   const std::uint32_t lba_bytes = device.geometry().lba_bytes;
   bool any = false;  // a format that was cut off has written to metadata zones alone
   for (const ZoneInfo& info : *report) {
-    if (info.state == ZoneState::empty || info.state == ZoneState::offline) continue;
+    if (info.state == ZoneState::empty) continue;
     const bool data_zone = info.zone.value >= kMetadataZones;
+    if (info.state == ZoneState::offline) {
+      if (data_zone) continue;
+      return false;  // who knows what it held; of emu: the zone table alone may be lost
+    }
     if (data_zone && info.state == ZoneState::read_only) continue;  // nothing could overwrite it
     any = true;
     if (data_zone) return false;

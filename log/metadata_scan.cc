@@ -124,6 +124,12 @@ Status RingScan::find_superblock() {
         "checksums need is gone: nothing can be rebuilt, unless one LBA with a superblock "
         "is put back from a copy of the device");
   }
+  const auto lost = [this](std::size_t i) { return found_.zones[i].state == ZoneState::offline; };
+  if (lost(0) || lost(1)) {
+    return Status(Code::corrupt, Origin::log,
+                  "one of the device's first zones is offline, and a pool's superblocks, if there "
+                  "was one, with it");
+  }
   return Status(Code::foreign, Origin::log,
                 "no pool is on this device; `furrowctl pool create`, or --create of a command that "
                 "has it, makes one");

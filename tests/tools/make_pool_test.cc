@@ -76,6 +76,30 @@ TEST_F(MakePoolTest, AMakingThatWasCutOffIsRepeated) {
   }
 }
 
+// Both copies of it: the zones are offline then, and what they hold is there.
+TEST_F(MakePoolTest, ADeviceWithoutItsZoneTableIsNotMadeAnew) {
+  ASSERT_EQ(create_code(), Code::ok);
+  add_volume("kept");
+  const auto bytes = [this] {
+    std::string all(std::filesystem::file_size(path_), '\0');
+    std::ifstream(path_, std::ios::binary)
+        .read(all.data(), static_cast<std::streamsize>(all.size()));
+    return all;
+  };
+  const std::string whole = bytes();
+  {
+    std::fstream file(path_, std::ios::in | std::ios::out | std::ios::binary);
+    ASSERT_TRUE(file.seekp(8192) << std::string(2 * 4096, 'x'));
+  }
+  const std::string damaged = bytes();
+  EXPECT_EQ(open_pool(recipe_.uri, loop_, Opening::use).status().code(), Code::corrupt);
+  EXPECT_EQ(create_code(), Code::exists);
+  EXPECT_EQ(open_or_create_code(), Code::corrupt);
+  EXPECT_TRUE(bytes() == damaged);
+  { std::ofstream(path_, std::ios::binary) << whole; }
+  EXPECT_TRUE(has_volume("kept"));
+}
+
 TEST_F(MakePoolTest, ADamagedDeviceIsMadeAnewIfThatIsForced) {
   ASSERT_EQ(create_code(), Code::ok);
   std::filesystem::resize_file(path_, 32 * kMiB);
