@@ -11,6 +11,7 @@
 #include "tools/progress.h"
 #include "tools/tell.h"
 #include "zone/device_uri.h"
+#include "zone/emu_file.h"
 
 namespace furrow::tools {
 
@@ -45,9 +46,28 @@ void warn_of_room(const PoolRecipe& recipe, std::uint64_t bytes) {
       static_cast<double>(space.available) / kGiB);
 }
 
+// How large the block device is that an emulated one is on; 0: it is on none.
+std::uint64_t block_device_bytes(const std::string& device) {
+  const Result<DeviceUri> uri = parse_device_uri(device);
+  if (!uri.ok() || uri->scheme != "emu") return 0;
+  emu::OpenMode mode;
+  mode.access = Access::inspect;
+  mode.direct = false;
+  const Result<emu::EmuFile> file = emu::open_file(uri->place, mode);
+  return file.ok() && file->block_device ? file->size_bytes : 0;
+}
+
+// Who asks for as much as the block device has gets all of it, but for what the emulated device
+// takes for itself.
+ShapeAsked asked_of(const PoolRecipe& recipe) {
+  ShapeAsked asked = recipe.asked;
+  if (asked.size && recipe.shape.size_bytes == block_device_bytes(recipe.uri)) asked.size = false;
+  return asked;
+}
+
 // A device that could not hold what is wanted is not made.
-Result<std::unique_ptr<ZonedDevice>> make_device(const PoolRecipe& recipe,
-                                                 const DeviceShape& shape) {
+Result<std::unique_ptr<ZonedDevice>> make_device(const PoolRecipe& recipe, DeviceShape shape) {
+  if (shape.size_bytes == 0) shape.size_bytes = block_device_bytes(recipe.uri);
   if (shape.size_bytes == 0) {
     return Status(Code::invalid_argument, Origin::tool,
                   "there is no device yet; say how large to make it with --size");
@@ -102,7 +122,7 @@ Result<OpenPool> format_on(std::unique_ptr<ZonedDevice> device, const PoolRecipe
                            EventLoop& home, const Pool::OpenOptions& options) {
   // A device that was there and is kept has its own shape.
   const Status shaped =
-      check_shape(device->geometry(), device->preallocated(), recipe.shape, recipe.asked);
+      check_shape(device->geometry(), device->preallocated(), recipe.shape, asked_of(recipe));
   if (!shaped.ok()) return shaped;
   const Status fits = check_fit(device->geometry(), recipe);
   if (!fits.ok()) return fits;
@@ -114,7 +134,8 @@ Result<OpenPool> format_on(std::unique_ptr<ZonedDevice> device, const PoolRecipe
 // A pool that is there, if it is what was asked for.
 Result<OpenPool> open_asked(std::unique_ptr<ZonedDevice> device, const PoolRecipe& recipe,
                             EventLoop& home, const Pool::OpenOptions& options) {
-  Status same = check_shape(device->geometry(), device->preallocated(), recipe.shape, recipe.asked);
+  Status same =
+      check_shape(device->geometry(), device->preallocated(), recipe.shape, asked_of(recipe));
   if (!same.ok()) return same;
   auto opened = open_on(std::move(device), home, options);
   if (!opened) return opened.status();

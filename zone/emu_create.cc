@@ -191,9 +191,10 @@ Result<Superblock> plan(const EmuFile& file, DeviceShape shape) {
   while (superblock.end_offset() > file.size_bytes && geometry->zone_count > 1) {
     const std::uint64_t excess = superblock.end_offset() - file.size_bytes;
     const std::uint64_t zones = (excess + superblock.stride_bytes - 1) / superblock.stride_bytes;
-    if (shape.size_bytes > file.size_bytes || zones >= geometry->zone_count) {
+    if (shape.size_bytes != file.size_bytes || zones >= geometry->zone_count) {
       return zone_failure(Code::invalid_argument,
-                          "the block device is smaller than the size asked for");
+                          "the block device has no room for zones of that size in all, and for "
+                          "the emulated device's own structures; without a size all of it is used");
     }
     geometry->zone_count -= static_cast<std::uint32_t>(zones);
     superblock = make_superblock(*geometry, uuid);

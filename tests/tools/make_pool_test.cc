@@ -100,6 +100,33 @@ TEST_F(MakePoolTest, ADeviceWithoutItsZoneTableIsNotMadeAnew) {
   EXPECT_TRUE(has_volume("kept"));
 }
 
+// A loop device over a file, where the machine lets us make one.
+TEST_F(MakePoolTest, ABlockDeviceIsTakenAsAWhole) {
+  { std::ofstream file(path_); }
+  std::filesystem::resize_file(path_, 64 * kMiB);
+  const std::unique_ptr<FILE, int (*)(FILE*)> setup(
+      popen(("losetup -f --show " + path_ + " 2>/dev/null").c_str(), "r"), pclose);
+  char name[64] = "";
+  if (setup == nullptr || fscanf(setup.get(), "%63s", name) != 1) GTEST_SKIP() << "no loop device";
+  recipe_.uri = std::string("emu:") + name;
+  const auto zones = [this](bool or_create) {
+    auto pool = or_create ? open_or_create_pool(recipe_, loop_, {}) : create_pool(recipe_, loop_);
+    EXPECT_TRUE(pool.ok()) << pool.status().describe();
+    return pool.ok() ? (*pool)->info().geometry.zone_count : 0;
+  };
+  recipe_.shape.size_bytes = 0;
+  EXPECT_EQ(zones(true), 15u) << "and the emulated device's own structures";
+  recipe_.shape.size_bytes = 64 * kMiB;
+  recipe_.shape.force = recipe_.asked.size = true;
+  EXPECT_EQ(zones(false), 15u);
+  EXPECT_EQ(zones(true), 15u) << "as it was made";
+  recipe_.shape.size_bytes = 65 * kMiB;
+  EXPECT_EQ(create_code(), Code::invalid_argument);
+  recipe_.shape.size_bytes = 60 * kMiB;
+  EXPECT_EQ(zones(false), 15u);
+  EXPECT_EQ(system((std::string("losetup -d ") + name).c_str()), 0);
+}
+
 TEST_F(MakePoolTest, ADamagedDeviceIsMadeAnewIfThatIsForced) {
   ASSERT_EQ(create_code(), Code::ok);
   std::filesystem::resize_file(path_, 32 * kMiB);
