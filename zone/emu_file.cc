@@ -44,6 +44,10 @@ Status open_error(int error, bool creating) {
                           "the file system is mounted read-only; mount it read-write (`furrowctl "
                           "pool check` and what only lists do without)",
                           error);
+    case EEXIST:  // that to which nothing was there a moment ago
+      return zone_failure(Code::not_found,
+                          "this is a symbolic link to a file that is not there; name that file",
+                          error);
     case EBUSY:
       return zone_failure(Code::in_use, "the block device is mounted or in use", error);
     case EINVAL:

@@ -91,6 +91,9 @@ TEST_F(EmuFileTest, SaysWhetherTheFileOrItsDirectoryIsMissing) {
   };
   const std::string no_file = says(kBuffered);
   EXPECT_TRUE(is_in("pool create", no_file) && !is_in("its directory", no_file)) << no_file;
+  std::filesystem::create_symlink("elsewhere", path_);
+  const std::string no_target = says({Access::exclusive, true, false});
+  EXPECT_TRUE(is_in("symbolic link", no_target)) << no_target;
   path_ = dir_.file("missing/device.img");
   const std::string no_directory = says({Access::exclusive, true, false});
   EXPECT_TRUE(is_in("its directory", no_directory) && !is_in("pool create", no_directory))
