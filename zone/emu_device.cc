@@ -41,6 +41,15 @@ bool is_preallocated(const Superblock& superblock) {
   return (superblock.compatible & kPreallocated) != 0;
 }
 
+// Was it made so, and has not lost any of it? The file's blocks alone do not say: other parts of it
+// have some, too.
+bool is_preallocated_still(const EmuFile& file, const Superblock& superblock) {
+  const std::uint64_t begin = superblock.data_offset, end = superblock.end_offset();
+  const int fd = file.fd.get();
+  return is_preallocated(superblock) && file_blocks_bytes(fd) >= end - begin &&
+         has_all_blocks(fd, begin, end);
+}
+
 constexpr std::uint64_t kSectorBytesMax = 4096;  // of block devices
 
 // Is there anything but zeroes? What cannot be read counts as something.
@@ -136,9 +145,7 @@ EmuDevice::EmuDevice(EmuFile file, const Superblock& superblock, Access access,
       superblock_(superblock),
       codec_(superblock),
       access_(access),
-      preallocated_(is_preallocated(superblock_) &&
-                    file_blocks_bytes(file_.fd.get()) >=
-                        superblock_.end_offset() - superblock_.data_offset),
+      preallocated_(is_preallocated_still(file_, superblock_)),
       reclaim_(
           options.reclaim.value_or(is_preallocated(superblock_) ? Reclaim::never : Reclaim::lazy)),
       io_mode_(options.io_mode),

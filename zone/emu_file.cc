@@ -1,6 +1,7 @@
 #include "zone/emu_file.h"
 
 #include <fcntl.h>
+#include <linux/fiemap.h>
 #include <linux/fs.h>
 #include <sys/file.h>
 #include <sys/ioctl.h>
@@ -13,6 +14,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <fstream>
 #include <thread>
 #include <utility>
@@ -225,6 +227,26 @@ std::uint64_t file_blocks_bytes(int fd) {
   constexpr std::uint64_t kBlockBytes = 512;  // of st_blocks
   struct stat file {};
   return fstat(fd, &file) == 0 ? static_cast<std::uint64_t>(file.st_blocks) * kBlockBytes : 0;
+}
+
+bool has_all_blocks(int fd, std::uint64_t begin, std::uint64_t end) {
+  constexpr std::uint32_t kExtents = 64;  // at a time
+  alignas(fiemap) std::byte memory[sizeof(fiemap) + kExtents * sizeof(fiemap_extent)];
+  while (begin < end) {
+    std::memset(memory, 0, sizeof memory);
+    auto& map = *reinterpret_cast<fiemap*>(memory);
+    map.fm_start = begin;
+    map.fm_length = end - begin;
+    map.fm_extent_count = kExtents;
+    if (ioctl(fd, FS_IOC_FIEMAP, &map) != 0) return true;
+    if (map.fm_mapped_extents == 0) return false;
+    const auto* const extents = reinterpret_cast<const fiemap_extent*>(&map + 1);
+    for (std::uint32_t i = 0; i < map.fm_mapped_extents; ++i) {
+      if (extents[i].fe_logical > begin) return false;
+      begin = extents[i].fe_logical + extents[i].fe_length;
+    }
+  }
+  return true;
 }
 
 int allocate(int fd, std::uint64_t offset, std::uint64_t bytes) {

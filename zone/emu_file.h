@@ -60,6 +60,9 @@ std::uint64_t file_system_free_bytes(int fd);
 // What the file has of it; 0 if it cannot be told.
 std::uint64_t file_blocks_bytes(int fd);
 
+// Has all of that part of the file blocks, written or not? Yes, where it cannot be told.
+bool has_all_blocks(int fd, std::uint64_t begin, std::uint64_t end);
+
 // Gives a part of the file, behind its end as well, blocks where it has none. An errno, or 0.
 int allocate(int fd, std::uint64_t offset, std::uint64_t bytes);
 

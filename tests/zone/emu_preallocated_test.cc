@@ -82,6 +82,27 @@ TEST_F(EmuPreallocatedTest, ZonesThatAreResetKeepTheirBlocksUnlessTheUriSaysOthe
   }
 }
 
+// Also where the room that is kept behind the zones is as large as what they have lost.
+TEST_F(EmuPreallocatedTest, IsNotAnyMoreWhenAZoneHasLostItsBlocks) {
+  std::filesystem::remove(path_);
+  DeviceShape larger = preallocated();
+  larger.size_bytes = 64 * kMiB;
+  larger.zone_size_bytes = larger.zone_capacity_bytes = kMiB;
+  ASSERT_TRUE(create_device(uri_, larger).ok());
+  EXPECT_TRUE(open()->preallocated());
+  const bool told = unwritten_bytes().has_value();
+  {
+    auto device = open("?reclaim=now");
+    Client client(*device);
+    ASSERT_TRUE(client.write(1, 0, 256, 1).ok());
+    ASSERT_TRUE(client.manage(Io::Op::reset, 1).ok());
+    dynamic_cast<emu::EmuDevice&>(*device).drain_reclaim();
+  }
+  if (!told) GTEST_SKIP() << "the file system does not tell";
+  EXPECT_FALSE(open()->preallocated());
+  EXPECT_FALSE(open("", Access::inspect)->preallocated());
+}
+
 TEST_F(EmuPreallocatedTest, IsADeviceAsAnyOther) {
   for (std::uint64_t life = 0; life < 3; ++life) {
     auto device = open();
