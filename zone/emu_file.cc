@@ -165,8 +165,8 @@ Result<EmuFile> open_file(const std::string& path, const OpenMode& mode) {
   }
   // Reads need not ask each time when the file was read last. Who does not own it may not say so.
   (void)fcntl(file.fd.get(), F_SETFL, fcntl(file.fd.get(), F_GETFL) | O_NOATIME);
-  Status status = find_size(file);
-  if (status.ok() && locked) status = lock(file.fd.get());
+  Status status = locked ? lock(file.fd.get()) : Status();
+  if (status.ok()) status = find_size(file);  // whoever had the lock may have made the device
   if (!status.ok()) return status;
   return file;
 }

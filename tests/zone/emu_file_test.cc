@@ -153,6 +153,23 @@ TEST_F(EmuFileTest, ASharedLockIsWaitedFor) {
   EXPECT_TRUE(file.ok()) << file.status().describe();
 }
 
+// As who makes a device in another container does, whose lock tells nobody here whose it is.
+TEST_F(EmuFileTest, IsAsLargeAsWhoHadTheLockBeforeLeavesIt) {
+  make(0);
+  const int fd = ::open(path_.c_str(), O_RDWR | O_CLOEXEC);
+  ASSERT_GE(fd, 0);
+  ASSERT_EQ(flock(fd, LOCK_SH), 0);
+  std::thread other([fd] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    EXPECT_EQ(ftruncate(fd, 12345), 0);
+    ::close(fd);
+  });
+  const auto file = open_file(path_, kBuffered);
+  other.join();
+  ASSERT_TRUE(file.ok()) << file.status().describe();
+  EXPECT_EQ(file->size_bytes, 12345u);
+}
+
 TEST_F(EmuFileTest, DirectIoTakesWholeSectorsOnly) {
   make(1 << 20);
   const auto file = open_file(path_, {});
