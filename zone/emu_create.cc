@@ -205,6 +205,18 @@ Result<Superblock> plan(const EmuFile& file, DeviceShape shape) {
   return superblock;
 }
 
+// Can it be opened as its URI says? Of a file that has no data yet that cannot be told.
+Status check_direct(const EmuFile& file, const EmuOptions& options, std::uint32_t lba_bytes) {
+  if (!options.direct) return {};
+  const int fd = file.fd.get(), flags = fcntl(fd, F_GETFL);
+  if (fcntl(fd, F_SETFL, flags | O_DIRECT) != 0) {
+    return zone_failure(Code::unsupported, kNoDirectIo, errno);
+  }
+  const bool accepts = direct_io_accepts(fd, lba_bytes);
+  (void)fcntl(fd, F_SETFL, flags);
+  return accepts ? Status() : zone_failure(Code::unsupported, kDirectIoOfPages);
+}
+
 Status format(const EmuFile& file, const EmuOptions& options, const DeviceShape& shape) {
   if (!shape.force) {
     const Status unused = check_unused(file);
@@ -212,10 +224,14 @@ Status format(const EmuFile& file, const EmuOptions& options, const DeviceShape&
   }
   const Result<Superblock> superblock = plan(file, shape);
   if (!superblock) return superblock.status();
+  const std::uint32_t lba_bytes = superblock->geometry.lba_bytes;
+  Status status = check_direct(file, options, lba_bytes);  // before anything is lost
+  if (!status.ok()) return status;
   if (shape.preallocate && !has_room(file, superblock->end_offset())) return kNoRoom;
   // Old contents of a file go first: their space, and their bytes.
   if (!file.block_device && ftruncate(file.fd.get(), 0) != 0) return write_error(errno);
-  const Status status = write_metadata(file, *superblock);
+  status = write_metadata(file, *superblock);
+  if (status.ok()) status = check_direct(file, options, lba_bytes);
   if (!status.ok() && !file.block_device) (void)ftruncate(file.fd.get(), 0);  // it had got some
   if (!status.ok() || !file.created) return status;
   return sync_directory(options.path);

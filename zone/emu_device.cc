@@ -31,8 +31,7 @@ Status check_openable(const EmuFile& file, const Superblock& superblock, const E
         "it from a complete one");
   }
   if (options.direct && !direct_io_accepts(file.fd.get(), superblock.geometry.lba_bytes)) {
-    return zone_failure(Code::unsupported,
-                        "direct I/O here needs 4 KiB: use lba=4096 or ?direct=0");
+    return zone_failure(Code::unsupported, kDirectIoOfPages);
   }
   return {};
 }

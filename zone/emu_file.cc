@@ -53,7 +53,7 @@ Status open_error(int error, bool creating) {
     case EBUSY:
       return zone_failure(Code::in_use, "the block device is mounted or in use", error);
     case EINVAL:
-      return zone_failure(Code::unsupported, "no direct I/O here; ?direct=0 does without", error);
+      return zone_failure(Code::unsupported, kNoDirectIo, error);
     default:
       return zone_failure(Code::io_error, "cannot open the file", error);
   }

@@ -9,6 +9,10 @@
 
 namespace furrow::emu {
 
+inline constexpr const char* kNoDirectIo = "no direct I/O here; ?direct=0 does without";
+inline constexpr const char* kDirectIoOfPages =
+    "direct I/O here needs 4 KiB: use lba=4096 or ?direct=0";
+
 // An owned file descriptor.
 class Fd {
  public:

@@ -87,6 +87,26 @@ TEST_F(EmuCreateTest, RefusesShapesThatCouldNotBeOpened) {
   EXPECT_FALSE(std::filesystem::exists(path_)) << "a refusal left a file";
 }
 
+// On a loop device with sectors of 4 KiB, where the machine lets us make one.
+TEST_F(EmuCreateTest, RefusesLbasThatDirectIoWouldNotTake) {
+  make_file(32 * kMiB, true);
+  const std::string command = "losetup -f --show --sector-size 4096 " + path_ + " 2>/dev/null";
+  const std::unique_ptr<FILE, int (*)(FILE*)> setup(popen(command.c_str(), "r"), pclose);
+  char name[64] = "";
+  if (setup == nullptr || fscanf(setup.get(), "%63s", name) != 1) GTEST_SKIP() << "no loop device";
+  uri_ = std::string("emu:") + name;
+  DeviceShape small_lbas = shape();
+  small_lbas.lba_bytes = 512;
+  EXPECT_EQ(create_device(uri_, small_lbas).code(), Code::unsupported);
+  EXPECT_EQ(create(), Code::ok) << "nothing was made";
+  small_lbas.force = true;
+  EXPECT_EQ(create_device(uri_, small_lbas).code(), Code::unsupported);
+  EXPECT_TRUE(open_device(uri_, Access::check).ok()) << "nor lost";
+  EXPECT_EQ(create_device(uri_ + "?direct=0", small_lbas).code(), Code::ok);
+  EXPECT_TRUE(open_device(uri_ + "?direct=0", Access::check).ok());
+  EXPECT_EQ(system((std::string("losetup -d ") + name).c_str()), 0);
+}
+
 // Whoever waits for the lock may write at once: nothing of the device before may still be punching.
 TEST_F(EmuCreateTest, TheNextOpenerMeetsNoPunch) {
   ASSERT_EQ(create(), Code::ok);
