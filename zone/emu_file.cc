@@ -129,6 +129,16 @@ Status find_size(EmuFile& file) {
   return {};
 }
 
+// Linux opens it to be written all the same.
+Status check_writable(const EmuFile& file) {
+  int read_only = 0;
+  if (!file.block_device || ioctl(file.fd.get(), BLKROGET, &read_only) != 0 || read_only == 0) {
+    return {};
+  }
+  return zone_failure(Code::permission, "the block device is read-only (`blockdev --setrw`)",
+                      EROFS);
+}
+
 }  // namespace
 
 Fd& Fd::operator=(Fd&& other) noexcept {
@@ -167,6 +177,7 @@ Result<EmuFile> open_file(const std::string& path, const OpenMode& mode) {
   (void)fcntl(file.fd.get(), F_SETFL, fcntl(file.fd.get(), F_GETFL) | O_NOATIME);
   Status status = locked ? lock(file.fd.get()) : Status();
   if (status.ok()) status = find_size(file);  // whoever had the lock may have made the device
+  if (status.ok() && mode.access == Access::exclusive) status = check_writable(file);
   if (!status.ok()) return status;
   return file;
 }

@@ -40,9 +40,9 @@ struct EmuFile {
   std::uint64_t size_bytes = 0;
 };
 
-// Errors: not_found, permission (that of the user, or a file system mounted read-only), in_use
-// (another process has it open; a process that was killed is waited for while the kernel ends its
-// I/O), unsupported (neither file nor block device; no O_DIRECT), io_error.
+// Errors: not_found, permission (that of the user, or a file system or block device that is
+// read-only), in_use (another process has it open; a process that was killed is waited for while
+// the kernel ends its I/O), unsupported (neither file nor block device; no O_DIRECT), io_error.
 Result<EmuFile> open_file(const std::string& path, const OpenMode& mode);
 
 // The lock that open_file() takes, on a file that is open. Errors: in_use, io_error.

@@ -380,6 +380,10 @@ TEST_F(EmuDeviceTest, WorksOnABlockDevice) {
   EXPECT_EQ((*device->report())[3].state, ZoneState::empty);
   Client(*device).expect_data(11, 0, 384, 1);
   device.reset();
+  ASSERT_EQ(system((std::string("blockdev --setro ") + name).c_str()), 0);
+  EXPECT_EQ(open_code(), Code::permission);
+  EXPECT_EQ(create_device(uri_, forced).code(), Code::permission);
+  EXPECT_EQ(open_code(Access::check), Code::ok);
 }
 
 }  // namespace
