@@ -54,8 +54,20 @@ constexpr const char* kPoolFlags[] = {
     "mor",        "mar",         "force",         "mode",      "quota",         "value_bytes_max",
     "durability", "preallocate", "victim_policy", "io_mode"};
 
+// And the other way round.
+constexpr const char* kServerFlags[] = {"target",        "nqn",         "connections",
+                                        "header_digest", "data_digest", "admin"};
+
+int refuse(std::span<const char* const> flags, const char* whose) {
+  for (const char* flag : flags) {
+    if (tools::flag_given(flag)) return report_usage(fmt::format("--{}: of a {}", flag, whose));
+  }
+  return kExitDone;
+}
+
 int set_up(Rig& rig) {
   if (!FLAGS_pool.empty()) {
+    if (const int status = refuse(kServerFlags, "--target"); status != kExitDone) return status;
     if (const int status = open_local_volume(rig.loop, rig.local); status != kExitDone) {
       return status;
     }
@@ -64,9 +76,7 @@ int set_up(Rig& rig) {
     rig.backend = std::move(*backend);
     return kExitDone;
   }
-  for (const char* flag : kPoolFlags) {
-    if (tools::flag_given(flag)) return report_usage(fmt::format("--{}: of a --pool", flag));
-  }
+  if (const int status = refuse(kPoolFlags, "--pool"); status != kExitDone) return status;
   transport::InitiatorOptions options;
   if (const int status = take_initiator_options(options); status != kExitDone) return status;
   auto backend = remote_backend(rig.loop, options);
@@ -88,6 +98,9 @@ Result<double> play(Rig& rig, Job& job, std::uint32_t page_bytes, const char* wh
 }
 
 int take_trace(Trace& trace) {
+  if (!FLAGS_trace.empty() && tools::flag_given("requests")) {
+    return report_usage("--requests: of the generated trace, not of a --trace");
+  }
   if (FLAGS_trace.empty()) {
     if (FLAGS_requests == 0 || FLAGS_requests > kRequestsMax) {
       return report_usage(fmt::format("--requests: 1 to {}", kRequestsMax));
