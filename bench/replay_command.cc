@@ -234,13 +234,13 @@ int replay(const tools::Arguments&) {
     return report_usage(
         fmt::format("--pages_per_block and --loops: more than {} pages", kPagesMax));
   }
-  std::optional<AckJournal> journal;
+  if (const int status = set_up(rig); status != kExitDone) return status;
+  std::optional<AckJournal> journal;  // that of a replay before stays until this one can begin
   if (!FLAGS_journal.empty()) {
     auto created = AckJournal::create(FLAGS_journal, {options.shape.page_bytes, FLAGS_salt});
     if (!created) return report(FLAGS_journal, created.status());
     journal.emplace(std::move(*created));
   }
-  if (const int status = set_up(rig); status != kExitDone) return status;
 
   ReplayJob job(trace, *rig.backend, options, journal ? &*journal : nullptr);
   const Result<double> seconds = play(rig, job, options.shape.page_bytes, "replaying");
