@@ -384,6 +384,8 @@ TEST_F(EmuDeviceTest, WorksOnABlockDevice) {
   EXPECT_EQ(open_code(), Code::permission);
   EXPECT_EQ(create_device(uri_, forced).code(), Code::permission);
   EXPECT_EQ(open_code(Access::check), Code::ok);
+  // It would stay so, for whoever has the loop device next.
+  EXPECT_EQ(system((std::string("blockdev --setrw ") + name).c_str()), 0);
 }
 
 }  // namespace
