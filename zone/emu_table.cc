@@ -57,7 +57,14 @@ Status EmuTable::open(const EmuFile& file, const Superblock& superblock, bool wr
                  : mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (at == MAP_FAILED) return zone_failure(Code::io_error, "cannot map the zone table", errno);
   slots_ = static_cast<std::uint64_t*>(at);
-  return writable ? Status() : read();
+  return writable ? read_ahead() : read();
+}
+
+// What cannot be read is an error here, and would be a signal where it is looked at.
+Status EmuTable::read_ahead() {
+  if (madvise(slots_, 2 * copy_bytes_, MADV_POPULATE_READ) == 0) return {};
+  if (errno == EINVAL) return {};  // before Linux 5.14
+  return zone_failure(Code::io_error, "cannot read the zone table", errno == EFAULT ? EIO : errno);
 }
 
 Status EmuTable::read() {

@@ -41,6 +41,7 @@ class EmuTable {
     return slots_[copy * (copy_bytes_ / 8) + zone.value];
   }
   Status read();
+  Status read_ahead();
   Status write(const void* data, std::size_t bytes, std::uint64_t at);
   bool medium_has_it() const;
 

@@ -388,5 +388,28 @@ TEST_F(EmuDeviceTest, WorksOnABlockDevice) {
   EXPECT_EQ(system((std::string("blockdev --setrw ") + name).c_str()), 0);
 }
 
+// As where a sector of it is bad: a loop device whose file ends in front of it.
+TEST_F(EmuDeviceTest, AZoneTableThatCannotBeReadIsAnError) {
+  { std::ofstream file(path_); }
+  std::filesystem::resize_file(path_, 24 * kMiB);
+  std::unique_ptr<FILE, int (*)(FILE*)> setup(
+      popen(("losetup -f --show " + path_ + " 2>/dev/null").c_str(), "r"), pclose);
+  char name[64] = "";
+  if (setup == nullptr || fscanf(setup.get(), "%63s", name) != 1) {
+    GTEST_SKIP() << "no loop device";
+  }
+  uri_ = std::string("emu:") + name;
+  DeviceShape whole = shape();
+  whole.size_bytes = 0;
+  ASSERT_TRUE(create_device(uri_, whole).ok());
+  ASSERT_EQ(system((std::string("blockdev --flushbufs ") + name).c_str()), 0);
+  std::filesystem::resize_file(path_, emu::kTableOffset);
+  for (const Access access : {Access::inspect, Access::check, Access::exclusive}) {
+    const auto device = open_device(uri_, access);
+    EXPECT_EQ(device.status().code(), Code::io_error) << device.status().describe();
+  }
+  EXPECT_EQ(system((std::string("losetup -d ") + name).c_str()), 0);
+}
+
 }  // namespace
 }  // namespace furrow::test
