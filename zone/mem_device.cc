@@ -8,6 +8,8 @@
 #include <cstring>
 #include <thread>
 
+#include "zone/aligned_buffer.h"
+
 namespace furrow {
 
 namespace {
@@ -75,8 +77,11 @@ void MemDevice::reclaim_piece() {
     const std::uint64_t piece = std::min(first.left_bytes, kReclaimPieceBytes);
     first.left_bytes -= piece;
     const std::uint64_t start = geometry_.zone_start(first.zone).value * geometry_.lba_bytes;
-    // A piece that is no multiple of the page size (512-byte LBAs) keeps its memory: harmless.
-    (void)madvise(memory_ + start + first.left_bytes, piece, MADV_DONTNEED);
+    // A piece that does not begin with a page, or (512-byte LBAs) does not end with one, keeps its
+    // memory: the page that it ends in may be the next zone's as well.
+    if (piece % AlignedBuffer::kAlignment == 0) {
+      (void)madvise(memory_ + start + first.left_bytes, piece, MADV_DONTNEED);
+    }
     table_.release(first.zone);
   } else {
     first.left_bytes = 0;  // in use again

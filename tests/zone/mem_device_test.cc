@@ -99,6 +99,22 @@ TEST_F(MemDeviceTest, AZoneThatIsInUseAgainKeepsWhatItHas) {
   expect_zone_1();
 }
 
+// Their last page is another zone's as well.
+TEST_F(MemDeviceTest, ZonesThatEndInsideAPage) {
+  auto device = open_device("mem:46080?zone_size=4608&lba=512&reclaim=now", Access::exclusive);
+  ASSERT_TRUE(device.ok()) << device.status().describe();
+  client_.emplace(**device);
+  for (std::uint32_t zone = 0; zone < 3; ++zone) {
+    ASSERT_TRUE(client_->write(zone, 0, 9, zone).ok());
+  }
+  ASSERT_TRUE(client_->manage(Io::Op::reset, 0).ok());
+  poll_for(10);
+  client_->expect_zeroes(0, 0, 9);
+  client_->expect_data(1, 0, 9, 1);
+  client_->expect_data(2, 0, 9, 2);
+  client_.reset();
+}
+
 TEST_F(MemDeviceTest, NeverKeepsItAll) {
   make("never");
   poll_for(150);
