@@ -49,6 +49,7 @@ class DriveQueue : public RingQueue {
   void manage(Io& io) override;
   void zone_was_reset(ZoneId) override {}
   void transferred(Io& io, int error) override;
+  bool is_of_data(int error) const override { return error != kInterrupted; }
   bool must_look_again() const override;
   // Is this write or append to be a Zone Append to the drive (Io::as_append)? Else it goes to the
   // write pointer.

@@ -318,16 +318,16 @@ void RingQueue::finish(Io& io, int result) {
   }
 }
 
-// Of reads that failed together each finds out by itself.
+// Of reads that failed together each finds out by itself, unless that is of none of them.
 void RingQueue::ended(Io& io, int error) {
   if (!merged_.is_merged(io)) return transferred(io, error);
   List members = merged_.take_apart(io);
   while (Io* member = members.pop()) {
-    if (error == 0) {
-      bytes_done(*member) = transfer_bytes(*member);
-      transferred(*member, 0);
+    member->alone = error != 0;
+    if (error == 0) bytes_done(*member) = transfer_bytes(*member);
+    if (error == 0 || !is_of_data(error)) {
+      transferred(*member, error);
     } else {
-      member->alone = true;
       backlog_.push(*member);
     }
   }

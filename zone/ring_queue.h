@@ -84,6 +84,8 @@ class RingQueue : public TableQueue {
   // The kernel has done all of it (`error` 0), or failed it: an errno; kEnded: the file ended
   // before the transfer did; or what result_of() makes of it. Leads to end_transfer().
   virtual void transferred(Io& io, int error) = 0;
+  // Is such an error one of the data that was asked for, and not of whatever is asked just now?
+  virtual bool is_of_data(int) const { return true; }
   // Something waits that no completion of the ring will tell of: look again soon.
   virtual bool must_look_again() const { return waits(); }
 

@@ -48,6 +48,23 @@ TEST(DriveResets, ReadsAndFlushesAreDoneAgain) {
   EXPECT_TRUE(rig.client.flush().ok());
 }
 
+// Nothing else was: so they alone tell that the drive's power may have been away.
+TEST(DriveResets, ReadsThatAreOneForTheDriveTellOfIt) {
+  Rig rig;
+  ASSERT_TRUE(rig.client.write(0, 0, 4, 1).ok());
+  rig.drive.next({Fate::lost});
+  std::array<AlignedBuffer, 2> into{AlignedBuffer(8192), AlignedBuffer(8192)};
+  std::array<Io, 2> ios;
+  for (std::size_t i = 0; i < ios.size(); ++i) {
+    ios[i].lba = Lba{2 * i};
+    ios[i].set_data(into[i].data(), 2, 4096);
+  }
+  ASSERT_TRUE(run_blocking(*rig.client.queue, ios).ok());
+  EXPECT_EQ(rig.device.interruptions(), 2u);
+  rig.drive.set_written(0, 0);
+  EXPECT_FALSE(rig.client.flush().ok());
+}
+
 TEST(DriveResets, OneThatNeverEndsFailsWhatWaits) {
   Rig rig;
   ASSERT_TRUE(rig.client.write(0, 0, 4, 1).ok());
