@@ -12,6 +12,7 @@
 #include "bench/load.h"
 #include "bench/report.h"
 #include "tools/device_flags.h"
+#include "tools/file_limit.h"
 #include "tools/progress.h"
 #include "tools/tell.h"
 #include "zone/device_uri.h"
@@ -150,6 +151,18 @@ int take_options(LoadOptions& options) {
   return kExitDone;
 }
 
+// Open files: of each thread an event loop's, a queue's, and those of connections.
+int take_files(unsigned connections) {
+  constexpr std::uint64_t kOwn = 64, kOfEach = 6;
+  const std::uint64_t wanted = kOwn + std::uint64_t{FLAGS_threads} * (kOfEach + connections);
+  const Result<std::uint64_t> limit = tools::raise_file_limit(wanted);
+  if (!limit || *limit >= wanted) return kExitDone;
+  return report_usage(fmt::format(
+      "that may take {} open files, and the limit is {}: raise it (`ulimit -Hn {}`), or lower "
+      "--threads or --connections",
+      wanted, *limit, wanted));
+}
+
 Json load_report(const LoadOptions& options, const LoadRun& run) {
   const LoadResult& result = run.result();
   // What was moved: a miss moves nothing.
@@ -196,6 +209,7 @@ int finish(const LoadRun& run, const Json& json) {
 int local(const tools::Arguments&) {
   LoadOptions options;
   if (const int status = take_options(options); status != kExitDone) return status;
+  if (const int status = take_files(0); status != kExitDone) return status;
   EventLoop home({.spin_us = FLAGS_sleep ? 50 : ~std::uint64_t{0}});
   LocalVolume volume;
   if (const int status = open_local_volume(home, volume); status != kExitDone) return status;
@@ -214,6 +228,7 @@ int remote(const tools::Arguments&) {
   transport::InitiatorOptions initiator;
   if (const int status = take_options(options); status != kExitDone) return status;
   if (const int status = take_initiator_options(initiator); status != kExitDone) return status;
+  if (const int status = take_files(initiator.io_queues); status != kExitDone) return status;
   LoadRun run(options, nullptr,
               [&initiator](EventLoop& loop) { return remote_backend(loop, initiator); });
   const Status status = run.run();
