@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -104,8 +105,9 @@ constexpr Status kNoRoom(Code::no_space, Origin::zone,
 // Has the file system room for a file of so many bytes, in place of this one? Yes, where it does
 // not tell.
 bool has_room(const EmuFile& file, std::uint64_t bytes) {
-  const std::uint64_t free = file_system_free_bytes(file.fd.get());
-  return free == 0 || free + file_blocks_bytes(file.fd.get()) >= bytes;
+  struct statvfs system {};
+  if (fstatvfs(file.fd.get(), &system) != 0 || system.f_blocks == 0) return true;
+  return file_system_free_bytes(file.fd.get()) + file_blocks_bytes(file.fd.get()) >= bytes;
 }
 
 // All that zones may hold, as zeroes, past the page cache where that can be.

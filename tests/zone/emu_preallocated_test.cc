@@ -129,6 +129,11 @@ TEST_F(EmuPreallocatedTest, IsNotMadeWhereThereIsNoRoomForAll) {
   EXPECT_EQ(status.code(), Code::no_space) << status.describe();
   EXPECT_FALSE(std::filesystem::exists(path));
   EXPECT_TRUE(create_device("emu:" + path, shape()).ok()) << "a sparse one is";
+  small.fill_up("junk");
+  DeviceShape forced = preallocated();
+  forced.force = true;
+  EXPECT_EQ(create_device("emu:" + path, forced).code(), Code::no_space);
+  EXPECT_TRUE(open_device("emu:" + path, Access::check).ok()) << "what was there is lost";
 }
 
 }  // namespace
