@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 
 #include "engine/embedded_pool.h"
 #include "tests/engine/rig.h"
@@ -107,8 +108,12 @@ TEST(UnfinishedTest, AnEmbeddedPoolGoesOnWhereItWasKilled) {
   EmbeddedPool::CreateOptions make;
   make.size_bytes = 64 << 20;
   make.volume.name = "pages";
-  for (int done = 0; done < 3; ++done) {
+  const auto path = directory / "pool.img";
+  for (int done = -1; done < 3; ++done) {
     SCOPED_TRACE(done);
+    if (done == -1) {  // in the midst of making the device
+      std::ofstream(path) << "FurrowZD unfinished" << std::string(8192, '\0');
+    }
     if (done >= 1) {
       DeviceShape shape;
       shape.size_bytes = make.size_bytes;
