@@ -77,7 +77,7 @@ Result<std::unique_ptr<ZonedDevice>> make_device(const PoolRecipe& recipe, Devic
   Status status = check_fit(*geometry, recipe);
   if (status.ok()) status = create_device(recipe.uri, shape);
   if (!status.ok()) return status;
-  warn_of_room(recipe, shape.size_bytes);
+  if (!shape.preallocate) warn_of_room(recipe, shape.size_bytes);
   return open_device(recipe.uri, Access::exclusive);
 }
 
