@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include "zone/aligned_buffer.h"
 
@@ -64,20 +65,39 @@ Status EmuTable::open(const EmuFile& file, const Superblock& superblock, bool wr
 Status EmuTable::read_ahead() {
   if (madvise(slots_, 2 * copy_bytes_, MADV_POPULATE_READ) == 0) return {};
   if (errno == EINVAL) return {};  // before Linux 5.14
-  return zone_failure(Code::io_error, "cannot read the zone table", errno == EFAULT ? EIO : errno);
+  return zone_failure(
+      Code::io_error,
+      "cannot read the zone table; what only looks (`furrowctl pool check`) does with one copy",
+      errno == EFAULT ? EIO : errno);
 }
 
+// Page by page where it has to be. One that cannot be read is damaged, in each of its slots; where
+// that is so in both copies, nothing is known of its zones.
 Status EmuTable::read() {
-  const std::size_t bytes = 2 * copy_bytes_;
-  auto* to = static_cast<std::byte*>(static_cast<void*>(slots_));
-  for (std::size_t got = 0; got < bytes;) {
-    errno = 0;
-    const ssize_t rc = pread(fd_, to + got, bytes - got, static_cast<off_t>(kTableOffset + got));
-    if (rc < 0 && errno == EINTR) continue;
-    if (rc <= 0) return zone_failure(Code::io_error, "cannot read the zone table", errno);
-    got += static_cast<std::size_t>(rc);
+  if (read_part(0, 2 * copy_bytes_) == 0) return {};
+  std::vector<bool> lost(copy_bytes_ / kPageBytes, false);
+  for (std::uint64_t at = 0; at < 2 * copy_bytes_; at += kPageBytes) {
+    const int error = read_part(at, kPageBytes);
+    if (error == 0) continue;
+    const std::uint64_t page = at % copy_bytes_ / kPageBytes;
+    if (lost[page]) return zone_failure(Code::io_error, "cannot read the zone table", error);
+    lost[page] = true;
+    std::memset(slots_ + at / 8, 0xFF, kPageBytes);  // no zone is written so far
   }
   return {};
+}
+
+// An errno, or 0.
+int EmuTable::read_part(std::uint64_t at, std::uint64_t bytes) {
+  auto* const to = static_cast<std::byte*>(static_cast<void*>(slots_));
+  const std::uint64_t end = at + bytes;
+  while (at < end) {
+    const ssize_t rc = pread(fd_, to + at, end - at, static_cast<off_t>(kTableOffset + at));
+    if (rc < 0 && errno == EINTR) continue;
+    if (rc <= 0) return rc < 0 ? errno : EIO;
+    at += static_cast<std::uint64_t>(rc);
+  }
+  return 0;
 }
 
 std::uint64_t EmuTable::load(unsigned copy, ZoneId zone) const {

@@ -6,7 +6,8 @@
 // store that they have no room for ends the process; there each is a pwrite() to the same pages of
 // the kernel's, which says so instead. Either way a store survives the process, and a sync of the
 // file makes it durable. Who only looks has a copy in memory, of when it was opened: on a full
-// tmpfs even to read a hole by a mapping wants room.
+// tmpfs even to read a hole by a mapping wants room. There a page that cannot be read is damaged;
+// who writes is refused.
 //
 // Threads: any; one at a time for a zone's slots.
 #pragma once
@@ -41,6 +42,7 @@ class EmuTable {
     return slots_[copy * (copy_bytes_ / 8) + zone.value];
   }
   Status read();
+  int read_part(std::uint64_t at, std::uint64_t bytes);
   Status read_ahead();
   Status write(const void* data, std::size_t bytes, std::uint64_t at);
   bool medium_has_it() const;

@@ -403,6 +403,16 @@ TEST_F(EmuDeviceTest, AZoneTableThatCannotBeReadIsAnError) {
   whole.size_bytes = 0;
   ASSERT_TRUE(create_device(uri_, whole).ok());
   ASSERT_EQ(system((std::string("blockdev --flushbufs ") + name).c_str()), 0);
+  std::filesystem::resize_file(path_, superblock().table_offset[1]);
+  for (const Access access : {Access::inspect, Access::check}) {
+    const auto device = open("", access);
+    ASSERT_NE(device, nullptr) << "one copy of it can be read";
+    const std::vector<std::string> lines = device->damage();
+    ASSERT_EQ(lines.size(), 1u);
+    EXPECT_NE(lines[0].find("slots of zones 0 to 11 are damaged in copy 1"), std::string::npos)
+        << lines[0];
+  }
+  EXPECT_EQ(open_code(), Code::io_error);
   std::filesystem::resize_file(path_, emu::kTableOffset);
   for (const Access access : {Access::inspect, Access::check, Access::exclusive}) {
     const auto device = open_device(uri_, access);
