@@ -59,7 +59,7 @@ class Conformance : public testing::TestWithParam<Target> {
       shape.lba_bytes = target.lba_bytes;
       shape.open_zones_max = target.mor;
       shape.active_zones_max = target.mar;
-      const Status status = create_device(uri, shape);
+      const Status status = create_device(uri + "?direct=0", shape);
       EXPECT_TRUE(status.ok()) << status.describe();
       if (!target.parameters.empty()) uri += "?" + target.parameters;
     } else if (target.kind == Target::Kind::drive) {

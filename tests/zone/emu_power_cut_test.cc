@@ -140,7 +140,7 @@ class EmuPowerCut : public EmuDeviceTest, public testing::WithParamInterface<Cut
     made.open_zones_max = 4;
     made.active_zones_max = kActiveMax;
     made.preallocate = GetParam().preallocate;
-    const Status status = create_device(uri_, made);
+    const Status status = create_device(uri_ + "?direct=0", made);
     ASSERT_TRUE(status.ok()) << status.describe();
     layout_ = superblock();
     medium_.emplace(path_, layout_);
