@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 #include <gflags/gflags.h>
 
+#include <algorithm>
+#include <string_view>
+
 #include "tools/command.h"
 #include "tools/command_line.h"
 #include "tools/device_flags.h"
@@ -165,9 +168,21 @@ int take_target(transport::TargetOptions& target) {
   return wrong_flag(checked.option, checked.status);  // these flags are named after the options
 }
 
+// A file's name may have commas: another URI does not begin like that.
+bool names_several(std::string_view pool) {
+  constexpr std::string_view kSchemes[] = {"emu:", "mem:", "nvme:", "zbd:"};
+  for (std::size_t at = pool.find(','); at != pool.npos; at = pool.find(',', at + 1)) {
+    const std::string_view next = pool.substr(at + 1);
+    if (std::ranges::any_of(kSchemes, [&](auto scheme) { return next.starts_with(scheme); })) {
+      return true;
+    }
+  }
+  return false;
+}
+
 int take_pool(ServerOptions& options) {
   if (FLAGS_pool.empty()) return report_usage("--pool is needed");
-  if (FLAGS_pool.find(',') != std::string::npos) {
+  if (names_several(FLAGS_pool)) {
     return report_usage("--pool: one device; several are not supported yet");
   }
   Status named = check_new_name(FLAGS_name);
