@@ -53,14 +53,20 @@ class Socket {
   int fd_;
 };
 
-void pin(int core) {
-  if (core < 0) return;
+bool pin(int core) {
+  if (core == -1) return true;
+  if (core < 0 || core >= CPU_SETSIZE) return false;
   cpu_set_t set;
   CPU_ZERO(&set);
   CPU_SET(static_cast<unsigned>(core), &set);
-  if (pthread_setaffinity_np(pthread_self(), sizeof set, &set) != 0) {
-    fmt::print(stderr, "tcp_pingpong: there is no core {}\n", core);
-  }
+  return pthread_setaffinity_np(pthread_self(), sizeof set, &set) == 0;
+}
+
+// Tried by a thread that has nothing else to do.
+bool may_pin(int core) {
+  bool may = false;
+  std::thread([&] { may = pin(core); }).join();
+  return may;
 }
 
 // One end of the connection.
@@ -195,23 +201,27 @@ Result<Pair> connect_pair() {
 }
 
 void serve(const Socket& socket, const std::atomic<bool>& stop) {
-  pin(FLAGS_server_core);
+  (void)pin(FLAGS_server_core);
   std::vector<char> request(FLAGS_request_bytes), response(FLAGS_response_bytes, 'r');
   const std::unique_ptr<End> end = make_end(socket, stop);
   for (bool more = end->exchange(nullptr, request); more;) more = end->exchange(&response, request);
 }
 
 int main_of_pingpong(int argc, char** argv) {
-  tools::parse_flags(argc, argv);
-  if (FLAGS_request_bytes == 0 || FLAGS_response_bytes == 0 || FLAGS_seconds <= 0) {
+  const auto arguments = tools::parse_flags(argc, argv);
+  if (!arguments.empty()) return tools::report_usage("there are no arguments");
+  if (FLAGS_request_bytes == 0 || FLAGS_response_bytes == 0 || !(FLAGS_seconds > 0)) {
     return tools::report_usage("sizes and --seconds must not be 0");
+  }
+  for (const int core : {FLAGS_server_core, FLAGS_client_core}) {
+    if (!may_pin(core)) return tools::report_usage(fmt::format("there is no core {} here", core));
   }
   const Result<Pair> pair = connect_pair();
   if (!pair) return tools::report("tcp_pingpong", pair.status());
 
   std::atomic<bool> stop{false};
   std::thread server([&] { serve(pair->server, stop); });
-  pin(FLAGS_client_core);
+  (void)pin(FLAGS_client_core);
   using Clock = std::chrono::steady_clock;
   const auto start = Clock::now();
   const auto end = start + std::chrono::duration<double>(FLAGS_seconds);

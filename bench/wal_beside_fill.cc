@@ -121,9 +121,10 @@ int run(rocksdb::Env* env) {
 }
 
 int main_of_wal_beside_fill(int argc, char** argv) {
-  tools::parse_flags(argc, argv);
+  const auto arguments = tools::parse_flags(argc, argv);
+  if (!arguments.empty()) return tools::report_usage("there are no arguments");
   if (FLAGS_dir.empty()) return tools::report_usage("--dir says where the databases are made");
-  if (FLAGS_seconds <= 0) return tools::report_usage("--seconds must not be 0");
+  if (!(FLAGS_seconds > 0)) return tools::report_usage("--seconds must not be 0");
   if (FLAGS_fs_uri.empty()) return run(rocksdb::Env::Default());
   std::unique_ptr<rocksdb::FileSystem> files;
   if (auto status = open_file_system(FLAGS_fs_uri, &files); !status.ok()) {
