@@ -40,9 +40,7 @@ std::vector<std::uint64_t> damaged_superblocks(const EmuFile& file) {
     AlignedBuffer page(kPageBytes);
     const Result<Superblock> found = read_superblock(file, offset, page);
     if (!found) {
-      if (found.status().code() == Code::corrupt || found.status().code() == Code::foreign) {
-        damaged.push_back(offset);
-      }
+      if (found.status().code() != Code::unsupported) damaged.push_back(offset);
     } else if (!whole) {
       whole = std::move(page);
     } else if (std::memcmp(whole->data(), page.data(), kSuperblockBytes) != 0) {

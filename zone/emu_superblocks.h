@@ -13,8 +13,8 @@ namespace furrow::emu {
 // decode(), and io_error.
 Result<Superblock> read_superblocks(const EmuFile& file);
 
-// Where those begin (bytes) that are damaged, or not what the first whole one is: the two are the
-// same.
+// Where those begin (bytes) that are damaged, cannot be read, or are not what the first whole one
+// is: the two are the same.
 std::vector<std::uint64_t> damaged_superblocks(const EmuFile& file);
 
 // Writes the one that begins at `damaged` anew, durably, from the other one as that stands: a newer

@@ -36,6 +36,19 @@ void refuse_syncs() {
   ASSERT_EQ(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
 }
 
+// Likewise what reads by a call of its own from that offset on.
+void refuse_reads_at(std::uint32_t offset) {
+  const auto number = static_cast<std::uint32_t>(offsetof(seccomp_data, nr));
+  const auto from = static_cast<std::uint32_t>(offsetof(seccomp_data, args[3]));
+  sock_filter code[] = {
+      {BPF_LD | BPF_W | BPF_ABS, 0, 0, number},   {BPF_JMP | BPF_JEQ | BPF_K, 0, 2, SYS_pread64},
+      {BPF_LD | BPF_W | BPF_ABS, 0, 0, from},     {BPF_JMP | BPF_JEQ | BPF_K, 1, 0, offset},
+      {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW}, {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ERRNO | EIO}};
+  const sock_fprog program{static_cast<unsigned short>(std::size(code)), code};
+  ASSERT_EQ(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+  ASSERT_EQ(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
+}
+
 class EmuMend : public EmuDeviceTest {
  protected:
   // Zone 0: nothing, 1: some, 2: all, 3: finished, 4: some since a reset, 5: reset, 6: some.
@@ -245,6 +258,23 @@ TEST_F(EmuMend, ASuperblockThatCannotBeWrittenIsAnErrorAndNoMore) {
       device.reset();
       EXPECT_TRUE(told().empty());
     }
+  }
+}
+
+TEST_F(EmuMend, ASuperblockThatCannotBeReadIsToldAndWrittenAnew) {
+  for (const std::uint32_t offset : {0u, 4096u}) {
+    SCOPED_TRACE(offset);
+    in_child([&] {
+      refuse_reads_at(offset);
+      auto device = open();
+      ASSERT_NE(device, nullptr);
+      const auto lines = device->damage();
+      ASSERT_EQ(lines.size(), 1u);
+      EXPECT_NE(lines[0].find("superblock at byte " + std::to_string(offset)), std::string::npos);
+      EXPECT_TRUE(device->mend().ok());
+      expect_all(*device);
+    });
+    EXPECT_TRUE(told().empty());
   }
 }
 
