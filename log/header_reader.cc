@@ -9,7 +9,8 @@ namespace furrow {
 
 namespace {
 constexpr std::uint32_t kRecordsMax = 255;
-}
+constexpr unsigned kReadsFailedMax = 16;  // of a segment
+}  // namespace
 
 HeaderReader::HeaderReader(PoolContext& pool, WrittenLba written_lba)
     : pool_(pool), written_lba_(std::move(written_lba)), epoch_(pool.epoch.add()) {
@@ -66,16 +67,21 @@ void HeaderReader::completed(Lane& lane) {
     view =
         Status(Code::corrupt, Origin::log, "another batch header was read than the one asked for");
   }
-  // What was read may not be what is there.
-  if (view.status().code() == Code::corrupt && !lane.again) {
-    lane.again = true;
-    return pool_.queue.submit(lane.io);
+  const Code code = view.status().code();
+  const bool lost = code == Code::corrupt || code == Code::io_error;
+  if (!lost) return answer(lane, view);
+  const bool second = std::exchange(lane.again, true);
+  if (!second || code == Code::io_error) lane.lost = view.status();
+  if (second) return look_elsewhere(lane);
+  // What was read may not be what is there; what cannot be read may be a page behind the header.
+  if (code == Code::io_error) {
+    lane.io.set_data(lane.buffer.data(), 1, pool_.geometry.lba_bytes);
   }
-  if (view.status().code() == Code::corrupt) return look_elsewhere(lane);
-  answer(lane, view);
+  pool_.queue.submit(lane.io);
 }
 
 void HeaderReader::look_elsewhere(Lane& lane) {
+  lane.reads_failed = 0;
   const ZoneId zone = pool_.geometry.zone_of(lane.io.lba);
   const std::uint64_t capacity = pool_.geometry.zone_capacity_lbas;
   const std::uint64_t begin = lane.batch_lba / pool_.segment_lbas * pool_.segment_lbas;
@@ -94,9 +100,7 @@ void HeaderReader::look_elsewhere(Lane& lane) {
 void HeaderReader::read_on(Lane& lane) {
   const std::optional<SegmentScan::Read> read = lane.scan->next();
   if (!read) {
-    const Result<BatchView> view = repeated(lane);
-    lane.scan.reset();
-    return answer(lane, view);
+    return answer(lane, repeated(lane));
   }
   const std::size_t bytes = std::size_t{read->lbas} * pool_.geometry.lba_bytes;
   if (lane.scan_buffer.size() < bytes) lane.scan_buffer = AlignedBuffer(bytes);
@@ -107,6 +111,10 @@ void HeaderReader::read_on(Lane& lane) {
 }
 
 void HeaderReader::scan_fed(Lane& lane) {
+  // A device that gives next to nothing is not asked for each LBA of the segment.
+  if (!lane.io.status.ok() && ++lane.reads_failed == kReadsFailedMax) {
+    return answer(lane, lane.io.status);
+  }
   const std::span<const std::byte> bytes(lane.scan_buffer.data(), lane.io.one.iov_len);
   lane.scan->feed(lane.io.status.ok() ? Result<std::span<const std::byte>>(bytes)
                                       : Result<std::span<const std::byte>>(lane.io.status));
@@ -115,8 +123,11 @@ void HeaderReader::scan_fed(Lane& lane) {
 
 // The header as it was, but for its flush point, from what the scan says of its batch.
 Result<BatchView> HeaderReader::repeated(Lane& lane) const {
-  const Status lost(Code::corrupt, Origin::log,
-                    "a batch header is damaged, and neither summary nor note repeats it");
+  const Status lost = lane.lost.code() == Code::io_error
+                          ? lane.lost
+                          : Status(Code::corrupt, Origin::log,
+                                   "a batch header is damaged, and neither summary nor note "
+                                   "repeats it");
   const SegmentScan& scan = *lane.scan;
   const std::vector<std::uint32_t>& batches = scan.batch_lbas();
   const auto batch = std::ranges::lower_bound(batches, lane.batch_lba);
@@ -150,6 +161,7 @@ Result<BatchView> HeaderReader::repeated(Lane& lane) const {
 
 void HeaderReader::answer(Lane& lane, const Result<BatchView>& view) {
   HeaderRead& request = *lane.request;
+  lane.scan.reset();
   epoch_.leave(request.epoch_side);
   request.on_read(request, view);
   lane.request = nullptr;

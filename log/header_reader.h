@@ -1,6 +1,7 @@
 // HeaderReader: reads batch headers, a bounded number at a time. A header holds the full keys of
-// its pages, which the index does not. Where it is damaged, the summary of its segment or a note is
-// looked for, which say the same: `corrupt` means that nothing does.
+// its pages, which the index does not. Where it is damaged, or cannot be read, the summary of its
+// segment or a note is looked for, which say the same: `corrupt`, or `io_error`, means that nothing
+// does.
 //
 // Threads: the home executor. While a read is asked for, the zones that exist are not reset.
 #pragma once
@@ -45,6 +46,8 @@ class HeaderReader {
     HeaderRead* request = nullptr;
     bool again = false;  // a second time: the first did not give a header
     // When that did not either.
+    Status lost;
+    unsigned reads_failed = 0;
     std::optional<SegmentScan> scan;
     AlignedBuffer scan_buffer;
     std::uint32_t batch_lba = 0;  // zone-relative

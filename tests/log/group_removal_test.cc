@@ -259,15 +259,20 @@ TEST_F(GroupRemovalTest, FlushedSurvivesAPowerCut) {
 }
 
 TEST_F(GroupRemovalTest, AHeaderThatCannotBeReadIsToldAndCostsNoOtherPage) {
+  drop_pool();
+  Shape shape;
+  shape.faults = true;
+  make_log(shape, false);
   for (std::uint64_t n = 0; n < 3; ++n) {
     put_in(n, 9);
     put_in(n + 10, 8);
   }
-  device_->fail(Io::Op::read, {Code::io_error, Origin::zone});
+  faults_->fail_reads(Lba{entry(1).lba - 1}, 1);
   EXPECT_EQ(remove_group(9).code(), Code::io_error);
   unsigned left = 0;
   for (std::uint64_t n = 0; n < 3; ++n) left += get(n) ? 1 : 0;
   EXPECT_EQ(left, 1u) << "the one that the header which failed tells of";
+  faults_->heal();
   ASSERT_TRUE(remove_group(9).ok()) << "asked for again";
   forget_group(9);
   expect_as_told(15);

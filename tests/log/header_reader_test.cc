@@ -25,6 +25,7 @@ class HeaderReaderTest : public LogRig {
   void SetUp() override {
     Shape device;
     device.zone_size_lbas = device.zone_capacity_lbas = 128;  // no LBA is left behind a zone's end
+    device.faults = true;
     make(device);
     ZoneImage::Shape shape;
     shape.capacity_lbas = 128;
@@ -130,7 +131,12 @@ TEST_F(HeaderReaderTest, DamageAndAnotherLifeAndAFailingReadAreTold) {
   EXPECT_EQ(read(image_->records()[0].lba).status.code(), Code::corrupt);
   EXPECT_TRUE(read(image_->records()[1].lba).status.ok());
   device_->fail(Io::Op::read, {Code::io_error, Origin::zone});
+  EXPECT_TRUE(read(image_->records()[1].lba).status.ok()) << "it can be read the second time";
+  device_->forget_events();
+  device_->fail(Io::Op::read, {Code::io_error, Origin::zone}, 1000);
   EXPECT_EQ(read(image_->records()[1].lba).status.code(), Code::io_error);
+  EXPECT_LE(device_->count(Io::Op::read), 18u) << "not each LBA of the segment";
+  device_->fail(Io::Op::read, {}, 0);
   ZoneAllocator::Zone next = pool_->allocator.zone(kZone);
   ++next.generation;
   pool_->allocator.release(kZone);
@@ -165,6 +171,33 @@ TEST_F(HeaderReaderTest, ASummaryOrANoteRepeatsADamagedHeader) {
     EXPECT_EQ(request.records, its);
   }
   EXPECT_EQ(read(written.back().lba).status.code(), Code::corrupt) << "nothing repeats that one";
+}
+
+TEST_F(HeaderReaderTest, OrOneThatCannotBeRead) {
+  std::vector<std::uint32_t> batches;
+  batches.push_back(add({image_->page(1, 1, 100), ZoneImage::tombstone(2, 2)}));
+  batches.push_back(add({image_->page(3, 3, 100)}));
+  image_->close_segment();
+  batches.push_back(add({image_->page(4, 4, 100)}));
+  batches.push_back(add({image_->page(5, 5, 100)}));
+  image_->add_note();
+  batches.push_back(add({image_->page(6, 6, 100)}));
+  const std::vector<PageRecord> written = image_->records();
+  image_->write_to(*device_);
+  for (const std::uint32_t lba : batches)
+    faults_->fail_reads(Lba{pool_->device_lba(kZone, lba)}, 1);
+  for (const PageRecord& record : written) {
+    if (record.kind != RecordKind::page) continue;
+    for (const bool whole : {false, true}) {
+      const Request& request = read(record.lba, whole);
+      if (record == written.back()) {
+        EXPECT_EQ(request.status.code(), Code::io_error) << "nothing repeats that one";
+        continue;
+      }
+      ASSERT_TRUE(request.status.ok()) << record.lba << ": " << request.status.describe();
+      EXPECT_EQ(std::ranges::count(request.records, record), 1);
+    }
+  }
 }
 
 TEST_F(HeaderReaderTest, ABoundedNumberIsInFlightAndAllAreAnsweredInOrder) {

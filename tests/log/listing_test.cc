@@ -102,10 +102,11 @@ TEST_F(ListingTest, ADamagedHeaderCostsItsOwnKeys) {
 
 TEST_F(ListingTest, AFailingReadIsTold) {
   for (std::uint64_t n = 0; n < 30; ++n) add(n);
-  device_->fail(Io::Op::read, {Code::io_error, Origin::zone});
+  device_->fail(Io::Op::read, {Code::io_error, Origin::zone}, 10'000);
   Status status;
   list(Key(), 100, &status);
   EXPECT_EQ(status.code(), Code::io_error) << "an end that is none must not look like one";
+  device_->fail(Io::Op::read, {}, 0);
   EXPECT_TRUE(list_all(100) == expected());
   EXPECT_TRUE(log_->idle());
 }

@@ -419,15 +419,34 @@ TEST_F(PageLogTest, ADamagedPageIsNotPinned) {
 
 TEST_F(PageLogTest, AReadThatFailsIsToldAndLeavesTheKeyFree) {
   ASSERT_TRUE(put(1, 0, 600).ok());
+  device_->fail(Io::Op::read, {Code::io_error, Origin::zone}, 1000);
   for (const Kind kind : {Kind::exist, Kind::remove, Kind::pin, Kind::diagnose}) {
-    device_->fail(Io::Op::read, {Code::io_error, Origin::zone});
     EXPECT_EQ(apply_op(kind, 1).code(), Code::io_error);
   }
-  device_->fail(Io::Op::read, {Code::io_error, Origin::zone});
   EXPECT_EQ(put(1, 1, 600).code(), Code::io_error) << "not known whether it replaces anything";
+  device_->fail(Io::Op::read, {}, 0);
   expect_page(1, 0, 600);
   EXPECT_TRUE(put(1, 1, 600).ok());
   EXPECT_TRUE(log_->idle());
+}
+
+TEST_F(PageLogTest, AHeaderThatCannotBeReadKeepsNoKeyFromBeingChanged) {
+  Shape shape;
+  shape.faults = true;
+  remake(shape, false);
+  for (std::uint64_t n = 0; n < 40; ++n) ASSERT_TRUE(put(n, 0, 600).ok());
+  ASSERT_NE(zone_of(0), zone_of(39)) << "its segment has no summary yet";
+  for (std::uint64_t n = 0; n < 3; ++n) faults_->fail_reads(Lba{entry(n).lba - 1}, 1);
+  Status listed;
+  EXPECT_EQ(list({}, 100, &listed).size(), 40u);
+  EXPECT_TRUE(listed.ok()) << listed.describe();
+  EXPECT_EQ(exist(0), Code::ok);
+  EXPECT_TRUE(put(0, 1, 600).ok());
+  EXPECT_TRUE(remove(1).ok());
+  EXPECT_TRUE(apply_op(Kind::pin, 2).ok());
+  expect_page(0, 1, 600);
+  expect_absent(1);
+  EXPECT_TRUE(entry(2).pinned);
 }
 
 TEST_F(PageLogTest, AWriteThatFailsLeavesTheOldPage) {
