@@ -203,29 +203,30 @@ void ZoneAllocator::remove_live(ZoneId zone, std::uint64_t lbas) {
   at(zone).live_lbas -= lbas;
 }
 
-std::optional<ZoneId> ZoneAllocator::victim(std::uint64_t owner, VictimPolicy policy,
-                                            std::uint64_t now) const {
-  return victim(owner, policy, now,
-                [this](ZoneId id) { return std::optional(zone(id).live_lbas); });
+std::optional<ZoneId> ZoneAllocator::victim(std::uint64_t owner, VictimPolicy policy) const {
+  return victim(owner, policy, [this](ZoneId id) { return std::optional(zone(id).live_lbas); });
 }
 
 std::optional<ZoneId> ZoneAllocator::victim(std::uint64_t owner, VictimPolicy policy,
-                                            std::uint64_t now,
                                             const CopiedLbas& copied_lbas) const {
   std::vector<std::uint64_t> opened;
-  if (policy == VictimPolicy::cost_benefit) opened = opened_sequences(owner);
+  if (policy != VictimPolicy::greedy) opened = opened_sequences(owner);
+  // Sequences themselves are more than a double can tell apart.
+  const auto age_of = [&](const Zone& zone) {
+    return static_cast<double>(opened.end() -
+                               std::ranges::lower_bound(opened, zone.opened_sequence));
+  };
   // Higher is the better victim.
   const auto score = [&](const Zone& zone, std::uint64_t copied) -> double {
     switch (policy) {
       case VictimPolicy::fifo:
-        return static_cast<double>(now - std::min(now, zone.opened_sequence));
+        return age_of(zone);
       case VictimPolicy::greedy:
         return -static_cast<double>(copied);
       case VictimPolicy::cost_benefit: {
         const double u = static_cast<double>(std::min(copied, zone_capacity_lbas_)) /
                          static_cast<double>(zone_capacity_lbas_);
-        const auto age = opened.end() - std::ranges::lower_bound(opened, zone.opened_sequence);
-        return (1 - u) * static_cast<double>(age) / (1 + u);
+        return (1 - u) * age_of(zone) / (1 + u);
       }
     }
     return 0;

@@ -99,11 +99,11 @@ class ZoneAllocator {
   // share of a zone (1 at most), and age a zone's place among the owner's: 1 for the one opened
   // last, one more for each opened before. So it means the same after a reopening, when sequences
   // leap.
-  std::optional<ZoneId> victim(std::uint64_t owner, VictimPolicy policy, std::uint64_t now) const;
+  std::optional<ZoneId> victim(std::uint64_t owner, VictimPolicy policy) const;
   // The same with another measure of what there is to copy than live LBAs. Nothing: this zone is
   // not to be chosen.
   using CopiedLbas = std::function<std::optional<std::uint64_t>(ZoneId)>;
-  std::optional<ZoneId> victim(std::uint64_t owner, VictimPolicy policy, std::uint64_t now,
+  std::optional<ZoneId> victim(std::uint64_t owner, VictimPolicy policy,
                                const CopiedLbas& copied_lbas) const;
   // The lowest sequence in any zone of `owner` but `except`.
   std::uint64_t min_sequence(std::uint64_t owner, ZoneId except) const;

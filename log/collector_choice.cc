@@ -18,7 +18,7 @@ std::optional<ZoneId> Collector::choose() const {
   // What needs no copies comes first: there may be no room for any.
   if (const std::optional<ZoneId> zone = zone_with_nothing()) return zone;
   if (!log_.options_.cache) return choose_from_store();
-  return pool_.allocator.victim(log_.options_.volume, VictimPolicy::fifo, pool_.next_sequence);
+  return pool_.allocator.victim(log_.options_.volume, VictimPolicy::fifo);
 }
 
 std::optional<ZoneId> Collector::zone_with_nothing() const {
@@ -35,7 +35,7 @@ std::optional<ZoneId> Collector::choose_from_store() const {
   const std::uint64_t volume = log_.options_.volume;
   const std::uint64_t gaining = log_.copied_lbas_max(log_.largest_bytes_);
   if (log_.many_tombstones()) {
-    const auto first = pool_.allocator.victim(volume, VictimPolicy::fifo, pool_.next_sequence);
+    const auto first = pool_.allocator.victim(volume, VictimPolicy::fifo);
     const std::uint64_t room = gaining + log_.relocation_stream().room_for_pages_lbas();
     const bool fits = first && (log_.at_quota() || log_.copied_lbas(*first) <= room);
     if (fits && choosable(*first) && has_room_for(*first, false)) return first;
@@ -89,7 +89,7 @@ std::optional<ZoneId> Collector::choose_within(VictimPolicy policy, std::uint64_
     const std::uint64_t lbas = log_.copied_lbas(id);
     return lbas <= most && has_room_for(id, twice) ? std::optional(lbas) : std::nullopt;
   };
-  return pool_.allocator.victim(log_.options_.volume, policy, pool_.next_sequence, copied);
+  return pool_.allocator.victim(log_.options_.volume, policy, copied);
 }
 
 bool Collector::room_beside_copies() const {

@@ -167,14 +167,27 @@ TEST(ZoneAllocatorTest, VictimsByPolicy) {
   allocator.add_live(emptiest, 10, 21);
   allocator.set_use(oldest, ZoneUse::sealed);
   allocator.set_use(emptiest, ZoneUse::sealed);
-  EXPECT_EQ(allocator.victim(1, VictimPolicy::fifo, 100), oldest);
-  EXPECT_EQ(allocator.victim(1, VictimPolicy::greedy, 100), emptiest);
-  EXPECT_EQ(allocator.victim(1, VictimPolicy::cost_benefit, 100), emptiest);
+  EXPECT_EQ(allocator.victim(1, VictimPolicy::fifo), oldest);
+  EXPECT_EQ(allocator.victim(1, VictimPolicy::greedy), emptiest);
+  EXPECT_EQ(allocator.victim(1, VictimPolicy::cost_benefit), emptiest);
   allocator.remove_live(oldest, 89);
-  EXPECT_EQ(allocator.victim(1, VictimPolicy::cost_benefit, 100), oldest);
-  EXPECT_EQ(allocator.victim(2, VictimPolicy::fifo, 100), std::nullopt);
+  EXPECT_EQ(allocator.victim(1, VictimPolicy::cost_benefit), oldest);
+  EXPECT_EQ(allocator.victim(2, VictimPolicy::fifo), std::nullopt);
   EXPECT_EQ(allocator.min_sequence(1, oldest), 21u);
   EXPECT_EQ(allocator.min_sequence(1, open), 11u);
+}
+
+// They lie next to each other, and many openings are between them and now.
+TEST(ZoneAllocatorTest, TheOldestIsFoundHoweverLongAgoItWasOpened) {
+  ZoneAllocator allocator(geometry(12, 0, 0), 2);
+  ASSERT_TRUE(allocator.admit(1, 5, 1).ok());
+  const auto adopt = [&](std::uint32_t zone, std::uint64_t opened) {
+    allocator.adopt(ZoneId{zone}, {ZoneUse::sealed, 0, 1, opened, opened});
+  };
+  adopt(2, (std::uint64_t{1} << 40) + 9);
+  adopt(3, (std::uint64_t{1} << 40) + 1);
+  adopt(4, std::uint64_t{1} << 58);
+  EXPECT_EQ(allocator.victim(1, VictimPolicy::fifo), ZoneId{3});
 }
 
 // Cold zones, which lose little more, against hot ones, whose pages die soon anyway.
@@ -188,25 +201,25 @@ TEST(ZoneAllocatorTest, CostBenefitWeighsAgeWhereGreedyDoesNot) {
     allocator.set_use(zones.back(), ZoneUse::sealed);
     allocator.add_live(zones.back(), i == 0 ? 70 : 60 + i % 2, 100);
   }
-  EXPECT_EQ(allocator.victim(1, greedy, 1000), zones[2]) << "60, and the first of them";
-  EXPECT_EQ(allocator.victim(1, cost_benefit, 1000), zones[1])
+  EXPECT_EQ(allocator.victim(1, greedy), zones[2]) << "60, and the first of them";
+  EXPECT_EQ(allocator.victim(1, cost_benefit), zones[1])
       << "(1 - .61) * 7 / 1.61 is more than (1 - .7) * 8 / 1.7, and than any younger one's";
   allocator.remove_live(zones[0], 10);
-  EXPECT_EQ(allocator.victim(1, greedy, 1000), zones[0]);
-  EXPECT_EQ(allocator.victim(1, cost_benefit, 1000), zones[0]);
+  EXPECT_EQ(allocator.victim(1, greedy), zones[0]);
+  EXPECT_EQ(allocator.victim(1, cost_benefit), zones[0]);
   allocator.remove_live(zones[7], 55);
-  EXPECT_EQ(allocator.victim(1, greedy, 1000), zones[7]);
-  EXPECT_EQ(allocator.victim(1, cost_benefit, 1000), zones[0]);
+  EXPECT_EQ(allocator.victim(1, greedy), zones[7]);
+  EXPECT_EQ(allocator.victim(1, cost_benefit), zones[0]);
   allocator.remove_live(zones[6], 40);
-  EXPECT_EQ(allocator.victim(1, cost_benefit, 1000), zones[0]) << "it is younger";
+  EXPECT_EQ(allocator.victim(1, cost_benefit), zones[0]) << "it is younger";
   // Its age is its place, however far sequences lie apart.
   allocator.release(zones[0]);
   const ZoneId reopened = *allocator.take(1, 0, std::uint64_t{2} << 40, std::uint64_t{2} << 40);
   allocator.set_use(reopened, ZoneUse::sealed);
   allocator.add_live(reopened, 1, 100);
   allocator.add_live(zones[6], 40, 100);
-  EXPECT_EQ(allocator.victim(1, greedy, std::uint64_t{3} << 40), reopened);
-  EXPECT_EQ(allocator.victim(1, cost_benefit, std::uint64_t{3} << 40), zones[1]);
+  EXPECT_EQ(allocator.victim(1, greedy), reopened);
+  EXPECT_EQ(allocator.victim(1, cost_benefit), zones[1]);
 }
 
 TEST(ZoneAllocatorTest, AVoidZoneIsNotOlderThanAnything) {
@@ -259,11 +272,11 @@ TEST(ZoneAllocatorTest, VictimsByAnotherMeasure) {
     return zone == zones[1] ? 150 : 99;  // more than a zone has
   };
   for (const VictimPolicy policy : {greedy, cost_benefit}) {
-    EXPECT_EQ(allocator.victim(1, policy, 100, measure), zones[2]);
+    EXPECT_EQ(allocator.victim(1, policy, measure), zones[2]);
   }
-  EXPECT_EQ(allocator.victim(1, fifo, 100, measure), zones[1]);
+  EXPECT_EQ(allocator.victim(1, fifo, measure), zones[1]);
   const auto none = [](ZoneId) { return std::optional<std::uint64_t>(); };
-  EXPECT_EQ(allocator.victim(1, greedy, 100, none), std::nullopt);
+  EXPECT_EQ(allocator.victim(1, greedy, none), std::nullopt);
 }
 
 }  // namespace

@@ -88,9 +88,7 @@ class CollectorTest : public PageLogRig {
     device_->forget_events();
   }
   void hit(std::uint64_t number) { log_->hits().set(entry(number).lba); }
-  ZoneId oldest() {
-    return *pool_->allocator.victim(kVolume, VictimPolicy::fifo, pool_->next_sequence);
-  }
+  ZoneId oldest() { return *pool_->allocator.victim(kVolume, VictimPolicy::fifo); }
   std::uint64_t next_ = 1000;
   std::vector<std::uint64_t> filler_;
 };
