@@ -293,9 +293,15 @@ std::uint64_t ZoneAllocator::unpromised() const {
   return all > given ? all - given : 0;
 }
 
+std::uint64_t ZoneAllocator::missing() const {
+  const std::uint64_t all = usable();
+  const std::uint64_t given = promised();
+  return given > all ? given - all : 0;
+}
+
 std::uint64_t ZoneAllocator::shrink_quotas() {
-  std::uint64_t taken = 0;
-  for (; promised() > usable(); ++taken) {
+  const std::uint64_t taken = missing();
+  for (std::uint64_t i = 0; i < taken; ++i) {
     const auto most = std::ranges::max_element(owners_, {}, [](const auto& entry) {
       const Owner& owner = entry.second;
       // One without a stream has its zones lent, all of which there are.

@@ -79,8 +79,9 @@ class ZoneAllocator {
   // A free zone for `owner`, now open. no_space: the quota is used up.
   Result<ZoneId> take(std::uint64_t owner, std::uint8_t stream, std::uint64_t generation,
                       std::uint64_t sequence);
-  // Zones that have gone bad while nobody owned them may leave fewer than were promised: takes the
-  // difference from quotas, where most of it is not in use. Returns how many zones were taken.
+  // Zones gone bad while nobody owned them may leave fewer than were promised: by so many.
+  std::uint64_t missing() const;
+  // Takes these from quotas, where most of it is not in use. Returns how many zones were taken.
   std::uint64_t shrink_quotas();
   // What recovery found. A zone that is not adopted is free.
   void adopt(ZoneId zone, const Zone& state);

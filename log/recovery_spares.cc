@@ -10,12 +10,14 @@ namespace furrow {
 
 // The last zone of a quota is taken by relocation alone, and given back when the zone that it
 // empties has been reset. Was it not, then all that the last zone holds is still there as well.
+// What zones that are lost leave of a quota counts: any volume's may become smaller by them.
 void Recovery::mark_spares() {
   if (options_.read_only) return;
+  const std::uint64_t missing = pool_.allocator.missing();
   std::vector<std::uint64_t> volumes = options_.stores;
   volumes.insert(volumes.end(), options_.caches.begin(), options_.caches.end());
   for (const std::uint64_t volume : volumes) {
-    if (pool_.allocator.held(volume) < pool_.allocator.quota(volume)) continue;
+    if (pool_.allocator.held(volume) + missing < pool_.allocator.quota(volume)) continue;
     FoundZone* last = nullptr;
     for (FoundZone& zone : zones_) {
       if (zone.header.volume != volume || zone.info.state == ZoneState::read_only) continue;

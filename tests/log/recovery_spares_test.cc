@@ -43,6 +43,25 @@ TEST_F(RecoverySpareTest, CopiesAloneAreGivenBack) {
   for (std::uint32_t i = 2; i < 7; ++i) EXPECT_EQ(found(i), 10u * i + 1);
 }
 
+// A zone of the quota is lost: nobody is promised it any more, and with what is left the last zone
+// is the one that collection needs.
+TEST_F(RecoverySpareTest, AZoneThatIsOfflineLeavesAQuotaThatIsReached) {
+  drop_pool();
+  Shape shape;
+  shape.zones = 9;
+  shape.quota = 7;
+  shape.faults = true;
+  make(shape);
+  fill();
+  last_->add_batch({last_->page(2, 21, 600)});
+  write_all();
+  faults_->degrade(ZoneId{8}, ZoneState::offline);
+  recover_now(of_a_store());
+  EXPECT_TRUE(given_back());
+  EXPECT_EQ(pool_->allocator.shrink_quotas(), 1u);
+  EXPECT_EQ(pool_->allocator.held(kVolume) + 1, pool_->allocator.quota(kVolume));
+}
+
 // Of a cache that was cut off in writing a group's tombstone again, as a page that it deletes lies
 // in a later zone: the copy goes with the last zone, and the tombstone must be copied once more.
 TEST_F(RecoverySpareTest, ACopiedGroupTombstoneIsNowhereElse) {
