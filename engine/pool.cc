@@ -79,7 +79,10 @@ PoolImpl::PoolImpl(ZonedDevice& device, Executor& home, MetadataRing ring,
     cuts_.push_back({zone.value, end_lba, context_.allocator.zone(zone).generation});
     (void)note_cuts();  // asked for again before it matters
   };
-  context_.note_cuts = [this] { return note_cuts(); };
+  context_.note_cuts = [this] {
+    count_drawn();
+    return note_cuts();
+  };
   context_.note_durable = [this](DurableNote& note) { durable_notes_.request(note); };
 }
 
@@ -205,6 +208,17 @@ Status PoolImpl::count_opening(std::uint64_t highest_sequence) {
   opened.kind = JournalRecord::Kind::opened;
   opened.open_count = open_count_;
   return ring_.append(opened);
+}
+
+// What is drawn beyond an opening's numbers is the next one's, and the journal says so long before:
+// else it would look as if it had lost its end. Asked with each zone that is opened; where it
+// cannot be written, the next one asks again.
+void PoolImpl::count_drawn() {
+  constexpr std::uint64_t kAhead = std::uint64_t{1} << (kSequenceShift - 2);
+  JournalRecord opened;
+  opened.kind = JournalRecord::Kind::opened;
+  opened.open_count = (context_.next_sequence + kAhead) >> kSequenceShift;
+  if (opened.open_count > ring_.state().open_count) (void)ring_.append(opened);
 }
 
 Status PoolImpl::note_trim(const ZoneTrimRecord& trim) {

@@ -6,6 +6,7 @@
 // read.
 #include <functional>
 
+#include "engine/page_store_impl.h"
 #include "log/metadata_ring.h"
 #include "log/structure.h"
 #include "tests/engine/rig.h"
@@ -179,6 +180,22 @@ TEST_F(LostMetadataTest, SequencesOfALostOpeningAreNotDrawnAgain) {
 }
 
 // As above, repaired instead of opened.
+// More were drawn than an opening has: no journal has lost its end for that.
+TEST_F(LostMetadataTest, NumbersOfTheNextOpeningAreCountedAsSuch) {
+  ASSERT_NO_FATAL_FAILURE(make());
+  std::uint64_t& next = static_cast<PageStoreImpl&>(*rig_.store).context().next_sequence;
+  const std::uint64_t end = ((next >> kSequenceShift) + 1) << kSequenceShift;
+  next = end - 100;
+  ASSERT_NO_FATAL_FAILURE(put_all(1));
+  ASSERT_GT(next, end);
+  rig_.close();
+  EXPECT_TRUE(check().clean());
+  ASSERT_NO_FATAL_FAILURE(rig_.open());
+  EXPECT_GE(static_cast<PageStoreImpl&>(*rig_.store).context().next_sequence,
+            end + (std::uint64_t{1} << kSequenceShift));
+  ASSERT_NO_FATAL_FAILURE(expect_all(1));
+}
+
 TEST_F(LostMetadataTest, ARepairCountsBeyondALostOpening) {
   ASSERT_NO_FATAL_FAILURE(make());
   ASSERT_NO_FATAL_FAILURE(rig_.reopen());
