@@ -81,7 +81,9 @@ PoolImpl::PoolImpl(ZonedDevice& device, Executor& home, MetadataRing ring,
   };
   context_.note_cuts = [this] {
     count_drawn();
-    return note_cuts();
+    const Status noted = note_cuts();
+    if (noted.ok()) (void)ring_.settle();  // see journal()
+    return noted;
   };
   context_.note_durable = [this](DurableNote& note) { durable_notes_.request(note); };
 }
@@ -219,6 +221,15 @@ void PoolImpl::count_drawn() {
   opened.kind = JournalRecord::Kind::opened;
   opened.open_count = (context_.next_sequence + kAhead) >> kSequenceShift;
   if (opened.open_count > ring_.state().open_count) (void)ring_.append(opened);
+}
+
+// A record that failed may be on the medium all the same, and the next flush makes it durable with
+// all that is stored meanwhile. So that it does not count, another follows, at once or, where the
+// device does not take that either, when the next zone is opened.
+Status PoolImpl::journal(const JournalRecord& record) {
+  const Status status = ring_.append(record);
+  if (!status.ok()) (void)ring_.settle();
+  return status;
 }
 
 Status PoolImpl::note_trim(const ZoneTrimRecord& trim) {

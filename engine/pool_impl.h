@@ -96,6 +96,7 @@ class PoolImpl final : public Pool {
   Status admit_volumes(RecoveryOptions& options);
   Status count_opening(std::uint64_t highest_sequence);
   void count_drawn();
+  Status journal(const JournalRecord& record);   // of a change of the volumes
   Status note_trim(const ZoneTrimRecord& trim);  // durable when it returns; not when read-only
   Status drop_trims();
   std::map<std::uint64_t, StreamSet> share_streams(const RecoveryResult& recovered);

@@ -139,7 +139,7 @@ Status PoolImpl::journal_sizes(PageStoreImpl& store, std::uint64_t quota_zones,
   resized.volume.id = store.info().id;
   resized.volume.quota_zones = quota_zones;
   resized.volume.size_mib = static_cast<std::uint32_t>(block_bytes / kDiskUnitBytes);
-  const Status status = ring_.append(resized);
+  const Status status = journal(resized);
   if (!status.ok()) return status;
   if (store.blocks() != nullptr) store.blocks()->grow(block_bytes / kBlockPageBytes);
   VolumeInfo info = store.info();

@@ -273,7 +273,7 @@ Result<PageStore*> PoolImpl::create_volume(const VolumeOptions& asked) {
   JournalRecord created;
   created.kind = JournalRecord::Kind::volume_created;
   created.volume = record;
-  status = ring_.append(created);
+  status = journal(created);
   if (!status.ok()) {
     context_.allocator.dismiss(record.id);
     return status;
@@ -310,7 +310,7 @@ Status PoolImpl::delete_volume(std::string_view name) {
   JournalRecord deleted;
   deleted.kind = JournalRecord::Kind::volume_deleted;
   deleted.volume.id = id;
-  const Status journaled = ring_.append(deleted);
+  const Status journaled = journal(deleted);
   if (!journaled.ok()) {
     log.start_background();
     return journaled;

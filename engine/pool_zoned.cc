@@ -124,7 +124,7 @@ Status PoolImpl::journal_lent(std::uint64_t volume, const std::vector<ZoneId>& z
     lent.anew = done == 0;
     lent.lent.assign(runs.begin() + static_cast<std::ptrdiff_t>(done),
                      runs.begin() + static_cast<std::ptrdiff_t>(end));
-    const Status status = ring_.append(lent);
+    const Status status = journal(lent);
     if (!status.ok()) return status;
     done = end;
   } while (done != runs.size());
@@ -199,7 +199,7 @@ Result<PageStore*> PoolImpl::create_zoned(VolumeRecord record, const VolumeOptio
     JournalRecord created;
     created.kind = JournalRecord::Kind::volume_created;
     created.volume = record;
-    status = ring_.append(created);
+    status = journal(created);
   }
   if (status.ok()) status = add_zoned(record);
   if (status.ok()) return static_cast<PageStore*>(stores_.back().get());
@@ -219,7 +219,7 @@ Status PoolImpl::delete_zoned(PageStoreImpl& store) {
     JournalRecord deleted;
     deleted.kind = JournalRecord::Kind::volume_deleted;
     deleted.volume.id = id;
-    status = ring_.append(deleted);
+    status = journal(deleted);
   }
   if (!status.ok()) {
     store.mark_deleted(false);

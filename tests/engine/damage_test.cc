@@ -458,6 +458,34 @@ void make_on_fault_device(Rig& rig, VolumeMode mode, FaultDevice*& device) {
   ASSERT_NO_FATAL_FAILURE(rig.make(options));
 }
 
+// The deletion's record is on the medium, and the flush behind it failed: what is durable later
+// must not be that.
+TEST(FailedChangesTest, AVolumeWhoseDeletionFailedStays) {
+  for (const unsigned fails : {2u, 1000u}) {
+    SCOPED_TRACE(fails);
+    Rig rig("");
+    FaultDevice* device = nullptr;
+    ASSERT_NO_FATAL_FAILURE(make_on_fault_device(rig, VolumeMode::store, device));
+    ASSERT_TRUE(rig.put(1, 1, 9000).ok());
+    device->fail_flushes(fails);
+    Status deleted;
+    while ((deleted = rig.pool->delete_volume("pages")).code() == Code::busy) rig.turns(1);
+    ASSERT_EQ(deleted.code(), Code::io_error) << deleted.describe();
+    device->fail_flushes(0);
+    // To another zone, before which the journal is in order again.
+    for (std::uint64_t i = 2; i < 50; ++i) ASSERT_TRUE(rig.put(i, 1, 60000).ok());
+    PageOp flush;
+    flush.kind = PageOp::Kind::flush;
+    ASSERT_TRUE(rig.run(flush).ok());
+    ASSERT_TRUE(device->power_cut(CrashModel::drive).ok());
+    rig.close();
+    rig.device = device->take_inner();
+    ASSERT_NO_FATAL_FAILURE(rig.open());
+    ASSERT_NE(rig.store, nullptr) << "the volume is gone, with what was flushed since";
+    for (std::uint64_t i = 1; i < 50; ++i) EXPECT_TRUE(rig.get(i).ok()) << i;
+  }
+}
+
 // Zones that are gone at an open are taken off a quota of "all": the cache goes on, smaller.
 TEST(LostZonesTest, ACacheOfEverythingGoesOnSmaller) {
   Rig rig("");
