@@ -47,7 +47,7 @@ Status PoolImpl::keep_reservations(const ReservationRecord& wanted) {
   }
   const auto records = reservation_changes(reservation_of(state, wanted.volume), wanted);
   for (const JournalRecord& record : records) {
-    const Status status = ring_.append(record);
+    const Status status = journal(record);
     if (!status.ok()) return status;
   }
   return {};

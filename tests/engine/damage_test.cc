@@ -486,6 +486,32 @@ TEST(FailedChangesTest, AVolumeWhoseDeletionFailedStays) {
   }
 }
 
+TEST(FailedChangesTest, ReservationsThatWereNotKeptAreNotThere) {
+  Rig rig("");
+  FaultDevice* device = nullptr;
+  ASSERT_NO_FATAL_FAILURE(make_on_fault_device(rig, VolumeMode::store, device));
+  const std::uint64_t volume = rig.store->info().id;
+  ReservationRecord wanted;
+  wanted.volume = volume;
+  wanted.persists = true;
+  wanted.registrants = {{{1}, 7}};
+  ASSERT_TRUE(rig.put(1, 1, 9000).ok());
+  ASSERT_TRUE(rig.pool->keep_reservations(wanted).ok());
+  const ReservationRecord before = rig.pool->reservations(volume);
+  wanted.registrants = {{{2}, 8}};  // the other host preempts it
+  device->fail_flushes(2);
+  ASSERT_EQ(rig.pool->keep_reservations(wanted).code(), Code::io_error);
+  ASSERT_TRUE(rig.put(2, 1, 9000).ok());
+  PageOp flush;
+  flush.kind = PageOp::Kind::flush;
+  ASSERT_TRUE(rig.run(flush).ok());
+  ASSERT_TRUE(device->power_cut(CrashModel::drive).ok());
+  rig.close();
+  rig.device = device->take_inner();
+  ASSERT_NO_FATAL_FAILURE(rig.open());
+  EXPECT_TRUE(rig.pool->reservations(volume) == before);
+}
+
 // Zones that are gone at an open are taken off a quota of "all": the cache goes on, smaller.
 TEST(LostZonesTest, ACacheOfEverythingGoesOnSmaller) {
   Rig rig("");
