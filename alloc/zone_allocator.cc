@@ -165,6 +165,9 @@ void ZoneAllocator::adopt(ZoneId zone, const Zone& state) {
   FURROW_CHECK(at(zone).use == ZoneUse::free);
   at(zone) = state;
   if (state.owner != 0) ++owners_.at(state.owner).held;
+  if (state.opened_sequence < adopted_sequence_) return;
+  adopted_sequence_ = state.opened_sequence;
+  next_free_ = (zone.value + 1) % static_cast<std::uint32_t>(zones_.size());
 }
 
 void ZoneAllocator::set_use(ZoneId zone, ZoneUse use) { at(zone).use = use; }

@@ -83,7 +83,8 @@ class ZoneAllocator {
   std::uint64_t missing() const;
   // Takes these from quotas, where most of it is not in use. Returns how many zones were taken.
   std::uint64_t shrink_quotas();
-  // What recovery found. A zone that is not adopted is free.
+  // What recovery found. A zone that is not adopted is free. Behind the one opened last the search
+  // for a free one goes on: else what is opened often would wear out the first zones.
   void adopt(ZoneId zone, const Zone& state);
   void set_use(ZoneId zone, ZoneUse use);
   void release(ZoneId zone);  // it was reset: free again
@@ -137,7 +138,8 @@ class ZoneAllocator {
   const std::uint64_t zone_capacity_lbas_;
   std::vector<Zone> zones_;
   std::map<std::uint64_t, Owner> owners_;
-  std::uint32_t next_free_ = 0;  // where the search for a free zone goes on
+  std::uint32_t next_free_ = 0;         // where the search for a free zone goes on
+  std::uint64_t adopted_sequence_ = 0;  // of the zone that was opened last of those adopted
   // Open and active zones that nobody was promised; ~0: no limit. A stream takes one of each.
   unsigned open_left_ = 0, active_left_ = 0;
 };

@@ -177,6 +177,22 @@ TEST(ZoneAllocatorTest, VictimsByPolicy) {
   EXPECT_EQ(allocator.min_sequence(1, open), 11u);
 }
 
+TEST(ZoneAllocatorTest, FreeZonesGoRoundOverOpenings) {
+  ZoneAllocator allocator(geometry(12, 0, 0), 2);
+  ASSERT_TRUE(allocator.admit(1, 8, 1).ok());
+  const auto adopt = [&](std::uint32_t zone, std::uint64_t opened) {
+    allocator.adopt(ZoneId{zone}, {ZoneUse::sealed, 0, 1, opened, opened});
+  };
+  adopt(3, 20);
+  adopt(7, 40);
+  adopt(8, 30);
+  adopt(10, 10);
+  allocator.adopt(ZoneId{11}, {.use = ZoneUse::bad});
+  std::vector<std::uint32_t> taken;
+  for (std::uint64_t i = 50; i < 54; ++i) taken.push_back(allocator.take(1, 0, i, i)->value);
+  EXPECT_EQ(taken, (std::vector<std::uint32_t>{9, 2, 4, 5}));
+}
+
 // They lie next to each other, and many openings are between them and now.
 TEST(ZoneAllocatorTest, TheOldestIsFoundHoweverLongAgoItWasOpened) {
   ZoneAllocator allocator(geometry(12, 0, 0), 2);
