@@ -1,9 +1,11 @@
-// BlockMap: which parts of a block volume may hold something, a bit for each 256 blocks (1 MiB), so
-// that discarding what was never written costs next to nothing. In memory alone: recovery sets the
-// bits of all pages that it finds.
+// BlockMap: which parts of a block volume may hold something, two bits for each 256 blocks (1 MiB),
+// so that discarding what was never written costs next to nothing. In memory alone: recovery notes
+// the parts of all pages that it finds.
 //
-// A write notes its part when it is done; who empties a part clears its bit first and then removes
-// what is there: so a part whose bit is clear holds nothing but what is still being written.
+// A write notes its part when it is done; who empties a part takes that back first, then removes
+// what is there, and says when that is done, or notes the part again where it failed. One at a time
+// does so: others look at what is there themselves. So a part that is passed over holds nothing but
+// what is still being written.
 //
 // Memory is taken as parts are noted. Threads: any; grow() on one.
 #pragma once
@@ -34,32 +36,52 @@ class BlockMap {
     const std::uint64_t part = part_of(block);
     if (part < parts()) word(part).fetch_or(bit(part), std::memory_order_acq_rel);
   }
-  void clear(std::uint64_t part) { word(part).fetch_and(~bit(part), std::memory_order_acq_rel); }
-  // The first part from `part` on, below `end`, that may hold something; `end`: none.
+  // Before what is in it is removed. False: another one is at it.
+  bool begin_emptying(std::uint64_t part) {
+    const std::uint64_t emptying = bit(part) << kPartsPerWord;
+    if ((word(part).fetch_or(emptying, std::memory_order_acq_rel) & emptying) != 0) return false;
+    word(part).fetch_and(~bit(part), std::memory_order_acq_rel);
+    return true;
+  }
+  void end_emptying(std::uint64_t part) {
+    word(part).fetch_and(~(bit(part) << kPartsPerWord), std::memory_order_acq_rel);
+  }
+  // The first part from `part` on, below `end`, that may hold something, or is being emptied;
+  // `end`: none.
   std::uint64_t next(std::uint64_t part, std::uint64_t end) const {
     end = std::min(end, parts());
     while (part < end) {
-      const std::uint64_t bits = word(part).load(std::memory_order_acquire) >> part % 64
-                                                                                   << part % 64;
+      // Both bits at one moment: a part that is noted again is not being emptied any more.
+      const std::uint64_t both = word(part).load(std::memory_order_acquire);
+      const auto either = static_cast<std::uint32_t>(both | both >> kPartsPerWord);
+      const std::uint32_t bits = either >> part % kPartsPerWord << part % kPartsPerWord;
       if (bits != 0) {
-        return std::min(end, part / 64 * 64 + static_cast<unsigned>(std::countr_zero(bits)));
+        const auto first = static_cast<unsigned>(std::countr_zero(bits));
+        return std::min(end, part / kPartsPerWord * kPartsPerWord + first);
       }
-      part = (part / 64 + 1) * 64;
+      part = (part / kPartsPerWord + 1) * kPartsPerWord;
     }
     return end;
   }
   std::uint64_t bytes() const { return bytes_for(parts()); }
 
  private:
+  static constexpr std::uint64_t kPartsPerWord = 32;
+
   static constexpr std::uint64_t parts_for(std::uint64_t blocks) {
     return part_of(blocks + kPartBlocks - 1);
   }
-  static constexpr std::uint64_t bytes_for(std::uint64_t parts) { return (parts + 63) / 64 * 8; }
-  static constexpr std::uint64_t bit(std::uint64_t part) { return std::uint64_t{1} << part % 64; }
+  static constexpr std::uint64_t bytes_for(std::uint64_t parts) {
+    return (parts + kPartsPerWord - 1) / kPartsPerWord * sizeof(std::uint64_t);
+  }
+  // That it may hold something; as far above, that it is being emptied.
+  static constexpr std::uint64_t bit(std::uint64_t part) {
+    return std::uint64_t{1} << part % kPartsPerWord;
+  }
 
   std::uint64_t parts() const { return parts_.load(std::memory_order_acquire); }
   std::atomic_ref<std::uint64_t> word(std::uint64_t part) const {
-    return std::atomic_ref<std::uint64_t>(memory_.words()[part / 64]);
+    return std::atomic_ref<std::uint64_t>(memory_.words()[part / kPartsPerWord]);
   }
 
   const ReservedMemory memory_;

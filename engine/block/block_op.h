@@ -53,8 +53,10 @@ struct BlockOp {
     PageStore* volume = nullptr;
     std::uint64_t next_block = 0, end_block = 0;  // to be begun
     std::uint64_t part = 0;                       // of the map: looked up, or being emptied
+    std::uint64_t emptying = 0;                   // of its 64, aligned: which no other one empties
     unsigned running = 0;                         // blocks that were
     bool waiting = false;                         // in the session's queue
+    bool paused = false;                          // goes there when these have ended
   } internal;
 };
 

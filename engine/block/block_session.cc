@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
+#include <utility>
 
 #include "engine/block/block_step.h"
 #include "engine/page_store_impl.h"
@@ -81,7 +83,8 @@ void BlockSession::submit(PageStore& volume, BlockOp& op) {
   in.volume = &volume;
   in.next_block = in.end_block = 0;
   in.running = 0;
-  in.waiting = false;
+  in.waiting = in.paused = false;
+  in.emptying = 0;
   in.part = ~std::uint64_t{0};
   op.equal = op.kind != BlockOp::Kind::compare_and_write;  // until it has been compared
   op.status = refusal(volume, op);
@@ -107,6 +110,7 @@ void BlockSession::answer_later(BlockOp& op) {
 }
 
 void BlockSession::finish(BlockOp& op) {
+  leave_parts(op);
   // Also of one that failed: what it wrote may be there all the same.
   if (writes(op.kind) && op.internal.end_block != 0) {
     const Range range = range_of(*op.internal.volume, op);
@@ -139,6 +143,8 @@ void BlockSession::run() {
     op.internal.waiting = false;
     if (progress == Progress::more) {
       enqueue(op);
+    } else if (progress == Progress::paused) {
+      op.internal.paused = true;
     } else if (op.internal.running == 0) {
       answer_later(op);
     }
@@ -153,7 +159,8 @@ BlockSession::Progress BlockSession::begin_blocks(BlockOp& op, unsigned& looks) 
   for (unsigned begun = 0; in.next_block != in.end_block; ++begun) {
     if (begun == kSlice) return Progress::more;
     if (zeroes(op.kind)) {
-      if (!skip_empty(op, looks)) return Progress::more;
+      const Progress skipped = skip_empty(op, looks);
+      if (skipped != Progress::all_begun) return skipped;
       if (in.next_block == in.end_block) break;
     }
     Step* const step = take_step(op);
@@ -165,9 +172,10 @@ BlockSession::Progress BlockSession::begin_blocks(BlockOp& op, unsigned& looks) 
   return Progress::all_begun;
 }
 
-// Moves on to the next block that may hold something, which the map and the index tell. False: it
-// has looked up as many as a turn may.
-bool BlockSession::skip_empty(BlockOp& op, unsigned& looks) {
+// Moves on to the next block that may hold something, which the map and the index tell. more: it
+// has looked up as many as a turn may. paused: parts count as being emptied until all that was
+// begun in them has ended; those behind come then.
+BlockSession::Progress BlockSession::skip_empty(BlockOp& op, unsigned& looks) {
   BlockOp::Internal& in = op.internal;
   auto& store = static_cast<PageStoreImpl&>(*in.volume);
   BlockMap& map = store.blocks()->map;
@@ -175,6 +183,10 @@ bool BlockSession::skip_empty(BlockOp& op, unsigned& looks) {
   while (in.next_block != in.end_block) {
     const std::uint64_t part = BlockMap::part_of(in.next_block);
     if (part != in.part) {
+      if (in.emptying != 0 && part / kPartsEmptied != in.part / kPartsEmptied) {
+        if (in.running != 0) return Progress::paused;
+        leave_parts(op);
+      }
       const std::uint64_t next = map.next(part, BlockMap::part_of(in.end_block) + 1);
       if (next != part) {
         in.next_block = std::min(in.end_block, next * BlockMap::kPartBlocks);
@@ -183,13 +195,23 @@ bool BlockSession::skip_empty(BlockOp& op, unsigned& looks) {
       in.part = part;
       const bool whole = in.next_block % BlockMap::kPartBlocks == 0 &&
                          in.end_block - in.next_block >= BlockMap::kPartBlocks;
-      if (whole) map.clear(part);  // before what is there is removed
+      if (whole && map.begin_emptying(part)) {
+        in.emptying |= std::uint64_t{1} << part % kPartsEmptied;
+      }
     }
-    if (++looks > kLooksMax) return false;
-    if (store.log().lookup(store.log().hash(block_key(in.next_block)), found) != 0) return true;
+    if (++looks > kLooksMax) return Progress::more;
+    if (store.log().lookup(store.log().hash(block_key(in.next_block)), found) != 0) break;
     ++in.next_block;
   }
-  return true;
+  return Progress::all_begun;
+}
+
+void BlockSession::leave_parts(BlockOp& op) {
+  BlockOp::Internal& in = op.internal;
+  for (; in.emptying != 0; in.emptying &= in.emptying - 1) {
+    const auto nth = static_cast<unsigned>(std::countr_zero(in.emptying));
+    map_of(*in.volume).end_emptying(in.part / kPartsEmptied * kPartsEmptied + nth);
+  }
 }
 
 BlockSession::Step* BlockSession::take_step(BlockOp& op) {
@@ -219,7 +241,9 @@ void BlockSession::end(Step& step, const Status& status) {
   pass_turn(step);
   step.next = free_;
   free_ = &step;
-  if (--in.running == 0 && !in.waiting) finish(op);
+  if (--in.running == 0 && !in.waiting) {
+    std::exchange(in.paused, false) ? enqueue(op) : finish(op);
+  }
   run();
 }
 

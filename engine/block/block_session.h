@@ -38,9 +38,10 @@ class BlockSession {
 
  private:
   struct Step;
-  enum class Progress : std::uint8_t { all_begun, more, stuck };
+  enum class Progress : std::uint8_t { all_begun, more, paused, stuck };
   // Blocks that an operation begins, or looks up to be discarded, before others have their turn.
   static constexpr unsigned kSlice = 32, kLooksMax = 1024;
+  static constexpr unsigned kPartsEmptied = 64;  // bits of BlockOp::Internal::emptying
 
   struct Continue : Task {
     BlockSession* self = nullptr;
@@ -53,7 +54,8 @@ class BlockSession {
   void enqueue(BlockOp& op);
   void run();
   Progress begin_blocks(BlockOp& op, unsigned& looks);
-  bool skip_empty(BlockOp& op, unsigned& looks);
+  Progress skip_empty(BlockOp& op, unsigned& looks);
+  static void leave_parts(BlockOp& op);
   Step* take_step(BlockOp& op);  // null: all are in use
   void begin(Step& step);
 

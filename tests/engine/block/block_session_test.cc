@@ -237,6 +237,29 @@ TEST(BlockSessionTest, DiscardOfAThinDiskTouchesWhatItHolds) {
   EXPECT_EQ(disk.rig.store->usage().pages, 0u);
 }
 
+// A host sends a command again on another path while the first copy of it is still at work.
+TEST(BlockSessionTest, WhatIsZeroedTwiceAtOnceIsZeroesWhenEitherIsAnswered) {
+  constexpr std::uint64_t kLbas = kMiB / 4096;
+  for (const BlockOp::Kind kind : {BlockOp::Kind::write_zeroes, BlockOp::Kind::discard}) {
+    Disk disk(kDevice);
+    ASSERT_NO_FATAL_FAILURE(disk.make(block_options(8 * kMiB, 4096)));
+    AlignedBuffer data(kMiB);
+    std::memset(data.data(), 7, data.size());
+    ASSERT_TRUE(disk.run(BlockOp::Kind::write, 0, kLbas, data.data()).ok());
+    std::array<BlockOp, 2> ops;
+    for (BlockOp& op : ops) {
+      op.kind = kind;
+      op.count = kLbas;
+      disk.submit(op);
+      op.on_done = [](BlockOp& done) { done.context = nullptr; };
+    }
+    while (ops[0].context != nullptr && ops[1].context != nullptr) disk.rig.loop.run_once();
+    EXPECT_EQ(disk.rig.store->usage().pages, 0u);
+    while (ops[0].context != nullptr || ops[1].context != nullptr) disk.rig.loop.run_once();
+    for (const BlockOp& op : ops) EXPECT_TRUE(op.status.ok()) << op.status.describe();
+  }
+}
+
 TEST(BlockSessionTest, ALongDiscardLetsOthersBy) {
   constexpr std::uint64_t kLbas = 128 * kMiB / 4096;
   Disk disk("mem:64MiB?zone_size=2MiB");
