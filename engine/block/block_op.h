@@ -57,6 +57,7 @@ struct BlockOp {
     unsigned running = 0;                         // blocks that were
     bool waiting = false;                         // in the session's queue
     bool paused = false;                          // goes there when these have ended
+    bool flushing = false;                        // what was removed, also by others before
   } internal;
 };
 

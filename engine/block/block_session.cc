@@ -26,6 +26,11 @@ bool zeroes(BlockOp::Kind kind) {
   return kind == BlockOp::Kind::discard || kind == BlockOp::Kind::write_zeroes;
 }
 
+bool durable(const BlockOp& op) {
+  return op.durability == Durability::flushed ||
+         op.internal.volume->info().options.durability == Durability::flushed;
+}
+
 bool writes(BlockOp::Kind kind) {
   return kind == BlockOp::Kind::write || kind == BlockOp::Kind::compare_and_write;
 }
@@ -83,7 +88,7 @@ void BlockSession::submit(PageStore& volume, BlockOp& op) {
   in.volume = &volume;
   in.next_block = in.end_block = 0;
   in.running = 0;
-  in.waiting = in.paused = false;
+  in.waiting = in.paused = in.flushing = false;
   in.emptying = 0;
   in.part = ~std::uint64_t{0};
   op.equal = op.kind != BlockOp::Kind::compare_and_write;  // until it has been compared
@@ -169,6 +174,20 @@ BlockSession::Progress BlockSession::begin_blocks(BlockOp& op, unsigned& looks) 
     ++in.next_block;
     begin(*step);
   }
+  return zeroes(op.kind) && durable(op) ? begin_flush(op) : Progress::all_begun;
+}
+
+// Of what was zeroed. Blocks that held nothing were passed over: what removed them before may not
+// be durable yet. So that is left to one flush for all of them, when the others are removed.
+BlockSession::Progress BlockSession::begin_flush(BlockOp& op) {
+  BlockOp::Internal& in = op.internal;
+  if (in.flushing || !op.status.ok()) return Progress::all_begun;
+  if (in.running != 0) return Progress::paused;
+  Step* const step = take_step(op);
+  if (step == nullptr) return Progress::stuck;
+  in.flushing = true;
+  ++in.running;
+  begin(*step);
   return Progress::all_begun;
 }
 

@@ -56,6 +56,7 @@ class BlockSession {
   Progress begin_blocks(BlockOp& op, unsigned& looks);
   Progress skip_empty(BlockOp& op, unsigned& looks);
   static void leave_parts(BlockOp& op);
+  Progress begin_flush(BlockOp& op);
   Step* take_step(BlockOp& op);  // null: all are in use
   void begin(Step& step);
 

@@ -17,13 +17,13 @@ void BlockSession::begin(Step& step) {
   page.context = &step;
   page.on_result = nullptr;
   page.on_released = &BlockSession::stepped;
-  if (op.kind == BlockOp::Kind::flush) {
+  step.block = op.internal.next_block - 1;
+  if (op.kind == BlockOp::Kind::flush || op.internal.flushing) {
     page.kind = PageOp::Kind::flush;
     return submit(step);
   }
   const std::uint64_t lba_bytes = op.internal.volume->info().options.block_lba_bytes;
   const std::uint64_t begin = op.lba * lba_bytes, end = begin + op.count * lba_bytes;
-  step.block = op.internal.next_block - 1;
   const std::uint64_t block_begin = step.block * kBlockPageBytes;
   const std::uint64_t from = std::max(begin, block_begin);
   const std::uint64_t to = std::min(end, block_begin + kBlockPageBytes);
@@ -41,6 +41,7 @@ void BlockSession::begin(Step& step) {
     case BlockOp::Kind::discard:
     case BlockOp::Kind::write_zeroes:
       step.data = nullptr;
+      page.durability = Durability::none;  // begin_flush()
       if (!whole) return change_part(step);
       page.kind = PageOp::Kind::remove;
       page.known = nullptr;

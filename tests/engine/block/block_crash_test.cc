@@ -171,5 +171,40 @@ TEST(BlockCrashTest, KeepsWhatItPromised) {
   }
 }
 
+// A block that is zeroes already may be so by a removal that is not durable yet.
+void zero_twice(std::uint64_t lbas, std::uint64_t seed) {
+  using enum BlockOp::Kind;
+  Disk disk("mem:3MiB?zone_size=256KiB");
+  PowerCuts cuts(disk.rig, CrashModel::drive);
+  cuts.start(seed);
+  ASSERT_NO_FATAL_FAILURE(disk.make(block_options(1 << 20, 512)));
+  AlignedBuffer data(8192);
+  std::memset(data.data(), 7, data.size());
+  ASSERT_TRUE(disk.run(write, 0, 16, data.data()).ok());
+  ASSERT_TRUE(disk.run(flush, 0, 0).ok());
+  ASSERT_TRUE(disk.run(discard, 0, 16).ok());
+  BlockOp zeroes;
+  zeroes.kind = write_zeroes;
+  zeroes.count = lbas;
+  zeroes.durability = Durability::flushed;
+  ASSERT_TRUE(disk.run(zeroes).ok());
+  ASSERT_NO_FATAL_FAILURE(cuts.cut());
+  disk.blocks.reset();
+  disk.rig.close();
+  cuts.restore(seed);
+  ASSERT_NO_FATAL_FAILURE(disk.rig.open());
+  disk.connect();
+  EXPECT_TRUE(equal(disk.read(0, lbas), std::vector<std::byte>(lbas * 512)));
+}
+
+TEST(BlockCrashTest, ZeroesWithFuaAreDurableWhereTheyWereZeroesBefore) {
+  for (const std::uint64_t lbas : {std::uint64_t{16}, std::uint64_t{3}}) {  // two blocks, a part
+    for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+      SCOPED_TRACE(std::to_string(lbas) + " LBAs, seed " + std::to_string(seed));
+      ASSERT_NO_FATAL_FAILURE(zero_twice(lbas, seed));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace furrow::testing
