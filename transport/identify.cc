@@ -277,7 +277,8 @@ std::uint16_t Controller::identify_list_page(std::uint8_t cns, const nvme::Sqe& 
   if (command.nsid >= nvme::kNsidAll - 1) return sc::kInvalidNamespaceOrFormat;
   if (cns == kActiveNamespacesOfCommandSet && csi > nvme::csi::kZoned) return sc::kInvalidField;
   std::size_t at = 0;
-  for (const auto& ns : subsystem_.namespaces()->all()) {
+  const auto table = subsystem_.namespaces();
+  for (const auto& ns : table->all()) {
     if (ns->nsid <= command.nsid || at == page.size()) continue;
     if (!command_sets().has(ns->csi())) continue;
     if (cns == kActiveNamespacesOfCommandSet && csi != ns->csi()) continue;

@@ -161,7 +161,8 @@ nvme::SmartLog Controller::smart_log() const {
   out.host_writes[0] = stats.host_writes;
   out.power_on_hours[0] =
       (reactor_.executor().now_ns() - subsystem_.created_ns()) / 3'600'000'000'000;
-  for (const auto& ns : subsystem_.namespaces()->all()) {
+  const auto table = subsystem_.namespaces();
+  for (const auto& ns : table->all()) {
     out.media_errors[0] += ns->store->stats().corrupt_pages;
   }
   out.error_log_entries[0] = errors_.count();

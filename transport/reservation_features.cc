@@ -52,7 +52,8 @@ std::uint16_t Controller::set_reservation_mask(const nvme::Sqe& command, std::ui
     reservation_log_.set_mask(command.nsid, mask);
     return sc::kSuccess;
   }
-  for (const auto& ns : subsystem_.namespaces()->all()) reservation_log_.set_mask(ns->nsid, mask);
+  const auto table = subsystem_.namespaces();
+  for (const auto& ns : table->all()) reservation_log_.set_mask(ns->nsid, mask);
   return sc::kSuccess;
 }
 
@@ -71,7 +72,8 @@ std::uint16_t Controller::get_reservation_persistence(const nvme::Sqe& command,
 void Controller::set_reservation_persistence(Request& request) {
   const std::uint32_t nsid = request.command.nsid;
   std::vector<std::shared_ptr<const Namespace>> chosen;
-  for (const auto& ns : subsystem_.namespaces()->all()) {
+  const auto table = subsystem_.namespaces();
+  for (const auto& ns : table->all()) {
     const bool asked = nsid == nvme::kNsidAll || ns->nsid == nsid;
     if (asked && command_sets().has(ns->csi())) chosen.push_back(ns);
   }

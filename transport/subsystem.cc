@@ -107,7 +107,8 @@ SubsystemImpl::~SubsystemImpl() {
 
 void SubsystemImpl::watch_pool() {
   refresh_gauges();
-  for (const auto& ns : namespaces()->all()) {
+  const auto table = namespaces();
+  for (const auto& ns : table->all()) {
     if (ns->kind == VolumeKind::zoned) look_for_taken_zones(*ns->store);
   }
   notify_zones();
@@ -294,7 +295,8 @@ void SubsystemImpl::zones_changed() {
 }
 
 void SubsystemImpl::notify_zones() {
-  for (const auto& ns : namespaces()->all()) {
+  const auto table = namespaces();
+  for (const auto& ns : table->all()) {
     if (ns->kind != VolumeKind::zoned || !furrow::zones_changed(*ns->store)) continue;
     const std::vector<std::uint32_t> zones = take_changed_zones(*ns->store);
     const std::lock_guard lock(mutex_);

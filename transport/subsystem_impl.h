@@ -52,6 +52,7 @@ class SubsystemImpl final : public Subsystem {
   std::mutex& mutex() const { return mutex_; }
   const std::string& serial() const { return serial_; }
   std::uint64_t instance() const { return instance_; }
+  // Whoever looks at all of them holds it meanwhile: a change lets go of the table before.
   std::shared_ptr<const NamespaceTable> namespaces() const;
   bool host_allowed(const std::string& host_nqn) const;
 

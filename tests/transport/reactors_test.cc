@@ -134,5 +134,54 @@ TEST(Reactors, HostsComeAndGoUnderLoad) {
   EXPECT_GT(answered, 1000u);
 }
 
+// An admin queue that asks for the list of namespaces and for the health log, again and again.
+class Asker final : public LaneWorker {
+ public:
+  using LaneWorker::LaneWorker;
+
+  void step() override {
+    if (asked_ != nullptr && !asked_->done) return;
+    if (asked_ != nullptr) {
+      ++answered;
+      EXPECT_EQ(asked_->status(), sc::kSuccess);
+    }
+    nv::Sqe command = sqe(nv::admin::kIdentify, 0);
+    command.cdw10 = 0x02;  // active namespaces
+    if (answered % 2 == 1) {
+      command = sqe(nv::admin::kGetLogPage, nv::kNsidAll);
+      command.cdw10 = 127u << 16 | nv::lid::kSmart;
+    }
+    asked_ = connection_.send(command, {}, 4096, false);
+  }
+
+ private:
+  CommandPtr asked_;
+};
+
+TEST(Reactors, NamespacesAreListedWhileTheyChange) {
+  Server server;
+  for (std::uint32_t nsid = 2; nsid <= 6; ++nsid) {
+    VolumeOptions volume;
+    volume.name = "guest" + std::to_string(nsid);
+    volume.nsid = nsid;
+    volume.quota_bytes = 6 << 20;
+    ASSERT_TRUE(server.pool->create_volume(volume).ok());
+  }
+  server.subsystem->namespaces_changed();
+  FakeConnection* admin = nullptr;
+  server.on(1, [&](Lane& its) { admin = &its.open(); });
+  connect(server, 1, *admin, nv::kCntlidDynamic, 0);
+  call(server, 1, *admin, set_cc(World::kCcOn));
+  server.on(1, [&](Lane& its) { its.workers.push_back(std::make_unique<Asker>(*admin)); });
+  std::uint64_t answered = 0;
+  for (unsigned round = 0; answered < 20000; ++round) {
+    for (unsigned i = 0; i < 20; ++i) {
+      server.subsystem->namespaces_changed();
+      server.turn(1);
+    }
+    server.on(1, [&](Lane& its) { answered = its.workers[0]->answered; });
+  }
+}
+
 }  // namespace
 }  // namespace furrow::test
