@@ -39,7 +39,8 @@ void run_key_op(PageOp& op, KeyOp::Kind kind) {
     key_op.expires_s = static_cast<std::uint32_t>(std::min<std::uint64_t>(at, ~std::uint32_t{0}));
   }
   key_op.lifetime = op.lifetime;
-  key_op.known = op.known;
+  // A get is of whatever is there, though a put may have had its operation before.
+  key_op.known = op.kind == PageOp::Kind::get ? nullptr : op.known;
   key_op.data = op.data;
   key_op.length = op.length;
   key_op.capacity = op.capacity;

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "tests/engine/block/disk.h"
+#include "tests/engine/pool_file.h"
 #include "tests/rounds.h"
 
 namespace furrow::testing::block_session_test {
@@ -303,6 +304,37 @@ TEST(BlockSessionTest, AFullPoolSaysSoAndDiscardMakesRoom) {
   for (std::uint64_t i = 0; i < 20; ++i) {
     EXPECT_TRUE(disk.run(BlockOp::Kind::write, i * 16, 16, data.data()).ok());
   }
+}
+
+TEST(BlockSessionTest, ADamagedBlockIsNoZeroes) {
+  PoolFile file;
+  ASSERT_NO_FATAL_FAILURE(file.make_device(16 * kMiB, kMiB));
+  const auto first = content(0, 1, 4096);
+  {
+    Disk disk(file.uri());
+    ASSERT_NO_FATAL_FAILURE(disk.make(block_options(kMiB, 512)));
+    AlignedBuffer data(8192);
+    std::ranges::copy(first, data.data());
+    ASSERT_TRUE(disk.run(BlockOp::Kind::write, 0, 16, data.data()).ok());
+  }
+  const std::string bytes = file.read_file();
+  const std::size_t at =
+      bytes.find(std::string_view(reinterpret_cast<const char*>(first.data()), first.size()));
+  ASSERT_NE(at, std::string::npos);
+  file.damage(at + 100);
+  Disk disk(file.uri());
+  ASSERT_NO_FATAL_FAILURE(disk.rig.open_device());
+  ASSERT_NO_FATAL_FAILURE(disk.rig.open());
+  disk.connect();
+  AlignedBuffer data(4096);
+  EXPECT_EQ(disk.run(BlockOp::Kind::read, 0, 8, data.data()).code(), Code::corrupt);
+  // Also where what was known of another block stands in the step.
+  ASSERT_TRUE(disk.run(BlockOp::Kind::write, 8, 1, data.data()).ok());
+  EXPECT_EQ(disk.run(BlockOp::Kind::read, 0, 8, data.data()).code(), Code::corrupt);
+  EXPECT_EQ(disk.run(BlockOp::Kind::compare, 0, 8, data.data()).code(), Code::corrupt);
+  EXPECT_EQ(disk.run(BlockOp::Kind::write, 0, 1, data.data()).code(), Code::corrupt);
+  ASSERT_TRUE(disk.run(BlockOp::Kind::write, 0, 8, data.data()).ok()) << "as a whole it may be";
+  EXPECT_TRUE(disk.run(BlockOp::Kind::read, 0, 8, data.data()).ok());
 }
 
 }  // namespace
