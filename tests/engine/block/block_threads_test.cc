@@ -1,6 +1,7 @@
 // Establishes that a block volume loses nothing when sessions on several threads write different
-// LBAs of the same 4 KiB blocks, while zones are collected in which other blocks stay, and that
-// compare and write is one step for all of them. Meant to run under TSan too.
+// LBAs of the same 4 KiB blocks, while zones are collected in which other blocks stay, that compare
+// and write is one step for all of them, and that a discard finds what was written while others
+// discarded. Meant to run under TSan too.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -166,6 +167,61 @@ TEST(BlockThreadsTest, CompareAndWriteIsOneStep) {
   std::memcpy(&counter, there.data(), 8);
   EXPECT_EQ(counter, kThreads * kSteps);
   EXPECT_GT(met.load(), 0u) << "they never met, and this has shown nothing";
+}
+
+// Random writes and discards of a disk of 4 MiB, some at a time.
+void write_and_discard(Pool& pool, PageStore& volume, std::uint64_t seed) {
+  using Kind = BlockOp::Kind;
+  std::mt19937_64 random(seed);
+  BlockClient client(pool, volume, seed);
+  AlignedBuffer data(64 << 10);
+  std::memset(data.data(), 7, data.size());
+  for (unsigned turn = 0; turn < 10; ++turn) {
+    std::array<BlockOp, 6> ops;
+    for (BlockOp& op : ops) {
+      op.kind = random() % 2 == 0   ? Kind::write
+                : random() % 2 == 0 ? Kind::discard
+                                    : Kind::write_zeroes;
+      op.lba = random() % 64 * 16;
+      op.count = 16;
+      op.data = op.kind == Kind::write ? data.data() : nullptr;
+      if (op.kind != Kind::write && random() % 4 == 0) {  // whole parts
+        op.lba = op.lba / 256 * 256;
+        op.count = 1024 - op.lba;
+      }
+      client.submit(op);
+    }
+    client.wait();
+    for (const BlockOp& op : ops) ASSERT_TRUE(op.status.ok()) << op.status.describe();
+  }
+}
+
+TEST(BlockThreadsTest, ADiscardFindsWhatWasWrittenWhileOthersDiscarded) {
+  EmbeddedPool::CreateOptions make;
+  make.volume = block_options(4 << 20, 4096);
+  const auto pool = EmbeddedPool::open("mem:32MiB?zone_size=1MiB", make);
+  ASSERT_TRUE(pool.ok()) << pool.status().describe();
+  PageStore& volume = *(*pool)->pool().find("disk");
+  std::uint64_t found = 0;
+  for (std::uint64_t round = 0; round < rounds(40, 5); ++round) {
+    {
+      std::vector<std::jthread> threads;
+      for (unsigned thread = 0; thread < kThreads; ++thread) {
+        threads.emplace_back(
+            [&, thread] { write_and_discard((*pool)->pool(), volume, round * kThreads + thread); });
+      }
+    }
+    found += volume.usage().pages;
+    BlockClient client((*pool)->pool(), volume, 9);
+    BlockOp all;
+    all.kind = BlockOp::Kind::discard;
+    all.count = 1024;
+    client.submit(all);
+    client.wait();
+    ASSERT_TRUE(all.status.ok()) << all.status.describe();
+    ASSERT_EQ(volume.usage().pages, 0u) << "round " << round;
+  }
+  EXPECT_GT(found, rounds(2000, 150)) << "there was hardly anything to find";
 }
 
 }  // namespace
