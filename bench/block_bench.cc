@@ -140,6 +140,7 @@ void bench_volume() {
   run(bench, slots, BlockOp::Kind::write, lbas, "overwrite");
   report(bench, "overwritten");
   discard_all(bench, slots[0]);
+  while (!bench.blocks->idle()) bench.loop.run_once();
   bench.blocks.reset();
   bench.pages.reset();
   while (!bench.pool->quiesce()) bench.loop.run_once();

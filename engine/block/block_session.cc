@@ -58,7 +58,7 @@ BlockSession::BlockSession(PageSession& pages, Executor& executor)
   };
 }
 
-BlockSession::~BlockSession() { FURROW_CHECK(idle() && !continue_.posted); }
+BlockSession::~BlockSession() { FURROW_CHECK(idle()); }
 
 Status BlockSession::refusal(const PageStore& volume, const BlockOp& op) {
   const auto invalid = [](const char* hint) {

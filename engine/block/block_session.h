@@ -29,12 +29,13 @@ class BlockSession {
 
   // Both outlive it.
   BlockSession(PageSession& pages, Executor& executor);
-  ~BlockSession();  // nothing may be in flight
+  ~BlockSession();  // idle()
   BlockSession(const BlockSession&) = delete;
   BlockSession& operator=(const BlockSession&) = delete;
 
   void submit(PageStore& volume, BlockOp& op);
-  bool idle() const { return in_flight_ == 0; }
+  // Nothing is in flight, nor on its way to the executor.
+  bool idle() const { return in_flight_ == 0 && !continue_.posted; }
 
  private:
   struct Step;

@@ -289,6 +289,22 @@ TEST(BlockSessionTest, ALongDiscardLetsOthersBy) {
   EXPECT_EQ(disk.rig.store->usage().pages, 0u);
 }
 
+// Its turn to look on may still be to come when the last removal has ended.
+TEST(BlockSessionTest, AnIdleSessionMayEnd) {
+  constexpr std::uint64_t kLbas = 64 * kMiB / 4096, kPart = 256;
+  Disk disk("mem:64MiB?zone_size=2MiB");
+  ASSERT_NO_FATAL_FAILURE(disk.make(block_options(64 * kMiB, 4096)));
+  AlignedBuffer data(100 * 4096);
+  // Parts that held something, and have to be looked at.
+  for (std::uint64_t lba = kPart; lba < kLbas; lba += kPart) {
+    ASSERT_TRUE(disk.run(BlockOp::Kind::write, lba, 1, data.data()).ok());
+    ASSERT_TRUE(disk.run(BlockOp::Kind::discard, lba, 1).ok());
+  }
+  ASSERT_TRUE(disk.run(BlockOp::Kind::write, 0, 100, data.data()).ok());
+  ASSERT_TRUE(disk.run(BlockOp::Kind::discard, 0, kLbas).ok());  // returns when it is idle
+  disk.blocks.reset();
+}
+
 TEST(BlockSessionTest, AFullPoolSaysSoAndDiscardMakesRoom) {
   Disk disk("mem:16MiB?zone_size=1MiB");
   ASSERT_NO_FATAL_FAILURE(disk.make(block_options(64 * kMiB, 4096)));

@@ -31,7 +31,7 @@ class BlockClient {
     blocks_->submit(volume_, op);
   }
   void wait() {
-    while (running_ != 0) loop_.run_once();
+    while (running_ != 0 || !blocks_->idle()) loop_.run_once();
   }
 
  private:

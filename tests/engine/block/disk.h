@@ -41,7 +41,7 @@ class Disk {
     blocks->submit(*rig.store, op);
   }
   void wait() {
-    while (running_ != 0) rig.loop.run_once();
+    while (running_ != 0 || !blocks->idle()) rig.loop.run_once();
   }
   Status run(BlockOp& op) {
     submit(op);
