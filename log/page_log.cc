@@ -14,6 +14,8 @@ constexpr std::uint64_t kGrowthMax = 64;
 
 KeyOp& op_of(Io& io) { return *static_cast<KeyOp*>(io.context); }
 
+bool flushes(const KeyOp& op) { return op.flushed && !canary(Canary::flush_skipped); }
+
 }  // namespace
 
 PageLog::PageLog(PoolContext& pool, const PageLogOptions& options)
@@ -222,8 +224,10 @@ void PageLog::confirmed(KeyOp& op) {
       return confirmed_put(op);
     case KeyOp::Kind::remove:
       // An expired page needs a tombstone as well: its clock may be set back.
-      if (!op.found && !may_come_back()) return finish(op, {Code::not_found, Origin::log});
-      return append(op, RecordKind::tombstone);
+      if (op.found || may_come_back()) return append(op, RecordKind::tombstone);
+      leave_epoch(op);
+      // What removed it before may not be durable yet.
+      return finish_durably(op, {Code::not_found, Origin::log});
     case KeyOp::Kind::exist:
       op.value_length = present ? op.old.length : 0;
       op.value_checksum = present ? op.old.checksum : 0;
@@ -390,13 +394,17 @@ void PageLog::written(KeyOp& op) {
     unpublish(op.lock.hash, op.old);
   }
   const bool removed_nothing = !page && (!op.found || op.expired);
-  op.status = removed_nothing ? Status(Code::not_found, Origin::log) : Status();
-  if (!op.flushed || canary(Canary::flush_skipped)) return finish(op, op.status);
+  if (flushes(op)) streams_[op.write.stream]->note_flush();
+  finish_durably(op, removed_nothing ? Status(Code::not_found, Origin::log) : Status());
+}
+
+void PageLog::finish_durably(KeyOp& op, const Status& status) {
+  if (!flushes(op)) return finish(op, status);
+  op.status = status;
   op.flush.on_flushed = [](FlushWaiter& waiter) {
     KeyOp& its_op = *static_cast<KeyOp::Flush&>(waiter).op;
     its_op.log->finish(its_op, waiter.status.ok() ? its_op.status : waiter.status);
   };
-  streams_[op.write.stream]->note_flush();
   pool_.flusher.request(op.flush);
 }
 

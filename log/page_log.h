@@ -218,6 +218,7 @@ class PageLog final : public StreamOwner {
   void page_read_for_pin(KeyOp& op);
   void append(KeyOp& op, RecordKind kind);
   void written(KeyOp& op);
+  void finish_durably(KeyOp& op, const Status& status);  // if it is to be
   void leave_epoch(KeyOp& op);
   void count_pending(const KeyOp& op, bool begins);
   void finish(KeyOp& op, Status status);

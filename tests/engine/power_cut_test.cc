@@ -232,6 +232,34 @@ TEST_P(PowerCutTest, AFullVolumeGoesOn) {
 
 // They may be another volume's at once. One that came back with what it had would look written to,
 // where it has no more than a header.
+// What is not there any more may come back: its removal is not durable yet.
+TEST(RemovedTwiceTest, TheSecondTimeDurably) {
+  for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+    Rig rig("mem:16MiB?zone_size=1MiB");
+    PowerCuts cuts(rig, CrashModel::drive);
+    cuts.start(seed);
+    VolumeOptions options;
+    options.name = "pages";
+    options.mode = VolumeMode::store;
+    options.value_bytes_max = 64 << 10;
+    ASSERT_NO_FATAL_FAILURE(rig.make(options));
+    ASSERT_TRUE(rig.put(1, 1, 5000).ok());
+    PageOp op;
+    op.kind = PageOp::Kind::flush;
+    ASSERT_TRUE(rig.run(op).ok());
+    op.kind = PageOp::Kind::remove;
+    op.key = key_of(1);
+    ASSERT_TRUE(rig.run(op).ok());
+    op.durability = Durability::flushed;
+    ASSERT_EQ(rig.run(op).code(), Code::not_found);
+    ASSERT_NO_FATAL_FAILURE(cuts.cut());
+    rig.close();
+    cuts.restore(seed);
+    ASSERT_NO_FATAL_FAILURE(rig.open());
+    EXPECT_EQ(rig.get(1).status().code(), Code::not_found) << "seed " << seed;
+  }
+}
+
 TEST(DeletedVolumeTest, ItsZonesAreEmptyForGood) {
   for (const CrashModel model : {CrashModel::drive, CrashModel::emu}) {
     for (std::uint64_t seed = 1; seed <= 16; ++seed) {
