@@ -157,7 +157,6 @@ class Controller : public std::enable_shared_from_this<Controller> {
   std::uint16_t get_temperature(const nvme::Sqe&, std::uint32_t&);
   std::uint16_t set_temperature(const nvme::Sqe&, std::uint32_t&);
   std::uint16_t get_write_cache(const nvme::Sqe&, std::uint32_t&);
-  std::uint16_t set_write_cache(const nvme::Sqe&, std::uint32_t&);
   std::uint16_t get_queues(const nvme::Sqe&, std::uint32_t&);
   std::uint16_t set_queues(const nvme::Sqe&, std::uint32_t&);
   std::uint16_t get_async_event(const nvme::Sqe&, std::uint32_t&);
@@ -175,6 +174,7 @@ class Controller : public std::enable_shared_from_this<Controller> {
   void get_host_id(Request& request);
   void get_host_behavior(Request& request);
   void set_host_behavior(Request& request);
+  void set_write_cache(Request& request);
   void reset_features();
   bool sees(std::uint32_t nsid) const;  // an active namespace of an enabled command set
   std::uint16_t check_one_namespace(std::uint32_t nsid) const;

@@ -18,8 +18,7 @@ const Controller::FeatureHandler Controller::kFeatureHandlers[] = {
     {nvme::fid::kTemperature, &Controller::get_temperature, &Controller::set_temperature, false},
     {nvme::fid::kErrorRecovery, &Controller::get_stored, &Controller::set_error_recovery, false},
     {nvme::fid::kWriteAtomicity, &Controller::get_stored, &Controller::set_write_atomicity, false},
-    {nvme::fid::kVolatileWriteCache, &Controller::get_write_cache, &Controller::set_write_cache,
-     false},
+    {nvme::fid::kVolatileWriteCache, &Controller::get_write_cache, nullptr, false},
     {nvme::fid::kQueues, &Controller::get_queues, &Controller::set_queues, false},
     {nvme::fid::kAsyncEvent, &Controller::get_async_event, &Controller::set_async_event, true},
     {nvme::fid::kKeepAlive, &Controller::get_keep_alive, &Controller::set_keep_alive, true},
@@ -58,6 +57,9 @@ void Controller::set_features(Request& request) {
   const auto feature = static_cast<std::uint8_t>(command.cdw10);
   if ((command.cdw10 & 1u << 31) != 0) return fail(request, sc::kFeatureNotSaveable);
   if (feature == nvme::fid::kHostBehavior && kind_ == Kind::nvm) return set_host_behavior(request);
+  if (feature == nvme::fid::kVolatileWriteCache && kind_ == Kind::nvm) {
+    return set_write_cache(request);
+  }
   if (feature == nvme::fid::kReservationPersistence && kind_ == Kind::nvm) {
     return set_reservation_persistence(request);
   }
@@ -145,10 +147,17 @@ std::uint16_t Controller::get_write_cache(const nvme::Sqe&, std::uint32_t& value
   return sc::kSuccess;
 }
 
-// With the cache disabled every Store and Delete is durable before it is answered.
-std::uint16_t Controller::set_write_cache(const nvme::Sqe& command, std::uint32_t&) {
-  write_cache_.store((command.cdw11 & 1) != 0, std::memory_order_relaxed);
-  return sc::kSuccess;
+// With the cache disabled every command that changes something is durable before it is answered,
+// and Flush is for nothing: so what was answered before is made durable first.
+void Controller::set_write_cache(Request& request) {
+  const bool enabled = (request.command.cdw11 & 1) != 0;
+  const bool was_enabled = write_cache_.exchange(enabled, std::memory_order_relaxed);
+  if (enabled || !was_enabled) return succeed(request);
+  reactor_.io().flush_all([self = shared_from_this(), &request](Status status) {
+    if (status.ok()) return self->succeed(request);
+    self->write_cache_.store(true, std::memory_order_relaxed);
+    self->fail(request, sc::kInternalError);
+  });
 }
 
 std::uint16_t Controller::get_queues(const nvme::Sqe&, std::uint32_t& value) {

@@ -210,6 +210,22 @@ TEST(Nvm, ForceUnitAccessAndFlushAreDurable) {
   EXPECT_EQ(disks.device->unflushed_bytes(), 0u);
 }
 
+TEST(Nvm, NothingIsLeftToBeFlushedWhenTheWriteCacheIsOff) {
+  Disks disks;
+  nv::Sqe off = sqe(nv::admin::kSetFeatures, 0);
+  off.cdw10 = nv::fid::kVolatileWriteCache;
+  ASSERT_EQ(disks.write(0, random_bytes(4096, 1)), sc::kSuccess);
+  ASSERT_GT(disks.device->unflushed_bytes(), 0u);
+  disks.device->fail_flushes(1);
+  EXPECT_EQ(disks.call(*disks.admin, off)->status(), sc::kInternalError) << "it stays on";
+  ASSERT_EQ(disks.write(8, random_bytes(4096, 2)), sc::kSuccess);
+  EXPECT_GT(disks.device->unflushed_bytes(), 0u);
+  EXPECT_EQ(disks.call(*disks.admin, off)->status(), sc::kSuccess);
+  EXPECT_EQ(disks.device->unflushed_bytes(), 0u);
+  ASSERT_EQ(disks.write(16, random_bytes(4096, 3)), sc::kSuccess);
+  EXPECT_EQ(disks.device->unflushed_bytes(), 0u);
+}
+
 TEST(Nvm, WhatIsWrongHasItsStatus) {
   Disks disks;
   const auto status = [&](const nv::Sqe& command, std::uint32_t bytes) {
