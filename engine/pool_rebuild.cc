@@ -148,9 +148,10 @@ class Assuming {
     for (const auto& [other, its] : found_.unknown) {
       if (other > id && !is_told(other)) others += std::max(its.size(), kVolumeZonesMin);
     }
-    const Result<VolumeRecord> volume =
-        recovered_volume(id, zones.size(), left_zones_ - std::min(left_zones_, others),
-                         assumed_.state.volumes, superblock_, home_);
+    std::vector<VolumeRecord> known = assumed_.state.volumes;
+    known.insert(known.end(), told_.volumes.begin(), told_.volumes.end());  // taken later perhaps
+    const Result<VolumeRecord> volume = recovered_volume(
+        id, zones.size(), left_zones_ - std::min(left_zones_, others), known, superblock_, home_);
     if (!volume.ok()) return volume.status();
     left_zones_ -= volume->quota_zones;
     assumed_.state.volumes.push_back(*volume);

@@ -96,6 +96,27 @@ class LostCheckpointsTest : public ::testing::Test {
     transfer(Io::Op::write);
     return rotten;
   }
+  // All checkpoints, and the journal up to the record that has `name`. The records are the
+  // opening's and the volumes', two copies each.
+  void rot_all_before(std::string_view name) {
+    rot({Magic::checkpoint});
+    const Geometry& geometry = rig_.device->geometry();
+    auto queue = rig_.device->create_queue(4);
+    const ZoneId active{1};
+    AlignedBuffer lba(kLbaBytes);
+    std::uint64_t before = 0;
+    for (std::uint64_t at = 0; at < (*rig_.device->report())[active.value].written_lbas; ++at) {
+      const auto bytes =
+          read_blocking(**queue, Lba{geometry.zone_start(active).value + at}, 1, kLbaBytes, lba);
+      ASSERT_TRUE(bytes.ok());
+      const std::string text(reinterpret_cast<const char*>(bytes->data()), bytes->size());
+      if (text.find(name) != text.npos) break;
+      before = at;
+    }
+    queue->reset();
+    ASSERT_NE(before, 0u);
+    rot(active, {Magic::journal}, before + 1);
+  }
   CheckReport check() {
     Pool::OpenOptions inspect;
     inspect.read_only = inspect.as_repaired = true;
@@ -228,29 +249,31 @@ TEST_F(LostCheckpointsTest, OthersComeBackAsStoresNamedByTheirIds) {
 // One of two volumes stands in a journal.
 TEST_F(LostCheckpointsTest, AVolumeBesideOneThatIsKnown) {
   ASSERT_NO_FATAL_FAILURE(make());
-  rot({Magic::checkpoint});
-  // The records are the opening's, the store's, the cache's; two copies each.
-  const Geometry& geometry = rig_.device->geometry();
-  auto queue = rig_.device->create_queue(4);
-  const ZoneId active{1};
-  AlignedBuffer lba(kLbaBytes);
-  std::uint64_t store_at = 0;
-  for (std::uint64_t at = 0; at < (*rig_.device->report())[active.value].written_lbas; ++at) {
-    const auto bytes =
-        read_blocking(**queue, Lba{geometry.zone_start(active).value + at}, 1, kLbaBytes, lba);
-    ASSERT_TRUE(bytes.ok());
-    const std::string text(reinterpret_cast<const char*>(bytes->data()), bytes->size());
-    if (text.find("cached") != text.npos) break;
-    store_at = at;
-  }
-  queue->reset();
-  ASSERT_NE(store_at, 0u);
-  rot(active, {Magic::journal}, store_at + 1);
+  ASSERT_NO_FATAL_FAILURE(rot_all_before("cached"));
   ASSERT_NO_FATAL_FAILURE(repair());
   EXPECT_TRUE(check().clean());
   ASSERT_NO_FATAL_FAILURE(rig_.open());
   ASSERT_NO_FATAL_FAILURE(expect_all("recovered-1", "cached"));
   EXPECT_NE(rig_.pool->find("recovered-1")->info().options.nsid, rig_.store->info().options.nsid);
+}
+
+// And has the namespace that would be the first free one; it has no zone yet.
+TEST_F(LostCheckpointsTest, AVolumeBesideAnEmptyOneThatIsKnown) {
+  VolumeOptions options = volume_named("pages", VolumeMode::store);
+  options.nsid = 5;
+  ASSERT_NO_FATAL_FAILURE(rig_.make(options));
+  ASSERT_TRUE(rig_.pool->create_volume(volume_named("empty", VolumeMode::store)).ok());
+  ASSERT_TRUE(rig_.put(1, 1, kPageBytes).ok());
+  rig_.close();
+  ASSERT_NO_FATAL_FAILURE(rot_all_before("empty"));
+  ASSERT_NO_FATAL_FAILURE(repair());
+  EXPECT_TRUE(check().clean());
+  ASSERT_NO_FATAL_FAILURE(rig_.open());
+  ASSERT_NE(rig_.pool->find("empty"), nullptr);
+  EXPECT_EQ(rig_.pool->find("empty")->info().options.nsid, 1u);
+  rig_.store = rig_.pool->find("recovered-1");
+  ASSERT_NE(rig_.store, nullptr);
+  EXPECT_TRUE(rig_.get(1).ok());
 }
 
 TEST_F(LostCheckpointsTest, ThePowerFailsDuringTheRepair) {
