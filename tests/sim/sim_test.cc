@@ -174,9 +174,15 @@ TEST(SimTest, ReachesItsFaults) {
   std::map<std::string_view, Summary> sums;
   for (const std::string_view scenario : kScenarios) {
     Summary& sum = sums[scenario];
+    // What few seeds bring about, each many times or not at all.
+    const auto is_rare_one_there = [&] {
+      if (scenario == "tight") return sum.puts_refused > 20;
+      return scenario != "misplaced" || sum.faults > 2;
+    };
     // Where cuts come fast few copies are made before the next one.
-    const auto enough = [&sum](std::uint64_t seeds) {
-      return seeds >= 12 && (sum.relocated_bytes > 1000 || seeds >= 60);
+    const auto enough = [&](std::uint64_t seeds) {
+      const bool is_there = sum.relocated_bytes > 1000 && is_rare_one_there();
+      return seeds >= 12 && (is_there || seeds >= 60);
     };
     for (std::uint64_t seed = 1; !enough(seed - 1); ++seed) {
       const Summary one = summary_of(seed, std::string(scenario).c_str());
