@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 #include "zone/check.h"
@@ -63,6 +65,20 @@ int listen_on(const addrinfo& info) {
   return fd;
 }
 
+// The port of a process that was killed is taken until the kernel has ended what its rings were
+// asked for, accepts among it, which comes after the process is gone. Whose a port is cannot be
+// asked, so that each one that is taken is given that time.
+int listen_patiently(const addrinfo& info) {
+  constexpr auto kUntilFreeMax = std::chrono::seconds(2);
+  constexpr auto kStep = std::chrono::milliseconds(5);
+  const auto start = std::chrono::steady_clock::now();
+  for (;;) {
+    const int fd = listen_on(info);
+    if (fd != -EADDRINUSE || std::chrono::steady_clock::now() - start > kUntilFreeMax) return fd;
+    std::this_thread::sleep_for(kStep);
+  }
+}
+
 }  // namespace
 
 std::string peer_name(int fd) {
@@ -94,7 +110,7 @@ Result<std::unique_ptr<TcpListener>> TcpListener::open(const std::string& host,
     return Status(Code::invalid_argument, Origin::transport,
                   "the address to listen on is neither an IP address nor a known host name");
   }
-  const int fd = listen_on(*found);
+  const int fd = listen_patiently(*found);
   freeaddrinfo(found);
   if (fd < 0) return listen_error(-fd);
   std::unique_ptr<TcpListener> listener(new TcpListener(fd));

@@ -16,8 +16,9 @@ namespace furrow::transport {
 
 class TcpListener {
  public:
-  // `host`: a numeric address or a name that resolves to one; port 0: any free one. Errors: in_use,
-  // invalid_argument (the address), permission (a port below 1024), io_error.
+  // `host`: a numeric address or a name that resolves to one; port 0: any free one. Errors: in_use
+  // (after 2 s: that of a process that was killed may be taken a moment longer), invalid_argument
+  // (the address), permission (a port below 1024), io_error.
   static Result<std::unique_ptr<TcpListener>> open(const std::string& host, std::uint16_t port);
   ~TcpListener();  // after stop() has called back, or if start() never was
 

@@ -1,7 +1,7 @@
-// Establishes that a listener opens what can be listened on and says what else is wrong with an
-// address; hands over each connection with its peer's name, IPv4 or IPv6; waits and tries again
-// when descriptors run out; and stops at any time, calling back once. How: sockets on loopback,
-// turned on the test's thread.
+// Establishes that a listener opens what can be listened on, waits for a port that is about to be
+// free, and says what else is wrong with an address; hands over each connection with its peer's
+// name, IPv4 or IPv6; waits and tries again when descriptors run out; and stops at any time,
+// calling back once. How: sockets on loopback, turned on the test's thread.
 #include "transport/tcp_listener.h"
 
 #include <arpa/inet.h>
@@ -15,6 +15,8 @@
 #include <chrono>
 #include <functional>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "zone/event_loop.h"
@@ -130,6 +132,18 @@ TEST_F(Listener, SaysWhatIsWrongWithAnAddress) {
   EXPECT_EQ(failed("no such host", 0), Code::invalid_argument);
   EXPECT_EQ(failed("300.0.0.1", 0), Code::invalid_argument);
   EXPECT_EQ(failed("192.0.2.1", 0), Code::invalid_argument) << "not this machine's";
+}
+
+// As that of a server that was killed, until the kernel has ended what its ring was asked for.
+TEST_F(Listener, APortThatIsAboutToBeFreeIsWaitedFor) {
+  ASSERT_NO_FATAL_FAILURE(open("127.0.0.1"));
+  const std::uint16_t port = listener_->port();
+  std::jthread before([held = std::move(listener_)]() mutable {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    held.reset();
+  });
+  const auto opened = TcpListener::open("127.0.0.1", port);
+  EXPECT_TRUE(opened.ok()) << opened.status().describe();
 }
 
 TEST_F(Listener, StopsAtAnyTime) {
