@@ -47,7 +47,9 @@ const RecoveredRecord* Recovery::same_without(std::uint64_t volume, ZoneId spare
   }
   const bool rest_present = rest != nullptr && present(volume, *rest);
   if (!present(volume, newest)) {
-    if (!rest_present) return &newest;
+    // What was deleted may be in a zone that is lost just now: then that must be said elsewhere.
+    const bool said = rest != nullptr && rest->sequence == newest.sequence;
+    if (!rest_present) return said || result_.lost.empty() ? &newest : nullptr;
     // A tombstone that stands for an expired page has that page's sequence.
     return rest->sequence == newest.sequence && expired(*rest) ? rest : nullptr;
   }

@@ -62,6 +62,31 @@ TEST_F(RecoverySpareTest, AZoneThatIsOfflineLeavesAQuotaThatIsReached) {
   EXPECT_EQ(pool_->allocator.held(kVolume) + 1, pool_->allocator.quota(kVolume));
 }
 
+// Whose zone it is that cannot be read just now nobody can tell: what was deleted may be in it.
+TEST_F(RecoverySpareTest, WhatWasDeletedMayBeInAZoneThatIsLostForAWhile) {
+  drop_pool();
+  Shape shape;
+  shape.zones = 9;
+  shape.quota = 7;
+  shape.faults = true;
+  make(shape);
+  fill();
+  ZoneImage& away = zone(8, 80);
+  away.add_batch({away.page(777, 81, 600)});
+  away.close_segment();
+  away.set_written(static_cast<std::uint32_t>(shape_.zone_capacity_lbas));
+  last_->add_batch({last_->page(2, 21, 600), ZoneImage::tombstone(777, 91)});
+  write_all();
+  faults_->fail_reads(Lba{pool_->device_lba(ZoneId{8}, 0)}, shape_.zone_capacity_lbas);
+  recover_now(of_a_store());
+  EXPECT_EQ(use(8), ZoneUse::bad);
+  EXPECT_FALSE(given_back());
+  faults_->heal();
+  recover_now(of_a_store());
+  EXPECT_EQ(use(8), ZoneUse::sealed);
+  EXPECT_EQ(found(777), 0u) << "it was deleted";
+}
+
 // Of a cache that was cut off in writing a group's tombstone again, as a page that it deletes lies
 // in a later zone: the copy goes with the last zone, and the tombstone must be copied once more.
 TEST_F(RecoverySpareTest, ACopiedGroupTombstoneIsNowhereElse) {
