@@ -83,6 +83,7 @@ void FusedCommands::begin_pair(LocalNamespace& ns, Request& first, Request& seco
   const Namespace& shared = *ns.shared;
   io_.nvm().prepare(first, BlockOp::Kind::compare_and_write);
   BlockOp& op = first.block_op;
+  first.cached = false;  // the second is what writes
   op.durability = NvmCommands::durability_of(second);
   op.on_done = &FusedCommands::done;
   if (const auto status = NvmCommands::take_range(shared, first); status != sc::kSuccess) {

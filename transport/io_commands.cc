@@ -32,6 +32,7 @@ void IoCommands::execute(Request& request) {
   request.context = nullptr;
   request.buffer = nullptr;
   request.fused = nullptr;
+  request.cached = false;
   const nvme::Sqe& command = request.command;
   const std::uint8_t fuse = command.flags & nvme::kFuseMask;
   LocalNamespace* ns = find(command.nsid);
@@ -96,12 +97,35 @@ void IoCommands::pulled(Request& request) {
   request.after_pull(request);
 }
 
+Durability IoCommands::durability_of(Request& request, bool fua) {
+  request.cached = !fua && Queue::of(request).controller->write_cache_enabled();
+  return request.cached ? Durability::none : Durability::flushed;
+}
+
 void IoCommands::complete(Request& request, std::uint16_t status) {
   if (request.fused != nullptr) return fused_.complete(request, status, sc::kFailedFused);
+  const bool cached = std::exchange(request.cached, false);
+  if (cached && status == sc::kSuccess && !Queue::of(request).controller->write_cache_enabled()) {
+    return flush(request);
+  }
   pause(request);
   reactor_.set_result(request, status);
   request.on_done = &IoCommands::sent;
   request.connection->complete(request);
+}
+
+void IoCommands::flush(Request& request) {
+  PageOp& op = request.page_op;
+  op.kind = PageOp::Kind::flush;
+  op.key = Key{};
+  op.context = &request;
+  op.on_result = [](PageOp&) {};
+  op.on_released = [](PageOp& done) {
+    Request& its = *static_cast<Request*>(done.context);
+    const std::uint16_t status = done.status.ok() ? sc::kSuccess : sc::kInternalError;
+    Queue::of(its).reactor->io().complete(its, status);
+  };
+  session_->submit(*namespace_of(request).shared->store, op);
 }
 
 void IoCommands::push(Request& request, std::uint32_t bytes) {

@@ -76,12 +76,16 @@ class IoCommands {
   // pauses or ends: while it waits for memory or for its host, and with its answer.
   std::uint16_t begin(Request& request);
   void pause(Request& request);
-  // Of the first of a pair: the second fails with it.
+  // What a command that changes something promises from its start on.
+  static Durability durability_of(Request& request, bool fua);
+  // Of the first of a pair: the second fails with it. Flushes first where the write cache was on
+  // when the command began, and is not any more.
   void complete(Request& request, std::uint16_t status);
   void push(Request& request, std::uint32_t bytes);  // of the buffer; success
 
  private:
   static void pulled(Request& request);
+  void flush(Request& request);
   static void sent(Request& request);
   void end(Request& request);  // gives everything back
   void drain(LocalNamespace& ns);

@@ -96,10 +96,9 @@ void KvCommands::execute(LocalNamespace& ns, Request& request) {
 
 void KvCommands::prepare(Request& request, PageOp::Kind kind) {
   PageOp& op = request.page_op;
-  const Controller& controller = *Queue::of(request).controller;
   op.kind = kind;
   op.condition = PageOp::Condition::always;
-  op.durability = controller.write_cache_enabled() ? Durability::none : Durability::flushed;
+  op.durability = IoCommands::durability_of(request, false);
   op.pinned = false;
   op.key = key_of(request.command);
   op.group = 0;

@@ -65,8 +65,7 @@ void NvmCommands::execute(LocalNamespace& ns, Request& request) {
 
 Durability NvmCommands::durability_of(Request& request) {
   const bool fua = (request.command.cdw12 & nvme::nvm::kForceUnitAccess) != 0;
-  const bool cached = Queue::of(request).controller->write_cache_enabled();
-  return fua || !cached ? Durability::flushed : Durability::none;
+  return IoCommands::durability_of(request, fua);
 }
 
 void NvmCommands::prepare(Request& request, BlockOp::Kind kind) {

@@ -106,10 +106,9 @@ void ZnsCommands::execute(LocalNamespace& ns, Request& request) {
 void ZnsCommands::prepare(Request& request, ZonedOp::Kind kind) {
   ZonedOp& op = request.zoned_op;
   const bool fua = (request.command.cdw12 & nvme::nvm::kForceUnitAccess) != 0;
-  const bool cached = Queue::of(request).controller->write_cache_enabled();
   op.kind = kind;
   op.all = false;
-  op.durability = fua || !cached ? Durability::flushed : Durability::none;
+  op.durability = IoCommands::durability_of(request, fua);
   op.lba = slba_of(request.command);
   op.count = 0;
   op.data = nullptr;

@@ -226,6 +226,22 @@ TEST(Nvm, NothingIsLeftToBeFlushedWhenTheWriteCacheIsOff) {
   EXPECT_EQ(disks.device->unflushed_bytes(), 0u);
 }
 
+TEST(Nvm, WhatWasUnderWayWhenTheWriteCacheWentOffIsDurableWhenItIsAnswered) {
+  Disks disks;
+  nv::Sqe off = sqe(nv::admin::kSetFeatures, 0);
+  off.cdw10 = nv::fid::kVolatileWriteCache;
+  disks.io->hold_pulls = true;
+  const Bytes data = random_bytes(4096, 1);
+  const CommandPtr write = disks.io->send(Disks::command(nv::nvm::kWrite, 0, 8), data, 4096, false);
+  disks.idle_turn();
+  EXPECT_FALSE(write->done);
+  EXPECT_EQ(disks.call(*disks.admin, off)->status(), sc::kSuccess);
+  disks.io->release_pulls();
+  while (!write->done) disks.idle_turn();
+  EXPECT_EQ(write->status(), sc::kSuccess);
+  EXPECT_EQ(disks.device->unflushed_bytes(), 0u);
+}
+
 TEST(Nvm, WhatIsWrongHasItsStatus) {
   Disks disks;
   const auto status = [&](const nv::Sqe& command, std::uint32_t bytes) {
