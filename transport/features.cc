@@ -151,8 +151,8 @@ std::uint16_t Controller::get_write_cache(const nvme::Sqe&, std::uint32_t& value
 // and Flush is for nothing: so what was answered before is made durable first.
 void Controller::set_write_cache(Request& request) {
   const bool enabled = (request.command.cdw11 & 1) != 0;
-  const bool was_enabled = write_cache_.exchange(enabled, std::memory_order_relaxed);
-  if (enabled || !was_enabled) return succeed(request);
+  write_cache_.store(enabled, std::memory_order_relaxed);
+  if (enabled) return succeed(request);
   reactor_.io().flush_all([self = shared_from_this(), &request](Status status) {
     if (status.ok()) return self->succeed(request);
     self->write_cache_.store(true, std::memory_order_relaxed);

@@ -242,6 +242,20 @@ TEST(Nvm, WhatWasUnderWayWhenTheWriteCacheWentOffIsDurableWhenItIsAnswered) {
   EXPECT_EQ(disks.device->unflushed_bytes(), 0u);
 }
 
+TEST(Nvm, WhoTurnsTheWriteCacheOffASecondTimeWaitsAsWell) {
+  Disks disks;
+  nv::Sqe off = sqe(nv::admin::kSetFeatures, 0);
+  off.cdw10 = nv::fid::kVolatileWriteCache;
+  ASSERT_EQ(disks.write(0, random_bytes(4096, 1)), sc::kSuccess);
+  const CommandPtr first = disks.admin->send(off, {}, 0, false);
+  const CommandPtr second = disks.admin->send(off, {}, 0, false);
+  while (!second->done) disks.idle_turn();
+  EXPECT_EQ(second->status(), sc::kSuccess);
+  EXPECT_EQ(disks.device->unflushed_bytes(), 0u);
+  while (!first->done) disks.idle_turn();
+  EXPECT_EQ(first->status(), sc::kSuccess);
+}
+
 TEST(Nvm, WhatIsWrongHasItsStatus) {
   Disks disks;
   const auto status = [&](const nv::Sqe& command, std::uint32_t bytes) {
