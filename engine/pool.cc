@@ -85,6 +85,7 @@ PoolImpl::PoolImpl(ZonedDevice& device, Executor& home, MetadataRing ring,
     if (noted.ok()) (void)ring_.settle();  // see journal()
     return noted;
   };
+  context_.flusher.ask_before([this] { return settle(); });
   context_.note_durable = [this](DurableNote& note) { durable_notes_.request(note); };
 }
 
@@ -225,11 +226,18 @@ void PoolImpl::count_drawn() {
 
 // A record that failed may be on the medium all the same, and the next flush makes it durable with
 // all that is stored meanwhile. So that it does not count, another follows, at once or, where the
-// device does not take that either, when the next zone is opened.
+// device does not take that either, before the next flush, or when the next zone is opened.
 Status PoolImpl::journal(const JournalRecord& record) {
   const Status status = ring_.append(record);
-  if (!status.ok()) (void)ring_.settle();
+  if (!status.ok()) unsettled_ = !ring_.settle().ok();
   return status;
+}
+
+Status PoolImpl::settle() {
+  if (!unsettled_) return {};
+  const Status settled = ring_.settle();
+  unsettled_ = !settled.ok();
+  return settled;
 }
 
 Status PoolImpl::note_trim(const ZoneTrimRecord& trim) {

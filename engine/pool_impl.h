@@ -97,6 +97,7 @@ class PoolImpl final : public Pool {
   Status count_opening(std::uint64_t highest_sequence);
   void count_drawn();
   Status journal(const JournalRecord& record);   // of a change of the volumes
+  Status settle();                               // see there
   Status note_trim(const ZoneTrimRecord& trim);  // durable when it returns; not when read-only
   Status drop_trims();
   std::map<std::uint64_t, StreamSet> share_streams(const RecoveryResult& recovered);
@@ -136,6 +137,7 @@ class PoolImpl final : public Pool {
   std::unique_ptr<IoQueue> queue_;
   PoolContext context_;
   DurableNotes durable_notes_;
+  bool unsettled_ = false;  // a change of the volumes failed, and its record may count
   const OpenOptions options_;
   std::vector<std::unique_ptr<PageStoreImpl>> stores_;
   std::vector<std::unique_ptr<PageStoreImpl>> deleted_;  // sessions may still hold them

@@ -6,6 +6,9 @@
 // Threads: the executor that polls `queue`.
 #pragma once
 
+#include <functional>
+#include <utility>
+
 #include "zone/device.h"
 #include "zone/executor.h"
 
@@ -41,6 +44,8 @@ class Flusher {
     turn_.posted = true;
     home_.post(turn_);
   }
+  // Asked before each flush: where it fails, so does the flush. Null: nobody is.
+  void ask_before(std::function<Status()> before) { before_ = std::move(before); }
   std::uint64_t begun() const { return begun_; }  // flushes
   bool last_failed() const { return last_failed_; }
   bool busy() const { return in_flight_ != nullptr || turn_.posted; }
@@ -55,7 +60,8 @@ class Flusher {
     ++begun_;
     in_flight_ = waiting_;
     waiting_ = nullptr;
-    queue_.submit(io_);
+    io_.status = before_ ? before_() : Status();
+    io_.status.ok() ? queue_.submit(io_) : flushed();
   }
   void flushed() {
     FlushWaiter* answered = in_flight_;
@@ -73,6 +79,7 @@ class Flusher {
 
   Executor& home_;
   IoQueue& queue_;
+  std::function<Status()> before_;
   Io io_;
   Turn turn_;
   FlushWaiter* waiting_ = nullptr;
