@@ -113,6 +113,11 @@ Status check_type(const struct stat& info) {
   return {};
 }
 
+bool is_link(const std::string& path) {
+  struct stat info {};
+  return lstat(path.c_str(), &info) == 0 && S_ISLNK(info.st_mode);
+}
+
 Status find_size(EmuFile& file) {
   struct stat info {};
   if (fstat(file.fd.get(), &info) != 0)
@@ -171,6 +176,8 @@ Result<EmuFile> open_file(const std::string& path, const OpenMode& mode) {
     const int error = errno;
     // O_DIRECT is refused after the file was made.
     if (file.created && error == EINVAL) unlink(path.c_str());
+    // Somebody else has made it meanwhile.
+    if (file.created && error == EEXIST && !is_link(path)) return open_file(path, mode);
     return open_error(error, file.created);
   }
   // Reads need not ask each time when the file was read last. Who does not own it may not say so.

@@ -11,6 +11,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
+#include <atomic>
 #include <cerrno>
 #include <fstream>
 #include <thread>
@@ -78,6 +80,27 @@ TEST_F(EmuFileTest, ADirectoryAndAPipeAreRefused) {
   path_ = dir_.file("pipe");
   ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
   EXPECT_EQ(code(kBuffered), Code::unsupported);
+}
+
+// Both look first whether it is there.
+TEST_F(EmuFileTest, OfTwoThatMakeItAtOnceOneHasItAndTheOtherIsToldSo) {
+  for (unsigned round = 0; round < 100; ++round) {
+    path_ = dir_.file("device" + std::to_string(round));
+    std::atomic<unsigned> ready{0};
+    std::array<Status, 2> statuses;
+    const auto make_it = [&](Status& status) {
+      for (++ready; ready != 2;) {
+      }
+      status = open_file(path_, {Access::exclusive, true, false}).status();
+    };
+    {
+      const std::jthread other([&] { make_it(statuses[1]); });
+      make_it(statuses[0]);
+    }
+    for (const Status& status : statuses) {
+      ASSERT_TRUE(status.ok() || status.code() == Code::in_use) << status.describe();
+    }
+  }
 }
 
 TEST_F(EmuFileTest, SaysWhetherTheFileOrItsDirectoryIsMissing) {
