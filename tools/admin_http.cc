@@ -131,7 +131,9 @@ bool AdminHttp::process_and_close_socket(socket_t fd) {
 void AdminHttp::serve(Connections::iterator connection) {
   DeadlineStream stream(connection->fd, connection->deadline);
   bool closed = false;
-  (void)process_request(stream, true, closed, nullptr);  // false: its peer's trouble
+  // Ranges make an answer any number of times as long, and nobody needs a part of one.
+  const auto take_whole = [](httplib::Request& request) { request.ranges.clear(); };
+  (void)process_request(stream, true, closed, take_whole);  // false: its peer's trouble
   const std::lock_guard lock(mutex_);
   if (!connection->cut) --whole_;
   (void)::shutdown(connection->fd, SHUT_RDWR);

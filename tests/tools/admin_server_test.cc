@@ -112,6 +112,18 @@ TEST_F(AdminServerTest, HasNoMetricsBeforeThereAreAny) {
 }
 
 // Also without a length, when its body would be waited for.
+// A request may name thousands of ranges, each of all of it: an answer would be as long as that.
+TEST_F(AdminServerTest, AnswersWithTheWholeWhateverRangesAreAskedFor) {
+  metrics_ = std::string(30000, 'x');
+  std::string ranges = "bytes=0-";
+  while (ranges.size() < 8000) ranges += ",0-";
+  for (const std::string& asked : {std::string("bytes=0-3"), std::string("bytes=-1"), ranges}) {
+    const std::string answer =
+        ask(admin_->port(), "GET /metrics HTTP/1.1\r\nRange: " + asked + "\r\n\r\n");
+    EXPECT_TRUE(answer == "200 " + *metrics_) << asked.substr(0, 20) << ": " << answer.size();
+  }
+}
+
 TEST_F(AdminServerTest, IsReadOnly) {
   admin_->set_ready(true);
   for (const char* rest :
