@@ -1,6 +1,7 @@
 // An operation's way to the target, its answer, and what becomes of it when the connection is lost.
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "transport/initiator_impl.h"
 
@@ -165,9 +166,11 @@ void InitiatorImpl::refuse_waiting() {
   ring_.defer(refused_work_);
 }
 
+// What their callbacks submit is refused in the next turn: the executor has more to do than that.
 void InitiatorImpl::deliver_refused() {
-  while (!refused_.empty()) {
-    PageOp& op = refused_.pop();
+  OpQueue due = std::exchange(refused_, OpQueue());
+  while (!due.empty()) {
+    PageOp& op = due.pop();
     settle(op, op.status);
   }
 }

@@ -583,6 +583,47 @@ TEST_F(InitiatorTest, GivesUpInTimeAndComesBack) {
   EXPECT_TRUE(client.put("k", patterned(1, 10)).ok());
 }
 
+// A program may ask again from the callback, as often as it is refused: its loop goes on, and so
+// does the reconnect.
+TEST_F(InitiatorTest, AskingAgainFromTheCallbackKeepsNobodyFromReconnecting) {
+  Client client(server_);
+  client.options.reconnect_delay_ms = 20;
+  client.options.reconnect_for_ms = 100;
+  client.connect();
+  server_.stop(1000);
+  struct Asker {
+    Client& client;
+    int refused = 0, in_turn = 0;
+    bool served = false;
+  } asker{client};
+  PageOp op;
+  op.kind = PageOp::Kind::exist;
+  op.key = Key::from("k");
+  op.context = &asker;
+  op.on_result = [](PageOp&) {};
+  op.on_released = [](PageOp& done) {
+    auto& its = *static_cast<Asker*>(done.context);
+    if (done.status.code() != Code::aborted) {
+      its.served = true;
+      return;
+    }
+    ++its.refused;
+    ASSERT_LT(++its.in_turn, 100) << "the loop does not get on";
+    its.client.initiator->submit(done);
+  };
+  client.initiator->submit(op);
+  client.run_until([&] {
+    asker.in_turn = 0;
+    return asker.refused > 10;
+  });
+  server_.start();
+  client.run_until([&] {
+    asker.in_turn = 0;
+    return asker.served;
+  });
+  EXPECT_EQ(op.status.code(), Code::not_found);
+}
+
 // A command that no target can have seen is as good as new, whatever its kind; of the others the
 // error says that they may have been done.
 TEST_F(InitiatorTest, LossSaysWhatMayHaveHappened) {
