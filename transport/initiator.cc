@@ -36,7 +36,7 @@ InitiatorImpl::InitiatorImpl(Executor& executor, const InitiatorOptions& options
 }
 
 InitiatorImpl::~InitiatorImpl() {
-  closing_ = true;
+  closing_ = given_up_ = true;  // so that what callbacks submit is refused
   executor_.stop(retry_);
   executor_.stop(hold_);
   close_controller();

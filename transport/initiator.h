@@ -37,6 +37,8 @@ struct InitiatorOptions {
 
 class Initiator {
  public:
+  // Not from a callback. What has no answer fails with `aborted`, and so does what the callbacks of
+  // that submit.
   virtual ~Initiator() = default;
   // Connects the admin queue and all I/O queues; blocks by running the executor's pollers itself
   // (call it before the executor runs). Errors: io_error (errno says), permission (host not

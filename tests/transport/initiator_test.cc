@@ -695,5 +695,31 @@ TEST_F(InitiatorTest, DestructionFailsWhatIsInFlight) {
   EXPECT_EQ(op.status.code(), Code::aborted);
 }
 
+// What its callback asks for comes back as well, or its memory would never be the caller's again.
+TEST_F(InitiatorTest, DestructionFailsWhatIsSubmittedMeanwhile) {
+  Client client(server_);
+  client.connect();
+  server_.stop(0);
+  struct Chain {
+    Initiator& initiator;
+    PageOp ops[3];
+    std::size_t ended = 0;
+  } chain{*client.initiator, {}, 0};
+  for (PageOp& op : chain.ops) {
+    op.kind = PageOp::Kind::exist;
+    op.key = Key::from("k");
+    op.context = &chain;
+    op.on_result = [](PageOp&) {};
+    op.on_released = [](PageOp& done) {
+      auto& its = *static_cast<Chain*>(done.context);
+      EXPECT_EQ(done.status.sys_errno(), ENOTCONN) << done.status.describe();
+      if (++its.ended < std::size(its.ops)) its.initiator.submit(its.ops[its.ended]);
+    };
+  }
+  client.initiator->submit(chain.ops[0]);
+  client.initiator.reset();
+  EXPECT_EQ(chain.ended, std::size(chain.ops));
+}
+
 }  // namespace
 }  // namespace furrow::transport
