@@ -25,6 +25,8 @@ InitiatorImpl::InitiatorImpl(Executor& executor, const InitiatorOptions& options
     : executor_(executor), options_(options), own_ring_(std::move(own_ring)), ring_(ring) {
   retry_.self = refused_work_.self = this;
   retry_.fire = [](Timer& timer) { static_cast<RetryTimer&>(timer).self->open_controller(false); };
+  patience_.self = this;
+  patience_.fire = [](Timer& timer) { static_cast<RetryTimer&>(timer).self->give_up(); };
   hold_.self = this;
   hold_.fire = [](Timer& timer) { static_cast<RetryTimer&>(timer).self->send_again(); };
   again_timer_.self = this;
@@ -38,11 +40,10 @@ InitiatorImpl::InitiatorImpl(Executor& executor, const InitiatorOptions& options
 InitiatorImpl::~InitiatorImpl() {
   closing_ = given_up_ = true;  // so that what callbacks submit is refused
   executor_.stop(retry_);
+  executor_.stop(patience_);
   executor_.stop(hold_);
   close_controller();
-  waiting_.push_front_all(held_);
-  waiting_.push_front_all(resend_);
-  refuse_waiting();
+  give_up();
   deliver_refused();
   while (refused_work_.queued) ring_.poll();
   executor_.remove(ring_);
@@ -208,8 +209,8 @@ void InitiatorImpl::on_up() {
   if (connecting_) return;
   ++reconnects_;
   delay_ms_ = 0;
-  down_since_ns_ = 0;
-  given_up_ = false;
+  executor_.stop(patience_);
+  down_ = given_up_ = false;
   send_again();
 }
 
@@ -256,16 +257,19 @@ void InitiatorImpl::on_gone() {
   reconnect_later();
 }
 
+// Operations fail from now on; an attempt to connect that is under way goes on.
+void InitiatorImpl::give_up() {
+  given_up_ = true;
+  waiting_.push_front_all(held_);
+  waiting_.push_front_all(resend_);
+  refuse_waiting();
+}
+
 void InitiatorImpl::reconnect_later() {
-  const std::uint64_t now = executor_.now_ns();
-  if (down_since_ns_ == 0) down_since_ns_ = now;
-  if (now - down_since_ns_ >= options_.reconnect_for_ms * kNsPerMs) {
-    given_up_ = true;
-    waiting_.push_front_all(held_);
-    waiting_.push_front_all(resend_);
-    refuse_waiting();
+  if (options_.reconnect_for_ms == 0) return give_up();
+  if (!std::exchange(down_, true)) {
+    executor_.start(patience_, options_.reconnect_for_ms * kNsPerMs);
   }
-  if (options_.reconnect_for_ms == 0) return;
   // Goes on even when operations fail already: the server may come back later.
   delay_ms_ =
       delay_ms_ == 0 ? options_.reconnect_delay_ms : std::min(delay_ms_ * 2, kReconnectDelayMsMax);

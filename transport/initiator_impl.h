@@ -60,6 +60,7 @@ class InitiatorImpl final : public Initiator, private HostController::Owner {
   void open_controller(bool discovery);
   void wait_for_controller();
   void close_controller();
+  void give_up();
   void reconnect_later();
   void send_again();
   std::uint64_t hold_ns() const;
@@ -100,13 +101,14 @@ class InitiatorImpl final : public Initiator, private HostController::Owner {
   OpQueue refused_;                 // whose status is final, to be told in a turn of the executor
   Work refused_work_{};
   RetryTimer retry_{};
+  RetryTimer patience_{};  // its end is that of reconnect_for_ms
   Status down_why_;
   bool connecting_ = true;  // within connect()
   bool answered_ = false;   // connect(): up or down
+  bool down_ = false;       // since the connection was lost
   bool given_up_ = false;   // down for longer than reconnect_for_ms
   bool closing_ = false;
   std::uint32_t delay_ms_ = 0;
-  std::uint64_t down_since_ns_ = 0;
   std::uint64_t reconnects_ = 0;
 };
 

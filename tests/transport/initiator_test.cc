@@ -583,6 +583,23 @@ TEST_F(InitiatorTest, GivesUpInTimeAndComesBack) {
   EXPECT_TRUE(client.put("k", patterned(1, 10)).ok());
 }
 
+// A server that takes connections and says nothing, as one that was stopped, makes each attempt to
+// reconnect as long as that may take.
+TEST_F(InitiatorTest, GivesUpInTheMiddleOfAnAttempt) {
+  Client client(server_);
+  client.options.reconnect_delay_ms = 1;
+  client.options.reconnect_for_ms = 200;
+  client.connect();
+  server_.stop(1000);
+  const auto silent = TcpListener::open("127.0.0.1", client.options.port);
+  ASSERT_TRUE(silent.ok()) << silent.status().describe();
+  const auto since = std::chrono::steady_clock::now();
+  const Status refused = client.put("k", patterned(1, 10));
+  EXPECT_EQ(refused.code(), Code::aborted) << refused.describe();
+  const auto limit = std::chrono::milliseconds(client.options.connect_timeout_ms / 2);
+  EXPECT_LT(std::chrono::steady_clock::now() - since, limit);
+}
+
 // A program may ask again from the callback, as often as it is refused: its loop goes on, and so
 // does the reconnect.
 TEST_F(InitiatorTest, AskingAgainFromTheCallbackKeepsNobodyFromReconnecting) {
