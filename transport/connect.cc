@@ -134,9 +134,9 @@ Admission SubsystemImpl::admit(const std::shared_ptr<Queue>& queue, const nvme::
   const std::lock_guard lock(mutex_);
   if (refuse_connects_) return {sc::kControllerBusy, false, 0, nullptr};
   if (queue_entries_ + entries > options_.queue_entries_total_max) return refuse_full();
-  if (qid_of(command) != 0) return admit_io(queue, command, data, hostnqn);
-  return admit_admin(queue, command, data,
-                     discovery ? Controller::Kind::discovery : Controller::Kind::nvm, hostnqn);
+  const auto kind = discovery ? Controller::Kind::discovery : Controller::Kind::nvm;
+  if (qid_of(command) != 0) return admit_io(queue, command, data, kind, hostnqn);
+  return admit_admin(queue, command, data, kind, hostnqn);
 }
 
 // What is used up comes back when other hosts leave: the host may try again.
@@ -184,11 +184,13 @@ Admission SubsystemImpl::admit_admin(const std::shared_ptr<Queue>& queue, const 
 }
 
 Admission SubsystemImpl::admit_io(const std::shared_ptr<Queue>& queue, const nvme::Sqe& command,
-                                  const nvme::ConnectData& data, const std::string& hostnqn) {
+                                  const nvme::ConnectData& data, Controller::Kind kind,
+                                  const std::string& hostnqn) {
   // A controller that is gone may have ended a moment ago (keep alive): the host may start over,
   // hence no DNR.
   const auto found = controllers_.find(data.cntlid);
-  if (found == controllers_.end()) return invalid_parameter(kIpoCntlid, false);
+  const bool known = found != controllers_.end() && found->second->kind() == kind;
+  if (!known) return invalid_parameter(kIpoCntlid, false);
   const std::shared_ptr<Controller>& controller = found->second;
   if (controller->host().nqn != hostnqn) return invalid_parameter(kIpoHostnqn);
   if (!std::equal(controller->host().id.begin(), controller->host().id.end(), data.hostid)) {

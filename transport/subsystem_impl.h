@@ -95,7 +95,8 @@ class SubsystemImpl final : public Subsystem {
                         const nvme::ConnectData& data, Controller::Kind kind,
                         const std::string& hostnqn);
   Admission admit_io(const std::shared_ptr<Queue>& queue, const nvme::Sqe& command,
-                     const nvme::ConnectData& data, const std::string& hostnqn);
+                     const nvme::ConnectData& data, Controller::Kind kind,
+                     const std::string& hostnqn);
   std::uint16_t free_controller_id();  // 0: none
   Admission refuse_full();
   bool host_is_full(const std::string& hostnqn) const;

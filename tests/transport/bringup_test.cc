@@ -174,6 +174,9 @@ TEST(Connect, IoQueuesJoinTheirOwnHostsController) {
   options = {};
   options.qid = 1;
   options.cntlid = cntlid;
+  options.subnqn = std::string(nv::kDiscoveryNqn);  // the controller is none of that subsystem
+  expect_invalid_parameter(world.connect(world.open(1), options), kInData | 16);
+  options.subnqn = ConnectOptions().subnqn;
   options.hostid = 8;
   expect_invalid_parameter(world.connect(world.open(1), options), kInData | 0);
   options.hostid = 7;
