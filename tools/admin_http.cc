@@ -8,6 +8,8 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
+#include <thread>
 
 namespace furrow::tools {
 
@@ -15,17 +17,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// httplib hands a task to its queue that only names the socket when it runs: so it runs at once, on
-// the thread that accepts, and what it does goes to the pool.
-class TasksAtOnce final : public httplib::TaskQueue {
- public:
-  explicit TasksAtOnce(httplib::ThreadPool& pool) : pool_(pool) {}
-  void enqueue(std::function<void()> task) override { task(); }
-  void shutdown() override { pool_.shutdown(); }
-
- private:
-  httplib::ThreadPool& pool_;
-};
+constexpr std::chrono::milliseconds kAcceptAgain{10};
 
 // A socket of which nothing is waited for beyond a point in time. httplib reads byte by byte.
 class DeadlineStream final : public httplib::Stream {
@@ -87,17 +79,34 @@ ssize_t DeadlineStream::write(const char* from, size_t size) {
 
 }  // namespace
 
-AdminHttp::AdminHttp() {
-  new_task_queue = [this] {
-    pool_ = std::make_unique<httplib::ThreadPool>(kConnectionsMax);
-    return new TasksAtOnce(*pool_);
-  };
+void AdminHttp::run() {
+  httplib::ThreadPool pool(kConnectionsMax);
+  for (int fd; (fd = next_socket()) >= 0;) {
+    pool.enqueue([this, connection = take(fd)] { serve(connection); });
+  }
+  pool.shutdown();
+  const std::lock_guard lock(mutex_);
+  ::close(svr_sock_.exchange(INVALID_SOCKET));
+}
+
+// What is in the way of accepting, as that there are no descriptors, passes: hosts wait meanwhile.
+int AdminHttp::next_socket() {
+  for (;;) {
+    const int fd = ::accept(svr_sock_, nullptr, nullptr);
+    {
+      const std::lock_guard lock(mutex_);
+      if (ending_ && fd >= 0) ::close(fd);
+      if (ending_) return -1;
+    }
+    if (fd >= 0) return fd;
+    std::this_thread::sleep_for(kAcceptAgain);
+  }
 }
 
 void AdminHttp::end() {
-  stop();
   const std::lock_guard lock(mutex_);
   ending_ = true;
+  if (svr_sock_ != INVALID_SOCKET) (void)::shutdown(svr_sock_, SHUT_RDWR);  // next_socket() returns
   for (Connection& connection : connections_) cut(connection);
 }
 
@@ -113,19 +122,13 @@ void AdminHttp::cut_oldest() {
   --whole_;
 }
 
-bool AdminHttp::process_and_close_socket(socket_t fd) {
-  Connections::iterator connection;
-  {
-    const std::lock_guard lock(mutex_);
-    if (ending_) {
-      ::close(fd);
-      return false;
-    }
-    connection = connections_.insert(connections_.end(), {fd, false, Clock::now() + kRequestMax});
-    if (++whole_ > kConnectionsMax) cut_oldest();
-  }
-  pool_->enqueue([this, connection] { serve(connection); });
-  return true;
+AdminHttp::Connections::iterator AdminHttp::take(int fd) {
+  const std::lock_guard lock(mutex_);
+  connections_.push_back({fd, false, Clock::now() + kRequestMax});
+  const auto connection = std::prev(connections_.end());
+  if (++whole_ > kConnectionsMax) cut_oldest();
+  if (ending_) cut(*connection);
+  return connection;
 }
 
 void AdminHttp::serve(Connections::iterator connection) {

@@ -3,14 +3,13 @@
 // too many, the oldest is cut for the newest, so that slow hosts delay nobody; and the end waits
 // for none of them.
 //
-// Threads: end() from any; the handlers run on threads of the server.
+// Threads: run() on one of its own, end() from any; the handlers run on threads of the server.
 #pragma once
 
 #include <httplib.h>
 
 #include <chrono>
 #include <list>
-#include <memory>
 #include <mutex>
 
 namespace furrow::tools {
@@ -20,12 +19,14 @@ class AdminHttp final : public httplib::Server {
   static constexpr std::size_t kConnectionsMax = 16;  // each has a thread
   static constexpr std::chrono::milliseconds kRequestMax{5000};
 
-  AdminHttp();
   // Of connections that wait to be accepted: httplib's own 5 are lost in a burst, and tried again
   // by their hosts after a second. After bind_to_port().
   void widen_backlog() { (void)::listen(svr_sock_, kBacklog); }
+  // Accepts connections until end(), also after one that could not be; httplib's own loop ends with
+  // that. Then waits for the handlers that run.
+  void run();
   // Accepts no more and cuts the connections that there are; does not wait. A handler that runs
-  // comes to its end, its answer goes nowhere.
+  // comes to its end, its answer goes nowhere. Before run(): that returns at once.
   void end();
 
  private:
@@ -37,15 +38,15 @@ class AdminHttp final : public httplib::Server {
   };
   using Connections = std::list<Connection>;
 
-  bool process_and_close_socket(socket_t fd) override;  // on the thread that accepts
-  void serve(Connections::iterator connection);         // on one of the pool
+  int next_socket();                             // -1: there will be no more
+  Connections::iterator take(int fd);            // on the thread that accepts
+  void serve(Connections::iterator connection);  // on one of the pool
   static void cut(Connection& connection);
   void cut_oldest();
 
-  std::unique_ptr<httplib::ThreadPool> pool_;  // of the thread that accepts
-  std::mutex mutex_;                           // of what follows; a socket is closed under it
-  Connections connections_;                    // the oldest first
-  std::size_t whole_ = 0;                      // of them that are not cut
+  std::mutex mutex_;         // of what follows; a socket is closed under it
+  Connections connections_;  // the oldest first
+  std::size_t whole_ = 0;    // of them that are not cut
   bool ending_ = false;
 };
 

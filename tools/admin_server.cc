@@ -143,11 +143,9 @@ Result<std::unique_ptr<AdminServer>> AdminServer::start(const std::string& host,
   }
   server.widen_backlog();
   admin->thread_ = std::thread([admin = admin.get()] {
-    admin->server_->listen_after_bind();
+    admin->server_->run();
     admin->handlers_.stopped();
   });
-  // stop() before the listener runs would be forgotten.
-  while (!server.is_running()) std::this_thread::yield();
   return admin;
 }
 

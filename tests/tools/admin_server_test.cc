@@ -6,14 +6,33 @@
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <functional>
 #include <string>
 #include <thread>
 #include <vector>
+
+namespace {
+std::atomic<int> accept_error{0};  // of the next one
+}  // namespace
+
+// In the place of the C library's. A connection that could not be accepted waits for the next call.
+extern "C" int accept(int fd, sockaddr* address, socklen_t* bytes) {
+  pollfd socket{fd, POLLIN, 0};
+  (void)poll(&socket, 1, -1);
+  if (const int error = accept_error.exchange(0); error != 0) {
+    errno = error;
+    return -1;
+  }
+  return static_cast<int>(syscall(SYS_accept, fd, address, bytes));
+}
 
 namespace furrow::tools {
 namespace {
@@ -112,6 +131,18 @@ TEST_F(AdminServerTest, HasNoMetricsBeforeThereAreAny) {
 }
 
 // Also without a length, when its body would be waited for.
+// The machine is out of descriptors or memory for a while, or the peer went away meanwhile.
+TEST_F(AdminServerTest, GoesOnWhenAConnectionCouldNotBeAccepted) {
+  admin_->set_ready(true);
+  for (const int error : {EMFILE, ENFILE, ENOMEM, ENOBUFS, ECONNABORTED, EINTR}) {
+    accept_error = error;
+    EXPECT_EQ(get(admin_->port(), "/ready"), "200 ready\n") << error;
+    EXPECT_EQ(accept_error, 0) << "nobody asked";
+    EXPECT_FALSE(stopped_) << error;
+    if (stopped_) break;
+  }
+}
+
 // A request may name thousands of ranges, each of all of it: an answer would be as long as that.
 TEST_F(AdminServerTest, AnswersWithTheWholeWhateverRangesAreAskedFor) {
   metrics_ = std::string(30000, 'x');
