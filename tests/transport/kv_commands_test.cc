@@ -339,6 +339,32 @@ TEST(Kv, DurabilityFollowsTheWriteCacheFeature) {
   EXPECT_EQ(kv.pages().flushes, 2u);
 }
 
+TEST(Kv, TheWriteCacheIsOffWhenWhatWasStoredIsDurable) {
+  Kv kv;
+  kv.store("k", pattern(10));
+  kv.pages().hold = true;
+  const auto off = kv.set_feature(kv.admin_queue, nv::fid::kVolatileWriteCache, 0);
+  const auto again = kv.set_feature(kv.admin_queue, nv::fid::kVolatileWriteCache, 0);
+  EXPECT_FALSE(off->done);
+  EXPECT_FALSE(again->done) << "nothing was flushed yet";
+  kv.pages().hold = false;
+  kv.run();
+  EXPECT_EQ(off->status(), sc::kSuccess);
+  EXPECT_EQ(again->status(), sc::kSuccess);
+}
+
+TEST(Kv, AStoreWhoseDataCameWithTheWriteCacheOffIsDurable) {
+  Kv kv;
+  kv.queue.hold_pulls = true;
+  const auto store = kv.store("k", pattern(10));
+  ASSERT_FALSE(store->done);
+  kv.set_feature(kv.admin_queue, nv::fid::kVolatileWriteCache, 0);
+  kv.queue.release_pulls();
+  kv.run();
+  EXPECT_EQ(store->status(), sc::kSuccess);
+  EXPECT_EQ(kv.pages().flushes, 2u) << "for Set Features, and for what came behind that";
+}
+
 // List.
 
 struct Listed {

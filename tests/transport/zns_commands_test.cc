@@ -131,6 +131,21 @@ TEST(ZnsCommands, WritesAppendsAndReads) {
   EXPECT_EQ(host.read(kZoneLbas, 3)->in, Bytes(3 * kLba));
 }
 
+TEST(ZnsCommands, AWriteWhoseDataCameWithTheWriteCacheOffIsDurable) {
+  ZonedHost host;
+  host.io->hold_pulls = true;
+  const auto write =
+      host.io->send(ZonedHost::command(nv::nvm::kWrite, 0), ZonedHost::data(1, 1), kLba, false);
+  nv::Sqe off = sqe(nv::admin::kSetFeatures, 0);
+  off.cdw10 = nv::fid::kVolatileWriteCache;
+  ASSERT_EQ(host.call(*host.admin, off)->status(), sc::kSuccess);
+  ASSERT_FALSE(write->done);
+  host.io->release_pulls();
+  while (!write->done) host.idle_turn();
+  EXPECT_EQ(write->status(), sc::kSuccess);
+  EXPECT_EQ(host.device->unflushed_bytes(), 0u);
+}
+
 TEST(ZnsCommands, ReportsZones) {
   ZonedHost host;
   EXPECT_EQ(host.write(0, host.data(1, 7)), sc::kSuccess);
