@@ -187,7 +187,8 @@ void FileContent::swap_in(std::vector<Replacement>& replacements) {
 Status FileContent::cut(std::uint64_t size, const Record& record) {
   const std::lock_guard changing(changing_);
   Status status = settle();
-  if (status.ok()) status = begin_changing(record);
+  const bool anew = size == 0 && failed_and_at_rest();  // nothing stays that could lack something
+  if (status.ok() || anew) status = begin_changing(record);
   if (!status.ok()) return status;
   std::vector<Chunk> before;
   {
@@ -196,9 +197,9 @@ Status FileContent::cut(std::uint64_t size, const Record& record) {
   }
   const auto first = std::ranges::find_if(
       before, [&](const Chunk& chunk) { return chunk.offset + chunk.length > size; });
-  if (first == before.end()) return {};
+  if (first == before.end() && !anew) return {};
   std::vector<Chunk> after(before.begin(), first), shortened;
-  if (size > first->offset) {
+  if (first != before.end() && size > first->offset) {
     const auto length = static_cast<std::uint32_t>(size - first->offset);
     const Result<Chunk> put = put_replacement(*first, length, size, {});
     if (!put.ok()) return put.status();
@@ -210,7 +211,14 @@ Status FileContent::cut(std::uint64_t size, const Record& record) {
   if (status.ok()) status = list_cut(std::move(after), before, record, listed);
   if (status.ok()) remove_all(std::span<const Chunk>(first, before.end()));
   if (!status.ok() && !listed) remove_all(shortened);
+  if (status.ok() && anew) forget_failure();
   return status;
+}
+
+void FileContent::forget_failure() {
+  const Lock lock(mutex_);
+  error_ = Status();
+  strays_ = true;
 }
 
 // `listed`: the medium may say so.

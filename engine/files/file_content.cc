@@ -288,6 +288,11 @@ Status FileContent::finish() {
 // A failure is said at the file's next operation as well.
 Status FileContent::give_up_tail() { return finish(); }
 
+bool FileContent::failed() const {
+  const Lock lock(mutex_);
+  return !error_.ok();
+}
+
 // Nothing more is to come: what waits for room could still be written over what is found now.
 bool FileContent::failed_and_at_rest() const {
   const Lock lock(mutex_);

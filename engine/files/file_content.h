@@ -10,7 +10,7 @@
 // Threads: any; each call blocks its caller only. Readers never wait for writers' device
 // operations. Errors: no_space leaves what was appended where it is, and every later call tries
 // again; any other failure of a put is reported by every later append and sync of this file, and by
-// close(), after which it has what the device has.
+// close(), after which it has what the device has, until it is cut to nothing.
 #pragma once
 
 #include <atomic>
@@ -81,6 +81,7 @@ class FileContent : public std::enable_shared_from_this<FileContent> {
   Status append(std::span<const std::byte> bytes);
   // For who would rather try again later: append() of so many bytes may wait for the device.
   bool append_may_wait(std::size_t bytes) const;
+  bool failed() const;  // a put has, and not for want of room
   // The device has all that was appended.
   Status write_out() { return put_tail(Durability::none); }
   Status sync() { return put_tail(Durability::flushed); }
@@ -100,7 +101,8 @@ class FileContent : public std::enable_shared_from_this<FileContent> {
   // whole.
   Status overwrite(std::uint64_t offset, std::span<const std::byte> bytes, const Record& record);
   // The part from `size` on goes. Durable when it returns; a crash before leaves it or takes it.
-  // Not while anybody appends.
+  // Not while anybody appends. To nothing: also of one that a put has failed for, which is
+  // forgotten.
   Status cut(std::uint64_t size, const Record& record);
   // Goes up when pages are about to be removed that a read which began before may ask for: one that
   // failed is to be tried again then.
@@ -218,6 +220,7 @@ class FileContent : public std::enable_shared_from_this<FileContent> {
   Status put_replacements(std::uint64_t offset, std::span<const std::byte> bytes,
                           std::vector<Replacement>& put);
   Status make_durable();
+  void forget_failure();
   Status list_cut(std::vector<Chunk> after, const std::vector<Chunk>& before, const Record& record,
                   bool& listed);
   void swap_in(std::vector<Replacement>& replacements);

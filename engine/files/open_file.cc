@@ -63,7 +63,8 @@ Status OpenFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes
 Status OpenFile::truncate(std::uint64_t bytes) {
   const std::uint64_t size = content().size();
   if (bytes > kFileBytesMax) return kFileTooLong;
-  if (bytes >= size) return add_zeroes(bytes);
+  const bool anew = bytes == 0 && content().failed();
+  if (bytes >= size && !anew) return add_zeroes(bytes);
   set_modified(volume_->pool_->wall_s());
   return content().cut(bytes, [this] { return record(Durability::flushed); });
 }

@@ -77,5 +77,28 @@ TEST_F(FilesErrorsTest, ASyncThatFailsIsToldFromThenOn) {
   expect_synced_now_and_later();
 }
 
+// Under the same name, as who tries again does: nothing of what failed is in what is written then.
+TEST_F(FilesErrorsTest, AFileThatFailedIsWrittenAnew) {
+  auto fresh = make("/fresh");  // of which the device gets nothing
+  fail_writes();
+  for (OpenFile* each : {file_.get(), fresh.get()}) {
+    (void)each->append(bytes_of(std::string(2 << 20, 'x')));
+    EXPECT_EQ(each->sync().code(), Code::io_error);
+  }
+  file_.reset();
+  fresh.reset();
+  fault_->heal();
+  write("/file", "anew");
+  write("/fresh", "anew, too");
+  ASSERT_TRUE(other_->close().ok());
+  other_.reset();
+  for (unsigned mounts = 0; mounts < 2; ++mounts) {
+    EXPECT_EQ(read("/file"), "anew");
+    EXPECT_EQ(read("/fresh"), "anew, too");
+    kill();
+    ASSERT_NO_FATAL_FAILURE(mount());
+  }
+}
+
 }  // namespace
 }  // namespace furrow::testing
