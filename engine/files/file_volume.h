@@ -144,6 +144,8 @@ class FileVolume : public std::enable_shared_from_this<FileVolume> {
   std::uint64_t free_bytes() const;  // the medium may have room for less than all zones
   FilesWritten written() const;
   const VolumeInfo& info() const { return store_.info(); }
+  // Of the volume on this device: a copy of the pool has the same volumes.
+  const std::string& identity() const { return identity_; }
   PageStore& store() { return store_; }
   const PageStore& store() const { return store_; }
   const Geometry& geometry() const { return pool_->geometry(); }
@@ -226,6 +228,7 @@ class FileVolume : public std::enable_shared_from_this<FileVolume> {
   const Staging::Use use_;
   std::vector<FileLoss> losses_;
   const std::uint32_t chunk_bytes_;
+  const std::string identity_;
   Staging staging_;
   FileReaders readers_;
   FileServices services_;

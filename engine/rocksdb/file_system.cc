@@ -27,7 +27,7 @@ using rocksdb::IOOptions;
 using rocksdb::IOStatus;
 
 // Volume and path: the file may be deleted meanwhile, by who held the lock before, and made anew.
-using LockName = std::pair<Uuid, std::string>;
+using LockName = std::pair<std::string, std::string>;
 struct FurrowLock final : public FileLock {
   LockName name;
 };
@@ -289,7 +289,7 @@ class FurrowFileSystem final : public rocksdb::FileSystem {
   IOStatus LockFile(const std::string& name, const IOOptions&, FileLock** lock,
                     IODebugContext*) override {
     *lock = nullptr;
-    const LockName held(volume_->info().uuid, absolute_path(name));
+    const LockName held(volume_->identity(), absolute_path(name));
     if (!locks().lock(held)) {
       return IOStatus::IOError("lock hold by current process", name);
     }

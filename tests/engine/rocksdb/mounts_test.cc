@@ -184,5 +184,19 @@ TEST_F(MountsTest, AFileThatIsMadeAnewIsMountedOnce) {
   }
 }
 
+// It has the same volumes, and is another pool all the same.
+TEST_F(MountsTest, ACopyOfAPoolHasLocksOfItsOwn) {
+  const std::string copy = path() + ".copy";
+  std::filesystem::copy_file(path(), copy);
+  const std::unique_ptr<rocksdb::FileSystem> files = mount("a");
+  const std::unique_ptr<rocksdb::FileSystem> copied = open("furrow://emu:" + copy + "?volume=a");
+  ASSERT_TRUE(files != nullptr && copied != nullptr);
+  rocksdb::FileLock *lock = nullptr, *its_lock = nullptr;
+  ASSERT_TRUE(files->LockFile("/LOCK", {}, &lock, nullptr).ok());
+  EXPECT_TRUE(copied->LockFile("/LOCK", {}, &its_lock, nullptr).ok());
+  EXPECT_TRUE(files->UnlockFile(lock, {}, nullptr).ok());
+  EXPECT_TRUE(its_lock == nullptr || copied->UnlockFile(its_lock, {}, nullptr).ok());
+}
+
 }  // namespace
 }  // namespace furrow::testing
