@@ -47,8 +47,10 @@ std::string text_of(const char* format, std::va_list arguments) {
 // comes, or for some seconds: one thread then waits, and others go on.
 class FileLogger final : public rocksdb::Logger {
  public:
-  FileLogger(std::unique_ptr<OpenFile> file, std::shared_ptr<const FileVolume> volume)
-      : file_(std::move(file)), volume_(std::move(volume)) {}
+  FileLogger(std::unique_ptr<OpenFile> file, std::shared_ptr<FileVolume> volume, std::string path)
+      : volume_(std::move(volume)), path_(std::move(path)) {
+    use(std::move(file));
+  }
   ~FileLogger() override {
     if (!closed_) (void)CloseImpl();
   }
@@ -71,7 +73,7 @@ class FileLogger final : public rocksdb::Logger {
   }
   std::size_t GetLogFileSize() const override {
     const Lock lock(mutex_);
-    return file_->content().size() + waiting_bytes_;
+    return file_ != nullptr ? file_->content().size() + waiting_bytes_ : 0;
   }
 
  private:
@@ -85,6 +87,17 @@ class FileLogger final : public rocksdb::Logger {
   static constexpr std::chrono::seconds kWaitAfter{5};
   static constexpr std::chrono::minutes kTellEvery{10};  // as RocksDB its own statistics
 
+  void use(std::unique_ptr<OpenFile> file) {
+    file_ = std::move(file);
+    if (file_ != nullptr) file_->content().set_lifetime(lifetime_of(FileKind::other));
+  }
+  // By who is writing.
+  void make_file(Lock& lock) {
+    lock.unlock();
+    auto made = volume_->create(path_, FileVolume::Existing::keep);
+    lock.lock();
+    if (made.ok()) use(std::move(*made));
+  }
   void add(std::string line) {
     if (waiting_bytes_ + line.size() > kWaitingBytesMax) {
       ++lost_;
@@ -109,6 +122,13 @@ class FileLogger final : public rocksdb::Logger {
   void write_waiting(Lock& lock, Wait wait) {
     written_.wait(lock, [this] { return !writing_; });
     writing_ = true;
+    if (wait == Wait::yes && file_ == nullptr) make_file(lock);
+    if (file_ != nullptr) write_lines(lock, wait);
+    if (wait == Wait::yes) tried_ = Clock::now();
+    writing_ = false;
+    written_.notify_all();
+  }
+  void write_lines(Lock& lock, Wait wait) {
     if (wait == Wait::yes && lost_ != 0) waiting_.push_back({"", std::exchange(lost_, 0)});
     while (!waiting_.empty() && (wait == Wait::yes || fits_memory(waiting_.front()))) {
       const Line line = std::move(waiting_.front());
@@ -123,10 +143,7 @@ class FileLogger final : public rocksdb::Logger {
       lock.unlock();
       (void)file_->flush();  // the next one tries again
       lock.lock();
-      tried_ = Clock::now();
     }
-    writing_ = false;
-    written_.notify_all();
   }
   bool fits_memory(const Line& line) const {
     constexpr std::size_t kGapBytes = 128;
@@ -149,13 +166,15 @@ class FileLogger final : public rocksdb::Logger {
     write_waiting(lock, Wait::yes);
     add(line_start() + written());  // for which there is room now
     write_waiting(lock, Wait::yes);
-    return io_status(file_->close(), "LOG");
+    constexpr Status kNeverMade(Code::no_space, Origin::engine, "there was no room to make it");
+    return io_status(file_ != nullptr ? file_->close() : kNeverMade, "LOG");
   }
 
   mutable std::mutex mutex_;
   std::condition_variable written_;
-  const std::unique_ptr<OpenFile> file_;
-  const std::shared_ptr<const FileVolume> volume_;
+  std::unique_ptr<OpenFile> file_;  // null: there was no room to make it
+  const std::shared_ptr<FileVolume> volume_;
+  const std::string path_;
   std::deque<Line> waiting_;
   std::size_t waiting_bytes_ = 0;
   std::uint64_t lost_ = 0;  // lines, behind those that wait
@@ -166,9 +185,9 @@ class FileLogger final : public rocksdb::Logger {
 }  // namespace
 
 std::shared_ptr<rocksdb::Logger> make_logger(std::unique_ptr<OpenFile> file,
-                                             std::shared_ptr<const FileVolume> volume) {
-  file->content().set_lifetime(lifetime_of(FileKind::other));
-  return std::make_shared<FileLogger>(std::move(file), std::move(volume));
+                                             std::shared_ptr<FileVolume> volume,
+                                             const std::string& path) {
+  return std::make_shared<FileLogger>(std::move(file), std::move(volume), path);
 }
 
 }  // namespace furrow

@@ -1,7 +1,7 @@
 // Establishes that RocksDB's LOG is written line by line, with one at the end that says what the
 // volume has written, by any number of threads, each line whole and those of a thread in their
-// order; and that a device that is slow, or has no room for it, stops nobody: lines wait, and where
-// there are too many they are lost, and counted.
+// order; and that a device that is slow, or has no room for it, or to make it, stops nobody: lines
+// wait, and where there are too many they are lost, and counted.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -29,9 +29,9 @@ class LoggerTest : public ::testing::Test, public DbRig {
     logger_.reset();
     close_env();
   }
-  std::vector<std::string> lines() {
+  std::vector<std::string> lines(std::string_view path = "/LOG") {
     std::vector<std::string> all;
-    const std::string text = read("/LOG");
+    const std::string text = read(path);
     EXPECT_TRUE(text.ends_with('\n'));
     for (std::size_t at = 0; at < text.size();) {
       const std::size_t end = text.find('\n', at);
@@ -136,6 +136,32 @@ TEST_F(LoggerTest, LosesLinesOnAFullDevice) {
   EXPECT_GT(lost(all), 0u);
   EXPECT_EQ(all.size() - gaps(all) + lost(all), kLines + tries);
   EXPECT_TRUE(all.back().ends_with(" again " + std::to_string(tries))) << all.back();
+}
+
+// RocksDB ends the process where a LOG that it rolls is refused.
+TEST_F(LoggerTest, IsMadeOnAFullDeviceWhenThereIsRoom) {
+  auto other = make("/other");
+  const std::string mib(1 << 20, 'x');
+  Status filling;
+  while (filling.ok()) filling = other->append(bytes_of(mib));
+  for (unsigned i = 0;
+       files().create("/small" + std::to_string(i), FileVolume::Existing::keep).ok(); ++i) {
+  }
+  std::shared_ptr<rocksdb::Logger> next;
+  ASSERT_TRUE(env()->NewLogger("/LOG.next", &next).ok());
+  rocksdb::Log(next, "first");
+  next->Flush();
+  EXPECT_EQ(next->GetLogFileSize(), 0u);
+  EXPECT_TRUE(env()->FileExists("/LOG.next").IsNotFound());
+  other.reset();
+  ASSERT_TRUE(files().remove("/other").ok());
+  rocksdb::Log(next, "second");
+  ASSERT_TRUE(next->Close().ok());
+  const std::vector<std::string> all = lines("/LOG.next");
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_TRUE(all[0].ends_with(" first")) << all[0];
+  EXPECT_TRUE(all[1].ends_with(" second")) << all[1];
+  EXPECT_EQ(lost(all), 0u);
 }
 
 // Nothing that was written is answered, for longer than what there is memory for.
