@@ -19,7 +19,7 @@ constexpr std::chrono::milliseconds kResizeRetry{1};
 
 // The pool, its session and its home executor all live on this thread.
 struct EmbeddedPool::Thread {
-  EventLoop loop{{.lends = EventLoop::Lends::asleep}};
+  std::unique_ptr<EventLoop> loop;
   std::unique_ptr<PageSession> session;
   std::jthread thread;
 };
@@ -109,23 +109,27 @@ Result<std::unique_ptr<EmbeddedPool>> EmbeddedPool::open_to_read(std::string_vie
 // Opened by `open` on the thread that is to be the pool's.
 Result<std::unique_ptr<EmbeddedPool>> EmbeddedPool::start(std::unique_ptr<ZonedDevice> device,
                                                           const Opener& open) {
+  auto loop = EventLoop::make({.lends = EventLoop::Lends::asleep});
+  if (!loop.ok()) return loop.status();
   std::unique_ptr<EmbeddedPool> embedded(new EmbeddedPool());
   embedded->device_ = std::move(device);
   embedded->thread_ = std::make_unique<Thread>();
+  embedded->thread_->loop = std::move(*loop);
   std::promise<Status> opened;
   embedded->thread_->thread = std::jthread([&embedded = *embedded, &opened, open] {
     Thread& thread = *embedded.thread_;
-    Result<std::unique_ptr<Pool>> pool = open(*embedded.device_, thread.loop);
+    Result<std::unique_ptr<Pool>> pool = open(*embedded.device_, *thread.loop);
     if (!pool.ok()) return opened.set_value(pool.status());
-    Result<std::unique_ptr<PageSession>> session = (*pool)->create_session(thread.loop, kReadDepth);
+    Result<std::unique_ptr<PageSession>> session =
+        (*pool)->create_session(*thread.loop, kReadDepth);
     if (!session.ok()) return opened.set_value(session.status());
     embedded.pool_ = std::move(*pool);
     thread.session = std::move(*session);
     opened.set_value(Status());
-    thread.loop.run();
+    thread.loop->run();
     // Everything that was submitted has been answered: its callers were waiting for it.
     thread.session.reset();
-    while (!embedded.pool_->quiesce()) thread.loop.run_once();
+    while (!embedded.pool_->quiesce()) thread.loop->run_once();
     embedded.pool_.reset();
   });
   const Status status = opened.get_future().get();
@@ -138,7 +142,7 @@ Result<std::unique_ptr<EmbeddedPool>> EmbeddedPool::start(std::unique_ptr<ZonedD
 
 EmbeddedPool::~EmbeddedPool() {
   if (!thread_ || !thread_->thread.joinable()) return;
-  thread_->loop.stop_running();
+  thread_->loop->stop_running();
   thread_->thread.join();
 }
 
@@ -157,13 +161,13 @@ void EmbeddedPool::call(const std::function<void(Pool&)>& what) {
     answer.set_value();
   };
   std::future<void> done = call.done.get_future();
-  thread_->loop.post(call);
+  thread_->loop->post(call);
   done.get();
 }
 
 std::uint64_t EmbeddedPool::random() {
   std::uint64_t drawn = 0;
-  call([&](Pool&) { drawn = thread_->loop.random(); });
+  call([&](Pool&) { drawn = thread_->loop->random(); });
   return drawn;
 }
 
@@ -172,7 +176,7 @@ std::uint64_t EmbeddedPool::missing_bytes() const {
   return device_->short_of_room() ? ~std::uint64_t{0} : device_->missing_bytes();
 }
 
-std::uint64_t EmbeddedPool::wall_s() const { return thread_->loop.wall_s(); }
+std::uint64_t EmbeddedPool::wall_s() const { return thread_->loop->wall_s(); }
 
 Result<SyncPageStore> EmbeddedPool::create_volume(const VolumeOptions& options) {
   std::optional<Result<PageStore*>> made;
@@ -227,13 +231,13 @@ void EmbeddedPool::submit(PageStore& store, PageOp& op) {
     PageOp::Internal& in = reinterpret_cast<PageOp::Internal&>(task);
     static_cast<PageSession*>(in.scratch[0])->submit(*in.store, *in.self);
   };
-  thread_->loop.post(op.internal.task);
+  thread_->loop->post(op.internal.task);
 }
 
-EventLoop::Turns EmbeddedPool::take_turns() { return thread_->loop.take_turns(); }
+EventLoop::Turns EmbeddedPool::take_turns() { return thread_->loop->take_turns(); }
 
 void EmbeddedPool::run(PageStore& store, std::span<PageOp> ops) {
-  run_ops(thread_->loop, ops, [this, &store](PageOp& op) { thread_->session->submit(store, op); });
+  run_ops(*thread_->loop, ops, [this, &store](PageOp& op) { thread_->session->submit(store, op); });
 }
 
 void SyncPageStore::run(std::span<PageOp> ops) { pool_->run(*store_, ops); }

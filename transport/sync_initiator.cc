@@ -18,24 +18,25 @@ constexpr std::uint32_t kUsualBytes = 64 << 10;
 
 // The initiator lives on this thread.
 struct SyncInitiator::Thread {
-  explicit Thread(std::uint64_t spin_us)
-      : loop({.spin_us = spin_us, .lends = EventLoop::Lends::never}) {}
-  EventLoop loop;
+  std::unique_ptr<EventLoop> loop;
   std::unique_ptr<Initiator> initiator;
   std::jthread thread;
 };
 
 Result<std::unique_ptr<SyncInitiator>> SyncInitiator::connect(const InitiatorOptions& options,
                                                               std::uint64_t spin_us) {
+  auto loop = EventLoop::make({.spin_us = spin_us, .lends = EventLoop::Lends::never});
+  if (!loop.ok()) return loop.status();
   std::unique_ptr<SyncInitiator> made(new SyncInitiator());
-  made->thread_ = std::make_unique<Thread>(spin_us);
+  made->thread_ = std::make_unique<Thread>();
+  made->thread_->loop = std::move(*loop);
   std::promise<Status> connected;
   made->thread_->thread = std::jthread([&thread = *made->thread_, &connected, options] {
-    auto initiator = Initiator::connect(thread.loop, options);
+    auto initiator = Initiator::connect(*thread.loop, options);
     if (!initiator.ok()) return connected.set_value(initiator.status());
     thread.initiator = std::move(*initiator);
     connected.set_value(Status());
-    thread.loop.run();
+    thread.loop->run();
     thread.initiator.reset();
   });
   const Status status = connected.get_future().get();
@@ -49,12 +50,12 @@ Result<std::unique_ptr<SyncInitiator>> SyncInitiator::connect(const InitiatorOpt
 
 SyncInitiator::~SyncInitiator() {
   if (!thread_->thread.joinable()) return;
-  thread_->loop.stop_running();
+  thread_->loop->stop_running();
   thread_->thread.join();
 }
 
 void SyncInitiator::run(std::span<PageOp> ops) {
-  run_ops(thread_->loop, ops,
+  run_ops(*thread_->loop, ops,
           [&initiator = *thread_->initiator](PageOp& op) { initiator.submit(op); });
 }
 

@@ -51,19 +51,34 @@ void sleep_until(std::span<pollfd> fds, std::uint64_t at_ns) {
 
 }  // namespace
 
-EventLoop::EventLoop(Options options)
-    : options_(options),
-      wake_fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
-      rest_fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
-      random_(options.seed != 0
-                  ? options.seed
-                  : (std::uint64_t{std::random_device()()} << 32 | std::random_device()())) {
+EventLoop::EventFds::EventFds()
+    : wake(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)), rest(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+  if (wake < 0 || rest < 0) error = errno;
+}
+
+EventLoop::EventLoop(Options options) : EventLoop(options, EventFds()) {
   FURROW_CHECK(wake_fd_ >= 0 && rest_fd_ >= 0);
 }
 
+Result<std::unique_ptr<EventLoop>> EventLoop::make(Options options) {
+  const EventFds fds;
+  std::unique_ptr<EventLoop> made(new EventLoop(options, fds));
+  if (fds.error == 0) return made;
+  return Status(Code::io_error, Origin::zone, "cannot make an eventfd", fds.error);
+}
+
+EventLoop::EventLoop(Options options, const EventFds& fds)
+    : options_(options),
+      wake_fd_(fds.wake),
+      rest_fd_(fds.rest),
+      random_(options.seed != 0
+                  ? options.seed
+                  : (std::uint64_t{std::random_device()()} << 32 | std::random_device()())) {}
+
 EventLoop::~EventLoop() {
-  close(wake_fd_);
-  close(rest_fd_);
+  for (const int fd : {wake_fd_, rest_fd_}) {
+    if (fd >= 0) close(fd);
+  }
 }
 
 void EventLoop::run() {

@@ -10,6 +10,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <random>
 #include <thread>
@@ -17,6 +18,7 @@
 #include <vector>
 
 #include "zone/executor.h"
+#include "zone/status.h"
 
 namespace furrow {
 
@@ -35,8 +37,11 @@ class EventLoop final : public Executor {
     std::uint64_t seed = 0;      // of random(); 0: from the system
     Lends lends = Lends::idle;
   };
+  // A process without descriptors left ends here, but by make().
   EventLoop() : EventLoop(Options{}) {}
   explicit EventLoop(Options options);
+  // Errors: io_error.
+  static Result<std::unique_ptr<EventLoop>> make(Options options);
   ~EventLoop() override;
 
   // Runs until stop_running(). The calling thread becomes the executor's thread.
@@ -82,6 +87,11 @@ class EventLoop final : public Executor {
   std::uint64_t random() override;
 
  private:
+  struct EventFds {
+    EventFds();
+    int wake, rest, error = 0;  // of errno; 0: both are there
+  };
+  EventLoop(Options options, const EventFds& fds);
   enum class State : std::uint8_t {
     turning,  // who has the turns is awake
     asleep,   // or sleeps until wake_fd_

@@ -40,8 +40,8 @@ std::span<const unsigned> FileReaders::Reader::wait() {
   }
   while (done_count_ == 0) {
     // Nothing with the device: the pool's thread is asked something, and answers by a task.
-    if (session_->wait(kWaitUs) == 0 && loop_.run_once() == 0) std::this_thread::yield();
-    if (done_count_ == 0) loop_.run_once();
+    if (session_->wait(kWaitUs) == 0 && loop_->run_once() == 0) std::this_thread::yield();
+    if (done_count_ == 0) loop_->run_once();
   }
   return std::span(done_).first(done_count_);
 }
@@ -71,15 +71,22 @@ Result<FileReaders::Lease> FileReaders::try_borrow() {
   if (Reader* const reader = take_free(); reader != nullptr) return Lease(*this, *reader);
   const std::lock_guard lock(mutex_);
   if (made_ == kReadersMax) return Lease();
-  std::unique_ptr<Reader> made(new Reader(pool_));
-  if (pool_.has_thread()) {
-    Result<std::unique_ptr<PageSession>> session = pool_.pool().create_session(made->loop_, kDepth);
-    if (!session.ok()) return made_ == 0 ? Result<Lease>(session.status()) : Lease();
-    made->session_ = std::move(*session);
-    made->session_->may_block();
-  }
+  Result<std::unique_ptr<Reader>> made = make();
+  if (!made.ok()) return made_ == 0 ? Result<Lease>(made.status()) : Lease();
   ++made_;
-  return Lease(*this, *made.release());
+  return Lease(*this, *made->release());
+}
+
+Result<std::unique_ptr<FileReaders::Reader>> FileReaders::make() {
+  Result<std::unique_ptr<EventLoop>> loop = EventLoop::make({});
+  if (!loop.ok()) return loop.status();
+  std::unique_ptr<Reader> made(new Reader(pool_, std::move(*loop)));
+  if (!pool_.has_thread()) return made;
+  auto session = pool_.pool().create_session(*made->loop_, kDepth);
+  if (!session.ok()) return session.status();
+  made->session_ = std::move(*session);
+  made->session_->may_block();
+  return made;
 }
 
 Result<FileReaders::Lease> FileReaders::borrow() {

@@ -49,12 +49,13 @@ class FileReaders {
 
    private:
     friend class FileReaders;
-    explicit Reader(BlockingPool& pool) : pool_(pool) {}
+    Reader(BlockingPool& pool, std::unique_ptr<EventLoop> loop)
+        : pool_(pool), loop_(std::move(loop)) {}
     BlockingPool& pool_;
     std::array<PageOp, kOpsMax> ops_;
     std::array<KnownPage, kOpsMax> known_;
     std::array<FileRead*, kOpsMax> reads_{};
-    EventLoop loop_;
+    const std::unique_ptr<EventLoop> loop_;
     std::unique_ptr<PageSession> session_;  // none: the pool has no thread, and its own serves
     std::array<unsigned, kOpsMax> done_{};
     unsigned done_count_ = 0;
@@ -91,6 +92,7 @@ class FileReaders {
 
  private:
   Result<Lease> try_borrow();  // an empty lease: none is free
+  Result<std::unique_ptr<Reader>> make();
   void give_back(Reader& reader);
   Reader* take_free();
 

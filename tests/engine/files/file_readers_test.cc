@@ -6,11 +6,14 @@
 #include "engine/files/file_readers.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <set>
 #include <thread>
 
 #include "engine/embedded_pool.h"
+#include "tests/engine/pool_file.h"
 #include "tests/engine/rig.h"
 #include "tests/rounds.h"
 
@@ -162,6 +165,33 @@ class NoMoreQueues final : public ZonedDevice {
  private:
   std::unique_ptr<ZonedDevice> inner_;
 };
+
+// Neither a reader nor a pool is made, and the process goes on.
+TEST(FileReadersErrors, WithoutDescriptorsThereIsNone) {
+  PoolFile file;
+  EmbeddedPool::CreateOptions make;
+  make.size_bytes = 64 << 20;
+  make.volume.name = "pages";
+  make.volume.value_bytes_max = 64 << 10;
+  auto pool = EmbeddedPool::open(file.uri(), make);
+  ASSERT_TRUE(pool.ok()) << pool.status().describe();
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const int next = dup(STDERR_FILENO);
+  ASSERT_EQ(close(next), 0);
+  unsigned refused = 0;
+  for (rlim_t left = 0; left < 16; ++left) {
+    const rlimit few{static_cast<rlim_t>(next) + left, before.rlim_max};
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+    FileReaders readers(**pool);
+    const auto lease = readers.borrow();
+    const auto another = EmbeddedPool::open("mem:32MiB?zone_size=1MiB");
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+    EXPECT_TRUE(lease.ok() || lease.status().code() == Code::io_error);
+    refused += !lease.ok() + !another.ok();
+  }
+  EXPECT_GT(refused, 3u);
+}
 
 TEST(FileReadersErrors, WithoutAReaderItIsAnErrorElseOneIsWaitedFor) {
   auto inner = open_device("mem:32MiB?zone_size=1MiB", Access::exclusive);
