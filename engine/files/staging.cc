@@ -64,6 +64,24 @@ void ask_for_huge_pages(void* memory, std::size_t bytes) {
   (void)madvise(memory, bytes, kCollapse);
 }
 
+// What a signal interrupts is taken back, as of a whole call (tmpfs, in kernels that look for any
+// signal): so in steps, which one that comes again and again leaves time for. Returns an errno.
+int allocate(int fd, off_t bytes) {
+  constexpr off_t kStepBytes = 1 << 20;
+  for (off_t at = 0; at < bytes;) {
+    const int error = posix_fallocate(fd, at, std::min(kStepBytes, bytes - at));
+    if (error != 0 && error != EINTR) return error;
+    if (error == 0) at += kStepBytes;
+  }
+  return 0;
+}
+
+Status unusable(int error) {
+  return {Code::io_error, Origin::engine,
+          "what the last mount has not written yet cannot be opened (/dev/shm/furrow-UUID-DEVICE)",
+          error};
+}
+
 }  // namespace
 
 Staging::Staging(std::string name, std::uint32_t slot_bytes, std::uint64_t mount, Use use)
@@ -115,12 +133,7 @@ Status Staging::open_shared(int flags) {
       "(/dev/shm/furrow-UUID-DEVICE): mount it as that user, or remove that"};
   if (fd_ < 0 && errno == EACCES) return kAnotherUsers;
   struct stat status {};
-  if (fd_ < 0 || fstat(fd_, &status) != 0) {
-    return {Code::io_error, Origin::engine,
-            "what the last mount has not written yet cannot be opened (/dev/shm/furrow-UUID-"
-            "DEVICE)",
-            errno};
-  }
+  if (fd_ < 0 || fstat(fd_, &status) != 0) return unusable(errno);
   return status.st_uid != geteuid() ? kAnotherUsers : Status();
 }
 
@@ -132,12 +145,16 @@ bool Staging::map_shared() {
   struct stat status {};
   const bool ours = fstat(fd_, &status) == 0 && status.st_uid == geteuid() &&
                     (status.st_mode & 0077) == 0 && flock(fd_, LOCK_EX | LOCK_NB) == 0;
-  // All of it is there before it is written to: where memory is short, that is when it shows.
   const auto bytes = static_cast<off_t>(bytes_);
-  const bool there = ours && (look ? status.st_size >= bytes : posix_fallocate(fd_, 0, bytes) == 0);
+  const bool whole = status.st_size >= bytes;  // it may hold something
+  // All of it is there before it is written to: where memory is short, that is when it shows.
+  int error = ours && !look ? allocate(fd_, bytes) : 0;
+  const bool there = ours && error == 0 && (whole || !look);
   const int kind = look ? MAP_PRIVATE : MAP_SHARED;  // who looks writes to pages of its own
   void* const mapped = there ? map_aligned(bytes_, kind, fd_) : MAP_FAILED;
   if (mapped == MAP_FAILED) {
+    if (there) error = errno;
+    if (ours && whole) refusal_ = unusable(error);
     close(fd_);
     fd_ = -1;
     return false;

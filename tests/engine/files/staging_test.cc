@@ -1,5 +1,6 @@
 // Establishes that staging memory lies in huge pages where the kernel gives them, shared or not,
-// and that what was left in it is found again.
+// that what was left in it is found again, also where signals interrupt its making, and that it is
+// not passed over where it cannot be had. How: posix_fallocate() is the test's own.
 #include "engine/files/staging.h"
 
 #include <fcntl.h>
@@ -8,8 +9,20 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cerrno>
 #include <fstream>
 #include <string>
+
+namespace {
+std::atomic<int> failures{0}, failure{EINTR};
+}  // namespace
+
+// The first calls fail, as if by signals.
+extern "C" int posix_fallocate(int fd, off_t offset, off_t bytes) {
+  if (failures > 0) return --failures, failure.load();
+  return fallocate(fd, 0, offset, bytes) == 0 ? 0 : errno;
+}
 
 namespace furrow {
 namespace {
@@ -80,6 +93,43 @@ TEST(StagingTest, WhatWasLeftIsFoundWhereverItIsMapped) {
       EXPECT_EQ(std::ranges::count(left[i].bytes, static_cast<std::byte>(i)), slot_bytes);
     }
   }
+}
+
+void leave(std::uint64_t inode) {
+  Staging staging(name(), kSlotBytes, 1);
+  ASSERT_TRUE(staging.survives_kill());
+  staging.begin(1);
+  Staging::Slot* const slot = staging.take(nullptr, inode, 1, 0);
+  ASSERT_NE(slot, nullptr);
+  staging.publish(*slot, 1);
+  staging.leave_behind();
+}
+
+TEST(StagingTest, SignalsDoNotTakeWhatWasLeft) {
+  leave(10);
+  failures = 3;
+  Staging staging(name(), kSlotBytes, 1);
+  EXPECT_EQ(failures.exchange(0), 0);
+  EXPECT_TRUE(staging.survives_kill());
+  ASSERT_EQ(staging.left().size(), 1u);
+  EXPECT_EQ(staging.left()[0].inode, 10u);
+}
+
+TEST(StagingTest, WhatWasLeftAndCannotBeHadIsNotPassedOver) {
+  leave(11);
+  failure = ENOMEM;
+  failures = 1;
+  {
+    Staging staging(name(), kSlotBytes, 1);
+    EXPECT_EQ(staging.refusal().code(), Code::io_error);
+    EXPECT_FALSE(staging.survives_kill());
+  }
+  failure = EINTR;
+  failures = 0;
+  Staging staging(name(), kSlotBytes, 1);
+  EXPECT_TRUE(staging.refusal().ok());
+  ASSERT_EQ(staging.left().size(), 1u);
+  EXPECT_EQ(staging.left()[0].inode, 11u);
 }
 
 }  // namespace
