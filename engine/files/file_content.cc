@@ -43,16 +43,46 @@ Status FileContent::append(std::span<const std::byte> bytes) {
   while (status.ok() && error_.ok() && !bytes.empty()) {
     if (tail_ == nullptr) status = take_tail(lock);
     if (tail_ == nullptr) continue;
-    const std::uint32_t room = services_.chunk_bytes - tail_->length;
-    const std::size_t taken = std::min<std::size_t>(room, bytes.size());
-    std::memcpy(tail_->data + tail_->length, bytes.data(), taken);
-    services_.staging.publish(*tail_, tail_->length + static_cast<std::uint32_t>(taken));
-    bytes = bytes.subspan(taken);
-    if (tail_->length == services_.chunk_bytes) send_full_tail(lock);
+    if (bytes.size() > services_.chunk_bytes - tail_->length) {
+      const Result<std::size_t> taken = append_across(lock, bytes);
+      status = taken.status();
+      if (taken.ok()) bytes = bytes.subspan(*taken);
+    } else {
+      std::memcpy(tail_->data + tail_->length, bytes.data(), bytes.size());
+      services_.staging.publish(*tail_, tail_->length + static_cast<std::uint32_t>(bytes.size()));
+      bytes = {};
+    }
+    if (tail_ != nullptr && tail_->length == services_.chunk_bytes) send_full_tail(lock);
   }
   --appending_;
   changed_.notify_all();
   return error_.ok() ? status : error_;
+}
+
+// What the tail has no room for is in the next slot before the tail is full, and what is to be
+// waited for comes first: so a kill leaves all of it or nothing, unless it is longer than a chunk.
+// Returns how much was taken; 0: the tail has changed meanwhile.
+Result<std::size_t> FileContent::append_across(Lock& lock, std::span<const std::byte> bytes) {
+  wait(lock, &FileContent::may_end_tail);
+  if (tail_ == nullptr || !error_.ok()) return std::size_t{0};
+  if (!full_.ok()) return full_;
+  const std::uint32_t room = services_.chunk_bytes - tail_->length;
+  if (bytes.size() <= room) return std::size_t{0};
+  Staging::Slot* const next = services_.staging.take(shared_from_this(), inode_, version_,
+                                                     tail_->offset + services_.chunk_bytes);
+  if (next == nullptr) {
+    const Status status = free_slot(lock);
+    if (!status.ok()) return status;
+    return std::size_t{0};
+  }
+  const std::size_t rest = std::min<std::size_t>(bytes.size() - room, services_.chunk_bytes);
+  std::memcpy(tail_->data + tail_->length, bytes.data(), room);
+  std::memcpy(next->data, bytes.data() + room, rest);
+  services_.staging.publish(*next, static_cast<std::uint32_t>(rest));
+  services_.staging.publish(*tail_, services_.chunk_bytes);
+  end_tail();
+  tail_ = next;
+  return room + rest;
 }
 
 bool FileContent::append_may_wait(std::size_t bytes) const {
@@ -86,14 +116,20 @@ Status FileContent::take_tail(Lock& lock) {
     const std::uint64_t offset = sealed_end();
     tail_ = services_.staging.take(shared_from_this(), inode_, version_, offset);
     if (tail_ != nullptr) return {};
-    lock.unlock();
-    const auto other = services_.staging.idle();
-    const Status status = other != nullptr ? other->give_up_tail() : Status();
-    if (other == nullptr) services_.staging.wait_free(services_.pool);
-    lock.lock();
+    const Status status = free_slot(lock);
     if (tail_ != nullptr || !error_.ok()) return {};
-    if (status.code() == Code::no_space) return status;
+    if (!status.ok()) return status;
   }
+}
+
+// no_space: of the file that was to give one up.
+Status FileContent::free_slot(Lock& lock) {
+  lock.unlock();
+  const auto other = services_.staging.idle();
+  const Status status = other != nullptr ? other->give_up_tail() : Status();
+  if (other == nullptr) services_.staging.wait_free(services_.pool);
+  lock.lock();
+  return status.code() == Code::no_space ? status : Status();
 }
 
 // Bytes that are written apart could outlive a record that is not durable: nobody would delete
@@ -137,8 +173,11 @@ void FileContent::submit_put(Staging::Slot& slot, Durability durability) {
 void FileContent::send_full_tail(Lock& lock) {
   wait(lock, &FileContent::tail_at_rest);
   if (tail_ == nullptr || tail_->length != services_.chunk_bytes) return;  // another thread did
-  writing_.push_back(tail_);
-  tail_ = nullptr;
+  end_tail();
+}
+
+void FileContent::end_tail() {
+  writing_.push_back(std::exchange(tail_, nullptr));
   if (++held_ == kTogether || services_.staging.short_of_slots()) submit_held();
 }
 

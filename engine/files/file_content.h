@@ -170,12 +170,16 @@ class FileContent : public std::enable_shared_from_this<FileContent> {
   bool tail_at_rest() const { return !putting_ && !flushing_; }
   bool failed_and_at_rest() const;
   bool may_write_more() const { return !full_.ok() || writing_.size() < kWritingMax; }
+  bool may_end_tail() const { return tail_at_rest() && may_write_more(); }
   Status put_again(Lock& lock);
   Status take_tail(Lock& lock);
+  Result<std::size_t> append_across(Lock& lock, std::span<const std::byte> bytes);
+  Status free_slot(Lock& lock);
   void begin_flush();
   void submit_put(Staging::Slot& slot, Durability durability);
   void submit_tail(Lock& lock, Durability durability);
   void send_full_tail(Lock& lock);
+  void end_tail();
   void submit_held();
   void submit_piece(Staging::Slot& slot);
   void piece_written(Staging::Slot& slot);

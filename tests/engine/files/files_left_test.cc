@@ -2,7 +2,8 @@
 // together, or while full chunks wait for each other, and that staging memory which is there but
 // cannot be had is not passed over. How: two handles of one file, of which one is closed; files cut
 // off, removed or synced with some chunks full; a process that may open no more files. Nor is it
-// given to a file that was written to elsewhere.
+// given to a file that was written to elsewhere, nor is what one call appends there in part while
+// that waits for the device.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
@@ -10,6 +11,7 @@
 #include <thread>
 
 #include "tests/engine/files/files_rig.h"
+#include "tests/log/tap_device.h"
 
 namespace furrow::testing {
 namespace {
@@ -63,6 +65,36 @@ TEST_F(FilesLeftTest, AKillLeavesFullChunksThatWait) {
     EXPECT_TRUE(read("/log") == "begun" + all.substr(5, size - 5));
     ASSERT_TRUE(files().remove("/log").ok());
   }
+}
+
+// A kill while a writer waits for the device, as most do that come while one writes much.
+TEST_F(FilesLeftTest, ARecordIsThereOrNot) {
+  constexpr std::size_t kRecord = 1400, kRecords = 2000;
+  const std::string all = numbered(kRecord * kRecords);
+  unmount();
+  TapDevice* const tap = mount_on<TapDevice>(128 << 20);
+  ASSERT_NE(tap, nullptr);
+  auto file = make("/log");
+  const auto hold = [&](bool is) {
+    mounted_pool().call([&](Pool&) { is ? tap->hold(Io::Op::write) : tap->let_go(Io::Op::write); });
+  };
+  hold(true);
+  std::atomic<std::size_t> appended{0};
+  std::jthread writer([&] {
+    for (; appended < kRecords; ++appended) {
+      const auto record = std::string_view(all).substr(appended * kRecord, kRecord);
+      ASSERT_TRUE(file->append(bytes_of(record)).ok());
+    }
+  });
+  for (std::size_t before = kRecords; before != appended;) {
+    before = appended;
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  EXPECT_LT(appended, kRecords) << "it does not wait";
+  EXPECT_EQ(file->content().size(), appended * kRecord);
+  hold(false);
+  writer.join();
+  EXPECT_TRUE(read(*file) == all);
 }
 
 TEST_F(FilesLeftTest, AFileGoesWithItsFullChunks) {
