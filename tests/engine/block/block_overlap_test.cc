@@ -46,9 +46,13 @@ class Overlapping {
 
   void run(unsigned operations) {
     for (unsigned i = 0; i < operations; ++i) {
-      while (running_.size() >= 12) ASSERT_NO_FATAL_FAILURE(turn());
+      while (running_.size() >= 12) {
+        ASSERT_NO_FATAL_FAILURE(turn());
+      }
       begin();
-      if (i % 50 == 49) ASSERT_NO_FATAL_FAILURE(settle());
+      if (i % 50 == 49) {
+        ASSERT_NO_FATAL_FAILURE(settle());
+      }
     }
     ASSERT_NO_FATAL_FAILURE(settle());
   }
