@@ -152,7 +152,7 @@ class BlockPowerCut {
 TEST(BlockCrashTest, KeepsWhatItPromised) {
   for (const CrashModel model : {CrashModel::drive, CrashModel::emu}) {
     std::uint64_t kept = 0, undecided = 0, zones_reset = 0, cut_while_copying = 0;
-    for (std::uint64_t seed = 1; seed <= rounds(6, 2); ++seed) {
+    for (std::uint64_t seed = 1; seed <= rounds(8, 3); ++seed) {
       SCOPED_TRACE("model " + std::to_string(static_cast<int>(model)) + ", seed " +
                    std::to_string(seed));
       BlockPowerCut cut(seed, model);
