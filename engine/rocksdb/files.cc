@@ -1,10 +1,12 @@
 #include "engine/rocksdb/files.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "engine/files/placement.h"
 #include "engine/rocksdb/io_status.h"
+#include "zone/aligned_buffer.h"
 
 namespace furrow {
 
@@ -73,6 +75,9 @@ IOStatus read_at(const OpenFile& file, const std::string& name, std::uint64_t of
   return io_status(read.status(), name);
 }
 
+// Nothing else keeps what was read: so who goes on where the last read ended is read ahead for,
+// twice as far each time, as by the kernel in a file of its own. What is kept is as old as the read
+// that it came with. (PositionedRead is direct I/O's, which has memory of its own.)
 class SequentialFile final : public rocksdb::FSSequentialFile {
  public:
   SequentialFile(std::unique_ptr<OpenFile> file, std::string name)
@@ -80,9 +85,20 @@ class SequentialFile final : public rocksdb::FSSequentialFile {
 
   IOStatus Read(std::size_t n, const IOOptions&, Slice* result, char* scratch,
                 IODebugContext*) override {
-    IOStatus status = read_at(*file_, name_, position_, n, result, scratch);
-    position_ += result->size();
-    return status;
+    const std::uint64_t begin = position_;
+    std::size_t done = take_ahead(n, scratch);
+    if (done < n) {
+      Slice rest;
+      const IOStatus status = read_on(n - done, &rest, scratch + done);
+      if (!status.ok()) {
+        position_ = begin;
+        *result = Slice();
+        return status;
+      }
+      done += rest.size();
+    }
+    *result = Slice(scratch, done);
+    return IOStatus::OK();
   }
   IOStatus Skip(std::uint64_t n) override {
     position_ += n;
@@ -92,12 +108,48 @@ class SequentialFile final : public rocksdb::FSSequentialFile {
                           char* scratch, IODebugContext*) override {
     return read_at(*file_, name_, offset, n, result, scratch);
   }
-  IOStatus InvalidateCache(std::size_t, std::size_t) override { return IOStatus::OK(); }
+  IOStatus InvalidateCache(std::size_t, std::size_t) override {
+    ahead_bytes_ = 0;
+    return IOStatus::OK();
+  }
 
  private:
+  static constexpr std::size_t kWindowMax = 256 << 10;  // ends where a chunk does
+
+  // Of what was read ahead.
+  std::size_t take_ahead(std::size_t n, char* scratch) {
+    if (position_ < ahead_begin_ || position_ - ahead_begin_ >= ahead_bytes_) return 0;
+    const std::size_t at = position_ - ahead_begin_;
+    const std::size_t taken = std::min(n, ahead_bytes_ - at);
+    std::memcpy(scratch, ahead_.data() + at, taken);
+    position_ += taken;
+    return taken;
+  }
+  IOStatus read_on(std::size_t n, Slice* result, char* scratch) {
+    const std::size_t window = std::min(window_, kWindowMax - position_ % kWindowMax);
+    window_ = std::clamp(2 * n, std::min(2 * window_, kWindowMax), kWindowMax);
+    ahead_bytes_ = 0;
+    if (window <= n || scratch == nullptr) {
+      IOStatus status = read_at(*file_, name_, position_, n, result, scratch);
+      position_ += result->size();
+      return status;
+    }
+    if (ahead_.size() == 0) ahead_ = AlignedBuffer(kWindowMax);
+    const Result<std::size_t> read = file_->read(position_, ahead_.span().first(window));
+    if (!read.ok()) return io_status(read.status(), name_);
+    ahead_begin_ = position_;
+    ahead_bytes_ = *read;
+    *result = Slice(scratch, take_ahead(n, scratch));
+    return IOStatus::OK();
+  }
+
   const std::unique_ptr<OpenFile> file_;
   const std::string name_;
   std::uint64_t position_ = 0;
+  std::size_t window_ = 0;  // how far the next one goes that reads on
+  AlignedBuffer ahead_;     // of the file, from ahead_begin_ on
+  std::uint64_t ahead_begin_ = 0;
+  std::size_t ahead_bytes_ = 0;
 };
 
 // One that failed is tried again by itself: the file may have been changed meanwhile.

@@ -1,8 +1,9 @@
 // Establishes what RocksDB counts on of its files beside their bytes: the reads of a batch are with
 // the device together; an asynchronous one is begun without waiting for the device, beside others,
-// and given up only when its memory is nobody's any more; and where bytes are to be written as
-// strictly as they come, a range that was asked for is durable. How: on a device whose reads are
-// held, and on one that lists what it is asked for.
+// and given up only when its memory is nobody's any more; who reads in order asks the device
+// seldom, and finds what is added behind the end; and where bytes are to be written as strictly as
+// they come, a range that was asked for is durable. How: on a device whose reads are held, and on
+// one that lists what it is asked for.
 #include <gtest/gtest.h>
 
 #include <future>
@@ -137,6 +138,60 @@ TEST_F(GatedReadsTest, ThoseThatAreGivenUpAreWaitedFor) {
     EXPECT_TRUE(each.request.status.IsAborted()) << each.request.status.ToString();
     each.deleter(each.handle);
   }
+}
+
+class ReadAheadTest : public ::testing::Test, public FilesRig {
+ protected:
+  std::string read(std::size_t n) {
+    std::string memory(n, '\0');
+    rocksdb::Slice got;
+    const IOStatus status = reader_->Read(n, {}, &got, memory.data(), nullptr);
+    EXPECT_TRUE(status.ok()) << status.ToString();
+    return got.ToString();
+  }
+  std::unique_ptr<rocksdb::FSSequentialFile> reader_;
+};
+
+TEST_F(ReadAheadTest, SmallReadsInOrderAskTheDeviceSeldom) {
+  TapDevice* const tap = mount_on<TapDevice>(64 << 20);
+  ASSERT_NE(tap, nullptr);
+  std::string all(4'000'000, '\0');
+  for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<char>(i * 31 + i / 4099);
+  write("/f", all);
+  const auto fs = make_file_system(volume(), "furrow://test");
+  ASSERT_TRUE(fs->NewSequentialFile("/f", {}, &reader_, nullptr).ok());
+  const std::size_t before = tap->count(Io::Op::read);
+  std::string found;
+  for (std::string piece; !(piece = read(4096)).empty();) {
+    found += piece;
+    if (found.size() == 1 << 20) {  // what is skipped is not read
+      EXPECT_TRUE(reader_->Skip(1 << 20).ok());
+      found.append(all, 1 << 20, 1 << 20);
+    }
+  }
+  EXPECT_TRUE(found == all);
+  EXPECT_LE(tap->count(Io::Op::read) - before, 64u);  // chunks have 64 KiB here
+  reader_.reset();
+}
+
+// As a database does that follows another one's log.
+TEST_F(ReadAheadTest, WhatIsAppendedBehindTheEndIsReadThen) {
+  ASSERT_NO_FATAL_FAILURE(mount(64 << 20));
+  const auto fs = make_file_system(volume(), "furrow://test");
+  std::unique_ptr<rocksdb::FSWritableFile> file;
+  ASSERT_TRUE(fs->NewWritableFile("/log", {}, &file, nullptr).ok());
+  ASSERT_TRUE(fs->NewSequentialFile("/log", {}, &reader_, nullptr).ok());
+  std::string all, found;
+  for (unsigned i = 0; i < 300; ++i) {
+    const std::string bytes(1 + i * 37 % 3000, static_cast<char>('a' + i % 26));
+    ASSERT_TRUE(file->Append(bytes, {}, nullptr).ok());
+    all += bytes;
+    for (std::string piece; i % 3 != 0 && !(piece = read(1000)).empty();) found += piece;
+  }
+  found += read(all.size());
+  EXPECT_TRUE(found == all);
+  ASSERT_TRUE(file->Close({}, nullptr).ok());
+  reader_.reset();
 }
 
 class RangeSyncTest : public ::testing::Test, public FilesRig {};
