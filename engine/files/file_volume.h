@@ -72,8 +72,8 @@ class OpenFile {
   Status sync();   // and a power cut
   // As pwrite: bytes that are there are replaced, durably when it returns, and whole or not at all;
   // what is left out before `offset` is zeroes. Replacing puts each chunk that changes again: bytes
-  // that are as they were cost a read. Not while anybody else adds to the file. too_large: files
-  // are not that long.
+  // that are as they were cost a read, and are as durable as they were. Not while anybody else adds
+  // to the file. too_large: files are not that long.
   Status write_at(std::uint64_t offset, std::span<const std::byte> bytes);
   // Shorter: durably when it returns, and the old or the new size after a crash. Longer: zeroes are
   // added, as by append().
