@@ -15,8 +15,11 @@
 #include <cerrno>
 #include <chrono>
 #include <functional>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -79,7 +82,11 @@ class AdminServerTest : public testing::Test {
   void start(const std::string& token) {
     admin_.reset();
     auto started = AdminServer::start("127.0.0.1", 0,
-                                      {.metrics = [this] { return metrics_; },
+                                      {.metrics =
+                                           [this] {
+                                             const std::lock_guard lock(mutex_);
+                                             return metrics_;
+                                           },
                                        .pool =
                                            [] {
                                              return AdminAnswer{200, "{}"};
@@ -110,7 +117,13 @@ class AdminServerTest : public testing::Test {
     admin_ = std::move(*started);
   }
 
-  std::optional<std::string> metrics_;  // set before it is asked for
+  void set_metrics(std::string text) {
+    const std::lock_guard lock(mutex_);
+    metrics_ = std::move(text);
+  }
+
+  std::mutex mutex_;
+  std::optional<std::string> metrics_;
   std::atomic<bool> stopped_{false};
   std::unique_ptr<AdminServer> admin_;
 };
@@ -125,12 +138,11 @@ TEST_F(AdminServerTest, SaysWhetherItIsReady) {
 
 TEST_F(AdminServerTest, HasNoMetricsBeforeThereAreAny) {
   EXPECT_EQ(get(admin_->port(), "/metrics"), "503 not ready\n");
-  metrics_ = "furrow_up 1\n";
+  set_metrics("furrow_up 1\n");
   EXPECT_EQ(get(admin_->port(), "/metrics"), "200 furrow_up 1\n");
   EXPECT_EQ(get(admin_->port(), "/other").substr(0, 3), "404");
 }
 
-// Also without a length, when its body would be waited for.
 // The machine is out of descriptors or memory for a while, or the peer went away meanwhile.
 TEST_F(AdminServerTest, GoesOnWhenAConnectionCouldNotBeAccepted) {
   admin_->set_ready(true);
@@ -145,16 +157,18 @@ TEST_F(AdminServerTest, GoesOnWhenAConnectionCouldNotBeAccepted) {
 
 // A request may name thousands of ranges, each of all of it: an answer would be as long as that.
 TEST_F(AdminServerTest, AnswersWithTheWholeWhateverRangesAreAskedFor) {
-  metrics_ = std::string(30000, 'x');
+  const std::string metrics(30000, 'x');
+  set_metrics(metrics);
   std::string ranges = "bytes=0-";
   while (ranges.size() < 8000) ranges += ",0-";
   for (const std::string& asked : {std::string("bytes=0-3"), std::string("bytes=-1"), ranges}) {
     const std::string answer =
         ask(admin_->port(), "GET /metrics HTTP/1.1\r\nRange: " + asked + "\r\n\r\n");
-    EXPECT_TRUE(answer == "200 " + *metrics_) << asked.substr(0, 20) << ": " << answer.size();
+    EXPECT_TRUE(answer == "200 " + metrics) << asked.substr(0, 20) << ": " << answer.size();
   }
 }
 
+// Also without a length, when its body would be waited for.
 TEST_F(AdminServerTest, IsReadOnly) {
   admin_->set_ready(true);
   for (const char* rest :
