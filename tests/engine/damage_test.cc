@@ -458,6 +458,17 @@ void make_on_fault_device(Rig& rig, VolumeMode mode, FaultDevice*& device) {
   ASSERT_NO_FATAL_FAILURE(rig.make(options));
 }
 
+// What is in the open pool becomes durable; then the power is cut, and it is opened again.
+void flush_and_cut(Rig& rig, FaultDevice& device) {
+  PageOp flush;
+  flush.kind = PageOp::Kind::flush;
+  ASSERT_TRUE(rig.run(flush).ok());
+  ASSERT_TRUE(device.power_cut(CrashModel::drive).ok());
+  rig.close();
+  rig.device = device.take_inner();
+  ASSERT_NO_FATAL_FAILURE(rig.open());
+}
+
 // The deletion's record is on the medium, and the flush behind it failed: what is durable later
 // must not be that.
 TEST(FailedChangesTest, AVolumeWhoseDeletionFailedStays) {
@@ -474,13 +485,7 @@ TEST(FailedChangesTest, AVolumeWhoseDeletionFailedStays) {
     device->fail_flushes(0);
     // To another zone, before which the journal is in order again.
     for (std::uint64_t i = 2; i < 50; ++i) ASSERT_TRUE(rig.put(i, 1, 60000).ok());
-    PageOp flush;
-    flush.kind = PageOp::Kind::flush;
-    ASSERT_TRUE(rig.run(flush).ok());
-    ASSERT_TRUE(device->power_cut(CrashModel::drive).ok());
-    rig.close();
-    rig.device = device->take_inner();
-    ASSERT_NO_FATAL_FAILURE(rig.open());
+    ASSERT_NO_FATAL_FAILURE(flush_and_cut(rig, *device));
     ASSERT_NE(rig.store, nullptr) << "the volume is gone, with what was flushed since";
     for (std::uint64_t i = 1; i < 50; ++i) EXPECT_TRUE(rig.get(i).ok()) << i;
   }
@@ -502,13 +507,7 @@ TEST(FailedChangesTest, ReservationsThatWereNotKeptAreNotThere) {
   device->fail_flushes(2);
   ASSERT_EQ(rig.pool->keep_reservations(wanted).code(), Code::io_error);
   ASSERT_TRUE(rig.put(2, 1, 9000).ok());
-  PageOp flush;
-  flush.kind = PageOp::Kind::flush;
-  ASSERT_TRUE(rig.run(flush).ok());
-  ASSERT_TRUE(device->power_cut(CrashModel::drive).ok());
-  rig.close();
-  rig.device = device->take_inner();
-  ASSERT_NO_FATAL_FAILURE(rig.open());
+  ASSERT_NO_FATAL_FAILURE(flush_and_cut(rig, *device));
   EXPECT_TRUE(rig.pool->reservations(volume) == before);
 }
 
@@ -530,11 +529,7 @@ TEST(FailedChangesTest, AFlushBehindADeletionThatFailedPutsTheJournalInOrder) {
   flush.kind = PageOp::Kind::flush;
   EXPECT_EQ(rig.run(flush).code(), Code::io_error);
   device->heal();
-  ASSERT_TRUE(rig.run(flush).ok());
-  ASSERT_TRUE(device->power_cut(CrashModel::drive).ok());
-  rig.close();
-  rig.device = device->take_inner();
-  ASSERT_NO_FATAL_FAILURE(rig.open());
+  ASSERT_NO_FATAL_FAILURE(flush_and_cut(rig, *device));
   ASSERT_NE(rig.store, nullptr) << "the volume is gone, with what was flushed since";
   for (const std::uint64_t i : {1, 2}) EXPECT_TRUE(rig.get(i).ok()) << i;
 }

@@ -17,6 +17,16 @@ class RecoverySpareTest : public RecoveryTest {
     }
     last_ = &zone(7, 90, kVolume, last_stream);
   }
+  // With a quota of 7, and on a device that fails where it is told to; zone 8 is not filled.
+  void fill_beside_another_zone() {
+    drop_pool();
+    Shape shape;
+    shape.zones = 9;
+    shape.quota = 7;
+    shape.faults = true;
+    make(shape);
+    fill();
+  }
   RecoveryOptions of_a_store() const {
     RecoveryOptions made = options();
     made.stores = {kVolume};
@@ -46,13 +56,7 @@ TEST_F(RecoverySpareTest, CopiesAloneAreGivenBack) {
 // A zone of the quota is lost: nobody is promised it any more, and with what is left the last zone
 // is the one that collection needs.
 TEST_F(RecoverySpareTest, AZoneThatIsOfflineLeavesAQuotaThatIsReached) {
-  drop_pool();
-  Shape shape;
-  shape.zones = 9;
-  shape.quota = 7;
-  shape.faults = true;
-  make(shape);
-  fill();
+  fill_beside_another_zone();
   last_->add_batch({last_->page(2, 21, 600)});
   write_all();
   faults_->degrade(ZoneId{8}, ZoneState::offline);
@@ -64,13 +68,7 @@ TEST_F(RecoverySpareTest, AZoneThatIsOfflineLeavesAQuotaThatIsReached) {
 
 // Whose zone it is that cannot be read just now nobody can tell: what was deleted may be in it.
 TEST_F(RecoverySpareTest, WhatWasDeletedMayBeInAZoneThatIsLostForAWhile) {
-  drop_pool();
-  Shape shape;
-  shape.zones = 9;
-  shape.quota = 7;
-  shape.faults = true;
-  make(shape);
-  fill();
+  fill_beside_another_zone();
   ZoneImage& away = zone(8, 80);
   away.add_batch({away.page(777, 81, 600)});
   away.close_segment();

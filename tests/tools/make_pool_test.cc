@@ -10,6 +10,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tests/zone/loop_device.h"
+
 namespace furrow::tools::make_pool_test {
 namespace {
 
@@ -102,13 +104,9 @@ TEST_F(MakePoolTest, ADeviceWithoutItsZoneTableIsNotMadeAnew) {
 
 // A loop device over a file, where the machine lets us make one.
 TEST_F(MakePoolTest, ABlockDeviceIsTakenAsAWhole) {
-  { std::ofstream file(path_); }
-  std::filesystem::resize_file(path_, 64 * kMiB);
-  const std::unique_ptr<FILE, int (*)(FILE*)> setup(
-      popen(("losetup -f --show " + path_ + " 2>/dev/null").c_str(), "r"), pclose);
-  char name[64] = "";
-  if (setup == nullptr || fscanf(setup.get(), "%63s", name) != 1) GTEST_SKIP() << "no loop device";
-  recipe_.uri = std::string("emu:") + name;
+  const test::LoopDevice loop(path_, 64 * kMiB);
+  if (!loop.there()) GTEST_SKIP() << "no loop device";
+  recipe_.uri = "emu:" + loop.name();
   const auto zones = [this](bool or_create) {
     auto pool = or_create ? open_or_create_pool(recipe_, loop_, {}) : create_pool(recipe_, loop_);
     EXPECT_TRUE(pool.ok()) << pool.status().describe();
@@ -124,7 +122,6 @@ TEST_F(MakePoolTest, ABlockDeviceIsTakenAsAWhole) {
   EXPECT_EQ(create_code(), Code::invalid_argument);
   recipe_.shape.size_bytes = 60 * kMiB;
   EXPECT_EQ(zones(false), 15u);
-  EXPECT_EQ(system((std::string("losetup -d ") + name).c_str()), 0);
 }
 
 TEST_F(MakePoolTest, ADamagedDeviceIsMadeAnewIfThatIsForced) {

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "tests/zone/device_test_util.h"
+#include "tests/zone/loop_device.h"
 #include "zone/emu_layout.h"
 
 namespace furrow::test {
@@ -89,12 +90,9 @@ TEST_F(EmuCreateTest, RefusesShapesThatCouldNotBeOpened) {
 
 // On a loop device with sectors of 4 KiB, where the machine lets us make one.
 TEST_F(EmuCreateTest, RefusesLbasThatDirectIoWouldNotTake) {
-  make_file(32 * kMiB, true);
-  const std::string command = "losetup -f --show --sector-size 4096 " + path_ + " 2>/dev/null";
-  const std::unique_ptr<FILE, int (*)(FILE*)> setup(popen(command.c_str(), "r"), pclose);
-  char name[64] = "";
-  if (setup == nullptr || fscanf(setup.get(), "%63s", name) != 1) GTEST_SKIP() << "no loop device";
-  uri_ = std::string("emu:") + name;
+  const LoopDevice loop(path_, 32 * kMiB, "--sector-size 4096");
+  if (!loop.there()) GTEST_SKIP() << "no loop device";
+  uri_ = "emu:" + loop.name();
   DeviceShape small_lbas = shape();
   small_lbas.lba_bytes = 512;
   EXPECT_EQ(create_device(uri_, small_lbas).code(), Code::unsupported);
@@ -104,7 +102,6 @@ TEST_F(EmuCreateTest, RefusesLbasThatDirectIoWouldNotTake) {
   EXPECT_TRUE(open_device(uri_, Access::check).ok()) << "nor lost";
   EXPECT_EQ(create_device(uri_ + "?direct=0", small_lbas).code(), Code::ok);
   EXPECT_TRUE(open_device(uri_ + "?direct=0", Access::check).ok());
-  EXPECT_EQ(system((std::string("losetup -d ") + name).c_str()), 0);
 }
 
 // Whoever waits for the lock may write at once: nothing of the device before may still be punching.

@@ -8,6 +8,7 @@
 #include <bit>
 
 #include "tests/zone/emu_fixture.h"
+#include "tests/zone/loop_device.h"
 
 namespace furrow::test {
 namespace {
@@ -338,19 +339,9 @@ TEST_F(EmuDeviceTest, ACopyOpens) {
 
 // On a block device: a loop device over a file, where the machine lets us make one.
 TEST_F(EmuDeviceTest, WorksOnABlockDevice) {
-  { std::ofstream file(path_); }
-  std::filesystem::resize_file(path_, 24 * kMiB);
-  std::unique_ptr<FILE, int (*)(FILE*)> setup(
-      popen(("losetup -f --show " + path_ + " 2>/dev/null").c_str(), "r"), pclose);
-  char name[64] = "";
-  if (setup == nullptr || fscanf(setup.get(), "%63s", name) != 1) {
-    GTEST_SKIP() << "no loop device";
-  }
-  struct Detach {
-    std::string command;
-    ~Detach() { EXPECT_EQ(system(command.c_str()), 0); }
-  } const detach{std::string("losetup -d ") + name};
-  uri_ = std::string("emu:") + name;
+  const LoopDevice loop(path_, 24 * kMiB);
+  if (!loop.there()) GTEST_SKIP() << "no loop device";
+  uri_ = "emu:" + loop.name();
   poke(512, "EFI PART", 8);  // into the file under it, which nobody has read yet
   EXPECT_EQ(create_device(uri_, shape()).code(), Code::foreign);
   DeviceShape large = shape();
@@ -380,29 +371,21 @@ TEST_F(EmuDeviceTest, WorksOnABlockDevice) {
   EXPECT_EQ((*device->report())[3].state, ZoneState::empty);
   Client(*device).expect_data(11, 0, 384, 1);
   device.reset();
-  ASSERT_EQ(system((std::string("blockdev --setro ") + name).c_str()), 0);
+  ASSERT_EQ(system(("blockdev --setro " + loop.name()).c_str()), 0);
   EXPECT_EQ(open_code(), Code::permission);
   EXPECT_EQ(create_device(uri_, forced).code(), Code::permission);
   EXPECT_EQ(open_code(Access::check), Code::ok);
-  // It would stay so, for whoever has the loop device next.
-  EXPECT_EQ(system((std::string("blockdev --setrw ") + name).c_str()), 0);
 }
 
 // As where a sector of it is bad: a loop device whose file ends in front of it.
 TEST_F(EmuDeviceTest, AZoneTableThatCannotBeReadIsAnError) {
-  { std::ofstream file(path_); }
-  std::filesystem::resize_file(path_, 24 * kMiB);
-  std::unique_ptr<FILE, int (*)(FILE*)> setup(
-      popen(("losetup -f --show " + path_ + " 2>/dev/null").c_str(), "r"), pclose);
-  char name[64] = "";
-  if (setup == nullptr || fscanf(setup.get(), "%63s", name) != 1) {
-    GTEST_SKIP() << "no loop device";
-  }
-  uri_ = std::string("emu:") + name;
+  const LoopDevice loop(path_, 24 * kMiB);
+  if (!loop.there()) GTEST_SKIP() << "no loop device";
+  uri_ = "emu:" + loop.name();
   DeviceShape whole = shape();
   whole.size_bytes = 0;
   ASSERT_TRUE(create_device(uri_, whole).ok());
-  ASSERT_EQ(system((std::string("blockdev --flushbufs ") + name).c_str()), 0);
+  ASSERT_EQ(system(("blockdev --flushbufs " + loop.name()).c_str()), 0);
   std::filesystem::resize_file(path_, superblock().table_offset[1]);
   for (const Access access : {Access::inspect, Access::check}) {
     const auto device = open("", access);
@@ -418,7 +401,6 @@ TEST_F(EmuDeviceTest, AZoneTableThatCannotBeReadIsAnError) {
     const auto device = open_device(uri_, access);
     EXPECT_EQ(device.status().code(), Code::io_error) << device.status().describe();
   }
-  EXPECT_EQ(system((std::string("losetup -d ") + name).c_str()), 0);
 }
 
 }  // namespace
