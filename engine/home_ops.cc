@@ -27,8 +27,7 @@ void run_key_op(PageOp& op, KeyOp::Kind kind) {
   KeyOp& key_op = op.internal.key_op;
   key_op.kind = kind;
   key_op.condition = static_cast<KeyOp::Condition>(op.condition);
-  key_op.flushed = op.durability == Durability::flushed ||
-                   store.info().options.durability == Durability::flushed;
+  key_op.flushed = store.durably(op.durability);
   key_op.pinned = op.pinned;
   key_op.shrinks = op.shrinks;
   key_op.key = op.key;
@@ -70,8 +69,7 @@ void run_list(PageOp& op) {
 void run_remove_group(PageOp& op) {
   RemoveGroupOp& removal = op.internal.group_op;
   removal.group = op.group;
-  removal.flushed = op.durability == Durability::flushed ||
-                    op.internal.store->info().options.durability == Durability::flushed;
+  removal.flushed = static_cast<PageStoreImpl*>(op.internal.store)->durably(op.durability);
   removal.own_keys = op.own_keys;
   removal.known = {op.known, op.known_count};
   removal.page_op = &op;

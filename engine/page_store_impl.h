@@ -67,6 +67,10 @@ class PageStoreImpl final : public PageStore {
   // and refuses what comes, so nobody has to know when the last operation on it has been answered.
   bool deleted() const { return deleted_.load(); }
   void mark_deleted(bool deleted = true) { deleted_.store(deleted); }
+  // Is what an operation changes to be durable before it is answered?
+  bool durably(Durability asked) const {
+    return asked == Durability::flushed || info().options.durability == Durability::flushed;
+  }
   static Status deleted_status() {
     return {Code::not_found, Origin::engine, "the volume was deleted"};
   }

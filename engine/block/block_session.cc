@@ -26,11 +26,6 @@ bool zeroes(BlockOp::Kind kind) {
   return kind == BlockOp::Kind::discard || kind == BlockOp::Kind::write_zeroes;
 }
 
-bool durable(const BlockOp& op) {
-  return op.durability == Durability::flushed ||
-         op.internal.volume->info().options.durability == Durability::flushed;
-}
-
 bool writes(BlockOp::Kind kind) {
   return kind == BlockOp::Kind::write || kind == BlockOp::Kind::compare_and_write;
 }
@@ -174,7 +169,8 @@ BlockSession::Progress BlockSession::begin_blocks(BlockOp& op, unsigned& looks) 
     ++in.next_block;
     begin(*step);
   }
-  return zeroes(op.kind) && durable(op) ? begin_flush(op) : Progress::all_begun;
+  const auto& store = static_cast<const PageStoreImpl&>(*in.volume);
+  return zeroes(op.kind) && store.durably(op.durability) ? begin_flush(op) : Progress::all_begun;
 }
 
 // Of what was zeroed. Blocks that held nothing were passed over: what removed them before may not
