@@ -14,6 +14,7 @@
 
 #include "tools/command.h"
 #include "tools/file_limit.h"
+#include "tools/service_manager.h"
 #include "tools/tell.h"
 #include "transport/tcp_listener.h"
 
@@ -39,6 +40,13 @@ sigset_t stop_signals() {
   pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
   raise(signal_number);
   _exit(128 + signal_number);
+}
+
+// That it cannot be told stops nobody from being served.
+void tell_manager(const std::string& lines) {
+  const Status told = tell_service_manager(lines);
+  if (told.ok()) return;
+  tell("{}: cannot tell the service manager: {}\n", program_name(), told.describe());
 }
 
 std::string format_endpoint(const std::string& host, std::uint16_t port) {
@@ -140,6 +148,7 @@ int Server::begin_serving() {
   }
   leave_start(Phase::serving);
   if (admin_) admin_->set_ready(true);
+  tell_manager("READY=1\nSTATUS=serves on " + ready["listen"].get<std::string>());
   return print_text(line + '\n');
 }
 
@@ -274,6 +283,7 @@ void Server::begin_stop() {
   const sigset_t set = stop_signals();
   FURROW_CHECK(pthread_sigmask(SIG_UNBLOCK, &set, nullptr) == 0);
   if (admin_) admin_->set_ready(false);
+  tell_manager("STOPPING=1\nSTATUS=ends what it accepted");
   live_->end();
   target_->stop(options_.drain_ms, [this] {
     if (admin_) {
