@@ -9,6 +9,7 @@
 #include "engine/run_ops.h"
 #include "zone/aligned_buffer.h"
 #include "zone/device_uri.h"
+#include "zone/threads.h"
 
 namespace furrow {
 
@@ -116,7 +117,7 @@ Result<std::unique_ptr<EmbeddedPool>> EmbeddedPool::start(std::unique_ptr<ZonedD
   embedded->thread_ = std::make_unique<Thread>();
   embedded->thread_->loop = std::move(*loop);
   std::promise<Status> opened;
-  embedded->thread_->thread = std::jthread([&embedded = *embedded, &opened, open] {
+  const auto body = [&embedded = *embedded, &opened, open] {
     Thread& thread = *embedded.thread_;
     Result<std::unique_ptr<Pool>> pool = open(*embedded.device_, *thread.loop);
     if (!pool.ok()) return opened.set_value(pool.status());
@@ -131,8 +132,10 @@ Result<std::unique_ptr<EmbeddedPool>> EmbeddedPool::start(std::unique_ptr<ZonedD
     thread.session.reset();
     while (!embedded.pool_->quiesce()) thread.loop->run_once();
     embedded.pool_.reset();
-  });
-  const Status status = opened.get_future().get();
+  };
+  Status status = start_thread(embedded->thread_->thread, body);
+  if (!status.ok()) return status;
+  status = opened.get_future().get();
   if (!status.ok()) {
     embedded->thread_->thread.join();
     return status;

@@ -4,7 +4,8 @@
 
 #include <atomic>
 #include <new>
-#include <thread>
+
+#include "zone/threads.h"
 
 namespace furrow {
 
@@ -47,7 +48,7 @@ void RecoveredPages::load_into(Index& index) const {
   constexpr unsigned kRanges = 1 << Index::kLoadRangeBits, kEach = kPartitions / kRanges;
   index.begin_load(size_);
   std::atomic<unsigned> next{0};
-  const auto work = [&] {
+  run_on_threads(threads_, [&](unsigned) {
     for (unsigned range = next++; range < kRanges; range = next++) {
       Index::Loader loader(index);
       for (unsigned i = range * kEach; i < (range + 1) * kEach; ++i) {
@@ -57,10 +58,7 @@ void RecoveredPages::load_into(Index& index) const {
       }
       loader.finish();
     }
-  };
-  std::vector<std::jthread> running;
-  for (unsigned i = 1; i < threads_; ++i) running.emplace_back(work);
-  work();
+  });
 }
 
 }  // namespace furrow

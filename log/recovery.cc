@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <atomic>
 #include <mutex>
-#include <thread>
 
 #include "log/recovery_steps.h"
 #include "zone/blocking.h"
+#include "zone/threads.h"
 
 namespace furrow {
 
@@ -62,13 +62,7 @@ Status Recovery::scan_zones() {
       if (!status.ok() && first_error.ok()) first_error = status;
     }
   };
-  {
-    std::vector<std::jthread> running;
-    for (unsigned i = 1; i < scanners; ++i) {
-      running.emplace_back([&work, scanner = scanners_[i].get()] { work(*scanner); });
-    }
-    work(*scanners_[0]);
-  }
+  run_on_threads(scanners, [&](unsigned i) { work(*scanners_[i]); });
   return first_error;
 }
 

@@ -1,11 +1,11 @@
 // Recovery's last step: of all records of a key the one that counts.
 #include <algorithm>
 #include <atomic>
-#include <thread>
 
 #include "log/page_log.h"
 #include "log/record_sorter.h"
 #include "log/recovery_steps.h"
+#include "zone/threads.h"
 
 namespace furrow {
 
@@ -59,13 +59,7 @@ void Recovery::merge_volume(std::uint64_t volume, RecoveredVolume& into) {
       winners(volume, sorted, pile, mine);
     }
   };
-  {
-    std::vector<std::jthread> running;
-    for (std::size_t i = 1; i < merged.size(); ++i) {
-      running.emplace_back([&work, &mine = merged[i]] { work(mine); });
-    }
-    work(merged[0]);
-  }
+  run_on_threads(static_cast<unsigned>(merged.size()), [&](unsigned i) { work(merged[i]); });
   into.pages = RecoveredPages(std::move(partitions), std::max(1u, options_.threads));
   for (const Merged& one : merged) {
     into.live_bytes += one.live_bytes;

@@ -11,6 +11,8 @@
 #include <iterator>
 #include <thread>
 
+#include "zone/threads.h"
+
 namespace furrow::tools {
 
 namespace {
@@ -79,12 +81,12 @@ ssize_t DeadlineStream::write(const char* from, size_t size) {
 
 }  // namespace
 
+// One thread more than there may be connections, so that one is there to accept the newest and cut
+// the oldest; fewer where the process may have no more, of which httplib's own pool would end it.
 void AdminHttp::run() {
-  httplib::ThreadPool pool(kConnectionsMax);
-  for (int fd; (fd = next_socket()) >= 0;) {
-    pool.enqueue([this, connection = take(fd)] { serve(connection); });
-  }
-  pool.shutdown();
+  run_on_threads(kConnectionsMax + 1, [this](unsigned) {
+    for (int fd; (fd = next_socket()) >= 0;) serve(take(fd));
+  });
   const std::lock_guard lock(mutex_);
   ::close(svr_sock_.exchange(INVALID_SOCKET));
 }

@@ -3,7 +3,8 @@
 // too many, the oldest is cut for the newest, so that slow hosts delay nobody; and the end waits
 // for none of them.
 //
-// Threads: run() on one of its own, end() from any; the handlers run on threads of the server.
+// Threads: run() on one of its own, end() from any; the handlers run on that and on more threads of
+// the server.
 #pragma once
 
 #include <httplib.h>
@@ -16,7 +17,7 @@ namespace furrow::tools {
 
 class AdminHttp final : public httplib::Server {
  public:
-  static constexpr std::size_t kConnectionsMax = 16;  // each has a thread
+  static constexpr std::size_t kConnectionsMax = 16;  // each has a thread, where it can be had
   static constexpr std::chrono::milliseconds kRequestMax{5000};
 
   // Of connections that wait to be accepted: httplib's own 5 are lost in a burst, and tried again
@@ -38,9 +39,9 @@ class AdminHttp final : public httplib::Server {
   };
   using Connections = std::list<Connection>;
 
-  int next_socket();                             // -1: there will be no more
-  Connections::iterator take(int fd);            // on the thread that accepts
-  void serve(Connections::iterator connection);  // on one of the pool
+  int next_socket();  // -1: there will be no more
+  Connections::iterator take(int fd);
+  void serve(Connections::iterator connection);
   static void cut(Connection& connection);
   void cut_oldest();
 

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "tools/admin_http.h"
+#include "zone/threads.h"
 
 namespace furrow::tools {
 
@@ -142,10 +143,11 @@ Result<std::unique_ptr<AdminServer>> AdminServer::start(const std::string& host,
     admin->port_ = port;
   }
   server.widen_backlog();
-  admin->thread_ = std::thread([admin = admin.get()] {
+  const Status started = start_thread(admin->thread_, [admin = admin.get()] {
     admin->server_->run();
     admin->handlers_.stopped();
   });
+  if (!started.ok()) return started;
   return admin;
 }
 

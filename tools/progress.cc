@@ -8,12 +8,13 @@
 #include <utility>
 
 #include "tools/tell.h"
+#include "zone/threads.h"
 
 namespace furrow::tools {
 
 Progress::Progress(std::string label, std::string unit)
     : label_(std::move(label)), unit_(std::move(unit)) {
-  if (isatty(STDERR_FILENO) == 1) thread_ = std::thread([this] { draw(); });
+  if (isatty(STDERR_FILENO) == 1) (void)start_thread(thread_, [this] { draw(); });
 }
 
 Progress::~Progress() {

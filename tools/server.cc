@@ -17,6 +17,7 @@
 #include "tools/service_manager.h"
 #include "tools/tell.h"
 #include "transport/tcp_listener.h"
+#include "zone/threads.h"
 
 namespace furrow::tools {
 
@@ -68,7 +69,8 @@ int Server::run() {
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error, as a full disk is
 
-  signals_ = std::thread([this] { wait_for_signal(); });
+  const Status waits = start_thread(signals_, [this] { wait_for_signal(); });
+  if (!waits.ok()) return report("cannot wait for signals", waits);
   int status = start();
   if (status == kExitDone) {
     status = begin_serving();

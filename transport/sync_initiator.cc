@@ -7,6 +7,7 @@
 
 #include "engine/run_ops.h"
 #include "zone/event_loop.h"
+#include "zone/threads.h"
 
 namespace furrow::transport {
 
@@ -31,15 +32,17 @@ Result<std::unique_ptr<SyncInitiator>> SyncInitiator::connect(const InitiatorOpt
   made->thread_ = std::make_unique<Thread>();
   made->thread_->loop = std::move(*loop);
   std::promise<Status> connected;
-  made->thread_->thread = std::jthread([&thread = *made->thread_, &connected, options] {
+  const auto body = [&thread = *made->thread_, &connected, options] {
     auto initiator = Initiator::connect(*thread.loop, options);
     if (!initiator.ok()) return connected.set_value(initiator.status());
     thread.initiator = std::move(*initiator);
     connected.set_value(Status());
     thread.loop->run();
     thread.initiator.reset();
-  });
-  const Status status = connected.get_future().get();
+  };
+  Status status = start_thread(made->thread_->thread, body);
+  if (!status.ok()) return status;
+  status = connected.get_future().get();
   if (!status.ok()) {
     made->thread_->thread.join();
     return status;

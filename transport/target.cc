@@ -19,6 +19,7 @@
 #include "transport/tcp_listener.h"
 #include "transport/tcp_reactor.h"
 #include "zone/check.h"
+#include "zone/threads.h"
 
 namespace furrow::transport {
 
@@ -224,12 +225,13 @@ Status TargetImpl::make_parts(Reactor& reactor) {
 Status TargetImpl::start_thread(Reactor& reactor) {
   std::promise<Status> promise;
   std::future<Status> made = promise.get_future();
-  reactor.thread = std::thread([this, &reactor, promise = std::move(promise)]() mutable {
-    const Status status = make_parts(reactor);
-    promise.set_value(status);
-    if (status.ok()) reactor.loop->run();
-  });
-  return made.get();
+  const Status started = furrow::start_thread(
+      reactor.thread, [this, &reactor, promise = std::move(promise)]() mutable {
+        const Status status = make_parts(reactor);
+        promise.set_value(status);
+        if (status.ok()) reactor.loop->run();
+      });
+  return started.ok() ? made.get() : started;
 }
 
 // On that reactor's thread. Not before its loop runs: the home executor's belongs to the caller

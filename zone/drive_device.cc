@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "zone/drive_queue.h"
+#include "zone/threads.h"
 
 namespace furrow {
 
@@ -45,9 +46,9 @@ DriveDevice::DriveDevice(const Drive& drive, Access access, std::string uri)
 Status DriveDevice::start() {
   if (access_ == Access::exclusive) take_changed();
   changed_zones_.clear();  // what changed until now the report has
-  const Status status = load_zones();
+  Status status = load_zones();
   // (Also when nothing may be written: it says of a read that failed why it did.)
-  if (status.ok()) thread_ = std::thread([this] { run(); });
+  if (status.ok()) status = start_thread(thread_, [this] { run(); });
   return status;
 }
 

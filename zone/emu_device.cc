@@ -132,6 +132,8 @@ Result<std::unique_ptr<ZonedDevice>> EmuDevice::open(const EmuOptions& options, 
   if (status.ok() && writable) status = device->slots_.store_again();
   if (!status.ok()) return status;
   device->load_table();
+  status = device->reclaimer_.start();
+  if (!status.ok()) return status;
   if (writable) status = device->void_tails();
   if (!status.ok()) return status;
   return std::unique_ptr<ZonedDevice>(std::move(device));

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "zone/threads.h"
+
 namespace furrow::emu {
 
 namespace {
@@ -21,8 +23,10 @@ Reclaimer::Reclaimer(int fd, const Superblock& superblock, ZoneTable& table, Sta
       table_(table),
       sync_(sync),
       sync_context_(sync_context),
-      when_(when) {
-  if (when_ != Reclaim::never) thread_ = std::thread([this] { run(); });
+      when_(when) {}
+
+Status Reclaimer::start() {
+  return when_ == Reclaim::never ? Status() : start_thread(thread_, [this] { run(); });
 }
 
 void Reclaimer::stop() {

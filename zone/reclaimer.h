@@ -21,12 +21,14 @@ namespace furrow::emu {
 
 class Reclaimer {
  public:
-  // All outlive it. `sync` makes the zone table durable. The thread is started here, unless nothing
-  // is ever to be given back: whoever calls add() may be bound to a processor.
+  // All outlive it. `sync` makes the zone table durable.
   Reclaimer(int fd, const Superblock& superblock, ZoneTable& table, Status (*sync)(void*),
             void* sync_context, Reclaim when);
   virtual ~Reclaimer() { stop(); }
 
+  // Its thread, unless nothing is ever to be given back: before add(), which may be called by one
+  // that is bound to a processor. Errors: io_error.
+  Status start();
   void stop();  // after the piece in progress, for good; from then on nothing is done to the file
   void add(ZoneId zone);  // was reset; any thread
 

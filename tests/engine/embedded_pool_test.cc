@@ -13,6 +13,9 @@
 #include <string>
 #include <thread>
 
+#include "tests/zone/no_threads.h"
+#include "zone/event_loop.h"
+
 namespace furrow {
 namespace {
 
@@ -41,6 +44,33 @@ class EmbeddedPoolTest : public ::testing::Test {
   std::unique_ptr<EmbeddedPool> pool_;
   std::optional<SyncPageStore> store_;
 };
+
+TEST(EmbeddedPoolThreads, WithoutOneItIsNotOpened) {
+  const test::NoThreads none;
+  const auto refused = EmbeddedPool::open("mem:32MiB?zone_size=2MiB", small());
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.status().sys_errno(), EAGAIN) << refused.status().describe();
+}
+
+TEST(EmbeddedPoolThreads, RecoveryNeedsNone) {
+  const std::string path =
+      (std::filesystem::temp_directory_path() / "furrow-no-threads-").string() +
+      std::to_string(getpid());
+  {
+    auto pool = EmbeddedPool::open("emu:" + path, small());
+    ASSERT_TRUE(pool.ok()) << pool.status().describe();
+    ASSERT_TRUE((*pool)->store("pages")->put(Key::from("k"), bytes_of(5000, 1)).ok());
+  }
+  const test::NoThreads none;
+  EventLoop loop;
+  const auto device = open_device("emu:" + path + "?reclaim=never", Access::exclusive);
+  ASSERT_TRUE(device.ok()) << device.status().describe();
+  auto pool = Pool::open(**device, loop, {});
+  ASSERT_TRUE(pool.ok()) << pool.status().describe();
+  EXPECT_EQ((*pool)->find("pages")->usage().pages, 1u);
+  while (!(*pool)->quiesce()) loop.run_once();
+  std::filesystem::remove(path);
+}
 
 TEST_F(EmbeddedPoolTest, CallsDoWhatTheOperationsDo) {
   const Key key = Key::from("k");

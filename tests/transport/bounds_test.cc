@@ -17,6 +17,7 @@
 #include "tests/transport/fake_engine.h"
 #include "tests/transport/raw_host.h"
 #include "tests/transport/served.h"
+#include "tests/zone/no_threads.h"
 #include "transport/connection_budget.h"
 #include "transport/fair_share.h"
 #include "transport/initiator.h"
@@ -343,6 +344,16 @@ TEST(TargetBounds, ImpossibleOnesAreRefused) {
   EXPECT_EQ(start([](auto& options) { options.connections_max = 0; }), Code::invalid_argument);
   EXPECT_EQ(start([](auto& options) { options.connections_per_address_max = 0; }),
             Code::invalid_argument);
+}
+
+TEST(TargetBounds, ReactorsWithoutThreadsAreRefused) {
+  TargetOptions options;
+  options.listen_port = 0;
+  options.cores = 2;
+  test::FakePool pool;
+  EventLoop loop;
+  const test::NoThreads none;
+  EXPECT_EQ(Target::start(pool, loop, options).status().sys_errno(), EAGAIN);
 }
 
 // So that nothing is opened or made for options that will be refused.

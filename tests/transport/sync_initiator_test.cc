@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tests/transport/served.h"
+#include "tests/zone/no_threads.h"
 
 namespace furrow::transport {
 namespace {
@@ -108,6 +109,14 @@ TEST(SyncInitiator, ThreadsAndBatches) {
     after = some->back();
   }
   EXPECT_EQ(all.size(), kThreads * kKeys);
+}
+
+TEST(SyncInitiator, WithoutAThreadItDoesNotConnect) {
+  Served served;
+  InitiatorOptions options;
+  options.port = served.target->port();
+  const test::NoThreads none;
+  EXPECT_EQ(SyncInitiator::connect(options).status().sys_errno(), EAGAIN);
 }
 
 TEST(SyncInitiator, WhatCannotBeReachedIsSaid) {

@@ -56,8 +56,10 @@ class ReclaimerTest : public ::testing::Test {
   void reset(std::uint32_t zone) { ASSERT_TRUE(table_->manage(Io::Op::reset, ZoneId{zone}).ok()); }
   template <class Kind = Reclaimer>
   std::unique_ptr<Kind> start(Reclaim when) {
-    return std::make_unique<Kind>(fd_.get(), superblock_, *table_, &ReclaimerTest::sync, this,
-                                  when);
+    auto reclaimer =
+        std::make_unique<Kind>(fd_.get(), superblock_, *table_, &ReclaimerTest::sync, this, when);
+    EXPECT_TRUE(reclaimer->start().ok());
+    return reclaimer;
   }
   static Status sync(void* context) {
     auto& self = *static_cast<ReclaimerTest*>(context);
