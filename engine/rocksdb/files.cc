@@ -129,18 +129,22 @@ class SequentialFile final : public rocksdb::FSSequentialFile {
     const std::size_t window = std::min(window_, kWindowMax - position_ % kWindowMax);
     window_ = std::clamp(2 * n, std::min(2 * window_, kWindowMax), kWindowMax);
     ahead_bytes_ = 0;
-    if (window <= n || scratch == nullptr) {
-      IOStatus status = read_at(*file_, name_, position_, n, result, scratch);
-      position_ += result->size();
-      return status;
+    if (window > n && scratch != nullptr && read_ahead(window)) {
+      *result = Slice(scratch, take_ahead(n, scratch));
+      return IOStatus::OK();
     }
+    IOStatus status = read_at(*file_, name_, position_, n, result, scratch);
+    position_ += result->size();
+    return status;
+  }
+  // Not where any of it cannot be read: that is no error of what was asked for.
+  bool read_ahead(std::size_t window) {
     if (ahead_.size() == 0) ahead_ = AlignedBuffer(kWindowMax);
     const Result<std::size_t> read = file_->read(position_, ahead_.span().first(window));
-    if (!read.ok()) return io_status(read.status(), name_);
+    if (!read.ok()) return false;
     ahead_begin_ = position_;
     ahead_bytes_ = *read;
-    *result = Slice(scratch, take_ahead(n, scratch));
-    return IOStatus::OK();
+    return true;
   }
 
   const std::unique_ptr<OpenFile> file_;

@@ -194,6 +194,28 @@ TEST_F(ReadAheadTest, WhatIsAppendedBehindTheEndIsReadThen) {
   reader_.reset();
 }
 
+// What lies before it is read, and so is what a reader of parts makes of its own checksums.
+TEST_F(ReadAheadTest, DamageAheadIsNoErrorOfWhatIsReadBefore) {
+  ASSERT_NO_FATAL_FAILURE(mount(64 << 20));
+  constexpr std::size_t kPiece = 8192, kDamaged = 90 * kPiece + 5000;
+  std::string all(1 << 20, '\0'), found;
+  for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<char>(i * 31 + i / 4099);
+  all.replace(kDamaged, 20, "what will be damaged");
+  write("/f", all);
+  unmount();
+  const std::vector<std::size_t> at = places(read_file(), all.substr(kDamaged, 20));
+  ASSERT_EQ(at.size(), 1u);
+  ASSERT_NO_FATAL_FAILURE(damage(at[0]));
+  ASSERT_NO_FATAL_FAILURE(mount(64 << 20));
+  const auto fs = make_file_system(volume(), "furrow://test");
+  ASSERT_TRUE(fs->NewSequentialFile("/f", {}, &reader_, nullptr).ok());
+  for (std::string piece; !HasFailure() && !(piece = read(kPiece)).empty();) found += piece;
+  ASSERT_EQ(found.size(), all.size());
+  found[kDamaged] = all[kDamaged];
+  EXPECT_TRUE(found == all);
+  reader_.reset();
+}
+
 class RangeSyncTest : public ::testing::Test, public FilesRig {};
 
 TEST_F(RangeSyncTest, IsDurableWhereThatIsAskedFor) {
