@@ -4,6 +4,11 @@
 
 namespace furrow {
 
+// None is to be destroyed by the one above it: a tree may be deeper than the stack.
+FileTree::~FileTree() {
+  for (const auto& [inode, node] : nodes_) node->children.clear();
+}
+
 std::vector<std::string_view> FileTree::split(std::string_view path) {
   std::vector<std::string_view> names;
   while (!path.empty()) {

@@ -44,6 +44,11 @@ class FileTree {
  public:
   using NodePtr = std::shared_ptr<FileNode>;
 
+  FileTree() = default;
+  ~FileTree();
+  FileTree(const FileTree&) = delete;
+  FileTree& operator=(const FileTree&) = delete;
+
   // Where a path leads to: the directory that its last name is in, and what has that name.
   struct Place {
     NodePtr parent;    // null: the path is the root

@@ -1,6 +1,6 @@
 // Establishes how names lead to files (FileTree): paths and what is wrong with them, several names
-// of one file, which of two has a name, names that go, and that links which go round in a circle,
-// as a damaged medium may say, end. How: nodes without contents.
+// of one file, which of two has a name, names that go, that links which go round in a circle,
+// as a damaged medium may say, end, and that a deep tree goes. How: nodes without contents.
 #include "engine/files/file_tree.h"
 
 #include <gmock/gmock.h>
@@ -136,6 +136,12 @@ TEST_F(FileTreeTest, ACircleEnds) {
   one->links = {{99, 3, "one"}};  // of a folder that there is not
   EXPECT_FALSE(tree_.is_within(*root(), *two));
   EXPECT_EQ(tree_.path_of(*two), "/one/two");
+}
+
+// Deeper than the stack is.
+TEST_F(FileTreeTest, ADeepOneGoes) {
+  NodePtr at = root();
+  for (unsigned i = 0; i < 200'000; ++i) at = add(at, "d", true);
 }
 
 }  // namespace
