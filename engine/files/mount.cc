@@ -266,7 +266,8 @@ void FileVolume::rescue(const std::shared_ptr<FileNode>& node) {
     }
   }
   node->links.clear();
-  const std::string name = "lost+found." + std::to_string(node->inode);
+  std::string name = "lost+found." + std::to_string(node->inode);
+  while (root->children.contains(name)) name += '+';  // what has it keeps it
   (void)tree_.add_link(root, node, {kRootInode, next_number(), name});
 }
 
