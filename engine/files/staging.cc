@@ -155,6 +155,7 @@ bool Staging::map_shared() {
   if (mapped == MAP_FAILED) {
     if (there) error = errno;
     if (ours && whole) refusal_ = unusable(error);
+    if (ours && !whole && !look) shm_unlink(name_.c_str());  // others may need what it has got
     close(fd_);
     fd_ = -1;
     return false;

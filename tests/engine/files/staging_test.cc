@@ -1,6 +1,7 @@
 // Establishes that staging memory lies in huge pages where the kernel gives them, shared or not,
-// that what was left in it is found again, also where signals interrupt its making, and that it is
-// not passed over where it cannot be had. How: posix_fallocate() is the test's own.
+// that what was left in it is found again, also where signals interrupt its making, that it is not
+// passed over where it cannot be had, and that none is taken where there is too little. How:
+// posix_fallocate() is the test's own.
 #include "engine/files/staging.h"
 
 #include <fcntl.h>
@@ -15,12 +16,16 @@
 #include <string>
 
 namespace {
-std::atomic<int> failures{0}, failure{EINTR};
+std::atomic<int> failures{0}, failure{EINTR}, successes{0};
 }  // namespace
 
-// The first calls fail, as if by signals.
+// The first calls fail, as if by signals; `successes` that do not come before.
 extern "C" int posix_fallocate(int fd, off_t offset, off_t bytes) {
-  if (failures > 0) return --failures, failure.load();
+  if (successes > 0) {
+    --successes;
+  } else if (failures > 0) {
+    return --failures, failure.load();
+  }
   return fallocate(fd, 0, offset, bytes) == 0 ? 0 : errno;
 }
 
@@ -130,6 +135,24 @@ TEST(StagingTest, WhatWasLeftAndCannotBeHadIsNotPassedOver) {
   EXPECT_TRUE(staging.refusal().ok());
   ASSERT_EQ(staging.left().size(), 1u);
   EXPECT_EQ(staging.left()[0].inode, 11u);
+}
+
+bool is_there() { return access(("/dev/shm" + name()).c_str(), F_OK) == 0; }
+
+TEST(StagingTest, WhereThereIsTooLittleMemoryNoneIsTaken) {
+  failure = ENOSPC;
+  successes = 5;
+  failures = 1;
+  {
+    Staging staging(name(), kSlotBytes, 1);
+    EXPECT_TRUE(staging.refusal().ok()) << staging.refusal().describe();
+    EXPECT_FALSE(staging.survives_kill());
+    EXPECT_FALSE(is_there()) << "five MiB that nobody uses, and others may need";
+  }
+  failure = EINTR;
+  failures = 0;
+  Staging staging(name(), kSlotBytes, 1);
+  EXPECT_TRUE(staging.survives_kill());
 }
 
 }  // namespace
