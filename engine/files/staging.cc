@@ -11,8 +11,6 @@
 #include <cerrno>
 #include <cstring>
 
-#include "zone/check.h"
-
 namespace furrow {
 
 // Of this machine and of one boot: native byte order, no versions to come.
@@ -95,6 +93,7 @@ Staging::Staging(std::string name, std::uint32_t slot_bytes, std::uint64_t mount
   static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
   shared_ = map_shared();
   if (!shared_) map_private();
+  if (memory_ == nullptr) return;
   for (unsigned i = 0; i < kSlots; ++i) {
     slots_.push_back(std::make_unique<Slot>());
     slots_[i]->number = i;
@@ -103,7 +102,7 @@ Staging::Staging(std::string name, std::uint32_t slot_bytes, std::uint64_t mount
 }
 
 Staging::~Staging() {
-  munmap(memory_, bytes_);
+  if (memory_ != nullptr) munmap(memory_, bytes_);
   if (fd_ < 0) return;
   if (!left_behind_) shm_unlink(name_.c_str());
   close(fd_);
@@ -172,7 +171,12 @@ bool Staging::map_shared() {
 
 void Staging::map_private() {
   void* const mapped = map_aligned(bytes_, MAP_PRIVATE | MAP_ANONYMOUS, -1);
-  FURROW_CHECK(mapped != MAP_FAILED);
+  if (mapped == MAP_FAILED) {
+    if (refusal_.ok()) {
+      refusal_ = {Code::io_error, Origin::engine, "no memory for what files are written", errno};
+    }
+    return;
+  }
   memory_ = static_cast<std::byte*>(mapped);
   (void)madvise(memory_, bytes_, MADV_HUGEPAGE);
 }

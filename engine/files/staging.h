@@ -74,8 +74,9 @@ class Staging {
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
 
-  // There is memory of that name which cannot be had: what it holds is not to be passed over. ok:
-  // there is none, or it is ours.
+  // There is memory of that name which cannot be had: what it holds is not to be passed over. Or
+  // there is no memory at all. ok: there is none of that name, or it is ours. Otherwise there is
+  // nothing to do with this but to look at left(), which is empty.
   const Status& refusal() const { return refusal_; }
   // Until begin(): what was left, by inode and offset.
   std::vector<Left> left() const;

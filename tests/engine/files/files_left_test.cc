@@ -1,13 +1,16 @@
 // Establishes that nothing that was appended, or synced, is forgotten by those who use a file
 // together, or while full chunks wait for each other, and that staging memory which is there but
 // cannot be had is not passed over. How: two handles of one file, of which one is closed; files cut
-// off, removed or synced with some chunks full; a process that may open no more files. Nor is it
-// given to a file that was written to elsewhere, nor is what one call appends there in part while
-// that waits for the device.
+// off, removed or synced with some chunks full; a process that may open no more files, or map no
+// more memory. Nor is it given to a file that was written to elsewhere, nor is what one call
+// appends there in part while that waits for the device.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
+#include <fstream>
 #include <thread>
 
 #include "tests/engine/files/files_rig.h"
@@ -227,6 +230,54 @@ TEST_F(FilesLeftTest, StagingMemoryThatCannotBeOpenedIsNotPassedOver) {
   EXPECT_EQ(refused.status().code(), Code::io_error) << refused.status().describe();
   ASSERT_NO_FATAL_FAILURE(mount(std::move(shared)));
   EXPECT_EQ(read("/log"), "staged");
+}
+
+// What is mapped beside what the process has by now, at most.
+class MemoryLimit {
+ public:
+  explicit MemoryLimit(std::uint64_t bytes) {
+    std::uint64_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    EXPECT_EQ(getrlimit(RLIMIT_AS, &before_), 0);
+    const rlimit now{pages * static_cast<std::uint64_t>(getpagesize()) + bytes, before_.rlim_max};
+    EXPECT_EQ(setrlimit(RLIMIT_AS, &now), 0);
+  }
+  ~MemoryLimit() { EXPECT_EQ(setrlimit(RLIMIT_AS, &before_), 0); }
+
+ private:
+  rlimit before_{};
+};
+
+// Neither is it passed over, nor does the process end (`ulimit -v`).
+TEST_F(FilesLeftTest, WithoutMemoryToMapThereIsNoMount) {
+  auto file = make("/log");
+  ASSERT_TRUE(file->append(bytes_of("staged")).ok());
+  const std::string shm = "/dev/shm" + staging_name();
+  for (const bool left : {true, false}) {
+    SCOPED_TRACE(left);
+    volume()->abandon();
+    file.reset();
+    kill();
+    if (!left) forget_staged();
+    auto pool = EmbeddedPool::open(uri());
+    ASSERT_TRUE(pool.ok());
+    const auto store = FileVolume::find((*pool)->pool(), "");
+    ASSERT_TRUE(store.ok());
+    std::shared_ptr<EmbeddedPool> shared = std::move(*pool);
+    {
+      const MemoryLimit limit(4 << 20);
+      const auto refused = FileVolume::mount(shared, **store);
+      EXPECT_EQ(refused.status().code(), Code::io_error) << refused.status().describe();
+      EXPECT_EQ(refused.status().sys_errno(), ENOMEM);
+      const auto rescued = FileVolume::salvage(shared, **store);
+      ASSERT_TRUE(rescued.ok()) << rescued.status().describe();
+      EXPECT_EQ((*rescued)->losses().size(), 1u);
+    }
+    EXPECT_EQ(std::filesystem::exists(shm), left);
+    ASSERT_NO_FATAL_FAILURE(mount(std::move(shared)));
+    EXPECT_EQ(read("/log"), left ? "staged" : "");
+    file = make("/log");
+  }
 }
 
 // As of another machine or container, which has a /dev/shm of its own, and the disk now: what a
