@@ -228,6 +228,7 @@ Status format(const EmuFile& file, const EmuOptions& options, const DeviceShape&
   if (!superblock) return superblock.status();
   const std::uint32_t lba_bytes = superblock->geometry.lba_bytes;
   Status status = check_direct(file, options, lba_bytes);  // before anything is lost
+  if (status.ok() && !file.block_device) status = check_size_limit(superblock->end_offset());
   if (!status.ok()) return status;
   if (shape.preallocate && !has_room(file, superblock->end_offset())) return kNoRoom;
   // Old contents of a file go first: their space, and their bytes.

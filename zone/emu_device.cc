@@ -122,10 +122,12 @@ Result<std::unique_ptr<ZonedDevice>> EmuDevice::open(const EmuOptions& options, 
   if (!superblock) return superblock.status();
   Status status = check_openable(*file, *superblock, options, access);
   if (!status.ok()) return status;
+  const bool writable = access == Access::exclusive;
+  if (writable && !file->block_device) status = check_size_limit(superblock->end_offset());
+  if (!status.ok()) return status;
   std::unique_ptr<EmuDevice> device(
       new EmuDevice(std::move(*file), *superblock, access, options, std::move(uri)));
   device->damaged_superblocks_ = damaged_superblocks(device->file_);
-  const bool writable = access == Access::exclusive;
   status = device->slots_.open(device->file_, *superblock, writable);
   // After a sync that failed the kernel takes what it holds of the table for written. Written
   // again, it is what the next sync vouches for.

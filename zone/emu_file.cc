@@ -5,6 +5,7 @@
 #include <linux/fs.h>
 #include <sys/file.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/statvfs.h>
@@ -13,6 +14,7 @@
 
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
@@ -265,6 +267,17 @@ bool has_all_blocks(int fd, std::uint64_t begin, std::uint64_t end) {
     }
   }
   return true;
+}
+
+Status check_size_limit(std::uint64_t bytes) {
+  rlimit limit{};
+  struct sigaction action {};
+  if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur >= bytes) return {};
+  if (sigaction(SIGXFSZ, nullptr, &action) != 0 || action.sa_handler != SIG_DFL) return {};
+  return zone_failure(Code::no_space,
+                      "the process may not write files as large as the device's (ulimit -f), and "
+                      "would be ended where it did: raise that limit, or ignore SIGXFSZ",
+                      EFBIG);
 }
 
 int allocate(int fd, std::uint64_t offset, std::uint64_t bytes) {

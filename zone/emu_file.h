@@ -67,6 +67,11 @@ std::uint64_t file_blocks_bytes(int fd);
 // Has all of that part of the file blocks, written or not? Yes, where it cannot be told.
 bool has_all_blocks(int fd, std::uint64_t begin, std::uint64_t end);
 
+// May the process write a file of so many bytes? Where it may not (ulimit -f) the kernel answers
+// with a signal as well, SIGXFSZ: of that a process that ignores it or has a handler notices
+// nothing but the error, and any other one is ended. So only for that it is no_space.
+Status check_size_limit(std::uint64_t bytes);
+
 // Gives a part of the file, behind its end as well, blocks where it has none. An errno, or 0.
 int allocate(int fd, std::uint64_t offset, std::uint64_t bytes);
 

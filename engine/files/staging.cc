@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -63,8 +64,12 @@ void ask_for_huge_pages(void* memory, std::size_t bytes) {
 }
 
 // What a signal interrupts is taken back, as of a whole call (tmpfs, in kernels that look for any
-// signal): so in steps, which one that comes again and again leaves time for. Returns an errno.
-int allocate(int fd, off_t bytes) {
+// signal): so in steps, which one that comes again and again leaves time for. A file that may not
+// become so long (ulimit -f) is not tried: the kernel sends a signal for it. Returns an errno.
+int allocate(int fd, off_t bytes_before, off_t bytes) {
+  rlimit limit{};
+  const bool grows = bytes_before < bytes && getrlimit(RLIMIT_FSIZE, &limit) == 0;
+  if (grows && limit.rlim_cur < static_cast<rlim_t>(bytes)) return EFBIG;
   constexpr off_t kStepBytes = 1 << 20;
   for (off_t at = 0; at < bytes;) {
     const int error = posix_fallocate(fd, at, std::min(kStepBytes, bytes - at));
@@ -147,7 +152,7 @@ bool Staging::map_shared() {
   const auto bytes = static_cast<off_t>(bytes_);
   const bool whole = status.st_size >= bytes;  // it may hold something
   // All of it is there before it is written to: where memory is short, that is when it shows.
-  int error = ours && !look ? allocate(fd_, bytes) : 0;
+  int error = ours && !look ? allocate(fd_, status.st_size, bytes) : 0;
   const bool there = ours && error == 0 && (whole || !look);
   const int kind = look ? MAP_PRIVATE : MAP_SHARED;  // who looks writes to pages of its own
   void* const mapped = there ? map_aligned(bytes_, kind, fd_) : MAP_FAILED;

@@ -6,11 +6,14 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <thread>
 
 #include "tests/zone/device_test_util.h"
+#include "tests/zone/emu_fixture.h"
 #include "tests/zone/loop_device.h"
 #include "zone/emu_layout.h"
 
@@ -86,6 +89,26 @@ TEST_F(EmuCreateTest, RefusesShapesThatCouldNotBeOpened) {
   wide.size_bytes = 8 * wide.zone_size_bytes;
   EXPECT_EQ(create_device(uri_, wide).code(), Code::invalid_argument);
   EXPECT_FALSE(std::filesystem::exists(path_)) << "a refusal left a file";
+}
+
+// A signal would end it at the first write past that, unless it has said what is to be done then.
+TEST_F(EmuCreateTest, AProcessThatMayNotWriteAllOfTheFileIsRefused) {
+  for (const bool made : {false, true}) {
+    SCOPED_TRACE(made);
+    if (made) {
+      ASSERT_EQ(create(), Code::ok);
+    }
+    const FileSizeLimit limit(15 * kMiB);
+    (void)signal(SIGXFSZ, SIG_DFL);
+    const Status status =
+        made ? open_device(uri_, Access::exclusive).status() : create_device(uri_, shape());
+    EXPECT_EQ(status.code(), Code::no_space) << status.describe();
+    EXPECT_EQ(status.sys_errno(), EFBIG);
+    EXPECT_EQ(std::filesystem::exists(path_), made);
+    EXPECT_EQ(open_device(uri_, Access::check).ok(), made);
+    (void)signal(SIGXFSZ, SIG_IGN);
+    EXPECT_EQ(open_device(uri_, Access::exclusive).ok(), made);
+  }
 }
 
 // On a loop device with sectors of 4 KiB, where the machine lets us make one.

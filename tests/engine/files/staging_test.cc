@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -153,6 +154,24 @@ TEST(StagingTest, WhereThereIsTooLittleMemoryNoneIsTaken) {
   failures = 0;
   Staging staging(name(), kSlotBytes, 1);
   EXPECT_TRUE(staging.survives_kill());
+}
+
+// The kernel's answer would be a signal, which ends the process.
+TEST(StagingTest, AProcessWhoseFilesMayNotBeThatLargeGoesOn) {
+  leave(12);
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit now{1 << 20, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &now), 0);
+  {
+    Staging staging(name(), kSlotBytes, 1);
+    EXPECT_EQ(staging.left().size(), 1u) << "it is there already";
+  }
+  Staging staging(name(), kSlotBytes, 1);
+  EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  EXPECT_TRUE(staging.refusal().ok()) << staging.refusal().describe();
+  EXPECT_FALSE(staging.survives_kill());
+  EXPECT_FALSE(is_there());
 }
 
 }  // namespace
