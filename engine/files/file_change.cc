@@ -33,9 +33,12 @@ Status FileContent::begin_changing(const Record& record) {
   {
     Lock lock(mutex_);
     if (open_ && appendable_) return {};
-    wait(lock, &FileContent::nothing_in_flight);  // of the version that was
+    // What waits for room is of the version that was, and found by that until the record says more.
+    Status status = put_again(lock);
+    if (!status.ok()) return status;
+    wait(lock, &FileContent::nothing_in_flight);
     before = versions();
-    const Status status = strays_ ? next_version() : Status();
+    if (strays_) status = next_version();
     if (!status.ok()) return status;
     open_ = true;
   }

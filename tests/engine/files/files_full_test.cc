@@ -8,6 +8,7 @@
 #include <random>
 
 #include "tests/engine/files/files_rig.h"
+#include "tests/log/tap_device.h"
 #include "tests/log/test_seed.h"
 #include "tests/rounds.h"
 
@@ -81,6 +82,42 @@ TEST_F(FilesFullTest, WhatAKillLeftIsKeptUntilThereIsRoom) {
   forget_staged();
   ASSERT_NO_FATAL_FAILURE(mount());
   expect_text("/big", all + "and on");
+}
+
+// Also where it was to be added to meanwhile, for which there was no room either.
+TEST_F(FilesFullTest, WhatAKillLeftIsPutWhereTheRecordSays) {
+  unmount();
+  auto inner = open_device(uri(), Access::exclusive);
+  ASSERT_TRUE(inner.ok()) << inner.status().describe();
+  auto made = std::make_unique<TapDevice>(std::move(*inner));
+  TapDevice& tap = *made;
+  auto opened = EmbeddedPool::open(std::move(made), {});
+  ASSERT_TRUE(opened.ok()) << opened.status().describe();
+  const std::shared_ptr<EmbeddedPool> pool = std::move(*opened);
+  const std::string staged = text_of(200'000, 1);
+  const auto kill_and_mount = [&](std::unique_ptr<OpenFile>& file) {
+    volume()->abandon();
+    file.reset();
+    kill();
+    ASSERT_NO_FATAL_FAILURE(mount(pool));
+  };
+  for (const bool synced : {true, false}) {
+    SCOPED_TRACE(synced);
+    ASSERT_NO_FATAL_FAILURE(mount(pool));
+    auto file = make("/log");
+    ASSERT_TRUE(file->append(bytes_of(staged)).ok());
+    tap.set_short_of_room(true);
+    ASSERT_NO_FATAL_FAILURE(kill_and_mount(file));
+    auto kept = files().create("/log", FileVolume::Existing::keep);
+    ASSERT_TRUE(kept.ok());
+    EXPECT_EQ((*kept)->append(bytes_of("more")).code(), Code::no_space);
+    tap.set_short_of_room(false);
+    EXPECT_TRUE((synced ? (*kept)->sync() : (*kept)->content().give_up_tail()).ok());
+    ASSERT_NO_FATAL_FAILURE(kill_and_mount(*kept));
+    expect_text("/log", staged);
+    ASSERT_TRUE(files().remove("/log").ok());
+    unmount();
+  }
 }
 
 // However it was filled, and twice as it may take the room that mounting needs.
