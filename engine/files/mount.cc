@@ -200,7 +200,8 @@ Status FileVolume::load_record(std::uint32_t slot, const PageOp& op) {
     node->file->load(*record);
   }
   const bool root = node->inode == kRootInode;
-  if (tree_.by_inode(node->inode) != nullptr || (root && !node->directory)) {
+  const bool sound = !root || (node->directory && node->links.empty());  // else a circle, perhaps
+  if (tree_.by_inode(node->inode) != nullptr || !sound) {
     return {Code::corrupt, Origin::engine, "two records of one file, or a root that is none"};
   }
   root ? tree_.set_root(node) : tree_.add(node);

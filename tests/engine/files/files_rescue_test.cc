@@ -181,6 +181,29 @@ TEST_F(FilesRescueTest, WhatWasStagedIsSeenAndStays) {
   EXPECT_EQ(read("/log-file"), "synced, staged");
 }
 
+// Who goes through all directories would never end.
+TEST_F(FilesRescueTest, ARootThatIsInItselfIsNone) {
+  const std::uint64_t directory = files().stat("/db")->inode;
+  unmount();
+  {
+    auto pool = EmbeddedPool::open(uri());
+    auto store = (*pool)->store("files");
+    for (std::uint32_t slot = 0; slot < 10; ++slot) {
+      const auto page = store->get(slot_key(slot));
+      if (!page.ok()) continue;
+      auto record = *decode_file_record(*page);
+      if (record.inode != kRootInode) continue;
+      record.links.push_back({directory, 1, "root"});
+      ASSERT_TRUE(store->put(slot_key(slot), *encode(record, 4096)).ok());
+    }
+  }
+  EXPECT_EQ(try_mount().code(), Code::corrupt);
+  const Rescued rescued = rescue();
+  EXPECT_EQ(lost(*rescued).size(), 1u);
+  EXPECT_THAT(names(*rescued, "/"), ElementsAre("db", "kept"));
+  EXPECT_THAT(names(*rescued, "/db"), ElementsAre("one-file", "two-file"));
+}
+
 // Of a file that was durable: it is not taken for what a power cut took.
 TEST_F(FilesRescueTest, APartThatIsLostIsSaidToBeCorrupt) {
   {
