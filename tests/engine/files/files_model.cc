@@ -114,13 +114,12 @@ bool FilesModel::create() {
   const auto existing = any_existing(draw(3));
   const bool there = names_.contains(path);
   const bool truncates = there && existing == FileVolume::Existing::truncate;
-  if (truncates && bodies_.contains(names_.at(path)) && bodies_.at(names_.at(path)).failed) {
-    return true;
-  }
   auto made = files_->create(path, existing);
   if (there) {
     if (truncates) {
-      return changed(made.status(), bodies_[names_.at(path)], std::string());
+      Body& body = bodies_[names_.at(path)];
+      if (made.ok() && body.failed) body = Body();  // nothing is left of what had failed
+      return changed(made.status(), body, std::string());
     }
     return goes_on(made.status(), nullptr);
   }
