@@ -16,6 +16,7 @@ constexpr std::uint64_t kWaitUs = 100'000;
 constexpr std::uint64_t kShortStreamZonesMin = 16;
 constexpr unsigned kSlotsKept = 4;  // open zones, for volumes to come
 constexpr std::uint64_t kChunksOfZone = 64;
+constexpr std::uint32_t kFileChunkBytesMin = 4096;  // an LBA, and room for a file's record
 constexpr std::uint64_t kChunkBytesLow = 64 << 10, kChunkBytesHigh = 256 << 10;
 
 VolumeOptions with_defaults(const Geometry& geometry, VolumeOptions options) {
@@ -145,6 +146,11 @@ Status check_options(const Geometry& geometry, std::uint64_t segment_lbas,
   if (!zoned.ok() || options.kind == VolumeKind::zoned) return zoned;
   if (options.value_bytes_max == 0 || options.value_bytes_max > kValueBytesMax) {
     return {Code::invalid_argument, Origin::engine, "value_bytes_max is 1 byte to 4 MiB"};
+  }
+  if (options.kind == VolumeKind::fs && options.value_bytes_max < kFileChunkBytesMin) {
+    return {Code::invalid_argument, Origin::engine,
+            "a volume of kind fs keeps files in pieces of value_bytes_max: 4 KiB at least; without "
+            "one it has what suits the zones"};
   }
   if (!value_fits(geometry, segment_lbas, options.value_bytes_max)) {
     return {Code::invalid_argument, Origin::engine,

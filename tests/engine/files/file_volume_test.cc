@@ -609,6 +609,11 @@ TEST_F(FileVolumeTest, VolumesOfOtherKindsAreNotMounted) {
   options.mode = VolumeMode::store;
   options.nsid = 1;
   EXPECT_EQ((*pool)->create_volume(options).status().code(), Code::invalid_argument);
+  options.nsid = 0;
+  options.value_bytes_max = 4095;  // a part of a file would have less than an LBA
+  EXPECT_EQ((*pool)->create_volume(options).status().code(), Code::invalid_argument);
+  options.value_bytes_max = 4096;
+  EXPECT_TRUE((*pool)->create_volume(options).ok());
 }
 
 }  // namespace
