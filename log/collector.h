@@ -238,6 +238,8 @@ class Collector {
   void forget_outlived();
   bool tombstone_needed(const PageRecord& record) const;
   void find_newest_tombstones();
+  void find_groups_elsewhere();
+  bool may_have_any_group(ZoneId zone) const;
   bool said_by_another(const PageRecord& record) const;
   void drop(const PageRecord& record, const KeyHash& hash, const IndexEntry& entry);
   static bool locks(const PageRecord& record);
@@ -349,6 +351,7 @@ class Collector {
   bool missed_ = false;          // a batch is not there, though all that was asked for was read
   std::size_t next_record_ = 0;
   std::vector<Tombstone> newest_tombstones_;  // of the segment, one a key or group, in that order
+  std::vector<std::uint64_t> groups_elsewhere_;  // ascending: of these, that other zones have too
   AlignedBuffer scan_buffer_;
   Io io_;
   template <class Test>

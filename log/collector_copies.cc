@@ -235,6 +235,7 @@ bool Collector::tombstone_needed(const PageRecord& record) const {
   if (record.kind == RecordKind::tombstone) {
     return pool_.allocator.min_opened(volume, victim_) < record.sequence;
   }
+  if (!std::ranges::binary_search(groups_elsewhere_, record.group)) return false;
   const auto copied_now = [&](const Lane& lane) {  // and not in a zone yet
     return lane.busy && lane.record.sequence < record.sequence;
   };
@@ -279,6 +280,43 @@ void Collector::find_newest_tombstones() {
   const auto again = std::unique(newest_tombstones_.begin(), newest_tombstones_.end(),
                                  [](const Tombstone& a, const Tombstone& b) { return a.same(b); });
   newest_tombstones_.erase(again, newest_tombstones_.end());
+  find_groups_elsewhere();
+}
+
+// What a group's tombstone deletes is in other zones, or on its way there, or nowhere: pages of the
+// victim go with it. (Sequences alone would keep it for as long as there is any older page, which
+// may be for good.)
+void Collector::find_groups_elsewhere() {
+  groups_elsewhere_.clear();
+  std::vector<std::uint64_t> deleted;  // ascending, as they are there
+  for (const Tombstone& each : newest_tombstones_) {
+    if (each.group != 0) deleted.push_back(each.group);
+  }
+  if (deleted.empty()) return;
+  for (std::uint32_t i = 0; i < pool_.geometry.zone_count; ++i) {
+    const bool ours = pool_.allocator.zones()[i].owner == log_.options_.volume;
+    if (!ours || i == victim_.value) continue;
+    if (may_have_any_group(ZoneId{i})) {
+      groups_elsewhere_ = std::move(deleted);
+      return;
+    }
+    for (const ZoneDirectory::GroupRun& run : pool_.tables[i].groups) {
+      if (std::ranges::binary_search(deleted, run.group)) groups_elsewhere_.push_back(run.group);
+    }
+  }
+  for (const std::uint64_t group : deleted) {
+    const auto holds = [group](const auto& stream) { return stream && stream->holds_group(group); };
+    if (std::ranges::any_of(log_.streams_, holds)) groups_elsewhere_.push_back(group);
+  }
+  std::ranges::sort(groups_elsewhere_);
+}
+
+// It was not read as a whole, or was to be reset and may not be.
+bool Collector::may_have_any_group(ZoneId id) const {
+  const ZoneAllocator::Zone& zone = pool_.allocator.zone(id);
+  const ZoneDirectory& table = pool_.tables[id.value];
+  const bool known = zone.use != ZoneUse::bad && table.records != 0 && !table.has_gap;
+  return !known && zone.min_sequence != ~std::uint64_t{0};
 }
 
 // Of one key's tombstones the newest says what all of them say, and of its copies, which attempts

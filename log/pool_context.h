@@ -38,6 +38,7 @@ struct ZoneDirectory {
   // Records at or behind it are void: torn at a crash, or (0) of a zone that was emptied.
   std::uint32_t end_lba = ~std::uint32_t{0};
   bool durable = false;  // the metadata journal says that all below end_lba is
+  bool has_gap = false;  // a batch header that is damaged hides what it names
 
   // The batch header that describes the page at `lba`: the last one before it.
   std::uint32_t batch_of(std::uint32_t lba) const;

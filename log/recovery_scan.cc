@@ -80,7 +80,9 @@ Status Scanner::scan(const FoundZone& zone) {
 // Those that are left when it is known where the zone ends.
 void Scanner::note_gaps(ZoneId zone, const std::vector<std::uint64_t>& lbas) {
   for (const std::uint64_t lba : lbas) {
-    if (lba < pool_.tables[zone.value].end_lba) gaps.push_back({zone, lba});
+    if (lba >= pool_.tables[zone.value].end_lba) continue;
+    gaps.push_back({zone, lba});
+    pool_.tables[zone.value].has_gap = true;
   }
 }
 

@@ -234,5 +234,20 @@ TEST_F(FilesFullTest, WhatIsSaidToBeFreeCanBeWritten) {
   EXPECT_GE(free_bytes(), empty - empty / 12) << "of " << empty << "; removals leave something";
 }
 
+// What deleted them is not kept for as long as there is anything older, as there always is.
+TEST_F(FilesFullTest, AnyNumberOfFilesComesAndGoes) {
+  write("/old", text_of(100'000, 1));
+  for (unsigned i = 0; i < 1000; ++i) {  // as many zones are in use as ever
+    write("/tmp", text_of(30'000, 2));
+    ASSERT_TRUE(files().remove("/tmp").ok());
+  }
+  const std::uint64_t before = files().free_bytes();
+  for (unsigned i = 0; i < 12'000; ++i) {
+    write("/tmp", "x");
+    ASSERT_TRUE(files().remove("/tmp").ok()) << i;
+  }
+  EXPECT_GE(files().free_bytes(), before - before / 20) << "of " << before;
+}
+
 }  // namespace
 }  // namespace furrow::testing
