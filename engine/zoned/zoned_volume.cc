@@ -132,8 +132,7 @@ void ZonedVolume::look_for_taken() {
     const ZoneState state = device_.zone(zones_[i]).state;
     const ZoneState known = view(i).state;
     const bool is_taken = state == ZoneState::read_only || state == ZoneState::offline;
-    // (One that a host has set offline stays that.)
-    if (is_taken && state != known && known != ZoneState::offline) doubt(i);
+    if (is_taken && state != known) doubt(i);
   }
 }
 
@@ -146,11 +145,13 @@ void ZonedVolume::doubt(std::uint32_t zone) {
   }
 }
 
-// Where both say that the zone can be written, whether it is open is for the volume to say.
+// Where both say that the zone can be written, whether it is open is for the volume to say. One
+// that is offline stays that: a host may have set it so.
 void ZonedVolume::look_again(std::uint32_t zone) {
   const ZoneInfo info = device_.zone(zones_[zone]);
   const ZoneView before = view(zone);
   release_held(slots_[zone]);
+  if (before.state == ZoneState::offline) return;
   ZoneState state = info.state;
   if (is_active(state) || state == ZoneState::empty) {
     const bool keep = is_active(before.state);

@@ -305,6 +305,28 @@ TEST_F(FailingZonesTest, AreFoundWithoutAnOperationThatFails) {
   EXPECT_EQ(zones_.zone(0).state, ZoneState::offline) << "a host has given it up";
 }
 
+// Also where a read that had begun before fails, and the zone is looked at again.
+TEST_F(FailingZonesTest, StayOfflineWhereAHostHasSetThemSo) {
+  fault_->degrade(ZoneId{kFirst}, ZoneState::read_only);
+  look_for_taken_zones(*zones_.rig.store);
+  (void)take_changed_zones(*zones_.rig.store);
+  fault_->fail_reads(Lba{kFirst * kSize}, 1);
+  AlignedBuffer there(4096);
+  ZonedOp read;
+  read.lba = 0;
+  read.count = 1;
+  read.data = there.data();
+  zones_.submit(read);
+  ZonedOp offline;
+  offline.kind = Kind::set_offline;
+  zones_.submit(offline);
+  zones_.wait();
+  EXPECT_TRUE(offline.status.ok()) << offline.status.describe();
+  EXPECT_EQ(read.status.code(), Code::io_error);
+  EXPECT_EQ(zones_.zone(0).state, ZoneState::offline);
+  EXPECT_FALSE(zones_changed(*zones_.rig.store));
+}
+
 // The device takes the zone when it has done what it was asked, and before that is known.
 TEST_F(FailingZonesTest, AreFoundBehindAResetThatSucceeds) {
   for (const Kind kind : {Kind::reset, Kind::finish}) {
