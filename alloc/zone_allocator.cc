@@ -132,11 +132,12 @@ void ZoneAllocator::set_quota(std::uint64_t owner, std::uint64_t quota) {
   its.quota = quota;
 }
 
-void ZoneAllocator::dismiss(std::uint64_t owner) {
+void ZoneAllocator::dismiss(std::uint64_t owner, unsigned still_active) {
   const auto found = owners_.find(owner);
   FURROW_CHECK(found != owners_.end());
-  give_share({found->second.streams, found->second.streams});
-  give_share(found->second.share);
+  const auto left = [still_active](unsigned had) { return had - std::min(had, still_active); };
+  const Owner& its = found->second;
+  give_share({left(its.streams + its.share.open), left(its.streams + its.share.active)});
   owners_.erase(found);
   // Its bad zones were part of its quota; nobody else is promised them.
   for (Zone& zone : zones_) {

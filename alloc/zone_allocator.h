@@ -71,8 +71,9 @@ class ZoneAllocator {
   ZoneShare share_left() const;
   // Of one that was admitted: no smaller than what it holds, and larger only by what is unpromised.
   void set_quota(std::uint64_t owner, std::uint64_t quota);
-  // Its zones are released, or retired, before.
-  void dismiss(std::uint64_t owner);
+  // Its zones are released, or retired, before. `still_active`: as many of these as the device
+  // counts against its limits all the same, since they could not be reset.
+  void dismiss(std::uint64_t owner, unsigned still_active = 0);
   // One more open zone for a volume, if there is one to spare and `kept` more for volumes to come.
   bool try_add_stream(std::uint64_t owner, unsigned kept = 0);
 

@@ -328,12 +328,14 @@ Status PoolImpl::delete_volume(std::string_view name) {
   while (scrubber_ && scrubber_->reading()) queue_->wait(kWaitUs);
   // From here on the volume is gone; a zone that cannot be reset now is reset at the next open.
   std::vector<ZoneId> zones;
+  unsigned still_active = 0;
   for (std::uint32_t i = 0; i < context_.geometry.zone_count; ++i) {
     if (context_.allocator.zones()[i].owner != id) continue;
     if (manage_blocking(*queue_, Io::Op::reset, ZoneId{i}).ok()) {
       zones.push_back(ZoneId{i});
     } else {
       context_.allocator.retire(ZoneId{i});
+      still_active += is_active(device_.zone(ZoneId{i}).state) ? 1 : 0;
     }
   }
   // Before they are written again: a power cut could leave one with its old write pointer.
@@ -346,7 +348,7 @@ Status PoolImpl::delete_volume(std::string_view name) {
       context_.allocator.retire(zone);
     }
   }
-  context_.allocator.dismiss(id);
+  context_.allocator.dismiss(id, still_active);
   return {};
 }
 

@@ -229,7 +229,9 @@ Status PoolImpl::delete_zoned(PageStoreImpl& store) {
   forget(store);
   // Gone it is in any case; what could not be reset and noted is when the pool is opened again.
   (void)return_zones(id, zones).ok();
-  context_.allocator.dismiss(id);
+  const auto still_active = std::ranges::count_if(
+      zones, [this](ZoneId zone) { return is_active(device_.zone(zone).state); });
+  context_.allocator.dismiss(id, static_cast<unsigned>(still_active));
   return {};
 }
 

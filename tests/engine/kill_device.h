@@ -1,6 +1,6 @@
 // KillDevice: a ZonedDevice decorator that ends what its user does to the device, as the user's
 // death would: from a given operation on none reaches it, and those before are done, all in flight
-// together as they were given. One thread.
+// together as they were given. Or that one operation alone fails. One thread.
 #pragma once
 
 #include <deque>
@@ -26,9 +26,12 @@ class KillDevice final : public ZonedDevice {
   std::uint64_t misplaced_writes() const override { return inner_->misplaced_writes(); }
   std::uint64_t interruptions() const override { return inner_->interruptions(); }
 
-  // So many operations are done yet; 0: all.
+  // From that operation on, counted from now, none is done; 0: all are.
   void kill_after(std::uint64_t operations) { left_ = operations; }
   bool dead() const { return dead_; }
+  // That operation, counted from now, is not done, and fails; 0: all are.
+  void fail_one(std::uint64_t operation) { left_to_failure_ = operation; }
+  bool failed() const { return failed_; }
 
  private:
   class Queue final : public IoQueue {
@@ -49,7 +52,7 @@ class KillDevice final : public ZonedDevice {
     };
 
     void do_submit(Io& io) override {
-      if (!device_.may_begin()) return refused_.push_back(&io);
+      if (!device_.may_begin() || device_.fails_now()) return refused_.push_back(&io);
       if (spare_.empty()) spare_.push_back(&inners_.emplace_back());
       Inner& inner = *spare_.back();
       spare_.pop_back();
@@ -74,7 +77,8 @@ class KillDevice final : public ZonedDevice {
       completed_ = 0;
       std::vector<Io*> refused;
       refused.swap(refused_);
-      for (Io* io : refused) complete(*io, Status(Code::aborted, Origin::zone, "killed"));
+      const Code code = device_.dead_ ? Code::aborted : Code::io_error;
+      for (Io* io : refused) complete(*io, Status(code, Origin::zone, "not done"));
       inner_->poll();
       return completed_ + static_cast<unsigned>(refused.size());
     }
@@ -96,9 +100,17 @@ class KillDevice final : public ZonedDevice {
     return !dead_;
   }
 
+  bool fails_now() {
+    if (left_to_failure_ == 0 || --left_to_failure_ != 0) return false;
+    failed_ = true;
+    return true;
+  }
+
   std::unique_ptr<ZonedDevice> inner_;
   std::uint64_t left_ = 0;
   bool dead_ = false;
+  std::uint64_t left_to_failure_ = 0;
+  bool failed_ = false;
 };
 
 }  // namespace furrow::testing
