@@ -302,13 +302,16 @@ Status PoolImpl::load(const RecoveryResult& recovered) {
         fmt::format("{} zones are lost: quotas are smaller by as much until they are back", lost));
   }
   std::map<std::uint64_t, StreamSet> streams = share_streams(recovered);
+  const Result<std::vector<ZoneInfo>> report = device_.report();
+  if (!report.ok()) return report.status();
   // A copy: ending a zone adds to the journal, which makes the state anew.
   const std::vector<VolumeRecord> volumes = ring_.state().volumes;
   for (const VolumeRecord& record : volumes) {
-    const bool zoned = record.kind == kKindZoned;
-    const Status status = zoned ? add_zoned(record) : add_store(record, streams[record.id]);
-    if (!status.ok()) return status;
-    if (zoned) continue;
+    if (record.kind == kKindZoned) {
+      add_zoned(record, *report);
+      continue;
+    }
+    add_store(record, streams[record.id]);
     const auto found = recovered.volumes.find(record.id);
     if (found == recovered.volumes.end()) continue;
     const RecoveredVolume& volume = found->second;

@@ -104,7 +104,7 @@ class PoolImpl final : public Pool {
   bool grant_lifetime(std::uint64_t volume, std::uint8_t stream);
   Status end_zone(const Stream::Resume& resume);
   void add_blocks(const VolumeRecord& record);  // before its recovery
-  Status add_store(const VolumeRecord& record, StreamSet streams);
+  void add_store(const VolumeRecord& record, StreamSet streams);
   // Resizing (pool_resize.cc).
   Status check_resize(const PageStoreImpl* store, const ResizeOptions& options) const;
   ResizeAnswer bounds_of(PageStoreImpl& store) const;
@@ -114,10 +114,12 @@ class PoolImpl final : public Pool {
   // Of kind zoned (pool_zoned.cc).
   Status take_lent_zones();
   std::vector<ZoneId> lent_to(std::uint64_t volume) const;
-  Status add_zoned(const VolumeRecord& record);
+  // `report`: of the device's zones.
+  void add_zoned(const VolumeRecord& record, const std::vector<ZoneInfo>& report);
   Status return_orphans();
   Status return_zones(std::uint64_t volume, const std::vector<ZoneId>& zones);
-  Result<std::vector<ZoneId>> choose_zones(std::uint64_t count);
+  Result<std::vector<ZoneId>> choose_zones(std::uint64_t count,
+                                           const std::vector<ZoneInfo>& report) const;
   Result<ZoneShare> share_of(const VolumeOptions& options) const;
   Status journal_lent(std::uint64_t volume, const std::vector<ZoneId>& zones);
   Result<PageStore*> create_zoned(VolumeRecord record, const VolumeOptions& options);

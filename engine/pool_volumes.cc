@@ -203,7 +203,7 @@ void PoolImpl::add_blocks(const VolumeRecord& record) {
       record.id, std::make_unique<PoolContext::Blocks>(context_.hash_key, record.id, blocks));
 }
 
-Status PoolImpl::add_store(const VolumeRecord& record, StreamSet streams) {
+void PoolImpl::add_store(const VolumeRecord& record, StreamSet streams) {
   PageLogOptions options;
   options.volume = record.id;
   options.cache = record.mode == static_cast<std::uint8_t>(VolumeMode::cache);
@@ -216,7 +216,6 @@ Status PoolImpl::add_store(const VolumeRecord& record, StreamSet streams) {
   stores_.push_back(std::make_unique<PageStoreImpl>(*this, info_of(record, context_.geometry),
                                                     context_, options, next_ordinal_));
   ++next_ordinal_;
-  return {};
 }
 
 std::uint32_t PoolImpl::free_nsid() const {
@@ -288,8 +287,7 @@ Result<PageStore*> PoolImpl::create_volume(const VolumeOptions& asked) {
   const bool collects = options.mode == VolumeMode::store;
   streams.set(kCollectionStream, collects && context_.allocator.try_add_stream(record.id));
   add_blocks(record);
-  status = add_store(record, streams);
-  if (!status.ok()) return status;
+  add_store(record, streams);
   stores_.back()->log().start();
   return static_cast<PageStore*>(stores_.back().get());
 }

@@ -67,17 +67,14 @@ Status PoolImpl::take_lent_zones() {
   return {};
 }
 
-Status PoolImpl::add_zoned(const VolumeRecord& record) {
-  const Result<std::vector<ZoneInfo>> report = device_.report();
-  if (!report.ok()) return report.status();
+void PoolImpl::add_zoned(const VolumeRecord& record, const std::vector<ZoneInfo>& report) {
   auto zones =
       std::make_unique<ZonedVolume>(context_, device_, lent_to(record.id), furrow::share_of(record),
                                     static_cast<Durability>(record.durability));
-  zones->load(*report);
+  zones->load(report);
   stores_.push_back(std::make_unique<PageStoreImpl>(*this, info_of(record, context_.geometry),
                                                     context_, std::move(zones), next_ordinal_));
   ++next_ordinal_;
-  return {};
 }
 
 // What a deletion, or a creation, that was cut off has left.
@@ -132,17 +129,16 @@ Status PoolImpl::journal_lent(std::uint64_t volume, const std::vector<ZoneId>& z
 }
 
 // Empty ones, from the longest runs, so that few runs are to be remembered.
-Result<std::vector<ZoneId>> PoolImpl::choose_zones(std::uint64_t count) {
+Result<std::vector<ZoneId>> PoolImpl::choose_zones(std::uint64_t count,
+                                                   const std::vector<ZoneInfo>& report) const {
   if (count > context_.allocator.unpromised()) {
     return Status(Code::no_space, Origin::engine,
                   "there are fewer zones than that which no other volume was promised; see "
                   "zones_unpromised of "
                   "`furrowctl pool info`");
   }
-  const Result<std::vector<ZoneInfo>> report = device_.report();
-  if (!report.ok()) return report.status();
   std::vector<ZoneId> free;
-  for (const ZoneInfo& info : *report) {
+  for (const ZoneInfo& info : report) {
     const bool is_free = context_.allocator.zone(info.zone).use == ZoneUse::free;
     if (is_free && info.state == ZoneState::empty) free.push_back(info.zone);
   }
@@ -188,7 +184,9 @@ Result<PageStore*> PoolImpl::create_zoned(VolumeRecord record, const VolumeOptio
   record.active_zones_max = share->active;
   record.quota_zones = options.zones;
   record.value_bytes_max = 0;
-  const Result<std::vector<ZoneId>> zones = choose_zones(options.zones);
+  const Result<std::vector<ZoneInfo>> report = device_.report();
+  if (!report.ok()) return report.status();
+  const Result<std::vector<ZoneId>> zones = choose_zones(options.zones, *report);
   if (!zones.ok()) return zones.status();
   Status status = context_.allocator.lend(record.id, *zones, *share);
   if (!status.ok()) return status;
@@ -201,8 +199,10 @@ Result<PageStore*> PoolImpl::create_zoned(VolumeRecord record, const VolumeOptio
     created.volume = record;
     status = journal(created);
   }
-  if (status.ok()) status = add_zoned(record);
-  if (status.ok()) return static_cast<PageStore*>(stores_.back().get());
+  if (status.ok()) {
+    add_zoned(record, *report);
+    return static_cast<PageStore*>(stores_.back().get());
+  }
   // Lent to nobody then, and empty: they stay out of use until the pool is opened again.
   for (const ZoneId zone : *zones) context_.allocator.retire(zone);
   context_.allocator.dismiss(record.id);

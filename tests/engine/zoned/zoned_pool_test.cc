@@ -393,6 +393,48 @@ TEST_F(ZonedPoolTest, ADeviceThatAllowsFewerZonesThanItsVolumesNeedIsRefused) {
   ASSERT_NO_FATAL_FAILURE(zones_.open());
 }
 
+// Answers so many more reports of its zones.
+class Reticent final : public ZonedDevice {
+ public:
+  explicit Reticent(std::unique_ptr<ZonedDevice> inner)
+      : ZonedDevice(inner->geometry(), inner->uri()), inner_(std::move(inner)) {}
+  Result<std::unique_ptr<IoQueue>> create_queue(unsigned depth) override {
+    return inner_->create_queue(depth);
+  }
+  Result<std::vector<ZoneInfo>> report() override {
+    if (answers == 0) return Status(Code::io_error, Origin::zone, "no report");
+    --answers;
+    return inner_->report();
+  }
+  ZoneInfo zone(ZoneId zone) const override { return inner_->zone(zone); }
+
+  unsigned answers = 1000;
+
+ private:
+  std::unique_ptr<ZonedDevice> inner_;
+};
+
+// And is there after the next opening only if it was made.
+TEST_F(ZonedPoolTest, IsMadeOrNotWhereTheDeviceDoesNotSayItsZones) {
+  bool made = false;
+  for (unsigned answers = 0; !made; ++answers) {
+    Zones zones("unused");
+    auto inner = open_device(kPoolDevice, Access::exclusive);
+    ASSERT_TRUE(inner.ok());
+    auto device = std::make_unique<Reticent>(std::move(*inner));
+    Reticent& reticent = *device;
+    zones.rig.device = std::move(device);
+    ASSERT_NO_FATAL_FAILURE(zones.rig.make(pages_options(8)));
+    reticent.answers = answers;
+    made = zones.rig.pool->create_volume(zoned_options(6)).ok();
+    reticent.answers = 1000;
+    zones.close();
+    ASSERT_NO_FATAL_FAILURE(zones.rig.open());
+    EXPECT_EQ(zones.rig.pool->find("zones") != nullptr, made) << answers;
+    EXPECT_EQ(zones.rig.pool->info().zones_bad, 0u);
+  }
+}
+
 TEST_F(ZonedPoolTest, OthersAreNotPromisedItsZones) {
   ASSERT_NO_FATAL_FAILURE(zones_.rig.make(pages_options(8)));
   EXPECT_EQ(create(zoned_options(kDeviceZones - kRing - 7)).status().code(), Code::no_space);
