@@ -44,7 +44,7 @@ struct Request {
   std::byte* buffer = nullptr;
   std::int32_t buffer_index = -1;
   std::int8_t turn = -1;  // of its namespace, while the pool works on it
-  bool cached = false;    // what it changes need not be durable: the write cache was on
+  bool cached = false;    // what it changes is not durable: it is made so if the cache is off then
   void* context = nullptr;
   Request* fused = nullptr;  // the other command of a pair (FusedCommands)
   Request* next = nullptr;   // while it waits in one of the controller's lists

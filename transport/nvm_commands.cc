@@ -164,6 +164,9 @@ void NvmCommands::ranges_pulled(Request& request) {
     return io.complete(request, sc::kSuccess);
   }
   io.nvm().prepare(request, BlockOp::Kind::discard);
+  // Where it has to be durable, one flush for all ranges makes it so: IoCommands::complete().
+  request.block_op.durability = Durability::none;
+  request.cached = true;
   request.progress = 0;
   io.nvm().next_range(request);
 }

@@ -242,6 +242,22 @@ TEST(Nvm, WhatWasUnderWayWhenTheWriteCacheWentOffIsDurableWhenItIsAnswered) {
   EXPECT_EQ(disks.device->unflushed_bytes(), 0u);
 }
 
+TEST(Nvm, RangesShareAFlushWhenTheWriteCacheIsOff) {
+  Disks disks;
+  nv::Sqe off = sqe(nv::admin::kSetFeatures, 0);
+  off.cdw10 = nv::fid::kVolatileWriteCache;
+  ASSERT_EQ(disks.call(*disks.admin, off)->status(), sc::kSuccess);
+  ASSERT_EQ(disks.write(0, random_bytes(16384, 1)), sc::kSuccess);
+  const PageStore& disk = *disks.rig().pool->find_nsid(kDiskNsid);
+  const std::uint64_t before = disk.stats().flushes;
+  EXPECT_EQ(disks.manage({{0, 8, 0}, {0, 0, 4}, {0, 4, 10}, {0, 8, 24}}, true)->status(),
+            sc::kSuccess);
+  EXPECT_EQ(disk.stats().flushes, before + 1);
+  EXPECT_EQ(disks.device->unflushed_bytes(), 0u);
+  disks.device->fail_flushes(1);
+  EXPECT_EQ(disks.manage({{0, 8, 16}}, true)->status(), sc::kInternalError);
+}
+
 TEST(Nvm, WhoTurnsTheWriteCacheOffASecondTimeWaitsAsWell) {
   Disks disks;
   nv::Sqe off = sqe(nv::admin::kSetFeatures, 0);
