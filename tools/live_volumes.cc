@@ -94,7 +94,10 @@ AdminAnswer LiveVolumes::zones() {
 AdminAnswer LiveVolumes::list() {
   auto volumes = nlohmann::ordered_json::array();
   at_home([&] {
-    for (const PageStore* store : pool_.stores()) volumes.push_back(volume_json(*store));
+    for (const PageStore* store : pool_.stores()) {
+      volumes.push_back(volume_json(*store));
+      if (deletions_.contains(store->info().id)) volumes.back()["withdrawn"] = true;
+    }
   });
   return {200, volumes.dump() + '\n'};
 }

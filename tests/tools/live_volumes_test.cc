@@ -278,6 +278,9 @@ TEST_F(LiveVolumesTest, ASilentHostDelaysNoAnswer) {
   EXPECT_EQ(other.store(2), nvme::sc::kSuccess);
   EXPECT_EQ(other.store(1), nvme::sc::kInvalidNamespaceOrFormat) << "it is withdrawn";
   EXPECT_EQ(names(), (std::vector<std::string>{"one", "two"}));
+  const json volumes = json::parse(live_->list().json);
+  EXPECT_TRUE(volumes[0].value("withdrawn", false));
+  EXPECT_FALSE(volumes[1].contains("withdrawn"));
   EXPECT_EQ(host.send_data(), nvme::sc::kSuccess) << "it was accepted";
   EXPECT_EQ(remove_at_last("one").status, 200);
   EXPECT_EQ(names(), (std::vector<std::string>{"two"}));
