@@ -69,8 +69,10 @@ ShapeAsked asked_of(const PoolRecipe& recipe) {
 Result<std::unique_ptr<ZonedDevice>> make_device(const PoolRecipe& recipe, DeviceShape shape) {
   if (shape.size_bytes == 0) shape.size_bytes = block_device_bytes(recipe.uri);
   if (shape.size_bytes == 0) {
-    return Status(Code::invalid_argument, Origin::tool,
-                  "there is no device yet; say how large to make it with --size");
+    return Status(
+        Code::invalid_argument, Origin::tool,
+        "say with --size how large to make the device: there is none yet, or nothing that "
+        "tells");
   }
   const Result<Geometry> geometry = geometry_of(shape);
   if (!geometry) return geometry.status();
