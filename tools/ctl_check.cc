@@ -149,7 +149,7 @@ int repair(const std::string& uri, const CheckReport& before, const CheckOptions
   EventLoop home;
   RepairReport repaired;
   {
-    const auto device = open_device(uri, Access::exclusive);
+    const auto device = open_device(uri, Access::mend);
     if (!device) return not_checked(uri, device.status());
     const Progress progress("repairing " + uri);
     auto result = Pool::repair(**device, home);

@@ -112,6 +112,8 @@ class ZonedDevice {
 
 enum class Access : std::uint8_t {
   exclusive,  // by this process alone
+  mend,       // likewise, for mend(): what of the device's own structures cannot be read is
+              // overwritten, where another copy of it can be, and is damage then
   check,      // likewise, and read-only: nothing on the medium changes, nor any zone's state
   inspect,    // read-only, never refused as in use
 };

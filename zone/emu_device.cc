@@ -112,7 +112,7 @@ Status zero(const EmuFile& file, Zeroing how, std::uint64_t begin, std::uint64_t
 }  // namespace
 
 Result<std::unique_ptr<ZonedDevice>> EmuDevice::open(const EmuOptions& options, Access access,
-                                                     std::string uri) {
+                                                     std::string uri, bool mends) {
   OpenMode mode;
   mode.access = access;
   mode.direct = options.direct;
@@ -128,6 +128,8 @@ Result<std::unique_ptr<ZonedDevice>> EmuDevice::open(const EmuOptions& options, 
   std::unique_ptr<EmuDevice> device(
       new EmuDevice(std::move(*file), *superblock, access, options, std::move(uri)));
   device->damaged_superblocks_ = damaged_superblocks(device->file_);
+  if (mends) status = overwrite_unreadable(device->file_, *superblock);
+  if (!status.ok()) return status;
   status = device->slots_.open(device->file_, *superblock, writable);
   // After a sync that failed the kernel takes what it holds of the table for written. Written
   // again, it is what the next sync vouches for.

@@ -37,7 +37,7 @@ class EmuDevice final : public ZonedDevice, private ZoneStore {
  public:
   // Errors as open_device().
   static Result<std::unique_ptr<ZonedDevice>> open(const EmuOptions& options, Access access,
-                                                   std::string uri);
+                                                   std::string uri, bool mends = false);
   ~EmuDevice() override;
 
   Result<std::unique_ptr<IoQueue>> create_queue(unsigned depth) override;

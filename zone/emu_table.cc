@@ -27,6 +27,8 @@ Status store_error(int error) {
   return zone_failure(Code::io_error, "cannot write the zone table", error);
 }
 
+constexpr Status kUnreadable(Code::io_error, Origin::zone, "cannot read the zone table", EIO);
+
 bool writes_in_place(const EmuFile& file) {
   if (file.block_device) return true;
   const std::uint64_t type = file_system_type(file.fd.get());
@@ -67,7 +69,8 @@ Status EmuTable::read_ahead() {
   if (errno == EINVAL) return {};  // before Linux 5.14
   return zone_failure(
       Code::io_error,
-      "cannot read the zone table; what only looks (`furrowctl pool check`) does with one copy",
+      "cannot read the zone table; where one copy of it can be read, `furrowctl pool check` does "
+      "with that, and with --repair writes the other one anew",
       errno == EFAULT ? EIO : errno);
 }
 
@@ -152,6 +155,27 @@ Status EmuTable::sync() {
   const int rc =
       writer_.get() >= 0 ? fdatasync(writer_.get()) : msync(slots_, 2 * copy_bytes_, MS_SYNC);
   return rc == 0 ? Status() : zone_failure(Code::io_error, "cannot sync the zone table", errno);
+}
+
+Status overwrite_unreadable(const EmuFile& file, const Superblock& superblock) {
+  const int fd = file.fd.get();
+  AlignedBuffer page(kPageBytes);
+  const auto can_read = [&](std::uint64_t at) {
+    return pread(fd, page.data(), page.size(), static_cast<off_t>(at)) == ssize_t{kPageBytes};
+  };
+  bool some = false;
+  for (std::uint64_t at = 0; at < superblock.table_bytes; at += kPageBytes) {
+    for (unsigned copy = 0; copy < 2; ++copy) {
+      const std::uint64_t its = superblock.table_offset[copy] + at;
+      if (can_read(its)) continue;
+      if (!can_read(superblock.table_offset[copy ^ 1] + at)) return kUnreadable;
+      std::memset(page.data(), 0xFF, page.size());
+      const ssize_t done = pwrite(fd, page.data(), page.size(), static_cast<off_t>(its));
+      if (done != ssize_t{kPageBytes}) return store_error(done < 0 ? errno : EIO);
+      some = true;
+    }
+  }
+  return !some || fdatasync(fd) == 0 ? Status() : store_error(errno);
 }
 
 }  // namespace furrow::emu

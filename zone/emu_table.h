@@ -53,4 +53,8 @@ class EmuTable {
   std::uint64_t* slots_ = nullptr;  // both copies, mapped, or of ours
 };
 
+// Of a table that is not open: a page that cannot be read, and of which the other copy can be, has
+// nothing but damaged slots from then on, durably. Errors: io_error.
+Status overwrite_unreadable(const EmuFile& file, const Superblock& superblock);
+
 }  // namespace furrow::emu

@@ -22,13 +22,15 @@ constexpr const char* kUnknownScheme =
     "unknown kind of device; this build knows emu:, mem:, nvme: and zbd:";
 }  // namespace
 
-Result<std::unique_ptr<ZonedDevice>> open_device(std::string_view uri, Access access) {
+Result<std::unique_ptr<ZonedDevice>> open_device(std::string_view uri, Access asked) {
   const Result<DeviceUri> parsed = parse_device_uri(uri);
   if (!parsed) return parsed.status();
+  const bool mends = asked == Access::mend;
+  const Access access = mends ? Access::exclusive : asked;
   if (parsed->scheme == "emu") {
     const Result<EmuOptions> options = emu_options(*parsed);
     if (!options) return options.status();
-    return emu::EmuDevice::open(*options, access, std::string(uri));
+    return emu::EmuDevice::open(*options, access, std::string(uri), mends);
   }
   if (parsed->scheme == "mem") {
     const Result<MemOptions> options = mem_options(*parsed);

@@ -396,7 +396,21 @@ TEST_F(EmuDeviceTest, AZoneTableThatCannotBeReadIsAnError) {
         << lines[0];
   }
   EXPECT_EQ(open_code(), Code::io_error);
+  {
+    const auto device = open("", Access::mend);
+    ASSERT_NE(device, nullptr);
+    EXPECT_EQ(device->damage().size(), 1u);
+    const Status mended = device->mend();
+    ASSERT_TRUE(mended.ok()) << mended.describe();
+  }
+  ASSERT_EQ(system(("blockdev --flushbufs " + loop.name()).c_str()), 0);
+  {
+    const auto device = open("", Access::exclusive);
+    ASSERT_NE(device, nullptr) << "the other copy was written anew";
+    EXPECT_TRUE(device->damage().empty());
+  }
   std::filesystem::resize_file(path_, emu::kTableOffset);
+  EXPECT_EQ(open_code(Access::mend), Code::io_error) << "neither can be read";
   for (const Access access : {Access::inspect, Access::check, Access::exclusive}) {
     const auto device = open_device(uri_, access);
     EXPECT_EQ(device.status().code(), Code::io_error) << device.status().describe();
