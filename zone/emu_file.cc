@@ -83,14 +83,25 @@ pid_t lock_holder_pid(const struct stat& file) {
   return 0;
 }
 
-// A process that ended, or of which only the exit status is left.
-bool is_dead(pid_t pid) {
+// A process that ended, or of which only the exit status is left; or that was killed, or ends, and
+// holds what it held until the kernel is done with it. proc(5), /proc/pid/stat:
+// 1234 (furrowd) S 1 1234 1234 0 -1 FLAGS (21 more) PENDING-SIGNALS ...
+bool is_ending(pid_t pid) {
+  constexpr unsigned long kExiting = 0x4 | 0x8;  // PF_EXITING, PF_POSTCOREDUMP
+  constexpr unsigned long kKilled = 1ul << (SIGKILL - 1);
   std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
   std::string line;
   if (!std::getline(stat, line)) return true;
   const std::size_t name_end = line.rfind(')');
-  if (name_end == std::string::npos || name_end + 2 >= line.size()) return true;
-  return line[name_end + 2] == 'Z' || line[name_end + 2] == 'X';
+  if (name_end == std::string::npos) return true;
+  char state = 0;
+  unsigned long flags = 0, pending = 0;
+  const int known = std::sscanf(line.c_str() + name_end + 1,
+                                " %c %*d %*d %*d %*d %*d %lu %*u %*u %*u %*u %*u %*u %*d %*d %*d "
+                                "%*d %*d %*d %*u %*u %*d %*u %*u %*u %*u %*u %*u %lu",
+                                &state, &flags, &pending);
+  if (known < 1 || state == 'Z' || state == 'X') return true;
+  return (flags & kExiting) != 0 || (pending & kKilled) != 0;
 }
 
 // A block device of a killed process is busy until the kernel has ended its I/O, as the lock above;
@@ -191,11 +202,11 @@ Result<EmuFile> open_file(const std::string& path, const OpenMode& mode) {
   return file;
 }
 
-// The lock of a killed process lives on until the kernel has ended the I/O that it had in flight,
-// which a busy disk makes long: that one is waited for, a live one is not.
+// The lock of a killed process lives on until the kernel has ended it and the I/O that it had in
+// flight, which a busy disk makes long: that one is waited for, a live one is not.
 Status lock(int fd) {
   constexpr auto kUnknownMax = std::chrono::seconds(5);
-  constexpr auto kDeadMax = std::chrono::seconds(60);
+  constexpr auto kEndingMax = std::chrono::seconds(60);
   constexpr auto kStep = std::chrono::milliseconds(2);
   const auto start = std::chrono::steady_clock::now();
   for (;;) {
@@ -204,9 +215,9 @@ Status lock(int fd) {
     struct stat file {};
     if (fstat(fd, &file) != 0) return zone_failure(Code::io_error, "cannot stat the file", errno);
     const pid_t holder = lock_holder_pid(file);
-    const bool dead = holder != 0 && is_dead(holder);
+    const bool ending = holder != 0 && is_ending(holder);
     const auto waited = std::chrono::steady_clock::now() - start;
-    if ((holder != 0 && !dead) || waited > (dead ? kDeadMax : kUnknownMax)) {
+    if ((holder != 0 && !ending) || waited > (ending ? kEndingMax : kUnknownMax)) {
       return zone_failure(Code::in_use, "the device is open in another process; stop that first");
     }
     std::this_thread::sleep_for(kStep);

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -159,6 +160,31 @@ TEST_F(EmuFileTest, ADeadProcessHoldsNothing) {
   EXPECT_EQ(code(kBuffered), Code::ok) << "also before its parent has asked for its end";
   EXPECT_EQ(waitpid(child, nullptr, 0), child);
   for (const int fd : ready) close(fd);
+}
+
+// From the kill on, although it takes the kernel its time to end a process.
+TEST_F(EmuFileTest, AProcessThatWasKilledIsWaitedForFromThenOn) {
+  constexpr std::size_t kBytes = 64 << 20;  // to be given back before its files are
+  make(4096);
+  for (int round = 0; round < 4; ++round) {
+    std::array<int, 2> ready{};
+    ASSERT_EQ(pipe(ready.data()), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+      const int fd = open(path_.c_str(), O_RDWR | O_CLOEXEC);
+      void* const memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE,
+                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+      if (memory == MAP_FAILED || flock(fd, LOCK_EX) != 0 || write(ready[1], "x", 1) != 1) _exit(1);
+      for (;;) pause();
+    }
+    char byte = 0;
+    ASSERT_EQ(read(ready[0], &byte, 1), 1);
+    EXPECT_EQ(code(kBuffered), Code::in_use);
+    kill(child, SIGKILL);
+    EXPECT_EQ(code(kBuffered), Code::ok) << round;
+    EXPECT_EQ(waitpid(child, nullptr, 0), child);
+    for (const int fd : ready) close(fd);
+  }
 }
 
 // As udevd does, to look at a device that was closed: for a moment.
