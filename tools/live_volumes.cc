@@ -17,8 +17,8 @@ namespace {
 
 constexpr std::chrono::milliseconds kRetry{5};
 constexpr std::chrono::seconds kBusyMax{3};
-constexpr std::chrono::seconds kFreeingMax{1};
-static_assert(std::max(kBusyMax, kFreeingMax) < AdminHttp::kRequestMax);
+static_assert(kBusyMax < AdminHttp::kRequestMax);
+static_assert(std::max(LiveWaits{}.idle, LiveWaits{}.freeing) < AdminHttp::kRequestMax);
 
 int http_status(Code code) {
   switch (code) {
@@ -126,15 +126,41 @@ AdminAnswer LiveVolumes::create(std::string_view text) {
   return answer;
 }
 
+ResizeAnswer LiveVolumes::resize_now(std::string_view name, const ResizeOptions& options) {
+  if (ended_) return {.status = kEnding};
+  const ResizeAnswer answer = pool_.resize_volume(name, options);
+  if (answer.zones_to_free == 0) return answer;
+  const std::uint64_t id = pool_.find(name)->info().id;
+  Shrinking& shrinking = shrinking_[id];
+  shrinking.live = this;
+  shrinking.volume = id;
+  shrinking.fire = [](Timer& timer) {
+    const auto& late = static_cast<Shrinking&>(timer);
+    late.live->call_off(late.volume);
+  };
+  home_.start(shrinking, std::chrono::nanoseconds(waits_.asked_again).count());
+  return answer;
+}
+
+// Of a resize that may have come to its end: the volume has all of its quota (again).
+void LiveVolumes::call_off(std::uint64_t volume) {
+  shrinking_.erase(volume);
+  for (const PageStore* store : pool_.stores()) {
+    if (store->info().id != volume) continue;
+    const VolumeOptions& now = store->info().options;
+    (void)pool_.resize_volume(now.name, {.quota_bytes = now.quota_bytes});
+  }
+}
+
 AdminAnswer LiveVolumes::resize(std::string_view name, std::string_view text) {
   const Result<ResizeOptions> options = resize_from_json(text);
   if (!options.ok()) return refusal(options.status());
-  const auto until = std::chrono::steady_clock::now() + kFreeingMax;
+  const auto until = std::chrono::steady_clock::now() + waits_.freeing;
   for (;;) {
     ResizeAnswer answer;
     AdminAnswer resized;
     at_home([&] {
-      answer = ended_ ? ResizeAnswer{.status = kEnding} : pool_.resize_volume(name, *options);
+      answer = resize_now(name, *options);
       if (!answer.status.ok()) return;
       target_.namespaces_changed();
       resized = {200, volume_json(*pool_.find(name)).dump() + '\n'};
@@ -236,6 +262,8 @@ void LiveVolumes::end() {
   ended_ = true;
   for (const auto& [volume, deletion] : deletions_) home_.stop(*deletion);
   deletions_.clear();
+  for (auto& [volume, shrinking] : shrinking_) home_.stop(shrinking);
+  shrinking_.clear();
 }
 
 }  // namespace furrow::tools

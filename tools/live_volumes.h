@@ -22,10 +22,11 @@
 
 namespace furrow::tools {
 
-// Of a deletion.
+// Until a change is answered `busy`, and until one that nobody asks for any more is called off.
 struct LiveWaits {
-  std::chrono::milliseconds idle{1000};          // for hosts' commands, until it is answered `busy`
-  std::chrono::milliseconds asked_again{30000};  // until its namespace is given back
+  std::chrono::milliseconds idle{1000};     // a deletion, for hosts' commands
+  std::chrono::milliseconds freeing{1000};  // a smaller quota, for zones
+  std::chrono::milliseconds asked_again{30000};
 };
 
 class LiveVolumes {
@@ -47,7 +48,7 @@ class LiveVolumes {
   AdminAnswer list();
   AdminAnswer create(std::string_view options);  // JSON, see volume_json.h
   // JSON, see volume_json.h. While zones are to be freed first it waits a while for that and then
-  // answers `busy`: it goes on when it is asked again.
+  // answers `busy`: it goes on when it is asked again, and is called off when nobody does.
   AdminAnswer resize(std::string_view name, std::string_view options);
   // Hosts may take long over commands that were accepted. Where they do, the answer is `busy` with
   // `goes_on`: the namespace stays withdrawn, and the deletion goes on when it is asked for again.
@@ -62,9 +63,17 @@ class LiveVolumes {
     bool idle = false;  // no command uses it
   };
 
+  // A volume of which zones are being freed: its user gets none meanwhile. Likewise.
+  struct Shrinking : Timer {
+    LiveVolumes* live = nullptr;
+    std::uint64_t volume = 0;
+  };
+
   void at_home(const std::function<void()>& what);  // and waits for it
   // On the home thread.
   Result<PageStore*> create_now(const VolumeOptions& options);
+  ResizeAnswer resize_now(std::string_view name, const ResizeOptions& options);
+  void call_off(std::uint64_t volume);
   Result<std::shared_ptr<Deletion>> begin_deletion(std::string_view name);
   Status go_on(const Deletion& deletion, std::string_view name);  // busy: not yet
   bool is_current(const Deletion& deletion) const;
@@ -78,6 +87,7 @@ class LiveVolumes {
   const LiveWaits waits_;
   // Of the home thread.
   std::map<std::uint64_t, std::shared_ptr<Deletion>> deletions_;  // by volume
+  std::map<std::uint64_t, Shrinking> shrinking_;                  // likewise
   bool ended_ = false;
 };
 

@@ -237,6 +237,29 @@ TEST_F(LiveVolumesTest, AResizedVolumeIsServedOn) {
   EXPECT_NE(refused.at("error").get<std::string>().find("now it can be"), std::string::npos);
 }
 
+// Its user had no more zones than the quota that was wanted.
+TEST_F(LiveVolumesTest, AResizeThatNobodyAsksForAnyMoreIsCalledOff) {
+  wait_at_most({.freeing = milliseconds(0), .asked_again = milliseconds(50)});
+  const AdminAnswer made = live_->create(
+      R"({"name": "one", "mode": "cache", "quota_bytes": 12582912, "value_bytes_max": 65536})");
+  ASSERT_EQ(made.status, 201) << made.json;
+  LiveHost host(*target_);
+  const auto zones = [this] { return json::parse(live_->list().json)[0].at("zones").get<int>(); };
+  const auto comes_to = [&](int wanted) {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (zones() < wanted && std::chrono::steady_clock::now() < until) {
+      for (int i = 0; i < 256; ++i) EXPECT_EQ(host.store(1), nvme::sc::kSuccess);
+    }
+    return zones() >= wanted;
+  };
+  ASSERT_TRUE(comes_to(10));
+  const AdminAnswer answer = live_->resize("one", R"({"quota_bytes": 4194304})");
+  expect_refused(answer, 409, "busy");
+  EXPECT_TRUE(json::parse(answer.json).contains("zones_to_free"));
+  std::this_thread::sleep_for(milliseconds(100));
+  EXPECT_TRUE(comes_to(10));
+}
+
 TEST_F(LiveVolumesTest, ADeletedOneIsGoneForHostsAndItsRoomIsFree) {
   ASSERT_EQ(create("one").status, 201);
   ASSERT_EQ(create("two").status, 201);
