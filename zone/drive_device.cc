@@ -278,8 +278,9 @@ Status DriveDevice::examine_write(Io& io, const ZoneInfo& now) {
   const std::uint64_t end = many ? table_.admitted_lbas(io.zone) : data + io.lba_count;
   const bool ours = now.written_lbas >= data &&
                     (now.written_lbas <= end || now.state == ZoneState::full) && clean;
-  // If this fails too the zone's reset will tell.
-  if (is_active(now.state)) (void)finish(io.zone);
+  // Another append in flight would open an empty one. If this fails too the zone's reset will tell.
+  const bool may_open = many && now.state == ZoneState::empty;
+  if (is_active(now.state) || may_open) (void)finish(io.zone);
   if (!ours) return kInterfered;
   return interrupted ? kInterrupted : io.status;
 }

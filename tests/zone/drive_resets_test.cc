@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstring>
+#include <thread>
 
 #include "tests/zone/fake_drive.h"
 #include "zone/nvme_drive.h"
@@ -95,6 +96,32 @@ TEST(DriveResets, AWriteThatWasDoneSealsItsZone) {
   EXPECT_EQ(rig.client.write(0, 4, 1, 3).nvme(), nvme_status::kZoneFull);
   rig.client.expect_data(0, 0, 4, 1);
   EXPECT_TRUE(rig.client.write(1, 0, 1, 3).ok());
+}
+
+// What is behind it would open the zone on the drive, and nobody would count that one.
+TEST(DriveResets, AnEmptyZoneInWhichAnAppendFailedIsFinished) {
+  FakeDrive drive(true);
+  FakeDevice device(drive);
+  const auto queue = device.create_queue(1);  // the kernel has one at a time
+  drive.next({Fate::broken});
+  std::array<AlignedBuffer, 2> data{AlignedBuffer(4096), AlignedBuffer(4096)};
+  std::array<Io, 2> ios;
+  unsigned left = 2;
+  for (std::size_t i = 0; i < ios.size(); ++i) {
+    ios[i].op = Io::Op::append;
+    ios[i].set_data(data[i].data(), 1, 4096);
+    ios[i].context = &left;
+    ios[i].on_complete = [](Io& done) { --*static_cast<unsigned*>(done.context); };
+    (*queue)->submit(ios[i]);
+  }
+  const unsigned reports = drive.reports();
+  while ((*queue)->poll() == 0) {
+  }
+  while (drive.reports() == reports) std::this_thread::yield();
+  while (left != 0) (*queue)->wait(1000);
+  for (const Io& io : ios) EXPECT_EQ(io.status.code(), Code::io_error) << io.status.describe();
+  EXPECT_EQ(device.zone(ZoneId{0}).state, ZoneState::full);
+  EXPECT_EQ(drive.zone(0).state, ZoneState::full);
 }
 
 // In whatever order they are interrupted they go again in that of their places.
