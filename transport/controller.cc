@@ -266,7 +266,7 @@ void Controller::namespaces_changed(const std::vector<std::uint32_t>& nsids) {
   if (kind_ == Kind::discovery || state_ == State::ended) return;
   changed_namespaces_.insert(nsids.begin(), nsids.end());
   for (const std::uint32_t nsid : nsids) {
-    changed_zones_.erase(nsid);  // of one that is gone
+    if (changed_zones_.erase(nsid) != 0) zones_acknowledged();  // they cannot be read of any more
     if (!sees(nsid)) reservation_log_.set_mask(nsid, 0);
   }
   raise(Event::namespaces);
@@ -280,6 +280,13 @@ void Controller::zones_changed(const Namespace& ns, const std::vector<std::uint3
     changed.insert(zone * ns.zones.zone_size_lbas);
   }
   raise(Event::zones);
+}
+
+// Or there is nothing to read of the namespace that the event named.
+void Controller::zones_acknowledged() {
+  const auto index = static_cast<unsigned>(Event::zones);
+  event_masked_[index] = event_pending_[index] = false;
+  if (!changed_zones_.empty()) raise(Event::zones);  // of another namespace
 }
 
 void Controller::discovery_changed() {

@@ -185,6 +185,7 @@ class Controller : public std::enable_shared_from_this<Controller> {
   static constexpr unsigned kEvents = 4;
   void raise(Event event);
   void send_events();
+  void zones_acknowledged();
   void abort_async_events();
 
   void begin_quiesce();

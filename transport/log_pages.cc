@@ -227,9 +227,7 @@ void Controller::log_page_read(std::uint8_t log_id, std::uint32_t nsid) {
     event_masked_[static_cast<unsigned>(Event::namespaces)] = false;
   } else if (log_id == nvme::lid::kChangedZones) {
     changed_zones_.erase(nsid);
-    event_masked_[static_cast<unsigned>(Event::zones)] = false;
-    event_pending_[static_cast<unsigned>(Event::zones)] = false;
-    if (!changed_zones_.empty()) raise(Event::zones);  // of another namespace
+    zones_acknowledged();
   } else if (log_id == nvme::lid::kReservations) {
     reservation_log_.drop_oldest();
     event_masked_[static_cast<unsigned>(Event::reservations)] = false;

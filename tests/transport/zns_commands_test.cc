@@ -363,5 +363,42 @@ TEST(ZnsCommands, AHostIsToldOfZonesThatChange) {
   EXPECT_EQ(changed(nv::kNsidAll)->status(), sc::kInvalidNamespaceOrFormat);
 }
 
+// Its host cannot read of them any more.
+TEST(ZnsCommands, ANamespaceThatGoesWithZonesUnreadKeepsNoEventBack) {
+  ZonedHost host;
+  VolumeOptions more = testing::zoned_options(2, 1, 1);
+  more.name = "more";
+  const auto made = host.rig().pool->create_volume(more);
+  ASSERT_TRUE(made.ok()) << made.status().describe();
+  host.subsystem().namespaces_changed();
+  const std::uint32_t more_nsid = (*made)->info().options.nsid;
+  nv::Sqe config = sqe(nv::admin::kSetFeatures);
+  config.cdw10 = nv::fid::kAsyncEvent;
+  config.cdw11 = 1u << 27;
+  ASSERT_EQ(host.call(*host.admin, config)->status(), sc::kSuccess);
+  const auto take_away_a_zone_of = [&](std::uint32_t nsid) {
+    nv::Sqe write = host.command(nv::nvm::kWrite, 0);
+    write.nsid = nsid;
+    ASSERT_EQ(host.call(*host.io, write, host.data(nsid, 1), kLba)->status(), sc::kSuccess);
+    for (const ZoneInfo& info : *host.rig().device->report()) {
+      const bool its = info.zone.value >= 2 && info.written_lbas == 1;
+      if (its && is_active(info.state)) host.device->degrade(info.zone, ZoneState::read_only);
+    }
+  };
+  const CommandPtr first = host.admin->send(sqe(nv::admin::kAsyncEvent), {}, 0, false);
+  take_away_a_zone_of(kZonesNsid);
+  while (!first->done) host.idle_turn();
+  EXPECT_EQ(first->cqe.dw1, kZonesNsid);
+  bool idle = false;
+  host.subsystem().withdraw_namespace(kZonesNsid, [&] { idle = true; });
+  while (!idle) host.idle_turn();
+  const CommandPtr second = host.admin->send(sqe(nv::admin::kAsyncEvent), {}, 0, false);
+  for (int turn = 0; turn < 5; ++turn) host.idle_turn();
+  EXPECT_FALSE(second->done);
+  take_away_a_zone_of(more_nsid);
+  while (!second->done) host.idle_turn();
+  EXPECT_EQ(second->cqe.dw1, more_nsid);
+}
+
 }  // namespace
 }  // namespace furrow::test
