@@ -200,9 +200,9 @@ Status TargetImpl::make_reactors() {
     if (core == 0) {
       reactor.loop = &home_;
     } else {
-      EventLoop::Options loop;
-      loop.spin_us = options_.spin_us;
-      reactor.own_loop = std::make_unique<EventLoop>(loop);
+      auto loop = EventLoop::make({.spin_us = options_.spin_us});
+      if (!loop) return loop.status();
+      reactor.own_loop = std::move(*loop);
       reactor.loop = reactor.own_loop.get();
     }
     const Status made = core == 0 ? make_parts(reactor) : start_thread(reactor);

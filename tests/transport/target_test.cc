@@ -177,6 +177,37 @@ TEST(Target, OutOfDescriptorsIsToldAndPasses) {
       << served.lines()[0];
 }
 
+// However far it came with those that there were.
+TEST(Target, IsNotStartedWithoutDescriptorsForItsReactors) {
+  test::FakePool pool;
+  EventLoop home;
+  TargetOptions options;
+  options.listen_port = 0;
+  options.cores = 3;
+  options.buffer_bytes_max = 0;  // the least, which takes no time
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  std::size_t room = 0;
+  std::unique_ptr<Target> target;
+  for (; target == nullptr && room < 100; ++room) {
+    std::vector<int> free_ones(room + 1);
+    for (int& fd : free_ones) ASSERT_GE(fd = dup(0), 0);
+    const rlimit tight{static_cast<rlim_t>(free_ones.back()), before.rlim_max};
+    for (const int fd : free_ones) close(fd);
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &tight), 0);
+    auto started = Target::start(pool, home, options);
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+    if (started) {
+      target = std::move(*started);
+    } else {
+      EXPECT_EQ(started.status().sys_errno(), EMFILE) << room;
+    }
+  }
+  ASSERT_NE(target, nullptr);
+  target->stop(0, [&home] { home.stop_running(); });
+  home.run();
+}
+
 TEST(Target, DescriptorsForAllConnections) {
   TargetOptions options;
   options.connections_max = 5000;
