@@ -190,6 +190,9 @@ Status decode_page_answer(PageOp& op, const HostCommand& command) {
     if (command.received_bytes != std::min(command.cqe.dw0, command.data_bytes)) {
       return refused(Code::protocol, "the target sent less than the value that it announced");
     }
+    if (command.cqe.dw0 > command.data_bytes && command.data_bytes < op.capacity) {
+      return refused(Code::protocol, "the value is longer than the target's transfers");
+    }
     op.length = command.cqe.dw0;
   } else if (command.sqe.opc == nvme::kv::kList) {
     return decode_list(op, command);

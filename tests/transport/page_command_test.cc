@@ -195,6 +195,18 @@ TEST(PageCommand, AValueIsAsLongAsItsAnswerSays) {
   }
 }
 
+// What did not come is not taken for what is in the caller's memory.
+TEST(PageCommand, AValueLongerThanATransferIsNotThere) {
+  for (const std::uint32_t more : {0u, 1u}) {
+    PageOp op = op_of(Kind::get);
+    op.capacity = 2 * kLimits.transfer_bytes_max;
+    HostCommand command = encoded(op);
+    command.received_bytes = kLimits.transfer_bytes_max;
+    command.cqe.dw0 = kLimits.transfer_bytes_max + more;
+    EXPECT_EQ(decode_page_answer(op, command).code(), more == 0 ? Code::ok : Code::protocol);
+  }
+}
+
 // A List as the target answers it, of so many keys.
 struct List {
   std::vector<Key> keys = std::vector<Key>(64);
