@@ -1,6 +1,7 @@
 #include "tools/admin_server.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <string_view>
 
@@ -22,6 +23,15 @@ bool same(std::string_view given, std::string_view token) {
     different |= static_cast<unsigned>(given[i] ^ token[i]);
   }
   return different == 0;
+}
+
+// The scheme's name may be in any case (RFC 9110, 11.1).
+bool bears(std::string_view header, std::string_view token) {
+  constexpr std::string_view kScheme = "Bearer ";
+  const auto lower = [](unsigned char c) { return std::tolower(c); };
+  const std::string_view scheme = header.substr(0, kScheme.size());
+  return std::ranges::equal(scheme, kScheme, {}, lower, lower) &&
+         same(header.substr(scheme.size()), token);
 }
 
 // Without SO_REUSEPORT (httplib's standard), so that a port in use is an error.
@@ -68,7 +78,7 @@ void AdminServer::guard_changes() {
           answer.status = 405;
           answer.set_header("Allow", "GET, HEAD");
           answer.set_content("read-only: furrowd was started without --admin_token_file\n", kText);
-        } else if (!same(request.get_header_value("Authorization"), "Bearer " + handlers_.token)) {
+        } else if (!bears(request.get_header_value("Authorization"), handlers_.token)) {
           answer.status = 401;
           answer.set_header("WWW-Authenticate", "Bearer");
           answer.set_content("this needs the token of furrowd's --admin_token_file\n", kText);

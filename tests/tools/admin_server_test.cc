@@ -193,6 +193,8 @@ TEST_F(AdminServerTest, ChangesNeedTheToken) {
   };
   const std::string token = "Authorization: Bearer 0123456789abcdef\r\n";
   EXPECT_EQ(with("POST /volumes", token, "{}"), "201 made {}");
+  EXPECT_EQ(with("POST /volumes", "authorization: bearer 0123456789abcdef\r\n", "{}"),
+            "201 made {}");
   EXPECT_EQ(with("DELETE /volumes/a-b.c_1", token, ""), "200 gone a-b.c_1");
   EXPECT_EQ(with("DELETE /volumes/a/b", token, "").substr(0, 3), "404");
   EXPECT_EQ(with("PATCH /volumes/a-b.c_1", token, "{}"), "200 a-b.c_1 is {}");
@@ -202,7 +204,8 @@ TEST_F(AdminServerTest, ChangesNeedTheToken) {
   for (const char* other :
        {"", "Authorization: Bearer 0123456789abcdeg\r\n",
         "Authorization: Bearer 0123456789abcde\r\n", "Authorization: Bearer 0123456789abcdef0\r\n",
-        "Authorization: Bearer \r\n", "Authorization: 0123456789abcdef\r\n"}) {
+        "Authorization: Bearer \r\n", "Authorization: Bearer\r\n",
+        "Authorization: 0123456789abcdef\r\n", "Authorization: Bearer0123456789abcdef\r\n"}) {
     EXPECT_EQ(with("POST /volumes", other, "{}").substr(0, 3), "401") << other;
     EXPECT_EQ(with("DELETE /volumes/a", other, "").substr(0, 3), "401") << other;
     EXPECT_EQ(with("PATCH /volumes/a", other, "{}").substr(0, 3), "401") << other;
