@@ -20,12 +20,15 @@ void set_up_socket(int fd) {
   // Failure costs latency only: the socket works without it.
   (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   // A machine that vanished says no more. A host with a keep-alive time ends by that; one without
-  // would hold its queue and its place among the connections for ever.
+  // would hold its queue and its place among the connections for ever, or, where it has not
+  // acknowledged what it was sent and is not probed for that, a quarter of an hour.
   const int idle_s = 60, interval_s = 10, probes = 6;
+  const unsigned unacknowledged_ms = 120'000;
   (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
   (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
   (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
   (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+  (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unacknowledged_ms, sizeof unacknowledged_ms);
 }
 
 }  // namespace

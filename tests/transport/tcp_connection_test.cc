@@ -326,11 +326,14 @@ TEST_F(TcpConnectionTest, VanishedMachinesAreFound) {
     target_.reactor->adopt(ends[1], "test", address);
   });
   int on = 0, idle_s = 0;
+  unsigned unacknowledged_ms = 0;  // the probes come to an end by this, too
   socklen_t bytes = sizeof on;
   EXPECT_EQ(getsockopt(same, SOL_SOCKET, SO_KEEPALIVE, &on, &bytes), 0);
   EXPECT_EQ(getsockopt(same, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, &bytes), 0);
   EXPECT_EQ(on, 1);
   EXPECT_LE(idle_s, 120);
+  EXPECT_EQ(getsockopt(same, IPPROTO_TCP, TCP_USER_TIMEOUT, &unacknowledged_ms, &bytes), 0);
+  EXPECT_EQ(unacknowledged_ms, 120'000u);
   close(same);
   close(ends[0]);
 }
