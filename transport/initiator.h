@@ -38,7 +38,7 @@ struct InitiatorOptions {
 class Initiator {
  public:
   // Not from a callback. What has no answer fails with `aborted`, and so does what the callbacks of
-  // that submit.
+  // that submit, with ESHUTDOWN: it returns when they submit no more.
   virtual ~Initiator() = default;
   // Connects the admin queue and all I/O queues; blocks by running the executor's pollers itself
   // (call it before the executor runs). Errors: io_error (errno says), permission (host not
@@ -48,10 +48,11 @@ class Initiator {
   // As PageSession::submit. More operations than the queues hold wait here, in order. On a lost
   // connection, what has no answer is sent again after the reconnect when it is idempotent (get,
   // exist, list, unconditional put and remove) or cannot have reached the target, else it fails
-  // with `aborted`. Of such a failure sys_errno() is ENOTCONN when nothing was done, ECONNRESET
-  // when it may have been. A remove of a key that is not there is ok, unless some host has set the
-  // namespace's feature 20h (EDNEK): then it says not_found, also one that was sent twice of what
-  // itself deleted. Whoever wants to know asks with exist.
+  // with `aborted`. Of such a failure sys_errno() is ECONNRESET when it may have been done; when
+  // nothing was, ENOTCONN, or ESHUTDOWN while the initiator ends.
+  // A remove of a key that is not there is ok, unless some host has set the namespace's feature 20h
+  // (EDNEK): then it says not_found, also one that was sent twice of what itself deleted. Whoever
+  // wants to know asks with exist.
   // A put or remove that may have been done is sent again at once where the target is a Furrow that
   // was started since, else only after twice keep_alive_ms, when nothing of the old connection can
   // reach the target any more: what others (or this host) store under its key meanwhile may be

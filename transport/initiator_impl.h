@@ -71,6 +71,7 @@ class InitiatorImpl final : public Initiator, private HostController::Owner {
   bool send_later(PageOp& op);
   void send_again_now();
   void on_lost(PageOp& op, bool sent);
+  Status lost(const PageOp& op) const;
   void lose_unflushed();
   void settle(PageOp& op, Status status);
   void refuse_waiting();

@@ -18,17 +18,6 @@ enum PutOff : std::uint64_t { kNever, kNotAnyMore };
 
 constexpr std::uint64_t kAgainNsMin = 5 * kNsPerMs, kAgainNsMax = 100 * kNsPerMs;
 
-Status lost(const PageOp& op) {
-  if (op.internal.state[1] != 0) {
-    return Status(
-        Code::aborted, Origin::transport,
-        "the connection was lost before the target answered; it may have been done or not",
-        ECONNRESET);
-  }
-  return Status(Code::aborted, Origin::transport, "the server cannot be reached; nothing was done",
-                ENOTCONN);
-}
-
 // A command of another phase or connection: "later" is counted anew.
 void begin_phase(PageOp& op, Phase phase) {
   op.internal.state[0] = phase;
@@ -36,6 +25,21 @@ void begin_phase(PageOp& op, Phase phase) {
 }
 
 }  // namespace
+
+Status InitiatorImpl::lost(const PageOp& op) const {
+  if (op.internal.state[1] != 0) {
+    return Status(
+        Code::aborted, Origin::transport,
+        "the connection was lost before the target answered; it may have been done or not",
+        ECONNRESET);
+  }
+  if (closing_) {
+    return Status(Code::aborted, Origin::transport, "the initiator ends; nothing was done",
+                  ESHUTDOWN);
+  }
+  return Status(Code::aborted, Origin::transport, "the server cannot be reached; nothing was done",
+                ENOTCONN);
+}
 
 void InitiatorImpl::submit(PageOp& op) {
   op.internal.self = &op;

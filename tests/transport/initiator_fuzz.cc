@@ -297,7 +297,8 @@ class Reconnecting final : private Targets {
     op.on_result = [](PageOp& done) {
       Op& its = *static_cast<Op*>(done.context);
       require(++its.done == 1, "an operation is done once");
-      require(its.seen == 0 || put_off(its) || done.status.sys_errno() != ENOTCONN,
+      const int error = done.status.sys_errno();
+      require(its.seen == 0 || put_off(its) || (error != ENOTCONN && error != ESHUTDOWN),
               "what a target saw may have been done");
       if (done.status.ok() && done.kind == PageOp::Kind::list) its.check_list();
     };

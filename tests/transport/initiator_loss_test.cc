@@ -300,13 +300,39 @@ TEST_F(InitiatorLossTest, DestructionFailsWhatIsSubmittedMeanwhile) {
     op.on_result = [](PageOp&) {};
     op.on_released = [](PageOp& done) {
       auto& its = *static_cast<Chain*>(done.context);
-      EXPECT_EQ(done.status.sys_errno(), ENOTCONN) << done.status.describe();
+      EXPECT_EQ(done.status.sys_errno(), ESHUTDOWN) << done.status.describe();
       if (++its.ended < std::size(its.ops)) its.initiator.submit(its.ops[its.ended]);
     };
   }
   client.initiator->submit(chain.ops[0]);
   client.initiator.reset();
   EXPECT_EQ(chain.ended, std::size(chain.ops));
+}
+
+// Who tries again for as long as the server cannot be reached does not do so for ever.
+TEST_F(InitiatorLossTest, DestructionIsNoLossAfterWhichToTryAgain) {
+  Client client(server_);
+  client.connect();
+  server_.stop(0);
+  struct Trial {
+    Initiator& initiator;
+    PageOp op;
+    unsigned tries = 1;
+  } trial{*client.initiator, {}};
+  trial.op.kind = PageOp::Kind::exist;
+  trial.op.key = Key::from("k");
+  trial.op.context = &trial;
+  trial.op.on_result = [](PageOp&) {};
+  trial.op.on_released = [](PageOp& op) {
+    auto& its = *static_cast<Trial*>(op.context);
+    const int error = op.status.sys_errno();
+    if (error != ENOTCONN && error != ECONNRESET) return;
+    ASSERT_LT(its.tries++, 100u);
+    its.initiator.submit(op);
+  };
+  client.initiator->submit(trial.op);
+  client.initiator.reset();
+  EXPECT_EQ(trial.op.status.sys_errno(), ESHUTDOWN) << trial.op.status.describe();
 }
 
 }  // namespace
