@@ -109,9 +109,9 @@ void Controller::quiesced() {
     shared.quiescing = false;
   }
   const bool orderly = shutdown_pending_ && (cc_ >> nvme::kCcShnShift & 3) == nvme::kShutdownNormal;
-  if (!orderly) return stopped();
+  if (!orderly || kind_ == Kind::discovery) return stopped();
   // The volatile write cache goes to the medium before the host hears that it may take the power
-  // away (3.6.1). An abrupt shutdown does not wait for that.
+  // away (3.6.1). An abrupt shutdown does not wait for that, and discovery has none.
   reactor_.io().flush_all([self = shared_from_this()](Status status) { self->flushed(status); });
 }
 

@@ -55,6 +55,16 @@ TEST(Discovery, ItsController) {
   EXPECT_EQ(read<std::uint32_t>(supported, 0x02 * 4), 0u);
 }
 
+// It has stored nothing, and may be anybody's.
+TEST(Discovery, AShutdownFlushesNoVolume) {
+  World world;
+  FakeConnection& admin = discovery(world);
+  const std::uint32_t normal = nv::kShutdownNormal << nv::kCcShnShift;
+  EXPECT_EQ(world.set_cc(admin, 1 | 6u << 16 | 4u << 20 | normal)->status(), sc::kSuccess);
+  EXPECT_EQ(world.property(admin, nv::property::kCsts), nv::kCstsReady | 2u << nv::kCstsShstShift);
+  EXPECT_EQ(world.pool.store(1).flushes, 0u);
+}
+
 TEST(Discovery, HasNoIoQueuesAndIsNotListed) {
   World world;
   discovery(world);
