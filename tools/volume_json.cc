@@ -44,16 +44,28 @@ std::string format_size(std::uint64_t bytes) {
   return std::to_string(bytes);
 }
 
+bool take_kind(const Json& value, VolumeOptions& options) {
+  constexpr VolumeKind kKinds[] = {VolumeKind::kv, VolumeKind::fs, VolumeKind::block,
+                                   VolumeKind::zoned};
+  return take_word(value, kKinds, options.kind);
+}
+
+// What a volume of its kind is where nobody says otherwise, as by furrowctl's flags.
+void set_defaults_of_kind(VolumeOptions& options) {
+  if (options.kind == VolumeKind::kv) return;
+  options.mode = VolumeMode::store;
+  if (options.kind == VolumeKind::fs) options.value_bytes_max = 0;
+  if (options.kind != VolumeKind::block) return;
+  options.value_bytes_max = kBlockPageBytes;
+  options.block_lba_bytes = kBlockPageBytes;
+}
+
 bool take_member(const std::string& name, const Json& value, VolumeOptions& options) {
   if (name == "name") {
     if (value.is_string()) options.name = value.get<std::string>();
     return value.is_string();
   }
-  if (name == "kind") {
-    constexpr VolumeKind kKinds[] = {VolumeKind::kv, VolumeKind::fs, VolumeKind::block,
-                                     VolumeKind::zoned};
-    return take_word(value, kKinds, options.kind);
-  }
+  if (name == "kind") return take_kind(value, options);
   if (name == "mode") {
     constexpr VolumeMode kModes[] = {VolumeMode::cache, VolumeMode::store};
     return take_word(value, kModes, options.mode);
@@ -125,9 +137,14 @@ Result<VolumeOptions> options_from_json(std::string_view text) {
   const Json json = Json::parse(text, nullptr, false);
   if (!json.is_object()) return invalid("what says how to make a volume is no JSON object");
   VolumeOptions options;
+  if (const auto kind = json.find("kind"); kind != json.end()) (void)take_kind(*kind, options);
+  set_defaults_of_kind(options);
   for (const auto& [name, value] : json.items()) {
     if (!take_member(name, value, options)) {
-      return invalid("a member of it is unknown, or is not of its type");
+      return invalid(
+          "the members are name, kind, mode and durability, which are strings, and quota_bytes, "
+          "nsid, value_bytes_max, size_bytes, lba_bytes, zones, max_open and max_active, which are "
+          "whole numbers");
     }
   }
   return options;
@@ -148,7 +165,7 @@ Result<ResizeOptions> resize_from_json(std::string_view text) {
     const bool taken = name == "quota_bytes"  ? take_number(value, options.quota_bytes)
                        : name == "size_bytes" ? take_number(value, options.block_bytes)
                                               : false;
-    if (!taken) return invalid("a member of it is unknown, or is not of its type");
+    if (!taken) return invalid("the members are quota_bytes and size_bytes, whole numbers");
   }
   return options;
 }

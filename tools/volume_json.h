@@ -12,9 +12,9 @@ namespace furrow::tools {
 
 nlohmann::ordered_json volume_json(const PageStore& store);
 
-// Members at their defaults are left out. The reverse takes what is left out for its default;
-// invalid_argument: not JSON, no object, or a member that there is not or of another type. Whether
-// such a volume can be is for Pool::create_volume() to say.
+// Members that are 0 are left out. The reverse takes what is left out for the default of a volume
+// of its kind; invalid_argument: not JSON, no object, or a member that there is not or of another
+// type. Whether such a volume can be is for Pool::create_volume() to say.
 nlohmann::ordered_json options_json(const VolumeOptions& options);
 Result<VolumeOptions> options_from_json(std::string_view text);
 

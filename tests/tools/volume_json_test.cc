@@ -44,6 +44,28 @@ TEST(VolumeJson, OptionsComeThrough) {
   }
 }
 
+// As of furrowctl volume create, whatever the order of members.
+TEST(VolumeJson, DefaultsAreThoseOfTheKind) {
+  const auto block = options_from_json(R"({"size_bytes": 1048576, "kind": "block"})");
+  ASSERT_TRUE(block.ok()) << block.status().describe();
+  EXPECT_EQ(block->mode, VolumeMode::store);
+  EXPECT_EQ(block->value_bytes_max, 4096u);
+  EXPECT_EQ(block->block_lba_bytes, 4096u);
+  const auto sectors = options_from_json(R"({"lba_bytes": 512, "kind": "block"})");
+  ASSERT_TRUE(sectors.ok()) << sectors.status().describe();
+  EXPECT_EQ(sectors->block_lba_bytes, 512u);
+  const auto zoned = options_from_json(R"({"zones": 2, "kind": "zoned"})");
+  ASSERT_TRUE(zoned.ok()) << zoned.status().describe();
+  EXPECT_EQ(zoned->mode, VolumeMode::store);
+  const auto files = options_from_json(R"({"kind": "fs"})");
+  ASSERT_TRUE(files.ok()) << files.status().describe();
+  EXPECT_EQ(files->mode, VolumeMode::store);
+  EXPECT_EQ(files->value_bytes_max, 0u) << "the pool chooses it by its zones";
+  EXPECT_EQ(options_from_json("{}")->mode, VolumeMode::cache);
+  EXPECT_EQ(options_from_json(R"({"mode": "cache", "kind": "block"})")->mode, VolumeMode::cache)
+      << "what is said is for the pool to refuse";
+}
+
 TEST(VolumeJson, WhatIsNoneIsRefused) {
   for (const char* text :
        {"", "x", "[]", "5", "null", R"({"name")", R"({"name": 5})", R"({"kind": "tape"})",
