@@ -36,7 +36,7 @@ DEFINE_uint32(connections_max, 1024, "connections, all hosts together");
 DEFINE_uint32(connections_per_address_max, 256,
               "connections of an IPv4 address or IPv6 /64 network");
 DEFINE_uint32(controllers_per_host_max, 64, "associations of one host NQN, of 256 in all");
-DEFINE_uint32(queue_entries_total_max, 64 << 10, "entries of all queues together, 4 KiB each");
+DEFINE_uint32(queue_entries_total_max, 64 << 10, "entries of all queues together, 5 KiB each");
 DEFINE_uint32(setup_timeout_ms, 10000, "from accept to ICReq, and from there to Connect");
 DEFINE_uint32(data_timeout_ms, 15000, "for a host to send a command's data, or to read its answer");
 DEFINE_uint32(idle_ms, 120000,

@@ -53,9 +53,10 @@ OptionsCheck check(const TargetOptions& options);
 // What all hosts together can make a target allocate, in bytes, once transfer_bytes_max is what it
 // was raised to: for each reactor its page buffers (buffer_bytes_max or, of transfers over 1 MiB,
 // 32 times such a one and 64 KiB, if that is more), buffer_bytes_max again for in-capsule data that
-// waits for one, 16 MiB for admin commands' data and 8 MiB of rings; 160 KiB for each connection;
-// two slots of 2 KiB for each entry of a queue (a command that is worked on, one whose answer is on
-// its way); 24 KiB for each of 256 controllers; 12 MiB for namespaces' reservations.
+// waits for one, 16 MiB for admin commands' data, 8 MiB of rings and 1.5 MiB for disks; 160 KiB for
+// each connection; two slots of 2.5 KiB for each entry of a queue (a command that is worked on, one
+// whose answer is on its way); 24 KiB for each of 256 controllers; 12 MiB for namespaces'
+// reservations.
 std::uint64_t memory_bytes_max(const TargetOptions& options);
 
 // The file descriptors that a target with such options may hold, with what a pool and a program

@@ -92,6 +92,25 @@ TEST(Target, MemoryCountsTheBuffersOfLargeTransfers) {
   EXPECT_EQ(memory_bytes_max(options) - usual, 32 * ((4ull << 20) + (64 << 10)) - (64ull << 20));
 }
 
+// furrowd(8), "What hosts may cost", says what the parts are, and what they are in all.
+TEST(Target, MemoryIsWhatTheManPageSays) {
+  constexpr std::uint64_t kKiB = 1024, kMiB = 1024 * kKiB;
+  const TargetOptions options;
+  const std::uint64_t usual = memory_bytes_max(options);
+  EXPECT_GT(usual, 651 * kMiB);
+  EXPECT_LE(usual, 652 * kMiB);
+  TargetOptions more = options;
+  more.cores = 2;
+  EXPECT_GT(memory_bytes_max(more) - usual, (64 + 64 + 25) * kMiB);
+  EXPECT_LE(memory_bytes_max(more) - usual, (64 + 64 + 26) * kMiB);
+  more = options;
+  ++more.connections_max;
+  EXPECT_EQ(memory_bytes_max(more) - usual, 160 * kKiB);
+  more = options;
+  ++more.queue_entries_total_max;
+  EXPECT_EQ(memory_bytes_max(more) - usual, 5 * kKiB);
+}
+
 // Feature 20h is the namespace's: what one host sets, all get.
 TEST(Target, AnInitiatorLeavesDeleteAsItIsForOtherHosts) {
   Served served;
