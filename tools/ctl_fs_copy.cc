@@ -17,6 +17,7 @@
 
 #include "tools/command_line.h"
 #include "tools/ctl_fs.h"
+#include "tools/host_file.h"
 #include "tools/progress.h"
 #include "tools/tell.h"
 #include "zone/aligned_buffer.h"
@@ -32,10 +33,12 @@ HostFile::~HostFile() {
   if (fd_ >= 0) ::close(fd_);
 }
 
-Status host_error(const char* hint) { return {Code::io_error, Origin::tool, hint, errno}; }
+Status host_error(const char* hint) { return {file_error().code(), Origin::tool, hint, errno}; }
 
 int report_copy(const char* what, const Copy& copy, const Status& status) {
-  if (!status.ok()) return report(fmt::format("cannot {} {}", what, copy.at), status);
+  if (!status.ok()) {
+    return report(fmt::format("cannot {} {} to {}", what, copy.from, copy.to), status);
+  }
   nlohmann::ordered_json said = {
       {"files", copy.files}, {"directories", copy.directories}, {"bytes", copy.bytes}};
   if (FLAGS_rescue) said["lost_bytes"] = copy.lost_bytes;
@@ -130,7 +133,8 @@ class Export {
 
  private:
   Status tree(const std::string& from, const std::string& to) {
-    copy_.at = from;
+    copy_.from = from;
+    copy_.to = to;
     const Result<FileInfo> info = volume_.stat(from);
     if (!info.ok()) return info.status();
     if (!info->directory) return file(*info, from, to);

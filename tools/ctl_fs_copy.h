@@ -26,12 +26,13 @@ class HostFile {
   const int fd_;
 };
 
+// What errno says.
 Status host_error(const char* hint);
 
 // What has been copied, and what was being copied when it failed.
 struct Copy {
   std::uint64_t files = 0, directories = 0, bytes = 0, lost_bytes = 0;
-  std::string at;
+  std::string from, to;  // what is being copied
   struct Made {
     std::string path;
     bool directory;

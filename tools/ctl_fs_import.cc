@@ -30,11 +30,10 @@ class Import {
       : volume_(volume), copy_(copy), progress_(progress) {}
 
   Status tree(const std::string& from, const std::string& to) {
-    copy_.at = from;
+    copy_.from = from;
+    copy_.to = to;
     struct stat info {};
-    if (::stat(from.c_str(), &info) != 0) {
-      return {Code::not_found, Origin::tool, "cannot look at it", errno};
-    }
+    if (::stat(from.c_str(), &info) != 0) return host_error("cannot look at it");
     if (S_ISREG(info.st_mode)) return file(info, from, to);
     if (!S_ISDIR(info.st_mode)) {
       return {Code::unsupported, Origin::tool, "only files and directories can be imported"};

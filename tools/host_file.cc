@@ -63,6 +63,7 @@ Status file_error() {
   const Code code = errno == ENOENT                     ? Code::not_found
                     : errno == EACCES || errno == EROFS ? Code::permission
                     : errno == ENOSPC                   ? Code::no_space
+                    : errno == EEXIST                   ? Code::exists
                                                         : Code::io_error;
   return {code, Origin::tool, "", errno};
 }
