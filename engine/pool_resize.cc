@@ -31,9 +31,10 @@ Status check_block_growth(const PageStoreImpl& store, std::uint64_t bytes) {
                    "make another one and copy");
   }
   if (bytes / kBlockPageBytes <= store.blocks()->order.blocks_max()) return {};
-  return refused(Code::unsupported,
-                 "that is more than twice as large as when the pool was opened (where that is more "
-                 "than 16 GiB): resize it in steps, and open the pool again in between");
+  return refused(
+      Code::unsupported,
+      "a disk grows to twice what it was when the pool was opened, or to 16 GiB where that "
+      "is more: resize it in steps, and open the pool again in between");
 }
 
 }  // namespace
