@@ -218,7 +218,9 @@ Status lock(int fd) {
     const bool ending = holder != 0 && is_ending(holder);
     const auto waited = std::chrono::steady_clock::now() - start;
     if ((holder != 0 && !ending) || waited > (ending ? kEndingMax : kUnknownMax)) {
-      return zone_failure(Code::in_use, "the device is open in another process; stop that first");
+      return zone_failure(
+          Code::in_use,
+          "the device is open already, here or in another process; close it there first");
     }
     std::this_thread::sleep_for(kStep);
   }
