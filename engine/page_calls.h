@@ -27,6 +27,8 @@ class PageCalls {
  public:
   virtual ~PageCalls() = default;
   Status put(const Key& key, std::span<const std::byte> value, const PutOptions& options = {});
+  // not_found: the key is not there; a server says ok then, unless a host has told it otherwise
+  // (transport/initiator.h).
   Status remove(const Key& key, Durability durability = Durability::none);
   Status exist(const Key& key);  // ok or not_found
   // Up to `keys_max` keys behind `after` in listing order; none: the end.

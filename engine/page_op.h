@@ -87,7 +87,9 @@ struct PageOp {
   std::uint32_t keys_count = 0;
 
   // Results. Codes: not_found, exists, no_space, corrupt (the page is damaged and was not served),
-  // invalid_argument (key or value size), io_error, aborted.
+  // invalid_argument (a key or value of a wrong size), too_large (a value over the volume's limit),
+  // permission (the pool was opened for reading alone), io_error, aborted; from a server what
+  // Initiator::submit() says, too.
   Status status;
   // Both are called on the thread that submitted: first on_result (status and results are final),
   // then on_released (this op and its data are the caller's again). on_released may be null.

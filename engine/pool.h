@@ -179,10 +179,10 @@ class Pool {
   // (a pool needs two metadata zones and three for a volume).
   static Status format(ZonedDevice& device, std::string_view name, Executor& executor);
 
-  // Opens and recovers. `device` and `home` outlive the pool. foreign: not a pool; corrupt: neither
-  // superblock is readable; unsupported: a newer version or an unknown incompatible feature;
-  // too_many_zones: the device's MOR or MAR is smaller than what the volumes need, unless it is
-  // opened read-only.
+  // Opens and recovers. `device` and `home` outlive the pool. foreign: not a pool; corrupt: no
+  // superblock is whole, or no checkpoint; unsupported: a newer version or an unknown incompatible
+  // feature; too_many_zones: the device's MOR or MAR is smaller than what the volumes need, unless
+  // it is opened read-only.
   struct OpenOptions {
     bool read_only = false;  // inspection: nothing is written, stores answer reads only
     // With read_only: a pool that has lost every checkpoint, too, as repair() would make it.
