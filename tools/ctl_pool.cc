@@ -10,6 +10,7 @@
 #include "tools/ctl_server.h"
 #include "tools/device_flags.h"
 #include "tools/pool_json.h"
+#include "tools/tell.h"
 
 DEFINE_string(name, "furrow", "the pool's name, 1 to 63 bytes");
 
@@ -27,8 +28,12 @@ int create(const Arguments& arguments) {
   }
   EventLoop home;
   const auto made = create_pool({arguments[0], shape.shape, shape.asked, FLAGS_name}, home);
-  if (!made) return report_device("cannot create a pool on", arguments[0], made.status());
-  return print(pool_json(**made));
+  if (made.ok()) return print(pool_json(**made));
+  const int status = report_device("cannot create a pool on", arguments[0], made.status());
+  if (shape.shape.force && made.status().code() == Code::exists) {
+    tell("{}: with --size and --force an emulated device is made anew\n", program_name());
+  }
+  return status;
 }
 
 int info(const Arguments& arguments) {
