@@ -45,6 +45,7 @@ bool accepts(const Command& command, std::string_view flag) {
 
 int run_one(const Command& command, const Arguments& arguments) {
   if (help_asked()) return help_one(command);
+  set_command(command.name);
   // With --server there is no device to name.
   const bool served = accepts(command, "server") && flag_given("server");
   const std::size_t wanted = command.argument_count - (served ? 1u : 0u);
@@ -52,17 +53,16 @@ int run_one(const Command& command, const Arguments& arguments) {
     const std::string wrong = arguments.size() < wanted
                                   ? "an argument is missing"
                                   : fmt::format("unexpected argument `{}`", arguments[wanted]);
-    return report_usage(fmt::format("{}; usage: {} [flags]", wrong, usage_line(command)),
-                        command.name);
+    return report_usage(fmt::format("{}; usage: {} [flags]", wrong, usage_line(command)));
   }
   std::vector<const char*> accepted(command.flags.begin(), command.flags.end());
   accepted.insert(accepted.end(), std::begin(kCommonFlags), std::end(kCommonFlags));
   const std::string refused = flags_not_accepted(accepted);
   if (!refused.empty()) {
-    return report_usage(fmt::format("`{}` does not take {}", command.name, refused), command.name);
+    return report_usage(fmt::format("`{}` does not take {}", command.name, refused));
   }
   if (!served && accepts(command, "token_file") && flag_given("token_file")) {
-    return report_usage("--token_file: for a --server", command.name);
+    return report_usage("--token_file: for a --server");
   }
   return command.run(arguments);
 }

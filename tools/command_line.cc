@@ -37,6 +37,11 @@ bool is_gflags_own(const gflags::CommandLineFlagInfo& flag) {
   return flag.filename.find("gflags") != std::string::npos;
 }
 
+std::string& running_command() {
+  static std::string name;
+  return name;
+}
+
 std::string_view base_name(std::string_view path) {
   return path.substr(path.find_last_of('/') + 1);  // npos + 1 is 0
 }
@@ -112,7 +117,10 @@ int report(std::string_view what, const Status& status) {
   return status.code() == Code::invalid_argument ? kExitUsage : kExitFailed;
 }
 
+void set_command(std::string_view name) { running_command() = name; }
+
 int report_usage(std::string_view text, std::string_view command) {
+  if (command.empty()) command = running_command();
   tell("{0}: {1}\nTry `{0}{2}{3} --help`.\n", program_name(), text, command.empty() ? "" : " ",
        command);
   return kExitUsage;

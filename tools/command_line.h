@@ -40,8 +40,10 @@ std::string flags_not_accepted(std::span<const char* const> accepted);
 // "PROGRAM: what: description of the status" on stderr. Returns kExitUsage for invalid_argument,
 // else kExitFailed.
 int report(std::string_view what, const Status& status);
-// "PROGRAM: text" and a hint at the --help of `command` (empty: the program's) on stderr. Returns
-// kExitUsage.
+// Which command of the program runs, for the next one.
+void set_command(std::string_view name);
+// "PROGRAM: text" and a hint at the --help of `command` (empty: of the one that runs, or the
+// program's) on stderr. Returns kExitUsage.
 int report_usage(std::string_view text, std::string_view command = {});
 const std::string& program_name();
 
