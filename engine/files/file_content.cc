@@ -365,17 +365,23 @@ std::optional<std::vector<KnownPage>> FileContent::retire() {
   wait(lock, &FileContent::nothing_in_flight);
   std::vector<KnownPage> pages;
   for (const Chunk& chunk : chunks_) pages.push_back(known(chunk));
-  if (tail_ != nullptr && tail_->known.length != 0) pages.push_back(tail_->known);
-  release_tail();
   if (writing_.size() != held_) strays_ = true;
+  if (tail_ != nullptr) writing_.push_back(std::exchange(tail_, nullptr));
   for (Staging::Slot* slot : writing_) {  // never put as they are
     if (slot->known.length != 0) pages.push_back(slot->known);
-    services_.staging.give_back(*slot);
+    services_.staging.sealed(*slot);
+    services_.staging.set_refused(*slot, false);
   }
+  retired_.insert(retired_.end(), writing_.begin(), writing_.end());
   writing_.clear();
   held_ = 0;
   if (std::exchange(strays_, true) || !error_.ok()) return std::nullopt;
   return pages;
+}
+
+void FileContent::give_back_retired() {
+  const Lock lock(mutex_);
+  for (Staging::Slot* slot : std::exchange(retired_, {})) services_.staging.give_back(*slot);
 }
 
 // --- records and mounting ---

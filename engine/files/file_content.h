@@ -146,6 +146,8 @@ class FileContent : public std::enable_shared_from_this<FileContent> {
   // All pages that the file has, for its removal; it is not used any more. Nothing: there may be
   // more than it knows of, as when it is asked again.
   std::optional<std::vector<KnownPage>> retire();
+  // The removal is done, or has failed: until then a kill leaves the file as it was.
+  void give_back_retired();
   // Staging memory is short: the tail is put and left alone.
   Status give_up_tail();
 
@@ -249,6 +251,7 @@ class FileContent : public std::enable_shared_from_this<FileContent> {
   mutable std::condition_variable changed_;
   std::vector<Chunk> chunks_;
   std::vector<Staging::Slot*> writing_;  // full, by offset; few
+  std::vector<Staging::Slot*> retired_;  // of a file that is being removed
   std::size_t held_ = 0;                 // of these, the last: not given to the device yet
   unsigned in_flight_ = 0;               // of these, the others
   unsigned appending_ = 0;               // calls of append()

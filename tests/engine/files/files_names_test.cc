@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <future>
 
 #include "tests/engine/files/files_rig.h"
@@ -244,6 +245,31 @@ TEST_F(FilesNamesTest, AReplacedFilesDeletionFailsWhileItsNameGoes) {
   EXPECT_TRUE(removed.get().ok());
   kill_and_mount();
   EXPECT_EQ(names("/"), std::vector<std::string>());
+}
+
+// What waits for room is in memory alone: it stays there until the device has the deletion.
+TEST_F(FilesNamesTest, AKillWhileAFileIsRemovedLeavesAllOfItOrNothing) {
+  auto file = make("/f");
+  ASSERT_TRUE(file->append(bytes_of("staged")).ok());
+  const std::uint64_t inode = file->inode();
+  const auto is_staged = [&] {
+    std::ifstream memory("/dev/shm" + staging_name(), std::ios::binary);
+    std::string heads(16384, '\0');
+    memory.read(heads.data(), static_cast<std::streamsize>(heads.size()));
+    return heads.find(std::string_view(reinterpret_cast<const char*>(&inode), sizeof inode)) !=
+           heads.npos;
+  };
+  tap_->set_short_of_room(true);
+  EXPECT_EQ(file->close().code(), Code::no_space);
+  file.reset();
+  hold_writes();
+  auto removed = std::async(std::launch::async, [this] { return files().remove("/f"); });
+  wait_until_held();
+  EXPECT_TRUE(is_staged());
+  let_writes_go();
+  EXPECT_TRUE(removed.get().ok());
+  EXPECT_FALSE(is_staged());
+  tap_->set_short_of_room(false);
 }
 
 // Then deletes are all that helps.
