@@ -186,7 +186,7 @@ void ZoneAllocator::retire(ZoneId zone) {
 
 void ZoneAllocator::make_void(ZoneId zone) {
   FURROW_CHECK(at(zone).use == ZoneUse::bad);
-  at(zone).opened_sequence = at(zone).min_sequence = ~std::uint64_t{0};
+  at(zone).opened_sequence = at(zone).stray_sequence = at(zone).min_sequence = ~std::uint64_t{0};
   const auto owner = owners_.find(at(zone).owner);
   if (owner == owners_.end() || unpromised() == 0) return;
   --owner->second.held;
@@ -200,6 +200,10 @@ void ZoneAllocator::add_live(ZoneId zone, std::uint64_t lbas, std::uint64_t sequ
 
 void ZoneAllocator::note_sequence(ZoneId zone, std::uint64_t sequence) {
   at(zone).min_sequence = std::min(at(zone).min_sequence, sequence);
+}
+
+void ZoneAllocator::note_stray(ZoneId zone, std::uint64_t sequence) {
+  at(zone).stray_sequence = std::min(at(zone).stray_sequence, sequence);
 }
 
 void ZoneAllocator::remove_live(ZoneId zone, std::uint64_t lbas) {
@@ -261,6 +265,7 @@ std::vector<std::uint64_t> ZoneAllocator::opened_sequences(std::uint64_t owner) 
 std::uint64_t ZoneAllocator::min_sequence(std::uint64_t owner, ZoneId except) const {
   std::uint64_t lowest = ~std::uint64_t{0};
   for (std::uint32_t i = 0; i < zones_.size(); ++i) {
+    if (zones_[i].anyones) return 0;
     if (zones_[i].owner != owner || i == except.value) continue;
     lowest = std::min(lowest, zones_[i].min_sequence);
   }
@@ -270,8 +275,9 @@ std::uint64_t ZoneAllocator::min_sequence(std::uint64_t owner, ZoneId except) co
 std::uint64_t ZoneAllocator::min_opened(std::uint64_t owner, ZoneId except) const {
   std::uint64_t lowest = ~std::uint64_t{0};
   for (std::uint32_t i = 0; i < zones_.size(); ++i) {
+    if (zones_[i].anyones) return 0;
     if (zones_[i].owner != owner || i == except.value) continue;
-    lowest = std::min(lowest, zones_[i].opened_sequence);
+    lowest = std::min(lowest, zones_[i].oldest());
   }
   return lowest;
 }
@@ -301,6 +307,12 @@ std::uint64_t ZoneAllocator::missing() const {
   const std::uint64_t all = usable();
   const std::uint64_t given = promised();
   return given > all ? given - all : 0;
+}
+
+void ZoneAllocator::take_back(std::uint64_t owner) {
+  Owner& its = owners_.at(owner);
+  its.quota = std::max(its.quota, its.held);
+  if (its.quota == its.held && unpromised() != 0) ++its.quota;
 }
 
 std::uint64_t ZoneAllocator::shrink_quotas() {

@@ -7,6 +7,7 @@
 // Threads: the pool's home executor only. Pure bookkeeping: no I/O.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -54,6 +55,11 @@ class ZoneAllocator {
     std::uint64_t opened_sequence = 0;               // age: grows from zone to zone
     std::uint64_t live_lbas = 0;                     // of pages that the index points to
     std::uint64_t min_sequence = ~std::uint64_t{0};  // of any record in it; ~0: none
+    bool anyones = false;  // bad: it has records of nobody knows whom, or when
+    // Of a page that was placed after a newer version of its key; ~0: there is none.
+    std::uint64_t stray_sequence = ~std::uint64_t{0};
+    // What is newer than this may have older versions in the zone.
+    std::uint64_t oldest() const { return anyones ? 0 : std::min(opened_sequence, stray_sequence); }
   };
 
   ZoneAllocator(const Geometry& geometry, std::uint32_t metadata_zones);
@@ -80,6 +86,9 @@ class ZoneAllocator {
   // A free zone for `owner`, now open. no_space: the quota is used up.
   Result<ZoneId> take(std::uint64_t owner, std::uint8_t stream, std::uint64_t generation,
                       std::uint64_t sequence);
+  // A zone is back that an opening went without, and took another one for: `owner` may have as many
+  // as it holds and, where a zone is promised to nobody, one for collection.
+  void take_back(std::uint64_t owner);
   // Zones gone bad while nobody owned them may leave fewer than were promised: by so many.
   std::uint64_t missing() const;
   // Takes these from quotas, where most of it is not in use. Returns how many zones were taken.
@@ -97,6 +106,7 @@ class ZoneAllocator {
   void add_live(ZoneId zone, std::uint64_t lbas, std::uint64_t sequence);
   void remove_live(ZoneId zone, std::uint64_t lbas);
   void note_sequence(ZoneId zone, std::uint64_t sequence);
+  void note_stray(ZoneId zone, std::uint64_t sequence);
 
   // The sealed zone of `owner` to empty next. By cost_benefit, u is what there is to copy as a
   // share of a zone (1 at most), and age a zone's place among the owner's: 1 for the one opened
@@ -108,9 +118,9 @@ class ZoneAllocator {
   using CopiedLbas = std::function<std::optional<std::uint64_t>(ZoneId)>;
   std::optional<ZoneId> victim(std::uint64_t owner, VictimPolicy policy,
                                const CopiedLbas& copied_lbas) const;
-  // The lowest sequence in any zone of `owner` but `except`.
+  // The lowest sequence in any zone that is, or may be, of `owner`, but `except`.
   std::uint64_t min_sequence(std::uint64_t owner, ZoneId except) const;
-  // The lowest opened_sequence of a zone of `owner` but `except`.
+  // The lowest Zone::oldest() of such a zone.
   std::uint64_t min_opened(std::uint64_t owner, ZoneId except) const;
 
   const Zone& zone(ZoneId zone) const { return zones_[zone.value]; }

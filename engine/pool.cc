@@ -150,11 +150,12 @@ Status PoolImpl::open_volumes() {
   }
   if (const Status status = admit_volumes(options); !status.ok()) return status;
   for (const ZoneTrimRecord& trim : ring_.state().trims) {
-    options.trims.push_back({ZoneId{trim.zone}, trim.generation, trim.end_lba, trim.durable});
+    options.trims.push_back(
+        {ZoneId{trim.zone}, trim.generation, trim.end_lba, trim.durable, trim.aside});
   }
   options.next_volume_id = ring_.state().next_volume_id;
   options.note_trim = [this](const ZoneTrim& trim) {
-    return note_trim({trim.zone.value, trim.end_lba, trim.generation, trim.durable});
+    return note_trim({trim.zone.value, trim.end_lba, trim.generation, trim.durable, trim.aside});
   };
   options.trims_lost = ring_.lost();
   damage_ = ring_.damage();
@@ -172,11 +173,14 @@ Status PoolImpl::open_volumes() {
   const Status counted = count_opening(recovered->highest_sequence);
   if (!counted.ok()) return counted;
   for (const ZoneTrim& trim : recovered->new_trims) {
-    notes_.push_back(
-        fmt::format("zone {}: nothing counts from LBA {} on: writing ended there, or "
-                    "was torn before it was flushed",
-                    trim.zone.value, trim.end_lba));
-    const Status status = note_trim({trim.zone.value, trim.end_lba, trim.generation});
+    if (trim.end_lba < context_.geometry.zone_capacity_lbas) {
+      notes_.push_back(
+          fmt::format("zone {}: nothing counts from LBA {} on: writing ended there, or "
+                      "was torn before it was flushed",
+                      trim.zone.value, trim.end_lba));
+    }
+    const Status status =
+        note_trim({trim.zone.value, trim.end_lba, trim.generation, trim.durable, trim.aside});
     if (!status.ok()) return status;
   }
   const Status dropped = drop_trims();
@@ -326,7 +330,7 @@ Status PoolImpl::load(const RecoveryResult& recovered) {
       log.resume(stream, Stream::Resume(resume));
     }
     log.load({volume.pages, volume.live_bytes, volume.pinned_lbas, volume.cost_bytes,
-              volume.largest_bytes, volume.expired, volume.outlived});
+              volume.largest_bytes, volume.expired, volume.hidden, volume.outlived});
     recovered_pages_ += volume.pages.size();
   }
   if (!options_.read_only) {

@@ -207,7 +207,8 @@ bool Collector::must_move(const PageRecord& record, const IndexEntry& entry) con
   if (log_.expired(entry, pool_.home.wall_s())) return false;
   if (!log_.options_.cache || entry.pinned) return true;
   const std::uint64_t lbas = pool_.page_lbas(record.length);
-  if (!pool_.hits.test(entry.lba) || !has_room(record)) return false;
+  // While a newer version may be hidden, its copy could outlive that.
+  if (log_.hidden_ || !pool_.hits.test(entry.lba) || !has_room(record)) return false;
   return (readmitted_lbas_ + lbas) * kReadmittedShare <= pool_.geometry.zone_capacity_lbas;
 }
 
@@ -294,7 +295,8 @@ void Collector::find_groups_elsewhere() {
   }
   if (deleted.empty()) return;
   for (std::uint32_t i = 0; i < pool_.geometry.zone_count; ++i) {
-    const bool ours = pool_.allocator.zones()[i].owner == log_.options_.volume;
+    const ZoneAllocator::Zone& zone = pool_.allocator.zones()[i];
+    const bool ours = zone.owner == log_.options_.volume || zone.anyones;
     if (!ours || i == victim_.value) continue;
     if (may_have_any_group(ZoneId{i})) {
       groups_elsewhere_ = std::move(deleted);
@@ -315,6 +317,7 @@ void Collector::find_groups_elsewhere() {
 bool Collector::may_have_any_group(ZoneId id) const {
   const ZoneAllocator::Zone& zone = pool_.allocator.zone(id);
   const ZoneDirectory& table = pool_.tables[id.value];
+  if (zone.oldest() == 0 || zone.min_sequence == 0) return true;
   const bool known = zone.use != ZoneUse::bad && table.records != 0 && !table.has_gap;
   return !known && zone.min_sequence != ~std::uint64_t{0};
 }

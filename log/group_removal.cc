@@ -8,7 +8,7 @@ namespace furrow {
 // undoes the reset of its zone, or the device has refused it.)
 void GroupRemoval::start(PageLog& log, RemoveGroupOp& op) {
   auto* removal = new GroupRemoval(log, op);  // deleted by finish()
-  const bool may_come_back = log.options_.cache && log.may_come_back();
+  const bool may_come_back = log.hidden_ || (log.options_.cache && log.may_come_back());
   if (!may_come_back && !removal->group_is_known()) return removal->read_headers();
   removal->draw_sequence();
   removal->pass_marker();

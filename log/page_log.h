@@ -121,6 +121,7 @@ class PageLog final : public StreamOwner {
     std::uint64_t live_bytes = 0, pinned_lbas = 0, cost_bytes = 0;
     std::uint32_t largest_bytes = 0;
     bool expired = false;  // pages that have expired were left out
+    bool hidden = false;   // there may be more at the next opening
     std::span<const OutlivedGroup> outlived;
   };
   void load(const Recovered& recovered);
@@ -235,7 +236,7 @@ class PageLog final : public StreamOwner {
   bool in_index(const KeyHash& hash, std::uint64_t lba) const;
   // May a key that the index does not have come back: evicted, and a power cut undoes the reset of
   // its zone, expired by a clock that was ahead, or let go?
-  bool may_come_back() const { return left_out_ || collector_->evicted(); }
+  bool may_come_back() const { return left_out_ || hidden_ || collector_->evicted(); }
   // Takes what `goes` names out of the index, some buckets from `from` on; the hash to go on from,
   // 0 at the end.
   std::uint64_t unpublish_some(std::uint64_t from,
@@ -345,6 +346,7 @@ class PageLog final : public StreamOwner {
   std::uint64_t cost_bytes_ = 0;     // of the pages present
   std::uint32_t largest_bytes_ = 0;  // page since the pool was opened
   bool left_out_ = false;            // of the index: pages that the medium has
+  bool hidden_ = false;              // records that nobody can read until the next opening
   std::uint64_t pinned_lbas_ = 0;
   std::uint64_t pending_pinned_lbas_ = 0;
   std::uint64_t pending_cost_bytes_ = 0;   // of puts admitted and not yet published

@@ -102,8 +102,10 @@ std::uint64_t PageLog::unpublish_some(std::uint64_t from,
   return from;
 }
 
-// Those of groups do not count: collecting zones in turn does not get rid of them.
+// Those of groups do not count: collecting zones in turn does not get rid of them. Nor of any,
+// where the zone opened first cannot be collected.
 bool PageLog::many_tombstones() const {
+  if (pool_.allocator.zone(oldest_.zone).use == ZoneUse::bad) return false;
   const std::uint64_t zone_bytes = pool_.geometry.zone_capacity_bytes();
   const std::uint64_t many =
       std::max(zone_bytes / 2, pool_.allocator.quota(options_.volume) * zone_bytes / 16);
@@ -409,13 +411,14 @@ void PageLog::zones_changed() {
   tombstones_ = group_tombstones_ = 0;
   oldest_ = Oldest();
   for (std::uint32_t i = 0; i < pool_.geometry.zone_count; ++i) {
+    if (pool_.allocator.zones()[i].anyones) oldest_ = {ZoneId{i}, 0, oldest_.opened};
     if (pool_.allocator.zones()[i].owner != options_.volume) continue;
     bytes += pool_.tables[i].bytes();
     if (options_.cache) bytes += pool_.hits.bytes(ZoneId{i});
     const Collector::Deletions copied = collector_->copied_of(ZoneId{i});
     tombstones_ += pool_.tables[i].tombstones - copied.keys;
     group_tombstones_ += pool_.tables[i].group_tombstones - copied.groups;
-    const std::uint64_t opened = pool_.allocator.zones()[i].opened_sequence;
+    const std::uint64_t opened = pool_.allocator.zones()[i].oldest();
     if (opened < oldest_.opened) {
       oldest_ = {ZoneId{i}, opened, oldest_.opened};
     } else {

@@ -21,6 +21,7 @@ static_assert(kPrefixBytes + kJournalFieldsBytes + kJournalLentBytes <= 512);
 static_assert(kPrefixBytes + kJournalFieldsBytes + kReservationChangeBytes <= 512);
 constexpr std::uint32_t kAnewBit = std::uint32_t{1} << 31;  // of a journal record's count of runs
 constexpr std::uint32_t kDurableBit = std::uint32_t{1} << 31;  // of a trim's end_lba
+constexpr std::uint64_t kAsideBit = std::uint64_t{1} << 63;    // of its generation
 
 // A zoned volume's share stands where others have the size of a page and of a disk.
 void put_volume(ByteWriter& writer, const VolumeRecord& volume) {
@@ -69,7 +70,7 @@ VolumeRecord take_volume(ByteReader& reader) {
 void put_trim(ByteWriter& writer, const ZoneTrimRecord& trim) {
   writer.put(trim.zone);
   writer.put(trim.durable ? trim.end_lba | kDurableBit : trim.end_lba);
-  writer.put(trim.generation);
+  writer.put(trim.aside ? trim.generation | kAsideBit : trim.generation);
 }
 
 ZoneTrimRecord take_trim(ByteReader& reader) {
@@ -81,6 +82,8 @@ ZoneTrimRecord take_trim(ByteReader& reader) {
     trim.end_lba &= ~kDurableBit;
   }
   trim.generation = reader.take<std::uint64_t>();
+  trim.aside = (trim.generation & kAsideBit) != 0;
+  trim.generation &= ~kAsideBit;
   return trim;
 }
 

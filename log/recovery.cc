@@ -116,8 +116,11 @@ Status Recovery::finish_zones() {
 // then. A cache lets go of what it cannot name.
 void Recovery::keep_unreadable(ZoneId zone) {
   const std::uint64_t owner = pool_.allocator.zone(zone).owner;
+  result_.volumes[owner].hidden = true;
+  pool_.allocator.note_sequence(zone, 0);  // of what is not known
   if (std::ranges::find(options_.stores, owner) == options_.stores.end()) return;
   pool_.allocator.set_use(zone, ZoneUse::bad);
+  pool_.allocator.note_stray(zone, 0);
   result_.lost.push_back(
       {zone,
        "holds batch headers that cannot be read; until the pool is opened again it is kept "

@@ -37,8 +37,9 @@ struct RecoveredVolume {
   };
   std::vector<Expiry> expiries;
   std::uint64_t live_bytes = 0, pinned_lbas = 0, cost_bytes = 0;
-  std::uint32_t largest_bytes = 0;             // page
-  bool expired = false;                        // pages that have expired were left out
+  std::uint32_t largest_bytes = 0;  // page
+  bool expired = false;             // pages that have expired were left out
+  bool hidden = false;  // what cannot be read now may be its, and count at the next opening
   std::map<unsigned, Stream::Resume> resumes;  // by stream
   std::vector<OutlivedGroup> outlived;         // a group may stand there more than once
 };
@@ -47,7 +48,7 @@ struct ZoneTrim {
   ZoneId zone;
   std::uint64_t generation = 0;
   std::uint32_t end_lba = 0;
-  bool durable = false;  // as in ZoneTrimRecord
+  bool durable = false, aside = false;  // as in ZoneTrimRecord
 };
 
 struct RecoveryOptions {

@@ -70,6 +70,9 @@ void Recovery::merge_volume(std::uint64_t volume, RecoveredVolume& into) {
     if (one.spare_needed) spares_.at(volume).needed = true;
     if (!one.copied.empty())
       std::ranges::copy(one.copied, std::back_inserter(spares_.at(volume).copied));
+    for (const auto& [zone, sequence] : one.strays) {
+      pool_.allocator.note_stray(ZoneId{zone}, sequence);
+    }
     into.expiries.insert(into.expiries.end(), one.expiries.begin(), one.expiries.end());
     into.outlived.insert(into.outlived.end(), one.outlived.begin(), one.outlived.end());
     for (std::uint32_t zone = 0; zone < one.live_lbas.size(); ++zone) {
@@ -107,8 +110,13 @@ void Recovery::winners(std::uint64_t volume, std::span<const RecoveredRecord> so
                        RecordPile& into, Merged& sums) {
   const auto spare = spares_.find(volume);
   const bool evicts = std::ranges::find(options_.stores, volume) == options_.stores.end();
+  const RecoveredRecord* newest = nullptr;  // of a key
   for (std::size_t i = 0; i < sorted.size(); ++i) {
-    if (i != 0 && sorted[i].same_key(sorted[i - 1])) continue;
+    if (newest != nullptr && sorted[i].same_key(*newest)) {
+      if (!evicts) note_stray(sorted[i], newest->sequence, sums);
+      continue;
+    }
+    newest = &sorted[i];
     const RecoveredRecord* winner = &latest_copy(sorted.subspan(i));
     if (spare != spares_.end() &&
         pool_.geometry.zone_of(Lba{winner->lba()}) == spare->second.zone) {
@@ -158,6 +166,16 @@ const GroupTombstones::value_type* Recovery::deletion_of(std::uint64_t volume,
   const bool is_older =
       deleted != tombstones->second.end() && deleted->second.sequence > record.sequence;
   return is_older ? &*deleted : nullptr;
+}
+
+// A zone opened later than a key's newest record was written has no older version of it, but where
+// that was collected while the newest could not be read.
+void Recovery::note_stray(const RecoveredRecord& older, std::uint64_t newest, Merged& sums) const {
+  const ZoneId zone = pool_.geometry.zone_of(Lba{older.lba()});
+  const bool page = older.kind == RecoveredRecord::Kind::page && older.sequence < newest;
+  if (!page || pool_.allocator.zone(zone).opened_sequence < newest) return;
+  std::uint64_t& lowest = sums.strays.try_emplace(zone.value, ~std::uint64_t{0}).first->second;
+  lowest = std::min(lowest, older.sequence);
 }
 
 // Of the first key: a copy that came too late, as it was on its way when its group was deleted.

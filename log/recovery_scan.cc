@@ -65,7 +65,7 @@ Status Scanner::scan(const FoundZone& zone) {
   // One that was filled to its end was flushed before anything went to the next one.
   const bool filled = scans.size() * pool_.segment_lbas >= pool_.geometry.zone_capacity_lbas &&
                       scans.back().summarized();
-  if (zone.newest || (zone.unsure && !filled)) {
+  if (zone.newest || (zone.unsure && (zone.aside || !filled))) {
     end_newest(zone, scans);
   } else if (zone.unsure) {
     for (const SegmentScan& scan : scans) keep(zone, scan.records());
@@ -86,12 +86,21 @@ void Scanner::note_gaps(ZoneId zone, const std::vector<std::uint64_t>& lbas) {
   }
 }
 
+// Once for a zone; `aside`: not all of it could be verified.
+void Scanner::note_end(const FoundZone& zone, bool aside) {
+  const auto capacity = static_cast<std::uint32_t>(pool_.geometry.zone_capacity_lbas);
+  const std::uint32_t end_lba = pool_.tables[zone.info.zone.value].end_lba;
+  std::erase_if(trims, [&](const ZoneTrim& trim) { return trim.zone == zone.info.zone; });
+  trims.push_back({zone.info.zone, zone.header.stamp.generation,
+                   aside ? std::min(end_lba, capacity) : end_lba, false, aside});
+}
+
 // A full zone does not say where its data ends, so that is noted first.
-void Scanner::finish(const FoundZone& zone) {
+void Scanner::finish(const FoundZone& zone, bool aside) {
   std::uint32_t& end_lba = pool_.tables[zone.info.zone.value].end_lba;
   if (end_lba > zone.info.written_lbas) {
     end_lba = static_cast<std::uint32_t>(zone.info.written_lbas);
-    trims.push_back({zone.info.zone, zone.header.stamp.generation, end_lba});
+    note_end(zone, aside);
   }
   to_finish.push_back(zone.info.zone);
 }
@@ -155,20 +164,19 @@ void Scanner::end_newest(const FoundZone& zone, std::vector<SegmentScan>& scans)
   const std::uint64_t cut =
       std::min(first_bad(zone, records, flushed_lba), first_gap(zone, scans, flushed_lba));
   const bool full = zone.info.written_lbas >= pool_.geometry.zone_capacity_lbas;
-  if (cut < table.end_lba) {
-    table.end_lba = static_cast<std::uint32_t>(cut);
-    trims.push_back({zone.info.zone, zone.header.stamp.generation, table.end_lba});
-  }
+  const bool ends = cut < table.end_lba;
+  if (ends) table.end_lba = static_cast<std::uint32_t>(cut);
+  const bool all_read = std::ranges::none_of(
+      scans, [&](const SegmentScan& scan) { return scan.unreadable_before(table.end_lba); });
   keep(zone, records);
+  if (ends || zone.aside || !all_read) note_end(zone, !all_read);
   if (full) return;
   SegmentScan& tail = scans.back();
   // A segment with a gap takes no more: its summary would leave out what the gap hides, for good,
   // and that may be readable another time.
-  const bool all_read = std::ranges::none_of(
-      scans, [&](const SegmentScan& scan) { return scan.unreadable_before(table.end_lba); });
   const bool whole = table.end_lba == ~std::uint32_t{0} && tail.gaps().empty() && all_read;
   if (zone.unsure || zone.followed || !whole) {
-    finish(zone);
+    finish(zone, !all_read);
     return;
   }
   Stream::Resume resume;

@@ -45,6 +45,7 @@ struct FoundZone {
   bool newest = false;    // of its stream, and not known to be durable
   bool followed = false;  // the newest but for one that may be no more than a header
   bool unsure = false;    // not the newest; a power cut may have ended it, and nothing says where
+  bool aside = false;     // an opening before could not read what it holds, or not all
   bool spare = false;     // took the last zone of a store's quota: it may hold nothing but copies
 };
 
@@ -73,7 +74,8 @@ class Scanner {
   }
   void keep(const FoundZone& zone, std::span<const PageRecord> records);
   void keep(const FoundZone& zone, const PageRecord& record, const KeyHash& hash, Gathered& into);
-  void finish(const FoundZone& zone);
+  void note_end(const FoundZone& zone, bool aside);
+  void finish(const FoundZone& zone, bool aside = false);
   void note_gaps(ZoneId zone, const std::vector<std::uint64_t>& lbas);
   void end_newest(const FoundZone& zone, std::vector<SegmentScan>& scans);
   std::uint64_t first_bad(const FoundZone& zone, std::vector<PageRecord>& records,

@@ -47,14 +47,19 @@ class Recovery {
   Status check_known(const std::vector<ReadZone>& zones);
   void take_zone(const ReadZone& read);
   Status reset(ZoneId zone);
-  void set_aside(ZoneId zone, const char* why);
+  void set_aside(ZoneId zone, const char* why, bool anyones = false);
+  Status note_aside(ZoneId zone);
   void finish_aside(const ZoneInfo& info);
   Status read_lba(ZoneId zone, std::uint64_t at, AlignedBuffer& into);
   Result<ZoneHeader> rebuild_header(const ZoneInfo& info);
+  bool is_over(const ZoneStamp& stamp, const ZoneInfo& info, bool unreadable) const;
   Result<std::uint64_t> owner_of(const ZoneInfo& info, const ZoneStamp& stamp, AlignedBuffer& lba);
   bool is_void(const ZoneStamp& stamp, std::uint64_t lba) const;
   bool is_rebuilt(const ZoneHeader& header, const std::vector<ReadZone>& zones) const;
+  bool was_aside(ZoneId zone) const;
+  bool is_evicted(const ReadZone& zone, const std::vector<ReadZone>& zones) const;
   bool has_batch(const FoundZone& zone);
+  void take_back();
   void mark_newest();
   void mark_spares();
   Status scan_zones();
@@ -73,7 +78,8 @@ class Recovery {
   struct Merged {
     std::uint64_t live_bytes = 0, cost_bytes = 0, pinned_lbas = 0;
     std::uint32_t largest_bytes = 0;
-    std::vector<std::uint64_t> live_lbas;  // by zone
+    std::vector<std::uint64_t> live_lbas;           // by zone
+    std::map<std::uint32_t, std::uint64_t> strays;  // by zone: Zone::stray_sequence
     std::vector<RecoveredVolume::Expiry> expiries;
     bool expired = false;
     bool spare_needed = false;  // something stands in the volume's spare zone only
@@ -95,6 +101,7 @@ class Recovery {
   // The newest deletion of the page's group, if the page is older; null: none.
   const GroupTombstones::value_type* deletion_of(std::uint64_t volume,
                                                  const RecoveredRecord& record) const;
+  void note_stray(const RecoveredRecord& older, std::uint64_t newest, Merged& sums) const;
   void note_outlived(std::uint64_t volume, std::span<const RecoveredRecord> versions,
                      std::vector<OutlivedGroup>& into) const;
   bool known(std::uint64_t volume) const {

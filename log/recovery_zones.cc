@@ -32,15 +32,29 @@ Status Recovery::find_zones() {
   const Status checked = check_known(zones);
   if (!checked.ok()) return checked;
   for (const ReadZone& zone : zones) {
-    if (zone.header.ok() && known(zone.header->volume) && is_rebuilt(*zone.header, zones)) {
+    const bool mine = zone.header.ok() && known(zone.header->volume);
+    if (mine && (is_rebuilt(*zone.header, zones) || is_evicted(zone, zones))) {
       to_reset_.push_back(zone.info.zone);
     } else {
       take_zone(zone);
     }
   }
+  take_back();
   mark_newest();
   mark_spares();
   return {};
+}
+
+// Of zones that the opening before went without, or one before that: their volumes may hold more by
+// now than they were promised.
+void Recovery::take_back() {
+  for (const std::uint64_t volume : options_.volumes) {
+    const bool back = std::ranges::any_of(zones_, [volume](const FoundZone& zone) {
+      return zone.aside && zone.header.volume == volume;
+    });
+    const bool more = pool_.allocator.held(volume) > pool_.allocator.quota(volume);
+    if (back || more) pool_.allocator.take_back(volume);
+  }
 }
 
 // not_found: nothing in the zone counts; corrupt: nobody can tell whose it is; unsupported: a
@@ -86,7 +100,7 @@ void Recovery::take_zone(const ReadZone& read) {
   const ZoneInfo& info = read.info;
   const Result<ZoneHeader>& header = read.header;
   if (!header.ok() && header.status().code() != Code::not_found) {
-    set_aside(info.zone, "has data, and nothing that tells whose; it is kept and not used");
+    set_aside(info.zone, "has data, and nothing that tells whose; it is kept and not used", true);
     aside_.push_back(info);
     return;
   }
@@ -103,7 +117,7 @@ void Recovery::take_zone(const ReadZone& read) {
   state.generation = header->stamp.generation;
   state.opened_sequence = header->opened_sequence;
   pool_.allocator.adopt(info.zone, state);
-  zones_.push_back({info, *header, false});
+  zones_.push_back({.info = info, .header = *header, .aside = was_aside(info.zone)});
   for (const ZoneTrim& trim : options_.trims) {
     if (trim.zone == info.zone && trim.generation == state.generation) {
       pool_.tables[info.zone.value].end_lba = trim.end_lba;
@@ -125,8 +139,26 @@ Status Recovery::let_go() {
     const Status status = reset(zone);
     if (!status.ok()) set_aside(zone, "cannot be reset");
   }
-  for (const ZoneInfo& info : aside_) finish_aside(info);
+  for (const ZoneInfo& info : aside_) {
+    const Status noted = note_aside(info.zone);
+    if (!noted.ok()) return noted;
+    finish_aside(info);
+    for (const std::uint64_t volume : options_.volumes) result_.volumes[volume].hidden = true;
+  }
   return {};
+}
+
+// Should it be readable at the next opening, that has to know that this one went on without it: of
+// a cache newer pages may have been evicted since, and it was not verified as the newest zone of
+// its stream. What the journal says of its end stays.
+Status Recovery::note_aside(ZoneId zone) {
+  if (options_.read_only || !options_.note_trim) return {};
+  const auto capacity = static_cast<std::uint32_t>(pool_.geometry.zone_capacity_lbas);
+  ZoneTrim trim{zone, 0, capacity};
+  const auto known = std::ranges::find(options_.trims, zone, &ZoneTrim::zone);
+  if (known != options_.trims.end()) trim = *known;
+  trim.aside = true;
+  return options_.note_trim(trim);
 }
 
 // A repair wrote all of it to another zone, which is durable, and was cut off before it could reset
@@ -145,9 +177,28 @@ bool Recovery::is_rebuilt(const ZoneHeader& header, const std::vector<ReadZone>&
   });
 }
 
-void Recovery::set_aside(ZoneId zone, const char* why) {
+bool Recovery::was_aside(ZoneId zone) const {
+  return std::ranges::any_of(options_.trims,
+                             [&](const ZoneTrim& trim) { return trim.zone == zone && trim.aside; });
+}
+
+// Of a cache's zones the one opened first goes first. Where one that was set aside has none before
+// it that was not, what was opened after it may have gone as well, and with it newer pages.
+bool Recovery::is_evicted(const ReadZone& zone, const std::vector<ReadZone>& zones) const {
+  const ZoneHeader& header = *zone.header;
+  const bool cache = std::ranges::find(options_.caches, header.volume) != options_.caches.end();
+  return cache && was_aside(zone.info.zone) &&
+         std::ranges::none_of(zones, [&](const ReadZone& other) {
+           return other.header.ok() && other.header->volume == header.volume &&
+                  other.header->opened_sequence < header.opened_sequence &&
+                  !was_aside(other.info.zone);
+         });
+}
+
+void Recovery::set_aside(ZoneId zone, const char* why, bool anyones) {
   ZoneAllocator::Zone bad;
   bad.use = ZoneUse::bad;
+  bad.anyones = anyones;
   pool_.allocator.adopt(zone, bad);
   result_.lost.push_back({zone, why});
 }
@@ -187,6 +238,7 @@ Result<ZoneHeader> Recovery::rebuild_header(const ZoneInfo& info) {
     header.stamp = found->stamp;
     if (header.stamp.pool != pool_.pool || header.stamp.zone != info.zone) continue;
     if (!plausible_sequence(header.stamp.generation)) continue;
+    if (is_over(header.stamp, info, unreadable)) return lost;
     const Result<BatchHeader> batch = BatchView::fixed_part(lba.span(), header.stamp);
     if (batch.status().code() == Code::unsupported) {
       if (is_void(header.stamp, at)) continue;
@@ -204,6 +256,16 @@ Result<ZoneHeader> Recovery::rebuild_header(const ZoneInfo& info) {
     return header;
   }
   return unreadable ? lost : Status(Code::not_found, Origin::log);
+}
+
+// Behind the data of a zone that was finished stands what an earlier life of it has left, which
+// must not pass for the present one where that cannot be read.
+bool Recovery::is_over(const ZoneStamp& stamp, const ZoneInfo& info, bool unreadable) const {
+  if (info.state != ZoneState::full && info.state != ZoneState::read_only) return false;
+  return std::ranges::any_of(options_.trims, [&](const ZoneTrim& trim) {
+    if (trim.zone != stamp.zone || trim.generation == stamp.generation) return false;
+    return trim.generation > stamp.generation || (trim.aside && unreadable);
+  });
 }
 
 Result<std::uint64_t> Recovery::owner_of(const ZoneInfo& info, const ZoneStamp& stamp,
@@ -257,7 +319,9 @@ void Recovery::mark_newest() {
     }
   }
   for (FoundZone& zone : zones_) {
-    zone.unsure = options_.trims_lost && !zone.newest && !is_trimmed(zone);
+    const bool durable = pool_.tables[zone.info.zone.value].durable;
+    const bool lost = options_.trims_lost && !is_trimmed(zone);
+    zone.unsure = !zone.newest && !durable && (lost || zone.aside);
   }
 }
 

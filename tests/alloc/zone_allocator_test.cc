@@ -144,6 +144,35 @@ TEST(ZoneAllocatorTest, LostZonesComeOffTheLargestQuotas) {
 }
 
 // No volume is left with more zones than its quota.
+// Zone 2 was adopted after five others had been taken in its place.
+TEST(ZoneAllocatorTest, AZoneThatIsBackMayBeMoreThanTheQuota) {
+  for (const std::uint64_t other : {3, 4, 5}) {
+    ZoneAllocator allocator(geometry(12, 4, 4), 2);
+    ASSERT_TRUE(allocator.admit(1, 5, 1).ok());
+    ASSERT_TRUE(allocator.admit(2, other, 1).ok());
+    for (std::uint32_t zone = 2; zone < 8; ++zone) {
+      allocator.adopt(ZoneId{zone}, {.use = ZoneUse::sealed, .owner = 1, .opened_sequence = zone});
+    }
+    allocator.take_back(1);
+    EXPECT_EQ(allocator.quota(1), other == 3 ? 7u : 6u) << other;
+    EXPECT_EQ(allocator.shrink_quotas(), other == 5 ? 1u : 0u);
+    EXPECT_GE(allocator.quota(1), 6u);
+  }
+}
+
+TEST(ZoneAllocatorTest, OfZonesThatMayBeAnybodysAnythingMayBeOlder) {
+  ZoneAllocator allocator(geometry(12, 4, 4), 2);
+  ASSERT_TRUE(allocator.admit(1, 5, 1).ok());
+  allocator.adopt(ZoneId{2}, {.use = ZoneUse::sealed, .owner = 1, .opened_sequence = 20});
+  allocator.adopt(ZoneId{3}, {.use = ZoneUse::sealed, .owner = 1, .opened_sequence = 30});
+  EXPECT_EQ(allocator.min_opened(1, ZoneId{2}), 30u);
+  allocator.note_stray(ZoneId{3}, 12);
+  EXPECT_EQ(allocator.min_opened(1, ZoneId{2}), 12u);
+  allocator.adopt(ZoneId{4}, {.use = ZoneUse::bad, .anyones = true});
+  EXPECT_EQ(allocator.min_opened(1, ZoneId{2}), 0u);
+  EXPECT_EQ(allocator.min_sequence(1, ZoneId{2}), 0u);
+}
+
 TEST(ZoneAllocatorTest, QuotasShrinkWhereTheyAreNotInUse) {
   ZoneAllocator allocator(geometry(10, 0, 0), 2);
   ASSERT_TRUE(allocator.admit(1, 5, 1).ok());

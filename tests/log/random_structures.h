@@ -250,7 +250,8 @@ class RandomStructures {
     if (trim.durable || trim.end_lba != ZoneTrimRecord::kNothing) {
       trim.end_lba = std::min(trim.end_lba / 2, ZoneTrimRecord::kEndLbaMax);
     }
-    trim.generation = number();
+    trim.generation = number() >> 1;
+    trim.aside = below(4) == 0;
     return trim;
   }
   JournalEntry journal() {

@@ -64,7 +64,7 @@ class RandomChanges {
     } else if (kind == 3) {
       record.kind = JournalRecord::Kind::zone_trimmed;
       record.trim.zone = static_cast<std::uint32_t>(random_() % 6);
-      record.trim.generation = random_();
+      record.trim.generation = random_() >> 1;
     } else if (kind == 4 && !state.volumes.empty()) {
       record.kind = JournalRecord::Kind::reservations_changed;
       record.volume.id = state.volumes[random_() % state.volumes.size()].id;

@@ -115,6 +115,34 @@ TEST_F(TombstonesTest, PowerCutsWhileTheOldestZoneIsEnded) {
 
 // Copies of tombstones that are older than any other zone are of no use to anybody: their zone goes
 // before one that has a page.
+// Nobody can tell whose it is, nor what it holds, until it is readable at another opening.
+TEST_F(TombstonesTest, StayForAZoneThatCannotBeReadNow) {
+  make_store(7, 2, true);
+  ASSERT_TRUE(put(1, 1, 4000, {.group = 5}).ok());
+  ASSERT_TRUE(put(2, 1, 4000).ok());
+  const ZoneId hidden = zone_of(1);
+  ASSERT_EQ(zone_of(2), hidden);
+  std::uint64_t number = 3;
+  do {
+    ASSERT_TRUE(put(number, 1, 4000).ok());
+  } while (zone_of(number++) == hidden);
+  faults_->fail_reads(Lba{pool_->device_lba(hidden, 0)}, shape_.zone_capacity_lbas);
+  reopen(true);
+  expect_absent(1);
+  EXPECT_EQ(remove(2).code(), Code::not_found);
+  ASSERT_TRUE(remove_group(5).ok());
+  for (unsigned i = 0; i < 400; ++i) {
+    const Status status = put_and_remove();
+    ASSERT_TRUE(status.ok()) << i << ": " << status.describe();
+  }
+  run();
+  EXPECT_GT(resets().size(), 3u);
+  faults_->heal();
+  reopen(true);
+  expect_absent(1);
+  expect_absent(2);
+}
+
 TEST_F(TombstonesTest, ThatNobodyNeedsCostNothing) {
   make_store(6, 2);
   while (pool_->allocator.held(kVolume) < 2) ASSERT_TRUE(put_and_remove().ok());

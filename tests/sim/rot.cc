@@ -303,4 +303,33 @@ bool rot_journal(SimMedium& medium, SimRandom& random) {
   return true;
 }
 
+std::vector<std::uint64_t> hidden_lbas(const SimMedium& medium, SimRandom& random) {
+  const Geometry& geometry = medium.geometry();
+  const auto is_structure = [](std::span<const std::byte> lba) {
+    return has_magic(lba, Magic::zone_header) || has_magic(lba, Magic::batch_header) ||
+           ends_with_footer(lba);
+  };
+  std::vector<std::uint64_t> hidden;
+  std::uint64_t zones = random.between(1, 2);
+  for (unsigned look = 0; look < kLooks && zones != 0; ++look) {
+    const ZoneId zone = any_zone(medium, random);
+    const std::span<const std::byte> data = medium.durable_data(zone);
+    if (zone.value < 2 || data.size() <= geometry.lba_bytes) continue;
+    --zones;
+    const std::uint64_t start = geometry.zone_start(zone).value;
+    const auto found = find_lbas(data, geometry.lba_bytes, is_structure);
+    const std::uint64_t what = random.below(3);
+    if (what == 0) {
+      for (std::uint64_t i = 0; i < geometry.zone_capacity_lbas; ++i) hidden.push_back(start + i);
+      continue;
+    }
+    if (what == 1) hidden.push_back(start);
+    if (found.empty()) continue;
+    for (std::uint64_t count = random.between(1, 4); count != 0; --count) {
+      hidden.push_back(start + found[random.below(found.size())] / geometry.lba_bytes);
+    }
+  }
+  return hidden;
+}
+
 }  // namespace furrow::sim

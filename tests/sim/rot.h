@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "log/format.h"
 #include "tests/sim/sim_medium.h"
@@ -36,5 +37,8 @@ std::optional<ZoneId> rot_structure(SimMedium& medium, std::span<const ZoneTrimR
                                     SimRandom& random);
 bool rot_page(SimMedium& medium, Rot how, SimRandom& random);
 bool rot_journal(SimMedium& medium, SimRandom& random);
+// What cannot be read during one opening, whatever it is, of data zones: LBAs of the device, of
+// some zones all. None: nothing was found.
+std::vector<std::uint64_t> hidden_lbas(const SimMedium& medium, SimRandom& random);
 
 }  // namespace furrow::sim

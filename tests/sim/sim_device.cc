@@ -369,7 +369,10 @@ Status SimQueue::read(const Io& io, std::uint64_t bytes) {
   const bool spoiled = std::ranges::any_of(device_.medium_.spoiled(zone), [&](std::uint64_t lba) {
     return lba >= at && lba < at + lbas;
   });
-  if (spoiled || device_.unreadable(io.lba.value, lbas) ||
+  const bool hidden = std::ranges::any_of(device_.hidden_, [&](std::uint64_t lba) {
+    return lba >= io.lba.value && lba < io.lba.value + lbas;
+  });
+  if (spoiled || hidden || device_.unreadable(io.lba.value, lbas) ||
       device_.fails(device_.faults_.read_errors)) {
     read_from(io, zone, at, random.below(lbas + 1) * geometry().lba_bytes);
     return kUnreadable;

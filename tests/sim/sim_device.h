@@ -47,6 +47,8 @@ class SimDevice final : public ZonedDevice, private ZoneStore {
   // process leaves.
   void when_cut(std::function<void()> on_death) { on_death_ = std::move(on_death); }
   bool dead() const { return dead_; }
+  // Nobody can read these LBAs of the device any more.
+  void hide(std::vector<std::uint64_t> lbas) { hidden_ = std::move(lbas); }
   void set_faults(const SimFaults& faults) {
     faults_ = faults;
     may_exceed_limits_ |= faults.may_exceed_limits();
@@ -100,6 +102,7 @@ class SimDevice final : public ZonedDevice, private ZoneStore {
   std::uint64_t faults_injected_ = 0;
   std::vector<ZoneId> lost_zones_;
   std::vector<Lba> misread_;               // were read from elsewhere; from then on they are right
+  std::vector<std::uint64_t> hidden_;      // LBAs
   std::vector<std::uint64_t> unreadable_;  // LBAs
   std::uint64_t unreadable_until_ns_ = 0;
   std::uint64_t full_until_ns_ = 0, found_no_room_ = 0, spells_ = 0;

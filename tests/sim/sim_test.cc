@@ -129,6 +129,10 @@ TEST(SimTest, SeedsThatFailed) {
   // Copies were durable before the zone that they were made from.
   run_seed("misplaced", 2440001333);
   run_seed("rot", 2001061);
+  // A zone that one opening could not read came back: what had been deleted, or overwritten,
+  // meanwhile counted again; so did what had been torn, and what an earlier life of it had left.
+  for (const std::uint64_t seed : {62, 9, 40, 66, 135}) run_seed("hidden", seed);
+  for (const std::uint64_t seed : {256, 1248, 1488}) run_seed("hidden", seed, 16'000);
   // A group's deletion was durable before a page in another stream that had taken the place of one
   // of the group.
   run_seed("rot", 2201408, 16'000);

@@ -334,21 +334,18 @@ bool SimVolume::expected(const Client& client, Code code) {
 
 void SimVolume::put_answered(Client& client, Code code) {
   History& history = entries_[client.key].history;
-  const bool flushed = client.op.durability == Durability::flushed ||
-                       shape_.options.durability == Durability::flushed;
   if (code == Code::ok) {
     ++puts_stored_;
     using enum PageOp::Condition;
     if (client.op.condition == if_absent && !evicts_ && !history.may_be_absent(client.window) &&
-        !unsure(client.key)) {
+        !unsure(client)) {
       fail(client, "stored although the key was there");
     }
     if (client.op.condition == if_exists && !history.may_be_present(client.window) &&
-        !entries_[client.key].lossy) {
+        !lossy(client)) {
       fail(client, "stored although the key was not there");
     }
-    history.acknowledge(client.serial, world_.tick);
-    if (flushed) history.durable(client.serial);
+    changed(client);
     return;
   }
   last_refusal_ = client.op.status;
@@ -359,33 +356,39 @@ void SimVolume::put_answered(Client& client, Code code) {
   history.drop(client.serial);
   // (A rotten page is there, if it is to be read or not.)
   const Entry& entry = entries_[client.key];
-  if (code == Code::exists && !history.may_be_present(client.window) && !entry.lossy &&
+  if (code == Code::exists && !history.may_be_present(client.window) && !lossy(client) &&
       !entry.rotten) {
     fail(client, "says that the key exists");
   }
   if (code == Code::not_found && !evicts_ && !history.may_be_absent(client.window) &&
-      !unsure(client.key)) {
+      !unsure(client)) {
     fail(client, "says that the key does not exist");
   }
   if (code == Code::no_space) refused(client);
 }
 
+// The key is what the client has made it.
+void SimVolume::changed(const Client& client) {
+  Entry& entry = entries_[client.key];
+  entry.history.acknowledge(client.serial, world_.tick);
+  entry.veil_end = std::min(entry.veil_end, world_.tick);
+  const bool flushed = client.op.durability == Durability::flushed ||
+                       shape_.options.durability == Durability::flushed;
+  if (flushed) entry.history.durable(client.serial);
+}
+
 void SimVolume::remove_answered(Client& client, Code code) {
   History& history = entries_[client.key].history;
-  if (code == Code::ok) {
-    history.acknowledge(client.serial, world_.tick);
-    if (client.op.durability == Durability::flushed ||
-        shape_.options.durability == Durability::flushed) {
-      history.durable(client.serial);
-    }
-    return;
-  }
+  if (code == Code::ok) return changed(client);
   if (code == Code::no_space && !world_.device_dead) delete_refused(client);
   if (code != Code::not_found && code != Code::no_space) return;
   if (world_.device_dead || (code == Code::no_space && world_.faults)) return;
+  if (code == Code::not_found && entries_[client.key].veil_end == State::kAlive) {
+    return changed(client);  // what was not found may be there another time
+  }
   history.drop(client.serial);
   if (code == Code::not_found && !evicts_ && !history.may_be_absent(client.window) &&
-      !unsure(client.key)) {
+      !unsure(client)) {
     fail(client, "says that the key does not exist");
   }
 }
@@ -394,18 +397,18 @@ void SimVolume::presence_answered(Client& client, Code code) {
   History& history = entries_[client.key].history;
   if (world_.device_dead) return;
   if (code == Code::not_found && !evicts_ && !history.may_be_absent(client.window) &&
-      !unsure(client.key)) {
+      !unsure(client)) {
     fail(client, "says that the key does not exist");
   }
   if (code == Code::ok && !history.may_be_present(client.window) && !entries_[client.key].rotten &&
-      !entries_[client.key].lossy) {
+      !lossy(client)) {
     fail(client, "says that the key exists");
   }
 }
 
 void SimVolume::get_answered(Client& client, Code code) {
   Entry& entry = entries_[client.key];
-  const bool alone = client.alone && !entry.lossy && entry.started == client.started &&
+  const bool alone = client.alone && !lossy(client) && entry.started == client.started &&
                      last_group_removal_ <= client.started && lists_running_ == 0;
   if (code == Code::not_found) return get_missed(client, alone);
   if (code != Code::ok) return;
@@ -413,7 +416,7 @@ void SimVolume::get_answered(Client& client, Code code) {
   const State* found =
       entry.history.present(client.key, client.window, {client.op.data, client.op.length});
   if (found == nullptr) {
-    if (entry.lossy && is_some_version(client.key, {client.op.data, client.op.length})) return;
+    if (lossy(client) && is_some_version(client.key, {client.op.data, client.op.length})) return;
     return fail(client, fmt::format("{} wrong bytes", client.op.length));
   }
   world_.trace.add(found->version);
@@ -422,6 +425,10 @@ void SimVolume::get_answered(Client& client, Code code) {
   if (alone && entry.history.count(client.key, client.window, page) == 1) {
     entry.history.seen(found->serial, world_.era, world_.tick);
   }
+}
+
+bool SimVolume::lossy(std::uint64_t key, const Window& window) const {
+  return entries_[key].lossy || entries_[key].veil_end > window.from;
 }
 
 bool SimVolume::is_some_version(std::uint64_t key, std::span<const std::byte> page) const {
@@ -434,7 +441,7 @@ bool SimVolume::is_some_version(std::uint64_t key, std::span<const std::byte> pa
 void SimVolume::get_missed(Client& client, bool alone) {
   History& history = entries_[client.key].history;
   if (evicts_ || world_.device_dead) return;
-  if (!history.may_be_absent(client.window) && !unsure(client.key)) {
+  if (!history.may_be_absent(client.window) && !unsure(client)) {
     return fail(client, "the page is lost");
   }
   if (!alone) return;
@@ -459,7 +466,7 @@ void SimVolume::list_answered(Client& client) {
     if (listed[number]) return fail(client, fmt::format("lists key {} twice", number));
     listed[number] = true;
     if (!entries_[number].history.may_be_present(client.window) && !entries_[number].rotten &&
-        !entries_[number].lossy) {
+        !lossy(number, client.window)) {
       client.key = number;
       return fail(client, "lists a key that is not there");
     }
@@ -468,7 +475,7 @@ void SimVolume::list_answered(Client& client) {
   if (!all || evicts_) return;
   for (std::uint64_t number = 0; number < entries_.size(); ++number) {
     if (listed[number] || entries_[number].history.may_be_absent(client.window)) continue;
-    if (unsure(number)) continue;
+    if (unsure(number, client.window)) continue;
     client.key = number;
     return fail(client, "does not list a key that is there");
   }
@@ -507,6 +514,7 @@ bool SimVolume::has_least_quota() const { return quota_zones() < 4; }
 // Deletes make room, so they are taken for as long as a zone can be emptied into another.
 void SimVolume::delete_refused(const Client& client) {
   ++world_.removes_refused;
+  if (world_.hides) return;  // a zone that is hidden, or back, may be the one that it lacks
   // What it had no room for has ended zones. verify_healed() sees that they come back.
   if (world_.device->found_no_room() != 0) return;
   const std::uint64_t quota = quota_zones();
@@ -614,7 +622,8 @@ bool SimVolume::has_its_quota() {
 }
 
 void SimVolume::check_quota() {
-  if (!attached()) return;
+  // What a zone held that is back was stored anew meanwhile, perhaps.
+  if (!attached() || world_.hides) return;
   const VolumeUsage usage = store_->usage();
   if (usage.zones <= usage.quota_zones) return;
   world_.fail(
@@ -672,9 +681,14 @@ void SimVolume::check_free_bytes(std::uint64_t free_bytes, std::uint64_t least,
       name(), free_bytes, room.usable_bytes, least, most, room.tombstones_max, room.record_bytes));
 }
 
+void SimVolume::veil() {
+  for (Entry& entry : entries_) entry.veil_end = State::kAlive;
+}
+
 void SimVolume::cut(bool process_only) {
   for (Entry& entry : entries_) {
     entry.history.cut(process_only);
+    entry.veil_end = 0;
     if (zone_lost_) entry.lossy_serial = next_serial_;
     entry.lossy =
         zone_lost_ || (entry.lossy && entry.history.states()[0].serial < entry.lossy_serial);

@@ -34,6 +34,7 @@ struct World {
   std::uint64_t era = 0;              // power cuts and kills so far
   bool faults = false;                // the device may fail operations: more errors are allowed
   bool reads_fail = false;            // of these: a zone may be left alone for a while
+  bool hides = false;                 // an opening cannot read some of the medium
   std::uint64_t places_spoiled = 0;   // unreadable until their zone is reset
   const SimDevice* device = nullptr;  // while operations may run
   bool healed = false;                // that has passed: no answer is excused any more
@@ -100,6 +101,9 @@ class SimVolume {
   // is known, and asking for it gives errors; from then on older versions of keys may be the newest
   // that are left, until they are stored anew.
   void lost_a_zone() { zone_lost_ = true; }
+  // Something cannot be read until the pool is opened again: keys may be there that are not, and
+  // the other way round, until they are stored or deleted. It all counts again then.
+  void veil();
   void cut(bool process_only);
 
   enum class Exists : std::uint8_t { yes, no, maybe };  // maybe: its creation or deletion was cut
@@ -128,6 +132,7 @@ class SimVolume {
     std::uint32_t rotten_bytes = 0;  // that page's, of the versions that it may be the longest
     bool lossy = false;              // any of its versions may be there, or none, ..
     std::uint64_t lossy_serial = 0;  // .. until a state from this one on is durable
+    std::uint64_t veil_end = 0;      // tick: what may be there besides is not known until then
   };
 
   Client& free_client();
@@ -149,7 +154,13 @@ class SimVolume {
   bool has_least_quota() const;
   bool may_be_rotten(std::uint64_t key);
   // Nothing can be said of whether it is there.
-  bool unsure(std::uint64_t key) { return entries_[key].lossy || may_be_rotten(key); }
+  bool unsure(std::uint64_t key, const Window& window) {
+    return lossy(key, window) || may_be_rotten(key);
+  }
+  bool unsure(const Client& client) { return unsure(client.key, client.window); }
+  bool lossy(std::uint64_t key, const Window& window) const;
+  bool lossy(const Client& client) const { return lossy(client.key, client.window); }
+  void changed(const Client& client);
   bool is_some_version(std::uint64_t key, std::span<const std::byte> page) const;
   void refused(const Client& client);
   void refused_as_full(const Client& client);

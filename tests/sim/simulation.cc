@@ -98,6 +98,11 @@ void Simulation::verify_healed() {
   const bool passing = faults.transient() && !faults.loses_zones() && faults.capacity_losses == 0 &&
                        swarm_.spoil_percent == 0;
   const bool lasting = faults.any() || swarm_.spoil_percent != 0;
+  if (std::exchange(swarm_.hide_percent, 0) != 0) {
+    stop();
+    if (!world_.failed()) recover();
+    return world_.failed() ? void() : verify();
+  }
   if (!passing) return lasting ? void() : refill_all();
   device_->set_faults({});
   for (unsigned pauses = 0; pauses < 2; ++pauses) {
@@ -207,10 +212,12 @@ bool Simulation::make_pool() {
   std::erase_if(volumes_, [](const auto& each) { return each->exists == SimVolume::Exists::no; });
   if (volumes_.empty()) world_.fail("not even one volume fits");
   if (swarm_.files) create_files();
-  world_.faults = swarm_.faults.any() || swarm_.spoil_percent != 0;
+  world_.faults = swarm_.faults.any() || swarm_.spoil_percent + swarm_.hide_percent != 0;
   world_.reads_fail = swarm_.faults.read_errors + swarm_.faults.misdirected_reads +
-                          swarm_.faults.unreadable_spells + swarm_.spoil_percent !=
+                          swarm_.faults.unreadable_spells + swarm_.spoil_percent +
+                          swarm_.hide_percent !=
                       0;
+  world_.hides = swarm_.hide_percent != 0;
   device_->set_faults(swarm_.faults);
   return !world_.failed();
 }

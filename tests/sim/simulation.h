@@ -81,6 +81,7 @@ class Simulation {
   void cut();
   bool repair(ZoneId struck);
   std::optional<ZoneId> strike();
+  bool hide();
   Result<CheckReport> inspect();
   void see_damage(ZoneId zone);
   bool check(const char* when);

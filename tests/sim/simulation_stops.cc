@@ -122,8 +122,12 @@ void Simulation::recover() {
     if (attempt < kAttemptsMax && world_.faults && random.one_in(2)) {
       device_->set_faults(swarm_.faults.while_opening());
     }
+    const bool hidden = attempt < kAttemptsMax && hide();
     const bool opened = open_pool();
     if (opened) {
+      for (const auto& volume : volumes_) {
+        if (hidden) volume->veil();
+      }
       device_->set_faults(swarm_.faults);
       device_->cut_after(0);
       break;
@@ -142,6 +146,17 @@ void Simulation::recover() {
     ++summary_.mounts;
   }
   if (random.percent(swarm_.verify_percent)) verify();
+}
+
+// True: something cannot be read, for as long as the device is on.
+bool Simulation::hide() {
+  SimRandom& random = world_.random;
+  if (swarm_.hide_percent == 0 || !random.percent(swarm_.hide_percent)) return false;
+  std::vector<std::uint64_t> lbas = hidden_lbas(medium_, random);
+  const bool some = !lbas.empty();
+  if (some) say(fmt::format("{} LBAs cannot be read, from {} on", lbas.size(), lbas.front()));
+  device_->hide(std::move(lbas));
+  return some;
 }
 
 void Simulation::cut() {

@@ -223,6 +223,14 @@ void specialise(std::string_view scenario, Swarm& swarm, SimRandom& random) {
   if (scenario == "repair") {
     swarm.repair_percent = static_cast<unsigned>(random.between(20, 100));
   }
+  if (scenario == "hidden") {
+    swarm.hide_percent = static_cast<unsigned>(random.between(10, 60));
+    // A pinned page is written again in its place: also where a newer one is hidden.
+    for (VolumeShape& shape : swarm.volumes) {
+      shape.mix.pin = shape.mix.unpin = 0;
+      if (shape.options.mode == VolumeMode::cache) shape.pinned_percent = 0;
+    }
+  }
   if (scenario == "files" || scenario == "rocksdb") add_files(swarm, random);
   swarm.files_by_rocksdb = scenario == "rocksdb";
   if (scenario == "calm") {

@@ -53,6 +53,7 @@ struct Swarm {
   unsigned summary_rot_percent = 0, page_rot_percent = 0, journal_rot_percent = 0;  // of stops
   unsigned repair_percent = 0;          // of stops: a structure is damaged, and the pool repaired
   unsigned spoil_percent = 0;           // of stops: LBAs that cannot be read
+  unsigned hide_percent = 0;            // of openings: LBAs that cannot be read until the next one
   std::uint64_t scrub_bytes_per_s = 0;  // 0: none
   SimLatency latency;
   SimFaults faults;
@@ -62,7 +63,7 @@ struct Swarm {
 inline constexpr std::string_view kScenarios[] = {
     "mixed", "store",   "cache",     "full",    "volumes", "metadata", "faults",
     "worn",  "offline", "rot",       "repair",  "large",   "calm",     "shrunk",
-    "tight", "flaky",   "misplaced", "resized", "files",   "rocksdb"};
+    "tight", "flaky",   "misplaced", "resized", "hidden",  "files",    "rocksdb"};
 bool is_scenario(std::string_view name);
 Swarm draw_swarm(std::string_view scenario, SimRandom& random);
 std::string describe(const Swarm& swarm);
