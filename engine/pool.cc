@@ -230,17 +230,18 @@ void PoolImpl::count_drawn() {
 
 // A record that failed may be on the medium all the same, and the next flush makes it durable with
 // all that is stored meanwhile. So that it does not count, another follows, at once or, where the
-// device does not take that either, before the next flush, or when the next zone is opened.
+// device does not take that either, before the next flush, or when the next zone is opened. Until
+// then what is stored is answered behind a flush only: a kill leaves the record that failed, too.
 Status PoolImpl::journal(const JournalRecord& record) {
   const Status status = ring_.append(record);
-  if (!status.ok()) unsettled_ = !ring_.settle().ok();
+  if (!status.ok()) context_.unsettled = !ring_.settle().ok();
   return status;
 }
 
 Status PoolImpl::settle() {
-  if (!unsettled_) return {};
+  if (!context_.unsettled) return {};
   const Status settled = ring_.settle();
-  unsettled_ = !settled.ok();
+  context_.unsettled = !settled.ok();
   return settled;
 }
 

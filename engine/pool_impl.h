@@ -139,7 +139,6 @@ class PoolImpl final : public Pool {
   std::unique_ptr<IoQueue> queue_;
   PoolContext context_;
   DurableNotes durable_notes_;
-  bool unsettled_ = false;  // a change of the volumes failed, and its record may count
   const OpenOptions options_;
   std::vector<std::unique_ptr<PageStoreImpl>> stores_;
   std::vector<std::unique_ptr<PageStoreImpl>> deleted_;  // sessions may still hold them

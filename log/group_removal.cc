@@ -87,7 +87,7 @@ bool GroupRemoval::goes_first(unsigned number) const {
 
 // .. also before what comes later, and goes to the user's own stream, where this one did not.
 bool GroupRemoval::flushes() const {
-  return op_.flushed || (op_.own_keys && write_.stream != kUserStream);
+  return op_.flushed || log_.pool_.unsettled || (op_.own_keys && write_.stream != kUserStream);
 }
 
 void GroupRemoval::others_flushed(const Status& status) { status.ok() ? write() : finish(status); }

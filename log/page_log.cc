@@ -14,9 +14,11 @@ constexpr std::uint64_t kGrowthMax = 64;
 
 KeyOp& op_of(Io& io) { return *static_cast<KeyOp*>(io.context); }
 
-bool flushes(const KeyOp& op) { return op.flushed && !canary(Canary::flush_skipped); }
-
 }  // namespace
+
+bool PageLog::flushes(const KeyOp& op) const {
+  return (op.flushed && !canary(Canary::flush_skipped)) || pool_.unsettled;
+}
 
 PageLog::PageLog(PoolContext& pool, const PageLogOptions& options)
     : pool_(pool),

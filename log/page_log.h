@@ -219,6 +219,7 @@ class PageLog final : public StreamOwner {
   void page_read_for_pin(KeyOp& op);
   void append(KeyOp& op, RecordKind kind);
   void written(KeyOp& op);
+  bool flushes(const KeyOp& op) const;                   // before it is answered
   void finish_durably(KeyOp& op, const Status& status);  // if it is to be
   void leave_epoch(KeyOp& op);
   void count_pending(const KeyOp& op, bool begins);

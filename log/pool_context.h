@@ -98,6 +98,9 @@ struct PoolContext {
   const std::array<std::uint8_t, 16> hash_key;
   const std::uint64_t segment_lbas;
   std::uint64_t next_sequence = 1;
+  // A change of the volumes failed, and its record may count: nothing is answered but behind a
+  // flush, which takes it back.
+  bool unsettled = false;
   bool device_full = false;  // the last write that ended was refused for want of space
   // Nothing from this LBA of the zone on counts, nor must it come back at the next recovery: a
   // write failed there, or (0) the zone went bad after it was drained.

@@ -77,27 +77,31 @@ TEST(FailedChangesTest, ReservationsThatWereNotKeptAreNotThere) {
   EXPECT_TRUE(rig.pool->reservations(volume) == before);
 }
 
-// Nor what is durable in the zone that the volume went on with.
-TEST(FailedChangesTest, AFlushBehindADeletionThatFailedPutsTheJournalInOrder) {
-  Rig rig("");
-  FaultDevice* device = nullptr;
-  ASSERT_NO_FATAL_FAILURE(make_on_fault_device(rig, VolumeMode::store, device));
-  ASSERT_TRUE(rig.put(1, 1, 9000).ok());
-  device->fail_flushes(1000);
-  Status deleted;
-  while ((deleted = rig.pool->delete_volume("pages")).code() == Code::busy) rig.turns(1);
-  ASSERT_EQ(deleted.code(), Code::io_error) << deleted.describe();
-  device->fail_flushes(0);
-  ASSERT_TRUE(rig.put(2, 1, 9000).ok());
-  // Until the journal can be, nothing is said to be durable.
-  device->fail_writes(Lba{0}, 2 * device->geometry().zone_size_lbas);
-  PageOp flush;
-  flush.kind = PageOp::Kind::flush;
-  EXPECT_EQ(rig.run(flush).code(), Code::io_error);
-  device->heal();
-  ASSERT_NO_FATAL_FAILURE(flush_and_cut(rig, *device));
-  ASSERT_NE(rig.store, nullptr) << "the volume is gone, with what was flushed since";
-  for (const std::uint64_t i : {1, 2}) EXPECT_TRUE(rig.get(i).ok()) << i;
+// Nor what is durable in the zone that the volume went on with, or is stored there and outlives the
+// process alone.
+TEST(FailedChangesTest, WhatFollowsADeletionThatFailedPutsTheJournalInOrder) {
+  for (const PageOp::Kind first : {PageOp::Kind::flush, PageOp::Kind::put}) {
+    Rig rig("");
+    FaultDevice* device = nullptr;
+    ASSERT_NO_FATAL_FAILURE(make_on_fault_device(rig, VolumeMode::store, device));
+    ASSERT_TRUE(rig.put(1, 1, 9000).ok());
+    device->fail_flushes(1000);
+    Status deleted;
+    while ((deleted = rig.pool->delete_volume("pages")).code() == Code::busy) rig.turns(1);
+    ASSERT_EQ(deleted.code(), Code::io_error) << deleted.describe();
+    device->fail_flushes(0);
+    // Until the journal can be, nothing is said to be durable, or stored.
+    device->fail_writes(Lba{0}, 2 * device->geometry().zone_size_lbas);
+    PageOp flush;
+    flush.kind = PageOp::Kind::flush;
+    const Status answer = first == PageOp::Kind::put ? rig.put(2, 1, 9000) : rig.run(flush);
+    EXPECT_EQ(answer.code(), Code::io_error);
+    device->heal();
+    ASSERT_TRUE(rig.put(2, 1, 9000).ok());
+    ASSERT_NO_FATAL_FAILURE(flush_and_cut(rig, *device));
+    ASSERT_NE(rig.store, nullptr) << "the volume is gone, with what was flushed since";
+    for (const std::uint64_t i : {1, 2}) EXPECT_TRUE(rig.get(i).ok()) << i;
+  }
 }
 
 // Zones that are gone at an open are taken off a quota of "all": the cache goes on, smaller.

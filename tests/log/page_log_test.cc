@@ -198,6 +198,23 @@ TEST_F(PageLogTest, FlushedIsAnsweredBehindAFlushThatFollowsTheWrite) {
   EXPECT_EQ(put(3, 0, 100, {.flushed = true}).code(), Code::io_error);
 }
 
+// A flush takes back what may otherwise take the page along.
+TEST_F(PageLogTest, WhatIsStoredWhileTheJournalIsInDoubtIsAnsweredBehindAFlush) {
+  ASSERT_TRUE(put(1, 0, 100, {.group = 3}).ok());
+  Status settled(Code::io_error, Origin::log);
+  pool_->flusher.ask_before([&] {
+    pool_->unsettled = !settled.ok();
+    return settled;
+  });
+  pool_->unsettled = true;
+  EXPECT_EQ(put(2, 0, 100).code(), Code::io_error);
+  EXPECT_EQ(remove(1).code(), Code::io_error);
+  EXPECT_EQ(remove_group(3).code(), Code::io_error);
+  settled = Status();
+  EXPECT_TRUE(put(3, 0, 100).ok());
+  EXPECT_FALSE(pool_->unsettled);
+}
+
 TEST_F(PageLogTest, AFlushCoversWhatWasGivenBefore) {
   ASSERT_TRUE(put(0, 0, 100).ok());
   device_->forget_events();
