@@ -352,6 +352,7 @@ class Collector {
   std::size_t next_record_ = 0;
   std::vector<Tombstone> newest_tombstones_;  // of the segment, one a key or group, in that order
   std::vector<std::uint64_t> groups_elsewhere_;  // ascending: of these, that other zones have too
+  std::uint64_t unfinished_removal_ = 0;  // the lowest sequence of a group's deletion that goes on
   AlignedBuffer scan_buffer_;
   Io io_;
   template <class Test>

@@ -1,5 +1,6 @@
 // What collection does with each record of its victim: the copies that are made, together.
 #include <algorithm>
+#include <bitset>
 #include <tuple>
 #include <utility>
 
@@ -236,7 +237,8 @@ bool Collector::tombstone_needed(const PageRecord& record) const {
   if (record.kind == RecordKind::tombstone) {
     return pool_.allocator.min_opened(volume, victim_) < record.sequence;
   }
-  if (!std::ranges::binary_search(groups_elsewhere_, record.group)) return false;
+  const bool is_done = record.sequence < unfinished_removal_;
+  if (is_done && !std::ranges::binary_search(groups_elsewhere_, record.group)) return false;
   const auto copied_now = [&](const Lane& lane) {  // and not in a zone yet
     return lane.busy && lane.record.sequence < record.sequence;
   };
@@ -286,14 +288,27 @@ void Collector::find_newest_tombstones() {
 
 // What a group's tombstone deletes is in other zones, or on its way there, or nowhere: pages of the
 // victim go with it. (Sequences alone would keep it for as long as there is any older page, which
-// may be for good.)
+// may be for good.) But where the deletion is still going on, pages of this segment that it has not
+// got to may be copied yet.
 void Collector::find_groups_elsewhere() {
+  constexpr unsigned kFilterBits = 16;
+  const auto place = [](std::uint64_t group) {
+    return group * 0x9e3779b97f4a7c15u >> (64 - kFilterBits);
+  };
   groups_elsewhere_.clear();
-  std::vector<std::uint64_t> deleted;  // ascending, as they are there
+  unfinished_removal_ = ~std::uint64_t{0};
+  for (const auto& each : log_.removing_) {
+    unfinished_removal_ = std::min(unfinished_removal_, each.sequence);
+  }
+  std::vector<std::uint64_t> deleted;   // ascending, as they are there
+  std::bitset<1 << kFilterBits> among;  // as runs may be millions, and few of them deleted
   for (const Tombstone& each : newest_tombstones_) {
-    if (each.group != 0) deleted.push_back(each.group);
+    if (each.group == 0) continue;
+    deleted.push_back(each.group);
+    among.set(place(each.group));
   }
   if (deleted.empty()) return;
+  std::vector<bool> found(deleted.size());
   for (std::uint32_t i = 0; i < pool_.geometry.zone_count; ++i) {
     const ZoneAllocator::Zone& zone = pool_.allocator.zones()[i];
     const bool ours = zone.owner == log_.options_.volume || zone.anyones;
@@ -303,14 +318,19 @@ void Collector::find_groups_elsewhere() {
       return;
     }
     for (const ZoneDirectory::GroupRun& run : pool_.tables[i].groups) {
-      if (std::ranges::binary_search(deleted, run.group)) groups_elsewhere_.push_back(run.group);
+      if (!among.test(place(run.group))) continue;
+      const auto at = std::ranges::lower_bound(deleted, run.group);
+      if (at != deleted.end() && *at == run.group) found[at - deleted.begin()] = true;
     }
   }
-  for (const std::uint64_t group : deleted) {
-    const auto holds = [group](const auto& stream) { return stream && stream->holds_group(group); };
-    if (std::ranges::any_of(log_.streams_, holds)) groups_elsewhere_.push_back(group);
+  for (std::size_t i = 0; i < deleted.size(); ++i) {
+    const auto holds = [group = deleted[i]](const auto& stream) {
+      return stream && stream->holds_group(group);
+    };
+    if (found[i] || std::ranges::any_of(log_.streams_, holds)) {
+      groups_elsewhere_.push_back(deleted[i]);
+    }
   }
-  std::ranges::sort(groups_elsewhere_);
 }
 
 // It was not read as a whole, or was to be reset and may not be.

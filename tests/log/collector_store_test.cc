@@ -35,6 +35,36 @@ TEST_F(CollectorTest, TheZoneWithTheLeastToCopyGoesFirst) {
   }
 }
 
+// The zone that has both goes while a page of the group is still to be found and let go of: it is
+// copied, and the copy, which nobody gets, is not to be back at the next opening.
+TEST_F(CollectorTest, AGroupsDeletionThatGoesOnStaysForWhatIsCopied) {
+  make_log({}, kStore);
+  for (std::uint64_t n = 1; n < 8; ++n) ASSERT_TRUE(put(n, 0, 1500).ok());
+  const ZoneId zone = zone_of(7);
+  for (std::uint64_t n = 1; n < 8; ++n) ASSERT_TRUE(remove(n).ok());
+  ASSERT_TRUE(put(0, 0, 1000, {.group = 3}).ok());
+  ASSERT_EQ(zone_of(0), zone);
+  device_->hold(Io::Op::read);
+  Group& removal = start_remove_group(3, false);
+  run();
+  ASSERT_EQ(device_->held(Io::Op::read), 1u) << "of the header that names the page";
+  ASSERT_EQ(pool_->tables[zone.value].group_tombstones, 1u);
+  churn(1000, [&] { return pool_->allocator.zone(zone).use == ZoneUse::draining; });
+  for (unsigned turns = 0; turns < 1000; ++turns) {  // until it waits for the removal to end
+    if (device_->held(Io::Op::read) > 1) device_->let_one_go(Io::Op::read, 1);
+    executor_.run_once();
+  }
+  ASSERT_GE(log_->stats().relocated_bytes, 1000u);
+  ASSERT_EQ(removal.answers, 0u);
+  device_->let_go(Io::Op::read);
+  run();
+  ASSERT_EQ(removal.answers, 1u);
+  ASSERT_TRUE(is_reset(zone));
+  expect_absent(0);
+  reopen();
+  expect_absent(0);
+}
+
 // Pages that stay, in one old zone with a few that have died, and others that are written again and
 // again. Greedy waits until hardly anything else has less to copy; cost_benefit lets the old zone
 // go first, as what is left in it will not die by itself.
