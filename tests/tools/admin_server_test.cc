@@ -24,10 +24,12 @@
 
 namespace {
 std::atomic<int> accept_error{0};  // of the next one
+std::mutex accepting;              // one at a time, so that the next one is one that waits already
 }  // namespace
 
 // In the place of the C library's. A connection that could not be accepted waits for the next call.
 extern "C" int accept(int fd, sockaddr* address, socklen_t* bytes) {
+  const std::lock_guard lock(accepting);
   pollfd socket{fd, POLLIN, 0};
   (void)poll(&socket, 1, -1);
   if (const int error = accept_error.exchange(0); error != 0) {
