@@ -216,6 +216,10 @@ void SimVolume::submit(Client& client) {
   client.busy = true;
   client.window = {++world_.tick, world_.wall_s(), 0};
   client.turn = world_.turns;
+  if (client.op.kind == PageOp::Kind::put) {
+    client.tombstones_max = room_of(*store_).tombstones_max;
+    client.zones_reset = stats().zones_reset;
+  }
   client.op.context = &client;
   client.op.on_released = [](PageOp& op) {
     auto& its_client = *static_cast<Client*>(op.context);
@@ -572,7 +576,10 @@ void SimVolume::refused_as_full(const Client& client) {
     }
     if (&entry != &entries_[client.key]) cost += most;
   }
-  const std::uint64_t tombstones = room.tombstones_max * room.record_bytes;
+  // It was refused a turn ago, or more: of a zone that is free since, tombstones counted then.
+  if (stats().zones_reset != client.zones_reset) return;
+  const std::uint64_t tombstones =
+      std::max(client.tombstones_max, room.tombstones_max) * room.record_bytes;
   if (cost + tombstones > room.apart_bytes) return;
   fail(client, fmt::format("{}: its pages take {} bytes, with this one, and tombstones {}, of {}",
                            client.op.status.describe(), cost, tombstones, room.apart_bytes));

@@ -122,6 +122,8 @@ class SimVolume {
     bool alone = false;         // nothing else ran on the key when it was submitted
     std::uint64_t started = 0;  // its number
     std::uint64_t turn = 0;     // in which it was submitted
+    // A put's, then: what may have been counted, and how many zones had been reset.
+    std::uint64_t tombstones_max = 0, zones_reset = 0;
     bool busy = false;
   };
   struct Entry {
