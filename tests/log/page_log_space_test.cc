@@ -1,0 +1,179 @@
+// Establishes what PageLog promises about its space: a store says no_space before it is stuck,
+// drops nothing, and goes on when something is deleted, also where zones are lost or the medium is
+// full; a cache takes whatever is put and stays within its quota. How: a log on a small device.
+#include "tests/log/page_log_rig.h"
+
+namespace furrow {
+namespace {
+
+class PageLogSpaceTest : public PageLogRig {
+ protected:
+  void SetUp() override { make_log({}, false); }
+  void remake(const Shape& shape, bool cache) {
+    drop_pool();
+    cuts_.clear();
+    make_log(shape, cache);
+  }
+  // Pages of `bytes` under new keys until one is refused; how many were taken.
+  std::uint64_t fill(std::uint64_t first, std::uint32_t bytes) {
+    for (std::uint64_t n = first;; ++n) {
+      const Status status = put(n, 0, bytes);
+      if (status.ok()) continue;
+      EXPECT_EQ(status.code(), Code::no_space) << status.describe();
+      return n - first;
+    }
+  }
+};
+
+TEST_F(PageLogSpaceTest, AFullStoreSaysSoAndDropsNothing) {
+  for (const std::uint32_t bytes : {100u, 4096u, 8192u}) {
+    for (const unsigned streams : {1u, 2u}) {
+      Shape shape;
+      shape.streams = streams;
+      remake(shape, false);
+      const std::uint64_t taken = fill(0, bytes);
+      ASSERT_GT(taken * bytes, bytes == 100 ? 10'000u : shape.quota * 96 * 512 / 5) << bytes;
+      EXPECT_EQ(log_->stats().pages, taken);
+      for (std::uint64_t n = 0; n < taken; ++n) expect_page(n, 0, bytes);
+      // Overwriting adds nothing, however often, and something smaller neither.
+      for (std::uint64_t n = 0; n < 3 * taken; ++n) {
+        const Status status = put(n % taken, 1, bytes);
+        ASSERT_TRUE(status.ok()) << bytes << " " << n << ": " << status.describe();
+      }
+      EXPECT_EQ(put(taken, 0, bytes).code(), Code::no_space);
+      // Each delete makes room for one.
+      for (std::uint64_t n = 0; n < taken / 4; ++n) ASSERT_TRUE(remove(n).ok());
+      std::uint64_t again = 0;
+      while (put(1000 + again, 0, bytes).ok()) ++again;
+      EXPECT_GE(again, taken / 8) << "less what the tombstones take";
+      run();
+      for (std::uint64_t n = 0; n < taken / 4; ++n) expect_absent(n);
+      for (std::uint64_t n = taken / 4; n < taken; ++n) expect_page(n, 1, bytes);
+      for (std::uint64_t n = 0; n < again; ++n) expect_page(1000 + n, 0, bytes);
+      EXPECT_LE(log_->stats().zones, shape.quota);
+      reopen();
+      for (std::uint64_t n = taken / 4; n < taken; ++n) expect_page(n, 1, bytes);
+      EXPECT_EQ(log_->stats().pages, again + taken - taken / 4);
+    }
+  }
+}
+
+TEST_F(PageLogSpaceTest, PutsOnTheirWayCountAsWell) {
+  const std::uint64_t taken = fill(0, 2000);
+  for (std::uint64_t n = 0; n < 5; ++n) ASSERT_TRUE(remove(n).ok());
+  run();
+  // All at once: no more are admitted than one by one.
+  std::vector<Op*> burst;
+  for (std::uint64_t n = 0; n < 40; ++n) burst.push_back(&start_put(1000 + n, 0, 2000));
+  unsigned admitted = 0;
+  for (Op* op : burst) admitted += finish(*op).ok() ? 1 : 0;
+  EXPECT_GE(admitted, 3u);
+  EXPECT_LE(admitted, 5u);
+  EXPECT_EQ(log_->stats().pages, taken - 5 + admitted);
+}
+
+TEST_F(PageLogSpaceTest, TheLastZoneOfAStoreIsForRelocationAlone) {
+  EXPECT_TRUE(log_->may_open_zone(false));
+  std::vector<ZoneId> taken;
+  while (pool_->allocator.held(kVolume) + 1 < shape_.quota) {
+    taken.push_back(*pool_->allocator.take(kVolume, 0, 1, 1));
+  }
+  EXPECT_FALSE(log_->may_open_zone(false));
+  EXPECT_TRUE(log_->may_open_zone(true));
+  taken.push_back(*pool_->allocator.take(kVolume, 0, 1, 1));
+  EXPECT_FALSE(log_->may_open_zone(true));
+  run();
+  for (const ZoneId zone : taken) pool_->allocator.release(zone);
+  EXPECT_TRUE(log_->may_open_zone(false));
+  run();
+}
+
+TEST_F(PageLogSpaceTest, AVolumeWithTooFewZonesLeftSaysSo) {
+  ASSERT_TRUE(put(1, 0, 100).ok());
+  drop_pool();
+  make_pool();
+  pool_->allocator.dismiss(kVolume);
+  ASSERT_TRUE(pool_->allocator.admit(kVolume, 2, 2).ok());
+  log_ = std::make_unique<PageLog>(*pool_, options_);
+  EXPECT_EQ(put(2, 0, 100).code(), Code::no_space);
+}
+
+// What is there may lose something, as it may be deleted.
+TEST_F(PageLogSpaceTest, WhereTheMediumIsFullAStoreTakesDeletesAndWhatShrinks) {
+  for (std::uint64_t n = 0; n < 2; ++n) ASSERT_TRUE(put(n, 1, 1000).ok());
+  device_->set_short_of_room(true);
+  EXPECT_EQ(put(0, 2, 10).code(), Code::no_space);
+  EXPECT_EQ(put(0, 2, 1001, {.shrinks = true}).code(), Code::no_space);
+  EXPECT_EQ(put(9, 1, 10, {.shrinks = true}).code(), Code::no_space);
+  expect_page(0, 1, 1000);
+  EXPECT_TRUE(put(0, 2, 1000, {.shrinks = true}).ok());
+  expect_page(0, 2, 1000);
+  EXPECT_TRUE(remove(1).ok());
+  device_->set_short_of_room(false);
+  EXPECT_TRUE(put(0, 3, 10).ok());
+}
+
+// A store far from its quota resets none, as it needs none; but their space is all that there is.
+TEST_F(PageLogSpaceTest, WhereTheMediumIsFullZonesInWhichNothingLivesAreReset) {
+  Shape shape;
+  shape.zones = 24;
+  shape.quota = 20;
+  remake(shape, false);
+  std::uint64_t pages = 0;
+  for (; pool_->allocator.held(kVolume) < 8; ++pages) {
+    ASSERT_TRUE(put(pages, 1, 4000, {.group = 1 + pages % 2}).ok());
+  }
+  ASSERT_TRUE(remove_group(1).ok());
+  run();
+  const std::uint64_t held = pool_->allocator.held(kVolume);
+  EXPECT_EQ(log_->stats().zones_reset, 0u);
+  device_->set_short_of_room(true);
+  EXPECT_EQ(put(pages, 1, 10).code(), Code::no_space);
+  run();
+  EXPECT_EQ(log_->stats().zones_reset, 0u) << "something lives in each";
+  // The last page of a zone is enough, whoever asks for what next.
+  ASSERT_TRUE(remove_group(2).ok());
+  run();
+  EXPECT_GE(log_->stats().zones_reset, held - 2);
+  device_->set_short_of_room(false);
+  ASSERT_TRUE(put(0, 2, 4000).ok());
+  expect_page(0, 2, 4000);
+}
+
+// Those that were dead before are found by a put that is refused.
+TEST_F(PageLogSpaceTest, WhereTheMediumIsFullARefusedPutFindsDeadZones) {
+  Shape shape;
+  shape.zones = 24;
+  shape.quota = 20;
+  remake(shape, false);
+  for (std::uint64_t n = 0; pool_->allocator.held(kVolume) < 8; ++n) {
+    ASSERT_TRUE(put(n, 1, 4000, {.group = 1}).ok());
+  }
+  ASSERT_TRUE(remove_group(1).ok());
+  run();
+  EXPECT_EQ(log_->stats().zones_reset, 0u);
+  device_->set_short_of_room(true);
+  EXPECT_EQ(put(0, 1, 10).code(), Code::no_space);
+  run();
+  EXPECT_GE(log_->stats().zones_reset, 5u);
+  device_->set_short_of_room(false);
+}
+
+TEST_F(PageLogSpaceTest, ACacheTakesWhateverIsPutAndStaysWithinItsQuota) {
+  remake({}, true);
+  for (std::uint64_t n = 0; n < 600; ++n) {
+    ASSERT_TRUE(put(n, 0, 4000).ok()) << n;
+    ASSERT_LE(log_->stats().zones, shape_.quota);
+  }
+  for (std::uint64_t n = 590; n < 600; ++n) expect_page(n, 0, 4000);
+  expect_absent(0);
+  EXPECT_GT(log_->stats().evicted_pages, 400u);
+  EXPECT_EQ(log_->stats().pages + log_->stats().evicted_pages, 600u);
+  // From the first eviction on, a delete of a key that is not there leaves a tombstone.
+  device_->forget_events();
+  EXPECT_EQ(remove(0).code(), Code::not_found);
+  EXPECT_EQ(device_->count(Io::Op::write), 1u);
+}
+
+}  // namespace
+}  // namespace furrow

@@ -1,0 +1,150 @@
+// Establishes what recover() does with what it cannot read, and what a later opening makes of it
+// when it can be read again: it is kept, and nothing that is older counts in its place. How: on
+// images of zones, reads that fail, and trims that say what an opening went without.
+#include "tests/log/recovery_rig.h"
+
+namespace furrow {
+namespace {
+
+TEST_F(RecoveryTest, AnUnreadableZoneIsSetAside) {
+  Shape shape;
+  shape.faults = true;
+  make(shape);
+  ZoneImage& a = zone(2, 10);
+  a.add_batch({a.page(1, 11, 600)});
+  write_all();
+  faults_->fail_reads(Lba{pool_->device_lba(ZoneId{2}, 0)}, shape_.zone_capacity_lbas);
+  std::vector<ZoneTrim> noted;
+  RecoveryOptions with = options();
+  with.trims = {{ZoneId{2}, 9, 20, true}};
+  with.note_trim = [&](const ZoneTrim& trim) {
+    EXPECT_NE(info(ZoneId{2}).state, ZoneState::full);
+    noted.push_back(trim);
+    return Status();
+  };
+  recover_now(with);
+  EXPECT_EQ(use(2), ZoneUse::bad);
+  ASSERT_EQ(result_->lost.size(), 1u);
+  EXPECT_GT(info(ZoneId{2}).written_lbas, 0u) << "there may be data";
+  EXPECT_EQ(pool_->allocator.min_opened(kVolume, ZoneId{3}), 0u) << "of any volume, and as old";
+  EXPECT_EQ(pool_->allocator.min_sequence(kVolume, ZoneId{3}), 0u);
+  EXPECT_TRUE(volume().hidden);
+  ASSERT_EQ(noted.size(), 1u);
+  EXPECT_TRUE(noted[0].aside && noted[0].durable);
+  EXPECT_EQ(noted[0].generation, 9u) << "what was known of it stays";
+  EXPECT_EQ(noted[0].end_lba, 20u);
+}
+
+// It was the newest of its stream when the power was cut, and is not any more.
+TEST_F(RecoveryTest, AZoneThatAnOpeningWentWithoutIsVerified) {
+  ZoneImage& old = zone(2, 10);
+  old.add_batch({old.page(1, 11, 600)});
+  ZoneImage& aside = zone(3, 20);
+  aside.add_batch({aside.page(2, 21, 600)});
+  const std::uint32_t torn = aside.add_batch({aside.page(1, 22, 600)});
+  ZoneImage& newest = zone(4, 30);
+  newest.add_batch({newest.page(3, 31, 600)});
+  RecoveryOptions with = options();
+  with.trims = {{ZoneId{3}, 0, 96, false, true}};
+  for (const bool is_torn : {true, false}) {
+    aside.damage(torn + 1);  // and mends it
+    write_all();
+    recover_now(with);
+    EXPECT_EQ(found(1), is_torn ? 11u : 22u);
+    EXPECT_EQ(found(2), 21u);
+    EXPECT_EQ(found(3), 31u);
+    const auto trim = std::ranges::find(result_->new_trims, ZoneId{3}, &ZoneTrim::zone);
+    ASSERT_NE(trim, result_->new_trims.end()) << "that it is verified is noted";
+    EXPECT_EQ(trim->end_lba, is_torn ? torn + 1 : aside.written_lbas());
+    EXPECT_FALSE(trim->aside);
+  }
+}
+
+// What could not be read of the newest zone may be torn; the next opening verifies it.
+TEST_F(RecoveryTest, WhatCannotBeReadOfTheNewestZoneIsVerifiedLater) {
+  Shape shape;
+  shape.faults = true;
+  make(shape);
+  ZoneImage& old = zone(2, 10);
+  old.add_batch({old.page(1, 11, 600)});
+  ZoneImage& newest = zone(3, 20);
+  newest.add_batch({newest.page(2, 21, 600)});
+  const std::uint32_t torn = newest.add_batch({newest.page(1, 22, 600)});
+  newest.damage(torn + 1);
+  write_all();
+  RecoveryOptions with = options();
+  with.stores = {kVolume};
+  faults_->fail_reads(Lba{pool_->device_lba(ZoneId{3}, torn)}, 1);
+  recover_now(with);
+  with.trims = result_->new_trims;
+  const auto noted = std::ranges::find(with.trims, ZoneId{3}, &ZoneTrim::zone);
+  ASSERT_NE(noted, with.trims.end());
+  EXPECT_TRUE(noted->aside);
+  EXPECT_EQ(noted->end_lba, newest.written_lbas());
+  EXPECT_EQ(std::ranges::count(with.trims, ZoneId{3}, &ZoneTrim::zone), 1);
+  faults_->heal();
+  zone(4, 30).add_batch({newest.page(3, 31, 600)});
+  images_.back()->write_to(*device_);
+  recover_now(with);
+  EXPECT_EQ(found(1), 11u);
+  EXPECT_EQ(found(2), 21u);
+  EXPECT_EQ(found(3), 31u);
+}
+
+// What was evicted since may have been newer than what it holds, but not while an older zone stays.
+TEST_F(RecoveryTest, ACachesOldestZoneIsEvictedWhereAnOpeningWentWithoutIt) {
+  ZoneImage& a = zone(2, 10);
+  a.add_batch({a.page(1, 11, 600)});
+  ZoneImage& b = zone(3, 20);
+  b.add_batch({b.page(2, 21, 600)});
+  ZoneImage& c = zone(4, 30);
+  c.add_batch({c.page(3, 31, 600)});
+  RecoveryOptions with = options();
+  with.caches = {kVolume};
+  with.trims = {{ZoneId{3}, 0, 96, false, true}};
+  write_all();
+  recover_now(with);
+  EXPECT_EQ(found(1), 11u);
+  EXPECT_EQ(found(2), 21u);
+  with.trims.push_back({ZoneId{2}, 0, 96, false, true});
+  write_all();
+  recover_now(with);
+  EXPECT_EQ(found(1), 0u);
+  EXPECT_EQ(found(2), 0u);
+  EXPECT_EQ(found(3), 31u);
+  EXPECT_EQ(info(ZoneId{2}).written_lbas, 0u);
+}
+
+TEST_F(RecoveryTest, AnEarlierLifeDoesNotPassForAZoneWithoutItsHeader) {
+  ZoneImage& before = zone(2, 10);
+  before.add_batch({before.page(1, 11, 600)});
+  before.damage(0);
+  before.set_written(static_cast<std::uint32_t>(shape_.zone_capacity_lbas));
+  write_all();
+  recover_now();
+  EXPECT_EQ(found(1), 11u) << "nothing says that it is over";
+  RecoveryOptions with = options();
+  with.trims = {{ZoneId{2}, 20, 1}};
+  write_all();
+  recover_now(with);
+  EXPECT_EQ(found(1), 0u);
+  EXPECT_EQ(result_->lost.size(), 1u);
+}
+
+// As where a key's newest record could not be read when an older one was collected.
+TEST_F(RecoveryTest, AnOlderVersionInALaterZoneIsKnown) {
+  ZoneImage& first = zone(2, 10);
+  first.add_batch({first.page(1, 15, 600), first.page(2, 16, 600)});
+  ZoneImage& later = zone(3, 20, kVolume, kCollectionStream);
+  later.add_batch({later.page(1, 12, 600)});
+  write_all();
+  RecoveryOptions with = options();
+  with.stores = {kVolume};
+  recover_now(with);
+  EXPECT_EQ(found(1), 15u);
+  EXPECT_EQ(pool_->allocator.zone(ZoneId{2}).oldest(), 10u);
+  EXPECT_EQ(pool_->allocator.zone(ZoneId{3}).oldest(), 12u);
+}
+
+}  // namespace
+}  // namespace furrow
