@@ -118,6 +118,8 @@ void Recovery::keep_unreadable(ZoneId zone) {
   const std::uint64_t owner = pool_.allocator.zone(zone).owner;
   result_.volumes[owner].hidden = true;
   pool_.allocator.note_sequence(zone, 0);  // of what is not known
+  const auto spare = spares_.find(owner);
+  if (spare != spares_.end() && spare->second.zone == zone) spare->second.needed = true;
   if (std::ranges::find(options_.stores, owner) == options_.stores.end()) return;
   pool_.allocator.set_use(zone, ZoneUse::bad);
   pool_.allocator.note_stray(zone, 0);
@@ -125,8 +127,6 @@ void Recovery::keep_unreadable(ZoneId zone) {
       {zone,
        "holds batch headers that cannot be read; until the pool is opened again it is kept "
        "as it is, and not collected"});
-  const auto spare = spares_.find(owner);
-  if (spare != spares_.end() && spare->second.zone == zone) spare->second.needed = true;
 }
 
 Result<RecoveryResult> recover(ZonedDevice& device, PoolContext& pool,

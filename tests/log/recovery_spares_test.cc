@@ -85,6 +85,28 @@ TEST_F(RecoverySpareTest, WhatWasDeletedMayBeInAZoneThatIsLostForAWhile) {
   EXPECT_EQ(found(777), 0u) << "it was deleted";
 }
 
+// What cannot be read of it just now may be a newer version of a page.
+TEST_F(RecoverySpareTest, OneThatCannotBeReadAsAWholeStays) {
+  for (const bool cache : {false, true}) {
+    SCOPED_TRACE(cache);
+    images_.clear();
+    fill_beside_another_zone();
+    faults_->degrade(ZoneId{8}, ZoneState::offline);
+    const std::uint32_t batch = last_->add_batch({last_->page(2, 91, 600)});
+    write_all();
+    RecoveryOptions with = cache ? options() : of_a_store();
+    if (cache) with.caches = {kVolume};
+    faults_->fail_reads(Lba{pool_->device_lba(ZoneId{7}, batch)}, 1);
+    recover_now(with);
+    EXPECT_FALSE(given_back());
+    EXPECT_GT(info(ZoneId{7}).written_lbas, 0u);
+    faults_->heal();
+    with.trims = result_->new_trims;
+    recover_now(with);
+    EXPECT_EQ(found(2), 91u);
+  }
+}
+
 // Of a cache that was cut off in writing a group's tombstone again, as a page that it deletes lies
 // in a later zone: the copy goes with the last zone, and the tombstone must be copied once more.
 TEST_F(RecoverySpareTest, ACopiedGroupTombstoneIsNowhereElse) {

@@ -124,6 +124,9 @@ TEST(SimTest, SeedsThatFailed) {
   run_seed("resized", 40291);
   // A put was refused for the tombstones of a zone that was free when it was answered.
   run_seed("tight", 6300000005);
+  // A cache's last zone, of which an opening could read nothing but its header, was taken for one
+  // that holds copies alone.
+  run_seed("hidden", 6400000062);
   // Zones that had lost capacity were emptied into each other, or filled with headers, for ever.
   for (const std::uint64_t seed : {6000165, 1230000277}) run_seed("shrunk", seed);
   // Collection of a dead device began again and again.
