@@ -49,6 +49,7 @@ class Recovery {
   Status reset(ZoneId zone);
   void set_aside(ZoneId zone, const char* why, bool anyones = false);
   Status note_aside(ZoneId zone);
+  Status note_rebuilt();
   void finish_aside(const ZoneInfo& info);
   Status read_lba(ZoneId zone, std::uint64_t at, AlignedBuffer& into);
   Result<ZoneHeader> rebuild_header(const ZoneInfo& info);
@@ -116,6 +117,7 @@ class Recovery {
   Patience reset_patience_{pool_.home};
   std::vector<FoundZone> zones_;
   std::vector<ZoneId> to_reset_;
+  std::vector<ZoneStamp> rebuilt_;         // of these: another zone has all of it
   std::vector<ZoneInfo> aside_;            // to be finished
   std::map<std::uint64_t, Spare> spares_;  // by volume
   std::vector<std::unique_ptr<Scanner>> scanners_;

@@ -33,7 +33,9 @@ Status Recovery::find_zones() {
   if (!checked.ok()) return checked;
   for (const ReadZone& zone : zones) {
     const bool mine = zone.header.ok() && known(zone.header->volume);
-    if (mine && (is_rebuilt(*zone.header, zones) || is_evicted(zone, zones))) {
+    const bool rebuilt = mine && is_rebuilt(*zone.header, zones);
+    if (rebuilt) rebuilt_.push_back(zone.header->stamp);
+    if (rebuilt || (mine && is_evicted(zone, zones))) {
       to_reset_.push_back(zone.info.zone);
     } else {
       take_zone(zone);
@@ -135,6 +137,8 @@ bool Recovery::is_void(const ZoneStamp& stamp, std::uint64_t lba) const {
 // The first that is changed of the zones, after all that counts in them was found to be of a
 // version that is known.
 Status Recovery::let_go() {
+  const Status is_void = note_rebuilt();
+  if (!is_void.ok()) return is_void;
   for (const ZoneId zone : to_reset_) {
     const Status status = reset(zone);
     if (!status.ok()) set_aside(zone, "cannot be reset");
@@ -159,6 +163,18 @@ Status Recovery::note_aside(ZoneId zone) {
   if (known != options_.trims.end()) trim = *known;
   trim.aside = true;
   return options_.note_trim(trim);
+}
+
+// Void before it is reset: should that fail, the zone that has it all may be gone at the opening
+// that reads this one again, and the deletions of what it holds.
+Status Recovery::note_rebuilt() {
+  if (options_.read_only || !options_.note_trim) return {};
+  for (const ZoneStamp& stamp : rebuilt_) {
+    const Status noted =
+        options_.note_trim({.zone = stamp.zone, .generation = stamp.generation, .end_lba = 0});
+    if (!noted.ok()) return noted;
+  }
+  return {};
 }
 
 // A repair wrote all of it to another zone, which is durable, and was cut off before it could reset

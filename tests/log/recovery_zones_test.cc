@@ -388,5 +388,31 @@ TEST_F(RecoveryTest, AZoneThatWasWrittenAnewIsResetOnceItsSuccessorIsDurable) {
   EXPECT_EQ(found(2), 21u);
 }
 
+// .. nor does it count again where the device did not reset it, when its successor is gone, and the
+// deletions of what it holds with it.
+TEST_F(RecoveryTest, AZoneThatWasWrittenAnewIsVoidWhereItIsNotReset) {
+  ZoneImage& a = zone(2, 10);
+  a.add_batch({a.page(1, 11, 600)});
+  ZoneImage& again = zone(4, 30, kVolume, kUserStream, 10);
+  const std::uint32_t end = again.add_batch({again.page(1, 11, 600)}) + again.written_lbas();
+  write_all();
+  RecoveryOptions with = options();
+  with.trims = {{ZoneId{4}, 30, end, true}};
+  std::vector<ZoneTrim> noted;
+  with.note_trim = [&](const ZoneTrim& trim) {
+    noted.push_back(trim);
+    return Status();
+  };
+  device_->fail(Io::Op::reset, {Code::zone_state, Origin::zone});
+  recover_now(with);
+  EXPECT_EQ(use(2), ZoneUse::bad);
+  EXPECT_EQ(zone_of(1), 4u);
+  ASSERT_TRUE(manage_blocking(*queue_, Io::Op::reset, ZoneId{4}).ok());  // collected
+  with.trims = noted;
+  recover_now(with);
+  EXPECT_EQ(found(1), 0u);
+  EXPECT_EQ(use(2), ZoneUse::free);
+}
+
 }  // namespace
 }  // namespace furrow
