@@ -94,6 +94,7 @@ void GroupRemoval::others_flushed(const Status& status) { status.ok() ? write() 
 
 void GroupRemoval::written() {
   if (!write_.status.ok()) return finish(write_.status);
+  logged_ = true;
   log_.collector_->note_progress();
   if (op_.known.empty()) gather();
   for (const KnownPage& page : op_.known) remove_known(page);
@@ -187,11 +188,17 @@ void GroupRemoval::headers_read() {
   log_.pool_.flusher.request(flush_);
 }
 
+// Where not all of the pages were found, the deletion goes on until another one of the group has
+// found them: its tombstone must stay, or the next opening would have some pages and not others.
 void GroupRemoval::finish(Status status) {
   RemoveGroupOp& op = op_;
   --log_.running_;
-  std::erase_if(log_.removing_,
-                [&](const auto& each) { return each.sequence == write_.record.sequence; });
+  const std::uint64_t sequence = write_.record.sequence;
+  const bool goes_on = logged_ && !status_.ok();
+  std::erase_if(log_.removing_, [&](const auto& each) {
+    if (each.sequence == sequence) return !goes_on;
+    return logged_ && each.group == op.group && each.sequence < sequence;
+  });
   delete this;
   op.status = status;
   op.on_done(op);

@@ -70,6 +70,7 @@ class GroupRemoval {
   std::vector<Batch> batches_;
   std::size_t next_ = 0;
   unsigned reading_ = 0;
+  bool logged_ = false;  // its tombstone is
   Status status_;
 };
 

@@ -357,7 +357,7 @@ class PageLog final : public StreamOwner {
     std::uint64_t group;
     std::uint64_t sequence;
   };
-  std::vector<Removing> removing_;  // group deletions that run
+  std::vector<Removing> removing_;  // group deletions that run, or have not found all
   PageLogStats stats_;
 };
 

@@ -65,6 +65,27 @@ TEST_F(CollectorTest, AGroupsDeletionThatGoesOnStaysForWhatIsCopied) {
   expect_absent(0);
 }
 
+// Some of its pages are let go of, and others not: all of them are gone at the next opening.
+TEST_F(CollectorTest, AGroupsDeletionThatFailedHalfwayStays) {
+  Shape shape;
+  shape.faults = true;
+  make_log(shape, kStore);
+  for (std::uint64_t n = 2; n < 8; ++n) ASSERT_TRUE(put(n, 0, 1500).ok());
+  const ZoneId zone = zone_of(7);
+  for (std::uint64_t n = 2; n < 8; ++n) ASSERT_TRUE(remove(n).ok());
+  for (const std::uint64_t n : {0, 1}) {  // a batch each
+    ASSERT_TRUE(put(n, 0, 1000, {.group = 3}).ok());
+    ASSERT_EQ(zone_of(n), zone);
+  }
+  // The header that names the first.
+  faults_->fail_reads(Lba{entry(0).lba - 1}, 1);
+  EXPECT_EQ(remove_group(3).code(), Code::io_error);
+  faults_->heal();
+  churn_until_reset(zone, 1000);
+  reopen();
+  for (const std::uint64_t n : {0, 1}) expect_absent(n);
+}
+
 // Pages that stay, in one old zone with a few that have died, and others that are written again and
 // again. Greedy waits until hardly anything else has less to copy; cost_benefit lets the old zone
 // go first, as what is left in it will not die by itself.
