@@ -342,7 +342,8 @@ void ZonedVolume::end(ZonedStep& step, const Status& status) {
 void ZonedVolume::finish(ZonedOp& op) {
   using enum ZonedOp::Kind;
   const bool data = op.kind == write || op.kind == append;
-  const bool flushed = op.durability == Durability::flushed || durability_ == Durability::flushed;
+  const bool flushed =
+      op.durability == Durability::flushed || durability_ == Durability::flushed || pool_.unsettled;
   const bool durable = data ? flushed : op.kind == ZonedOp::Kind::finish || op.kind == reset;
   if (op.status.ok() && durable) return pool_.flusher.request(op.internal.flush);
   answer(op);

@@ -388,5 +388,20 @@ TEST_F(FailingZonesTest, TellWhoFlushesThatItFailed) {
   EXPECT_EQ(zones_.zone(0).state, ZoneState::implicitly_open);
 }
 
+// Its record may be in the journal, and a kill leave it there, until a flush puts that in order.
+TEST_F(FailingZonesTest, FlushWhatIsWrittenBehindADeletionThatFailed) {
+  fault_->fail_flushes(1000);
+  Status deleted;
+  while ((deleted = zones_.rig.pool->delete_volume("zones")).code() == Code::busy) {
+    zones_.rig.turns(1);
+  }
+  ASSERT_EQ(deleted.code(), Code::io_error) << deleted.describe();
+  fault_->fail_flushes(0);
+  fault_->fail_writes(Lba{0}, kFirst * kSize);  // the ring's
+  EXPECT_EQ(zones_.write(2, 1).code(), Code::io_error);
+  fault_->heal();
+  EXPECT_TRUE(zones_.write(3, 1).ok());
+}
+
 }  // namespace
 }  // namespace furrow::testing::zoned_rules_test
