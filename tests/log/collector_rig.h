@@ -14,10 +14,8 @@ class CollectorTest : public PageLogRig {
   static constexpr bool kCache = true, kStore = false;
 
   void remake(const Shape& shape, bool cache) {
-    drop_pool();
-    cuts_.clear();
     filler_.clear();
-    make_log(shape, cache);
+    PageLogRig::remake(shape, cache);
   }
   // The zones that were reset, in their order.
   std::vector<ZoneId> resets() const {

@@ -14,9 +14,7 @@ class CollectorUndoTest : public PageLogRig {
  protected:
   // Stores pages until no more fit, and deletes two of three: the next ones fill a zone and more.
   void fill(const Shape& shape) {
-    drop_pool();
-    cuts_.clear();
-    make_log(shape, false);
+    remake(shape, false);
     versions_.assign(1, 0);
     while (put(versions_.size(), 1, kBytes).ok()) versions_.push_back(1);
     for (std::size_t number = 1; number < versions_.size(); ++number) {

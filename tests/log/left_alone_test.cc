@@ -33,9 +33,7 @@ class LeftAloneTest : public PageLogRig {
     return numbers;
   }
   void goes_on(const Shape& shape, std::uint32_t bytes, bool shuffled) {
-    drop_pool();
-    cuts_.clear();
-    make_log(shape, false);
+    remake(shape, false);
     const std::uint64_t stored = fill(bytes);
     ASSERT_GE(stored, 2 * shape.quota);
     const std::vector<std::uint64_t> unreadable = one_of_each_zone(stored);

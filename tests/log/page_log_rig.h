@@ -44,6 +44,12 @@ class PageLogRig : public LogRig {
     log_ = std::make_unique<PageLog>(*pool_, options_);
     log_->start();
   }
+  // Another one, on a new device.
+  void remake(const Shape& shape, bool cache) {
+    drop_pool();
+    cuts_.clear();
+    make_log(shape, cache);
+  }
   void drop_pool() override {
     if (device_) {
       device_->let_go(Io::Op::write);

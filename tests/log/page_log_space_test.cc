@@ -9,11 +9,6 @@ namespace {
 class PageLogSpaceTest : public PageLogRig {
  protected:
   void SetUp() override { make_log({}, false); }
-  void remake(const Shape& shape, bool cache) {
-    drop_pool();
-    cuts_.clear();
-    make_log(shape, cache);
-  }
   // Pages of `bytes` under new keys until one is refused; how many were taken.
   std::uint64_t fill(std::uint64_t first, std::uint32_t bytes) {
     for (std::uint64_t n = first;; ++n) {

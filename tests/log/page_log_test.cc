@@ -19,11 +19,6 @@ using Condition = KeyOp::Condition;
 class PageLogTest : public PageLogRig {
  protected:
   void SetUp() override { make_log({}, false); }
-  void remake(const Shape& shape, bool cache) {
-    drop_pool();
-    cuts_.clear();
-    make_log(shape, cache);
-  }
   void damage(ZoneId zone, std::uint64_t lba) { flip_bit(*device_, zone, lba); }
   // Keys whose hashes are alike in the bits that an index entry has.
   std::pair<std::uint64_t, std::uint64_t> two_of_one_tag() {
