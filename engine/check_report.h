@@ -24,7 +24,11 @@ struct Finding {
   std::optional<std::uint64_t> lba;     // from the zone's start
   std::optional<std::uint64_t> volume;  // that the metadata does not know: its id
   bool repairable = false;              // Pool::repair() makes it whole again
-  std::string text;                     // all of that in words
+  // What of the zone can be given up (Pool::OpenOptions::give_up), as it cannot be read: pages and
+  // records of a store's, or all that it holds, as nobody can tell whose it is.
+  enum class GiveUp : std::uint8_t { nothing, unreadable, all };
+  GiveUp give_up = GiveUp::nothing;
+  std::string text;  // all of that in words
 };
 const char* to_string(Finding::Structure structure);
 
@@ -44,6 +48,10 @@ struct CheckOptions {
 
 // What Pool::repair() is going to do about it, a line each; empty: nothing can be done, or need be.
 std::vector<std::string> repair_plan(const CheckReport& report);
+
+// The zones of which something can be given up, ascending; and what becomes of that, a line each.
+std::vector<std::uint32_t> zones_to_give_up(const CheckReport& report);
+std::vector<std::string> give_up_plan(const CheckReport& report);
 
 struct RepairReport {
   std::vector<std::string> done;

@@ -154,6 +154,7 @@ Status PoolImpl::open_volumes() {
         {ZoneId{trim.zone}, trim.generation, trim.end_lba, trim.durable, trim.aside});
   }
   options.next_volume_id = ring_.state().next_volume_id;
+  for (const std::uint32_t zone : options_.give_up) options.give_up.push_back(ZoneId{zone});
   options.note_trim = [this](const ZoneTrim& trim) {
     return note_trim({trim.zone.value, trim.end_lba, trim.generation, trim.durable, trim.aside});
   };
@@ -338,6 +339,7 @@ Status PoolImpl::load(const RecoveryResult& recovered) {
     for (const auto& store : stores_) {
       if (store->zones() == nullptr) store->log().start();
     }
+    begin_giving_up();
     start_scrubber();
   }
   return {};

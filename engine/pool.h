@@ -121,6 +121,16 @@ struct PoolInfo {
   ScrubStats scrub;
 };
 
+// A zone of OpenOptions::give_up.
+struct ZoneGivenUp {
+  std::uint32_t zone = 0;
+  // ok: what it held is elsewhere, or was given up; busy: it is being emptied. Else it stays as it
+  // is: zone_state: given up, and never used again, as it cannot be reset; no_space: its volume has
+  // no room for what is left of it; io_error: of what could be read when the pool was opened some
+  // cannot any more (try again); other errors of the device.
+  Status status;
+};
+
 // What the pool uses a zone for.
 struct PoolZone {
   ZoneUse use = ZoneUse::free;
@@ -206,6 +216,10 @@ class Pool {
     std::uint64_t scrub_pause_s = 3600;
     // What it finds, on the home executor's thread; may be empty.
     std::function<void(const ScrubFinding&)> on_scrub_finding;
+    // Zones of which something cannot be read (`unreadable` in a CheckReport), and is given up, for
+    // good. One of which nobody can tell whose it is is reset. What can be read of a store's is
+    // written to other zones, and the zone is reset: how far that is, given_up() says.
+    std::vector<std::uint32_t> give_up = {};
   };
   static Result<std::unique_ptr<Pool>> open(ZonedDevice& device, Executor& home,
                                             const OpenOptions& options);
@@ -258,6 +272,8 @@ class Pool {
   // and, unless told not to, every page; what is being written meanwhile is left out. io_error: the
   // device cannot be asked; unsupported: a structure is of a newer version, and is no damage.
   virtual Result<CheckReport> check(const CheckOptions& options) = 0;
+  // In the order of OpenOptions::give_up. Give the home executor turns until none is busy.
+  virtual std::vector<ZoneGivenUp> given_up() const = 0;
 };
 
 }  // namespace furrow

@@ -16,6 +16,7 @@ namespace furrow {
 namespace {
 
 using Structure = Finding::Structure;
+using GiveUp = Finding::GiveUp;
 
 // Reads for the check, no faster than it may.
 class CheckReader {
@@ -57,12 +58,13 @@ class ZoneFindings {
   ZoneFindings(ZoneId zone, CheckReport& report) : zone_(zone), report_(report) {}
 
   void add(Structure structure, std::optional<std::uint64_t> lba, const std::string& text,
-           bool repairable) {
+           bool repairable, GiveUp give_up = GiveUp::nothing) {
     report_.damage.push_back({structure,
                               zone_.value,
                               lba,
                               {},
                               repairable,
+                              give_up,
                               fmt::format("zone {}: {}", zone_.value, text)});
   }
 
@@ -168,7 +170,7 @@ void PoolImpl::check_page(ZoneId zone, const PageRecord& record, PageLog& log, c
       .add(Structure::page, record.lba,
            fmt::format("the page at LBA {} is {}", record.lba,
                        page.ok() ? "damaged (checksum)" : "unreadable"),
-           false);
+           false, page.ok() || log.evicts() ? GiveUp::nothing : GiveUp::unreadable);
 }
 
 // Errors of reading count as damage of what could not be read.
@@ -184,10 +186,10 @@ Result<CheckReport> PoolImpl::check(const CheckOptions& options) {
   CheckReport report;
   report.notes = notes_;
   for (const std::string& text : device_.damage()) {
-    report.damage.push_back({Structure::device, {}, {}, {}, true, text});
+    report.damage.push_back({Structure::device, {}, {}, {}, true, {}, text});
   }
   for (const std::string& text : damage_) {
-    report.damage.push_back({Structure::metadata, {}, {}, {}, ring_.repairable(), text});
+    report.damage.push_back({Structure::metadata, {}, {}, {}, ring_.repairable(), {}, text});
   }
   for (const auto& [volume, zones] : unknown_) {
     const char* const why = ring_.lost()
@@ -199,10 +201,14 @@ Result<CheckReport> PoolImpl::check(const CheckOptions& options) {
          {},
          volume,
          ring_.repairable(),
+         {},
          fmt::format("{} zones are of volume {}: {}", zones.size(), volume, why)});
   }
   for (const RecoveryResult::Lost& lost : lost_) {
-    ZoneFindings(lost.zone, report).add(Structure::zone, {}, lost.why, false);
+    const auto give_up = lost.anyones      ? GiveUp::all
+                         : lost.unreadable ? GiveUp::unreadable
+                                           : GiveUp::nothing;
+    ZoneFindings(lost.zone, report).add(Structure::zone, {}, lost.why, false, give_up);
   }
   const Result<std::vector<ZoneInfo>> zones = device_.report();
   if (!zones.ok()) return zones.status();

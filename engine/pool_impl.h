@@ -70,6 +70,8 @@ class PoolImpl final : public Pool {
   Result<std::unique_ptr<PageSession>> create_session(Executor& executor, unsigned depth) override;
   Result<CheckReport> check(const CheckOptions& options) override;
 
+  std::vector<ZoneGivenUp> given_up() const override;
+
   bool metadata_damaged() const { return !damage_.empty(); }
   Result<std::vector<ZoneWork>> zones_to_rebuild();
   Result<RepairRoom> room_for_repair();
@@ -91,6 +93,12 @@ class PoolImpl final : public Pool {
   static constexpr std::size_t kVolumesMax = 64;
 
  private:
+  struct GivingUp {
+    ZoneId zone;
+    std::uint64_t generation = 0, volume = 0;  // as the pool was opened; 0: nobody's
+  };
+  void begin_giving_up();
+  Status given_up(const GivingUp& each) const;
   void start_scrubber();
   PageLog* log_of(std::uint64_t volume) const;  // null: no such volume
   Status admit_volumes(RecoveryOptions& options);
@@ -148,6 +156,7 @@ class PoolImpl final : public Pool {
   std::vector<std::string> notes_;
   std::vector<std::string> gaps_;  // what check() finds again by itself
   std::vector<RecoveryResult::Lost> lost_;
+  std::vector<GivingUp> giving_up_;
   std::map<std::uint64_t, std::vector<ZoneId>> unknown_;  // volumes' zones; read-only
   std::uint64_t open_count_ = 0;                          // of this opening; read-only: the next
   std::vector<ZoneTrimRecord> cuts_;                      // to be noted in the journal

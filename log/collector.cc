@@ -280,7 +280,9 @@ void Collector::drained() {
     segment_ = 0;
     return next_segment();
   }
-  const bool unread = records_unread_ && !log_.options_.cache;  // a tombstone may stand there
+  // A tombstone may stand there.
+  const bool unread =
+      records_unread_ && !log_.options_.cache && !pool_.tables[victim_.value].given_up;
   if (pool_.allocator.zone(victim_).live_lbas != 0 || unread) {
     // Pages that the zone's own records do not name, because those are damaged (or all of it is
     // offline). A cache lets go of them: should the records be readable again one day, they would

@@ -79,6 +79,8 @@ class Collector {
   // A store's sealed zone is to be collected although no room is needed. Forgotten where there is
   // none for its copies.
   void request(ZoneId zone);
+  bool collects(ZoneId zone) const;
+  Status not_collected(ZoneId zone) const;  // ok: nothing is known that kept it
   bool idle() const { return step_ == Step::idle && !turn_.posted; }
   // Pages have been evicted since the pool was opened.
   bool evicted() const { return evicted_; }

@@ -126,6 +126,23 @@ void Collector::request(ZoneId zone) {
   kick();
 }
 
+bool Collector::collects(ZoneId zone) const {
+  if (step_ != Step::idle && victim_ == zone) return true;
+  const ZoneLife life{zone, pool_.allocator.zone(zone).generation};
+  const bool asked = std::ranges::find(requested_, life) != requested_.end();
+  return asked && failures_ == 0 && !stopping_;  // after a failure nobody waits for it
+}
+
+Status Collector::not_collected(ZoneId zone) const {
+  const bool alone = std::ranges::any_of(
+      stuck_, [&](const Stuck& stuck) { return stuck.zone == zone && left_alone(stuck); });
+  if (alone) {
+    return {Code::io_error, Origin::log,
+            "some of it can be read now, and could not be a moment ago, or the other way round"};
+  }
+  return attempts_failed_ != 0 ? copy_error_ : Status();
+}
+
 // Each is asked for once: a zone that could not be emptied is not tried in circles.
 std::optional<ZoneId> Collector::choose_requested() {
   const std::uint64_t volume = log_.options_.volume;

@@ -424,7 +424,8 @@ void Collector::page_read(Lane& lane) {
     return pool_.queue.submit(lane.io);
   }
   if (undoing_ != Undo::none) return restored(lane);
-  if (!read.ok() && !log_.options_.cache) {
+  const bool given_up = read.code() == Code::io_error && pool_.tables[victim_.value].given_up;
+  if (!read.ok() && !log_.options_.cache && !given_up) {
     if (read.code() != Code::io_error) give_up(record, read);  // nor is anything else
     unreadable_.push_back({lane.io.lba.value, lane.io.lba_count});
     return release(lane);

@@ -160,8 +160,12 @@ class PageLog final : public StreamOwner {
   std::uint64_t index_bytes() const { return index_.bytes() + expiries_.bytes(); }
   // A cache's page that cannot be read: it leaves the index.
   void let_go(const KeyHash& hash, const IndexEntry& entry);
+  bool evicts() const { return options_.cache; }
   // A store's sealed zone is written anew elsewhere, if there is room.
   void collect(ZoneId zone);
+  // Is it going to be, or being, collected? Else: why it was not, if that is known.
+  bool collects(ZoneId zone) const { return collector_->collects(zone); }
+  Status not_collected(ZoneId zone) const { return collector_->not_collected(zone); }
   // Zone-relative: what lies behind is still on its way to the medium.
   std::uint64_t written_lba(ZoneId zone) const;
   HitMap& hits() { return pool_.hits; }

@@ -37,8 +37,9 @@ struct ZoneDirectory {
   std::uint32_t last_expiry_s = 0;  // Unix time, of its pages; ~0: one never does
   // Records at or behind it are void: torn at a crash, or (0) of a zone that was emptied.
   std::uint32_t end_lba = ~std::uint32_t{0};
-  bool durable = false;  // the metadata journal says that all below end_lba is
-  bool has_gap = false;  // a batch header that is damaged hides what it names
+  bool durable = false;   // the metadata journal says that all below end_lba is
+  bool has_gap = false;   // a batch header that is damaged hides what it names
+  bool given_up = false;  // what cannot be read of it counts as damaged
 
   // The batch header that describes the page at `lba`: the last one before it.
   std::uint32_t batch_of(std::uint32_t lba) const;

@@ -121,12 +121,15 @@ void Recovery::keep_unreadable(ZoneId zone) {
   const auto spare = spares_.find(owner);
   if (spare != spares_.end() && spare->second.zone == zone) spare->second.needed = true;
   if (std::ranges::find(options_.stores, owner) == options_.stores.end()) return;
-  pool_.allocator.set_use(zone, ZoneUse::bad);
   pool_.allocator.note_stray(zone, 0);
+  if (given_up_now(zone)) return;  // deletions stay until it has been collected
+  pool_.allocator.set_use(zone, ZoneUse::bad);
   result_.lost.push_back(
       {zone,
        "holds batch headers that cannot be read; until the pool is opened again it is kept "
-       "as it is, and not collected"});
+       "as it is, and not collected, unless they are given up "
+       "(`furrowctl pool check --repair --give_up`)",
+       true});
 }
 
 Result<RecoveryResult> recover(ZonedDevice& device, PoolContext& pool,

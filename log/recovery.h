@@ -60,6 +60,9 @@ struct RecoveryOptions {
   std::vector<std::uint64_t> stores;                 // of these, those that drop nothing
   std::vector<std::uint64_t> caches;                 // and those that evict
   std::vector<ZoneTrim> trims;                       // from the journal
+  // Of these what cannot be read counts as lost, for good: one of which nobody can tell whose it is
+  // is reset, one of a store can be collected.
+  std::vector<ZoneId> give_up;
   // There may have been more: zones that are not full are verified like the newest one.
   bool trims_lost = false;
   // Puts a trim into the journal, before a zone is reset that stood for what it says, or finished,
@@ -74,6 +77,8 @@ struct RecoveryResult {
   struct Lost {
     ZoneId zone;
     std::string why;
+    bool unreadable = false;  // and can be given up
+    bool anyones = false;     // nobody can tell whose it is
   };
   std::vector<Lost> lost;  // zones that cannot be used as they should, and are gone around
   // Batch headers that are damaged, with nothing that repeats them: the pages they named are not

@@ -174,7 +174,8 @@ void Scanner::end_newest(const FoundZone& zone, std::vector<SegmentScan>& scans)
   SegmentScan& tail = scans.back();
   // A segment with a gap takes no more: its summary would leave out what the gap hides, for good,
   // and that may be readable another time.
-  const bool whole = table.end_lba == ~std::uint32_t{0} && tail.gaps().empty() && all_read;
+  const bool whole =
+      table.end_lba == ~std::uint32_t{0} && tail.gaps().empty() && all_read && !table.given_up;
   if (zone.unsure || zone.followed || !whole) {
     finish(zone, !all_read);
     return;

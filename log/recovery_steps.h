@@ -50,12 +50,15 @@ class Recovery {
   void set_aside(ZoneId zone, const char* why, bool anyones = false);
   Status note_aside(ZoneId zone);
   Status note_rebuilt();
+  Status note_given_up();
   void finish_aside(const ZoneInfo& info);
   Status read_lba(ZoneId zone, std::uint64_t at, AlignedBuffer& into);
   Result<ZoneHeader> rebuild_header(const ZoneInfo& info);
   bool is_over(const ZoneStamp& stamp, const ZoneInfo& info, bool unreadable) const;
   Result<std::uint64_t> owner_of(const ZoneInfo& info, const ZoneStamp& stamp, AlignedBuffer& lba);
   bool is_void(const ZoneStamp& stamp, std::uint64_t lba) const;
+  bool given_up_now(ZoneId zone) const;
+  bool is_given_up(ZoneId zone) const;
   bool is_rebuilt(const ZoneHeader& header, const std::vector<ReadZone>& zones) const;
   bool was_aside(ZoneId zone) const;
   bool is_evicted(const ReadZone& zone, const std::vector<ReadZone>& zones) const;

@@ -9,8 +9,14 @@
 namespace furrow {
 
 namespace {
+
 constexpr std::uint64_t kFirstBatchBytes = 8 << 20;
+
+bool is_any_life(const ZoneTrim& trim) {
+  return trim.generation == ZoneTrimRecord::kAnyLife && trim.end_lba == 0;
 }
+
+}  // namespace
 
 // Reads every written zone's header, and adopts those that are the pool's.
 Status Recovery::find_zones() {
@@ -101,8 +107,16 @@ Status Recovery::check_known(const std::vector<ReadZone>& zones) {
 void Recovery::take_zone(const ReadZone& read) {
   const ZoneInfo& info = read.info;
   const Result<ZoneHeader>& header = read.header;
-  if (!header.ok() && header.status().code() != Code::not_found) {
-    set_aside(info.zone, "has data, and nothing that tells whose; it is kept and not used", true);
+  const bool lost = !header.ok() && header.status().code() != Code::not_found;
+  if (lost && is_given_up(info.zone)) {
+    to_reset_.push_back(info.zone);
+    return;
+  }
+  if (lost) {
+    set_aside(info.zone,
+              "has data, and nothing that tells whose; it is kept and not used, unless it is "
+              "given up (`furrowctl pool check --repair --give_up`)",
+              true);
     aside_.push_back(info);
     return;
   }
@@ -120,6 +134,7 @@ void Recovery::take_zone(const ReadZone& read) {
   state.opened_sequence = header->opened_sequence;
   pool_.allocator.adopt(info.zone, state);
   zones_.push_back({.info = info, .header = *header, .aside = was_aside(info.zone)});
+  pool_.tables[info.zone.value].given_up = given_up_now(info.zone);
   for (const ZoneTrim& trim : options_.trims) {
     if (trim.zone == info.zone && trim.generation == state.generation) {
       pool_.tables[info.zone.value].end_lba = trim.end_lba;
@@ -130,14 +145,27 @@ void Recovery::take_zone(const ReadZone& read) {
 
 bool Recovery::is_void(const ZoneStamp& stamp, std::uint64_t lba) const {
   return std::ranges::any_of(options_.trims, [&](const ZoneTrim& trim) {
-    return trim.zone == stamp.zone && trim.generation == stamp.generation && trim.end_lba <= lba;
+    const bool its = trim.generation == stamp.generation || is_any_life(trim);
+    return trim.zone == stamp.zone && its && trim.end_lba <= lba;
   });
+}
+
+bool Recovery::given_up_now(ZoneId zone) const {
+  return std::ranges::find(options_.give_up, zone) != options_.give_up.end();
+}
+
+// Now, or by an opening that could not reset it, nor the ones since.
+bool Recovery::is_given_up(ZoneId zone) const {
+  return given_up_now(zone) || std::ranges::any_of(options_.trims, [&](const ZoneTrim& trim) {
+           return trim.zone == zone && is_any_life(trim);
+         });
 }
 
 // The first that is changed of the zones, after all that counts in them was found to be of a
 // version that is known.
 Status Recovery::let_go() {
-  const Status is_void = note_rebuilt();
+  Status is_void = note_rebuilt();
+  if (is_void.ok()) is_void = note_given_up();
   if (!is_void.ok()) return is_void;
   for (const ZoneId zone : to_reset_) {
     const Status status = reset(zone);
@@ -172,6 +200,19 @@ Status Recovery::note_rebuilt() {
   for (const ZoneStamp& stamp : rebuilt_) {
     const Status noted =
         options_.note_trim({.zone = stamp.zone, .generation = stamp.generation, .end_lba = 0});
+    if (!noted.ok()) return noted;
+  }
+  return {};
+}
+
+// Void before it is reset, likewise: where that fails, and the zone can be read one day, deletions
+// of what it holds may be gone.
+Status Recovery::note_given_up() {
+  if (options_.read_only || !options_.note_trim) return {};
+  for (const ZoneId zone : to_reset_) {
+    if (!given_up_now(zone)) continue;
+    const Status noted =
+        options_.note_trim({.zone = zone, .generation = ZoneTrimRecord::kAnyLife, .end_lba = 0});
     if (!noted.ok()) return noted;
   }
   return {};
@@ -216,7 +257,7 @@ void Recovery::set_aside(ZoneId zone, const char* why, bool anyones) {
   bad.use = ZoneUse::bad;
   bad.anyones = anyones;
   pool_.allocator.adopt(zone, bad);
-  result_.lost.push_back({zone, why});
+  result_.lost.push_back({zone, why, anyones, anyones});
 }
 
 // What it holds stays readable, and it must not hold one of the device's active zones.

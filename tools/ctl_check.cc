@@ -17,6 +17,7 @@
 DEFINE_bool(pages, true, "read every page, too; --nopages checks structures only");
 DEFINE_string(rate, "", "read no faster than this a second, as in 100MiB; empty: no limit");
 DEFINE_bool(repair, false, "after that, write what can be rebuilt anew");
+DEFINE_bool(give_up, false, "with --repair: what cannot be read is lost, for good");
 DEFINE_bool(yes, false, "with --repair: do not ask");
 DEFINE_bool(dry_run, false, "with --repair: say what would be done, and do nothing");
 
@@ -30,8 +31,8 @@ constexpr int kExitNotChecked = 3;
 
 int take_options(CheckOptions& options) {
   options.pages = FLAGS_pages;
-  if ((FLAGS_yes || FLAGS_dry_run) && !FLAGS_repair) {
-    return report_usage("--yes and --dry_run are of --repair");
+  if ((FLAGS_yes || FLAGS_dry_run || FLAGS_give_up) && !FLAGS_repair) {
+    return report_usage("--yes, --dry_run and --give_up are of --repair");
   }
   if (FLAGS_rate.empty()) return kExitDone;
   const Result<std::uint64_t> rate = parse_size(FLAGS_rate);
@@ -57,6 +58,7 @@ Json to_json(const CheckReport& report) {
     if (finding.lba) one["lba"] = *finding.lba;
     if (finding.volume) one["volume"] = *finding.volume;
     one["repairable"] = finding.repairable;
+    one["can_be_given_up"] = finding.give_up != Finding::GiveUp::nothing;
     one["text"] = finding.text;
     damage.push_back(std::move(one));
   }
@@ -74,7 +76,7 @@ int not_checked(const std::string& uri, const Status& status) {
   if (status.code() != Code::corrupt) return kExitNotChecked;
   if (!json_asked()) return exit_status;
   CheckReport report;
-  report.damage.push_back({Finding::Structure::metadata, {}, {}, {}, false, status.describe()});
+  report.damage.push_back({Finding::Structure::metadata, {}, {}, {}, false, {}, status.describe()});
   (void)print(to_json(report));
   return exit_status;
 }
@@ -139,24 +141,59 @@ class RepairTelling {
   Json json_;
 };
 
+// All of it is done, or has failed, when this returns.
+Status give_up(const std::string& uri, const CheckReport& found, RepairReport& into) {
+  const std::vector<std::string> plan = give_up_plan(found);
+  if (plan.empty()) return {};
+  EventLoop home;
+  Pool::OpenOptions options;
+  options.give_up = zones_to_give_up(found);
+  const Progress progress("giving up what cannot be read of " + uri);
+  auto pool = open_pool(uri, home, Opening::use, options);
+  if (!pool) return pool.status();
+  std::vector<ZoneGivenUp> zones;
+  const auto is_busy = [](const ZoneGivenUp& zone) { return zone.status.code() == Code::busy; };
+  do {
+    home.run_once();
+    zones = (*pool)->given_up();
+  } while (std::ranges::any_of(zones, is_busy));
+  for (std::size_t i = 0; i < zones.size(); ++i) {
+    const Status& status = zones[i].status;
+    (status.ok() ? into.done : into.failed)
+        .push_back(status.ok() ? plan[i] : plan[i] + ": " + status.describe());
+  }
+  return pool->close() ? Status() : Status(Code::io_error, Origin::tool, "the device cannot flush");
+}
+
+Result<RepairReport> repair_device(const std::string& uri) {
+  EventLoop home;
+  const auto device = open_device(uri, Access::mend);
+  if (!device) return device.status();
+  const Progress progress("repairing " + uri);
+  return Pool::repair(**device, home);
+}
+
 int repair(const std::string& uri, const CheckReport& before, const CheckOptions& options) {
-  const std::vector<std::string> plan = repair_plan(before);
+  std::vector<std::string> plan = repair_plan(before);
+  const bool rebuilds = !plan.empty();
+  if (FLAGS_give_up) std::ranges::move(give_up_plan(before), std::back_inserter(plan));
   if (!plan.empty() && !FLAGS_yes && !FLAGS_dry_run && isatty(STDIN_FILENO) != 1) {
     return report_usage("--repair: there is no terminal to ask; give --yes, or --dry_run");
   }
   RepairTelling telling(before, plan);
   if (plan.empty() || FLAGS_dry_run || !confirmed()) return telling.end(before.clean());
-  EventLoop home;
   RepairReport repaired;
-  {
-    const auto device = open_device(uri, Access::mend);
-    if (!device) return not_checked(uri, device.status());
-    const Progress progress("repairing " + uri);
-    auto result = Pool::repair(**device, home);
+  if (rebuilds) {
+    auto result = repair_device(uri);
     if (!result) return report_device("cannot repair", uri, result.status());
     repaired = std::move(*result);
   }
-  const auto after = check_pool(uri, options);
+  auto after = rebuilds ? check_pool(uri, options) : Result<CheckReport>(before);
+  if (after.ok() && FLAGS_give_up && !give_up_plan(*after).empty()) {
+    const Status status = give_up(uri, *after, repaired);
+    if (!status.ok()) return report_device("cannot give up what cannot be read of", uri, status);
+    after = check_pool(uri, options);
+  }
   if (!after) return not_checked(uri, after.status());
   telling.done(repaired, *after);
   return telling.end(after->clean() && repaired.failed.empty());

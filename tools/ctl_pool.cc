@@ -55,9 +55,13 @@ constexpr const char* kCreateFlags[] = {
     "preallocate",
     "force: overwrite what is there, be it a pool of Furrow's or anything else; all of it is lost"};
 constexpr const char* kInfoFlags[] = {"server"};
-constexpr const char* kCheckFlags[] = {
-    "pages", "rate",    "repair",
-    "yes",   "dry_run", "server: refused, as only a closed pool can be checked"};
+constexpr const char* kCheckFlags[] = {"pages",
+                                       "rate",
+                                       "repair",
+                                       "give_up",
+                                       "yes",
+                                       "dry_run",
+                                       "server: refused, as only a closed pool can be checked"};
 
 }  // namespace
 

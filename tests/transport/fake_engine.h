@@ -277,6 +277,7 @@ class FakePool final : public Pool {
     return std::unique_ptr<PageSession>(std::make_unique<FakeSession>(executor));
   }
   Result<CheckReport> check(const CheckOptions&) override { return CheckReport(); }
+  std::vector<ZoneGivenUp> given_up() const override { return {}; }
 
   FakeStore& store(std::uint32_t nsid) { return static_cast<FakeStore&>(*find_nsid(nsid)); }
   std::uint64_t zones_bad = 1;

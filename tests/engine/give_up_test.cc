@@ -1,0 +1,192 @@
+// Establishes that a zone of which something cannot be read, and never will be, is no dead end: a
+// check names it, and an opening that gives it up brings the store back to where deletions take no
+// room for its sake, with every page that can be read, and without any that was deleted, also when
+// the zone turns out to be readable after all.
+#include <gtest/gtest.h>
+
+#include "tests/engine/rig.h"
+#include "zone/fault_device.h"
+
+namespace furrow::testing::give_up_test {
+namespace {
+
+constexpr std::size_t kPageBytes = 4000;
+constexpr std::uint64_t kZone = 2, kZoneLbas = 64, kKeys = 60;  // the first data zone
+
+constexpr unsigned kMany = 7'000;  // deletions than the store has room for
+
+class GiveUpTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    rig_.device = std::make_unique<FaultDevice>(
+        open_device("mem:1792KiB?zone_size=256KiB", Access::exclusive).value(),
+        FaultOptions{.seed = 7});
+    VolumeOptions options;
+    options.name = "pages";
+    options.mode = VolumeMode::store;
+    options.value_bytes_max = 16 << 10;
+    ASSERT_NO_FATAL_FAILURE(rig_.make(options));
+    for (std::uint64_t i = 0; i < kKeys; ++i) ASSERT_TRUE(rig_.put(i, 1, kPageBytes).ok());
+    ASSERT_EQ(zone().state, ZoneState::full);
+  }
+  FaultDevice& faults() { return static_cast<FaultDevice&>(*rig_.device); }
+  ZoneInfo zone() { return (*rig_.device->report())[kZone]; }
+  void fail_reads(std::uint64_t first, std::uint64_t lbas) {
+    faults().fail_reads(Lba{kZone * kZoneLbas + first}, lbas);
+  }
+  Status put_and_remove() {
+    const Status status = rig_.put(++other_, 1, 100);
+    return status.ok() ? rig_.simple(PageOp::Kind::remove, other_) : status;
+  }
+  Status put_and_remove(unsigned times) {
+    Status status;
+    for (unsigned i = 0; i < times && status.ok(); ++i) status = put_and_remove();
+    return status;
+  }
+  // In one batch. False: the store is full.
+  static constexpr std::uint64_t kBatch = 40;
+  bool put_many(std::uint64_t first) {
+    AlignedBuffer page(4096);
+    std::vector<PageOp> ops(kBatch);
+    for (PageOp& op : ops) {
+      op.kind = PageOp::Kind::put;
+      op.key = key_of(first++);
+      op.data = page.data();
+      op.length = op.capacity = static_cast<std::uint32_t>(page.size());
+      rig_.submit(op);
+    }
+    rig_.wait();
+    return std::ranges::all_of(ops, [](const PageOp& op) { return op.status.ok(); });
+  }
+  CheckReport check() {
+    rig_.close();
+    rig_.open(true);
+    auto report = rig_.pool->check({});
+    EXPECT_TRUE(report.ok()) << report.status().describe();
+    rig_.close();
+    return report.ok() ? *report : CheckReport();
+  }
+  // Opens the pool and gives up what a check says can be; the answer for the only zone.
+  Status give_up() {
+    const CheckReport report = check();
+    const std::vector<std::uint32_t> zones = zones_to_give_up(report);
+    EXPECT_EQ(zones, std::vector<std::uint32_t>{kZone});
+    EXPECT_EQ(give_up_plan(report).size(), 1u);
+    EXPECT_TRUE(repair_plan(report).empty());
+    return give_up(zones);
+  }
+  Status give_up(const std::vector<std::uint32_t>& zones) {
+    rig_.close();
+    rig_.open_options.give_up = zones;
+    rig_.open();
+    rig_.open_options.give_up.clear();
+    while (rig_.pool->given_up().at(0).status.code() == Code::busy) rig_.loop.run_once();
+    return rig_.pool->given_up().at(0).status;
+  }
+  bool absent(std::uint64_t key) { return rig_.get(key).status().code() == Code::not_found; }
+  // Those of the first zone are left out.
+  void expect_others() {
+    for (std::uint64_t i = kKeys - 5; i < kKeys; ++i) {
+      const auto page = rig_.get(i);
+      ASSERT_TRUE(page.ok()) << i << ": " << page.status().describe();
+      EXPECT_EQ(*page, content(i, 1, kPageBytes));
+    }
+  }
+
+  Rig rig_{""};
+  std::uint64_t other_ = 1'000'000;  // keys that are put and removed
+};
+
+TEST_F(GiveUpTest, AZoneOfNobodyKnowsWhom) {
+  fail_reads(0, kZoneLbas);
+  rig_.reopen();
+  EXPECT_TRUE(absent(1));
+  EXPECT_EQ(put_and_remove(kMany).code(), Code::no_space) << "deletions stay for its sake";
+  EXPECT_TRUE(give_up().ok());
+  EXPECT_EQ(zone().state, ZoneState::empty);
+  EXPECT_TRUE(put_and_remove(kMany).ok());
+  expect_others();
+  rig_.reopen();
+  EXPECT_TRUE(check().clean());
+}
+
+TEST_F(GiveUpTest, OneThatCannotBeResetEither) {
+  ASSERT_TRUE(rig_.simple(PageOp::Kind::remove, 2).ok());
+  fail_reads(0, kZoneLbas);
+  faults().degrade(ZoneId{kZone}, ZoneState::read_only);
+  rig_.reopen();
+  EXPECT_EQ(give_up().code(), Code::zone_state);
+  for (int round = 0; round < 2; ++round) {
+    EXPECT_TRUE(put_and_remove(kMany).ok()) << round;
+    EXPECT_TRUE(absent(1));
+    expect_others();
+    rig_.reopen();
+  }
+  faults().heal();
+  rig_.reopen();
+  EXPECT_TRUE(absent(1)) << "it may be older than a deletion that is gone";
+  EXPECT_TRUE(absent(2));
+  expect_others();
+  EXPECT_TRUE(put_and_remove(kMany).ok());
+}
+
+// Of a store: batch headers that nothing repeats, and pages.
+TEST_F(GiveUpTest, PartsOfAStoresZone) {
+  ASSERT_TRUE(rig_.simple(PageOp::Kind::remove, 40).ok());
+  constexpr std::uint64_t kHalf = kZoneLbas / 2;
+  fail_reads(10, kHalf);
+  fail_reads(kZoneLbas - 1, 1);  // the summary
+  rig_.reopen();
+  ASSERT_EQ(put_and_remove(kMany).code(), Code::no_space);
+  const Status given_up = give_up();
+  EXPECT_TRUE(given_up.ok()) << given_up.describe();
+  EXPECT_EQ(zone().state, ZoneState::empty);
+  EXPECT_TRUE(put_and_remove(kMany).ok());
+  EXPECT_TRUE(rig_.get(0).ok()) << "before what cannot be read";
+  EXPECT_TRUE(absent(10));
+  EXPECT_TRUE(absent(40));
+  unsigned found = 0;
+  for (std::uint64_t i = 0; i < kKeys; ++i) found += rig_.get(i).ok() ? 1 : 0;
+  EXPECT_GT(found, kKeys - 20) << "what lies behind it is there as well";
+  EXPECT_LT(found, kKeys - 10);
+  expect_others();
+  EXPECT_TRUE(check().clean());
+}
+
+// All that names it can be read.
+TEST_F(GiveUpTest, APageAlone) {
+  fail_reads(20, 1);
+  std::uint64_t lost = kKeys;
+  for (std::uint64_t i = 0; i < kKeys; ++i) {
+    if (rig_.get(i).status().code() == Code::io_error) lost = i;
+  }
+  ASSERT_LT(lost, kKeys);
+  const Status given_up = give_up();
+  EXPECT_TRUE(given_up.ok()) << given_up.describe();
+  for (std::uint64_t i = 0; i < kKeys; ++i) EXPECT_EQ(absent(i), i == lost) << i;
+  EXPECT_TRUE(check().clean());
+}
+
+// Whole zones, of which nothing is lost.
+TEST_F(GiveUpTest, AStoreWithoutRoomForTheRestIsTold) {
+  for (std::uint64_t i = 0; i < kKeys; ++i) {
+    ASSERT_TRUE(rig_.simple(PageOp::Kind::remove, i).ok());
+  }
+  std::uint64_t key = kKeys;
+  while (put_many(key)) key += kBatch;
+  const std::vector<PoolZone> zones = rig_.pool->zones();
+  const auto fullest = std::ranges::max_element(zones, {}, &PoolZone::live_bytes);
+  const auto number = static_cast<std::uint32_t>(fullest - zones.begin());
+  EXPECT_EQ(give_up({number}).code(), Code::no_space);
+  EXPECT_EQ(rig_.pool->zones()[number].live_bytes, fullest->live_bytes);
+  for (std::uint64_t i = kKeys; i < key; i += 2) {
+    ASSERT_TRUE(rig_.simple(PageOp::Kind::remove, i).ok()) << i;
+  }
+  EXPECT_TRUE(give_up({number}).ok());
+  for (std::uint64_t i = kKeys; i < key; ++i) {
+    EXPECT_EQ(absent(i), i % 2 == kKeys % 2) << i;
+  }
+}
+
+}  // namespace
+}  // namespace furrow::testing::give_up_test
