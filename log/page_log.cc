@@ -297,6 +297,10 @@ void PageLog::confirmed_pin(KeyOp& op) {
 }
 
 void PageLog::confirmed_rewrite(KeyOp& op) {
+  // What is written is the newest of the key, and a version that nobody can read now may be newer.
+  if (hidden_) {
+    return finish(op, {Code::aborted, Origin::log, "a newer version of the page may be hidden"});
+  }
   PageRecord old;
   old.group = op.group;
   old.sequence = op.old_sequence;

@@ -308,7 +308,8 @@ std::string describe(const ScrubFinding& finding) {
   text += "the page of key 0x";
   for (const std::byte byte : finding.key.view()) text += fmt::format("{:02x}", byte);
   if (finding.kind == Kind::page_read_twice) {
-    return text + " was whole at the second reading only; it is written anew elsewhere";
+    return text +
+           " was whole at the second reading only; it is written anew elsewhere if it can be";
   }
   text += finding.kind == Kind::page_damaged ? " is damaged (checksum)" : " cannot be read";
   return text + (finding.dropped ? "; the cache let go of it" : "; it stays, and is not served");

@@ -40,7 +40,7 @@ struct ScrubFinding {
   enum class Kind : std::uint8_t {
     page_damaged,     // its checksum is wrong
     page_unreadable,  // the device fails the read
-    page_read_twice,  // it was whole the second time, and is written anew
+    page_read_twice,  // it was whole the second time, and is written anew if it can be
     summary_damaged,
     batch_header_damaged,
   };

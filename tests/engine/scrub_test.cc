@@ -172,6 +172,32 @@ TEST_F(ScrubTest, APageThatIsHardToReadIsWrittenAnew) {
   }
 }
 
+// What is written is the newest version of its key.
+TEST_F(ScrubTest, APageThatMayNotBeTheNewestIsLeft) {
+  ASSERT_NO_FATAL_FAILURE(make(VolumeMode::store));
+  ASSERT_TRUE(rig_.put(3, 2, kPageBytes).ok());
+  const std::vector<ZoneInfo> zones = *rig_.device->report();
+  const auto newest = std::find_if(zones.begin() + 2, zones.end(), [](const ZoneInfo& info) {
+    return info.state == ZoneState::implicitly_open;
+  });
+  ASSERT_NE(newest, zones.end());
+  fault_->fail_reads(rig_.device->geometry().zone_start(newest->zone), kZoneLbas);
+  scrub(rig_, findings_);
+  ASSERT_NO_FATAL_FAILURE(rig_.reopen());
+  ASSERT_EQ(*rig_.get(3), content(3, 1, kPageBytes));
+  fault_->fail_read_once(lba_of(3));
+  ASSERT_NO_FATAL_FAILURE(wait_for_passes(rig_, 2));
+  rig_.settle();
+  ASSERT_EQ(findings_.size(), 1u);
+  EXPECT_EQ(findings_.front().kind, Kind::page_read_twice);
+  EXPECT_EQ(rig_.pool->info().scrub.pages_rewritten, 0u);
+  fault_->heal();
+  ASSERT_NO_FATAL_FAILURE(rig_.reopen());
+  const auto page = rig_.get(3);
+  ASSERT_TRUE(page.ok()) << page.status().describe();
+  EXPECT_EQ(*page, content(3, 2, kPageBytes));
+}
+
 TEST_F(ScrubTest, APageThatCannotBeRead) {
   for (const VolumeMode mode : {VolumeMode::store, VolumeMode::cache}) {
     scrub(rig_, findings_);
