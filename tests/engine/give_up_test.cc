@@ -17,10 +17,13 @@ constexpr unsigned kMany = 7'000;  // deletions than the store has room for
 
 class GiveUpTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    rig_.device = std::make_unique<FaultDevice>(
-        open_device("mem:1792KiB?zone_size=256KiB", Access::exclusive).value(),
-        FaultOptions{.seed = 7});
+  void SetUp() override { ASSERT_NO_FATAL_FAILURE(make_pool()); }
+  void wrap(std::unique_ptr<ZonedDevice> inner) {
+    rig_.device = std::make_unique<FaultDevice>(std::move(inner), FaultOptions{.seed = ++seed_});
+  }
+  void make_pool() {
+    rig_.close();
+    wrap(open_device("mem:1792KiB?zone_size=256KiB", Access::exclusive).value());
     VolumeOptions options;
     options.name = "pages";
     options.mode = VolumeMode::store;
@@ -94,6 +97,7 @@ class GiveUpTest : public ::testing::Test {
   }
 
   Rig rig_{""};
+  std::uint64_t seed_ = 0;
   std::uint64_t other_ = 1'000'000;  // keys that are put and removed
 };
 
@@ -186,6 +190,49 @@ TEST_F(GiveUpTest, AStoreWithoutRoomForTheRestIsTold) {
   for (std::uint64_t i = kKeys; i < key; ++i) {
     EXPECT_EQ(absent(i), i % 2 == kKeys % 2) << i;
   }
+}
+
+// After each cut the zone can be read again: it counts, as what says that its pages were deleted is
+// there still, or it is void. Then stores are to be as good as new.
+TEST_F(GiveUpTest, PowerCutsOnTheWay) {
+  constexpr std::uint64_t kRemoved = 10;
+  unsigned counted = 0, given_up = 0;
+  for (unsigned round = 0; round < 28; ++round) {
+    SCOPED_TRACE(round);
+    ASSERT_NO_FATAL_FAILURE(make_pool());
+    for (std::uint64_t i = 0; i < kRemoved; ++i) {
+      ASSERT_TRUE(rig_.simple(PageOp::Kind::remove, i).ok());
+    }
+    rig_.close();
+    const bool parts = round % 2 == 1;
+    fail_reads(parts ? 10 : 0, parts ? kZoneLbas / 2 : kZoneLbas);
+    if (parts) fail_reads(kZoneLbas - 1, 1);
+    faults().cut_after(1 + round / 4 * 2, round % 4 < 2 ? CrashModel::drive : CrashModel::emu);
+    Pool::OpenOptions options;
+    options.recovery_threads = Pool::OpenOptions::kCallingThread;
+    options.give_up = {kZone};
+    auto opened = Pool::open(*rig_.device, rig_.loop, options);
+    if (opened.ok()) {
+      const auto busy = [&] { return (*opened)->given_up().at(0).status.code() == Code::busy; };
+      while (busy() && !faults().dead()) rig_.loop.run_once();
+      given_up += (*opened)->given_up().at(0).status.ok() ? 1 : 0;
+      ASSERT_TRUE(faults().power_cut(CrashModel::drive).ok());
+      while (!(*opened)->quiesce()) rig_.loop.run_once();
+      opened->reset();
+    }
+    wrap(faults().take_inner());
+    for (int opening = 0; opening < 2; ++opening) {
+      rig_.open();
+      for (std::uint64_t i = 0; i < kRemoved; ++i) EXPECT_TRUE(absent(i)) << i;
+      expect_others();
+      counted += rig_.get(kRemoved + 5).ok() ? 1 : 0;
+      EXPECT_TRUE(put_and_remove(60).ok());
+      rig_.close();
+    }
+    EXPECT_TRUE(check().clean());
+  }
+  EXPECT_GT(counted, 5u);
+  EXPECT_GT(given_up, 5u);
 }
 
 }  // namespace
