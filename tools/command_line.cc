@@ -1,7 +1,9 @@
 #include "tools/command_line.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <gflags/gflags.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
@@ -46,9 +48,21 @@ std::string_view base_name(std::string_view path) {
   return path.substr(path.find_last_of('/') + 1);  // npos + 1 is 0
 }
 
+// The first file that is opened takes the place of a standard file that the process was started
+// without, and were it a pool's, what is printed would be written over it. What takes the place
+// here can be opened, but neither read nor written in its stead.
+void fill_standard_files() {
+  for (const int standard : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(standard, F_GETFD) >= 0) continue;
+    const int opened = open("/dev/null", standard == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+    if (opened != standard) _exit(kExitFailed);  // and nobody can be told
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> parse_flags(int argc, char** argv) {
+  fill_standard_files();
   // gflags has said what is wrong with which flag.
   GFLAGS_NAMESPACE::gflags_exitfunc = [](int) {
     std::exit(report_usage("the command line was not understood"));

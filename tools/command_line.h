@@ -20,8 +20,9 @@ enum ExitStatus : int {
   kExitUsage = 2,
 };
 
-// Lets gflags parse the flags (`--flagfile` too) and returns what is left behind the program's
-// name. Does not return on a bad flag: gflags prints the reason and the process ends with
+// What main() does first. Sees to it that no file which is opened later becomes standard input, output
+// or error, lets gflags parse the flags (`--flagfile` too) and returns what is left behind the
+// program's name. Does not return on a bad flag: gflags prints the reason and the process ends with
 // kExitUsage.
 std::vector<std::string> parse_flags(int argc, char** argv);
 bool help_asked();     // --help
