@@ -6,9 +6,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <fstream>
 #include <optional>
 #include <utility>
 
@@ -35,8 +38,12 @@ std::string flag_line(const gflags::CommandLineFlagInfo& flag) {
   return fmt::format("  {:<26} {}{}\n", name, flag.description, standard);
 }
 
-bool is_gflags_own(const gflags::CommandLineFlagInfo& flag) {
-  return flag.filename.find("gflags") != std::string::npos;
+// For any command: gflags' own, but for those that print all its flags (--helpfull and others),
+// which nobody does here.
+bool is_common(std::string_view flag) {
+  constexpr std::string_view kCommon[] = {"help",    "version",    "flagfile",
+                                          "fromenv", "tryfromenv", "undefok"};
+  return std::ranges::find(kCommon, flag) != std::end(kCommon);
 }
 
 std::string& running_command() {
@@ -59,16 +66,80 @@ void fill_standard_files() {
   }
 }
 
+[[noreturn]] void refuse_flag_file(const std::string& path, const std::string& why) {
+  std::exit(report_usage(fmt::format("--flagfile={}: {}", path, why)));
+}
+
+// The file of `--flagfile=FILE`; nothing: another argument.
+std::optional<std::string> flag_file(std::string_view argument) {
+  for (const std::string_view flag : {"--flagfile=", "-flagfile="}) {
+    if (argument.starts_with(flag)) return std::string(argument.substr(flag.size()));
+  }
+  return std::nullopt;
+}
+
+// Flags as they stand in a file. gflags itself would pass over those that it does not know, and
+// over all that follow a line without dashes.
+void read_flag_file(const std::string& path, unsigned depth, std::vector<std::string>& arguments) {
+  constexpr unsigned kDepthMax = 16;
+  constexpr const char* kBlanks = " \t\r";
+  if (depth == kDepthMax) refuse_flag_file(path, "it is named by flag files that it names");
+  std::ifstream file(path);
+  std::string line;
+  for (unsigned number = 1; std::getline(file, line); ++number) {
+    line.erase(0, line.find_first_not_of(kBlanks));
+    line.erase(line.find_last_not_of(kBlanks) + 1);  // npos + 1 is 0
+    if (line.empty() || line.front() == '#') continue;
+    if (line.front() != '-') {
+      refuse_flag_file(path, fmt::format("line {} is no flag, which begins with --", number));
+    }
+    if (const auto other = flag_file(line)) {
+      read_flag_file(*other, depth + 1, arguments);
+    } else {
+      arguments.push_back(line);
+    }
+  }
+  if (!file.eof()) refuse_flag_file(path, std::strerror(errno));
+}
+
+// The arguments with the flags of a file in the place of its --flagfile.
+std::vector<std::string> with_flag_files(std::span<char* const> argv) {
+  std::vector<std::string> arguments;
+  for (std::size_t i = 0; i < argv.size(); ++i) {
+    const std::string_view argument = argv[i];
+    if (argument == "--") {  // no flags from here on
+      arguments.insert(arguments.end(), argv.begin() + static_cast<std::ptrdiff_t>(i), argv.end());
+      break;
+    }
+    const bool behind =
+        (argument == "--flagfile" || argument == "-flagfile") && i + 1 < argv.size();
+    const auto path = behind ? std::optional<std::string>(argv[++i]) : flag_file(argument);
+    if (path) {
+      read_flag_file(*path, 0, arguments);
+    } else {
+      arguments.emplace_back(argument);
+    }
+  }
+  return arguments;
+}
+
 }  // namespace
 
 std::vector<std::string> parse_flags(int argc, char** argv) {
   fill_standard_files();
+  gflags::SetArgv(argc, const_cast<const char**>(argv));  // the program's name, for messages
+  std::vector<std::string> arguments = with_flag_files({argv, argv + argc});
+  std::vector<char*> pointers;
+  for (std::string& argument : arguments) pointers.push_back(argument.data());
+  pointers.push_back(nullptr);
+  int count = static_cast<int>(arguments.size());
+  char** first = pointers.data();
   // gflags has said what is wrong with which flag.
   GFLAGS_NAMESPACE::gflags_exitfunc = [](int) {
     std::exit(report_usage("the command line was not understood"));
   };
-  gflags::ParseCommandLineNonHelpFlags(&argc, &argv, true);
-  return {argv + std::min(argc, 1), argv + argc};
+  gflags::ParseCommandLineNonHelpFlags(&count, &first, true);
+  return {first + std::min(count, 1), first + count};
 }
 
 bool help_asked() { return FLAGS_help; }
@@ -112,7 +183,7 @@ std::string flags_not_accepted(std::span<const char* const> accepted) {
   gflags::GetAllFlags(&flags);
   std::string text;
   for (const auto& flag : flags) {
-    if (flag.is_default || is_gflags_own(flag)) continue;
+    if (flag.is_default || is_common(flag.name)) continue;
     if (std::ranges::any_of(accepted,
                             [&](const char* entry) { return flag.name == flag_name(entry); }))
       continue;

@@ -20,10 +20,10 @@ enum ExitStatus : int {
   kExitUsage = 2,
 };
 
-// What main() does first. Sees to it that no file which is opened later becomes standard input, output
-// or error, lets gflags parse the flags (`--flagfile` too) and returns what is left behind the
-// program's name. Does not return on a bad flag: gflags prints the reason and the process ends with
-// kExitUsage.
+// What main() does first. Sees to it that no file which is opened later becomes standard input,
+// output or error, lets gflags parse the flags, those of a `--flagfile` too, and returns what is
+// left behind the program's name. Does not return on a bad flag: the reason is printed and the
+// process ends with kExitUsage.
 std::vector<std::string> parse_flags(int argc, char** argv);
 bool help_asked();     // --help
 bool version_asked();  // --version
@@ -35,7 +35,8 @@ std::string flags_help(std::span<const char* const> names);
 std::string flags_help_of(std::string_view source_file);
 bool flag_given(const char* name);                   // on the command line or in a flag file
 std::string_view flag_name(std::string_view entry);  // the name in such an entry
-// Flags given that are not among `accepted` nor gflags' own: "--size --name"; empty: none.
+// Flags given that are neither among `accepted` nor for any command, as --flagfile is: "--size
+// --name"; empty: none.
 std::string flags_not_accepted(std::span<const char* const> accepted);
 
 // "PROGRAM: what: description of the status" on stderr. Returns kExitUsage for invalid_argument,

@@ -227,6 +227,8 @@ int main_of_furrowd(int argc, char** argv) {
     return print_text(fmt::format("furrowd {}\n", FURROW_VERSION));
   }
   if (!arguments.empty()) return report_usage("unexpected argument " + arguments.front());
+  const std::string refused = flags_not_accepted(kFlags);
+  if (!refused.empty()) return report_usage("it does not take " + refused);
   ServerOptions options;
   if (const int status = take_pool(options); status != kExitDone) return status;
   if (const int status = take_target(options.target); status != kExitDone) return status;
