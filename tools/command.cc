@@ -55,6 +55,11 @@ int run_one(const Command& command, const Arguments& arguments) {
                                   : fmt::format("unexpected argument `{}`", arguments[wanted]);
     return report_usage(fmt::format("{}; usage: {} [flags]", wrong, usage_line(command)));
   }
+  // As of a variable that was not set: to no command does it say what to do, or undo.
+  if (std::ranges::find(arguments, "") != arguments.end()) {
+    return report_usage(
+        fmt::format("an argument is empty; usage: {} [flags]", usage_line(command)));
+  }
   std::vector<const char*> accepted(command.flags.begin(), command.flags.end());
   accepted.insert(accepted.end(), std::begin(kCommonFlags), std::end(kCommonFlags));
   const std::string refused = flags_not_accepted(accepted);
