@@ -25,9 +25,13 @@ bool begins_with(const Command& command, const Arguments& words) {
 // The commands that begin with `words`.
 int help_list(std::span<const Command> commands, const Arguments& words, const char* footer) {
   std::string text = fmt::format("usage: {} COMMAND [ARGUMENT...] [flags]\n\n", program_name());
+  std::size_t width = 0;
+  for (const Command& command : commands) {
+    if (begins_with(command, words)) width = std::max(width, usage_line(command).size());
+  }
   for (const Command& command : commands) {
     if (!begins_with(command, words)) continue;
-    text += fmt::format("  {:<44} {}\n", usage_line(command), command.summary);
+    text += fmt::format("  {:<{}}  {}\n", usage_line(command), width, command.summary);
   }
   return print_text(text + "\nEvery command takes --json and --help.\n" + footer);
 }
@@ -44,8 +48,6 @@ bool accepts(const Command& command, std::string_view flag) {
 }
 
 int run_one(const Command& command, const Arguments& arguments) {
-  if (help_asked()) return help_one(command);
-  set_command(command.name);
   // With --server there is no device to name.
   const bool served = accepts(command, "server") && flag_given("server");
   const std::size_t wanted = command.argument_count - (served ? 1u : 0u);
@@ -72,6 +74,17 @@ int run_one(const Command& command, const Arguments& arguments) {
   return command.run(arguments);
 }
 
+// The command that the first words name, or null.
+const Command* find_command(std::span<const Command> commands, const Arguments& words) {
+  const auto found = std::ranges::find_if(commands, [&words](const Command& command) {
+    const std::size_t count = split(command.name, ' ').size();
+    return words.size() >= count &&
+           begins_with(command,
+                       {words.begin(), words.begin() + static_cast<std::ptrdiff_t>(count)});
+  });
+  return found == commands.end() ? nullptr : &*found;
+}
+
 // Nothing, half a command or an unknown one.
 int refuse(std::span<const Command> commands, const Arguments& words) {
   if (words.empty()) return report_usage("say what to do");
@@ -93,22 +106,29 @@ int refuse(std::span<const Command> commands, const Arguments& words) {
 
 int run_commands(int argc, char** argv, std::span<const Command> commands, const char* footer) {
   (void)std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error, as a full disk is
-  const Arguments words = parse_flags(argc, argv);
+  // Where it comes first, what is wrong with a flag is answered with its --help.
+  const Command* command =
+      find_command(commands, {argv + std::min(argc, 1), argv + std::min(argc, 3)});
+  if (command != nullptr) set_command(command->name);
+  Arguments words = parse_flags(argc, argv);
   if (version_asked()) {
     return print_text(fmt::format("{} {}\n", program_name(), FURROW_VERSION));
   }
-  for (const Command& command : commands) {
-    const std::vector<std::string> name = split(command.name, ' ');
-    if (words.size() < name.size() ||
-        !std::ranges::equal(name, std::span(words).first(name.size())))
-      continue;
-    const auto first = words.begin() + static_cast<std::ptrdiff_t>(name.size());
-    return run_one(command, {first, words.end()});
+  bool help = help_asked();
+  if (!words.empty() && words.front() == "help") {
+    help = true;
+    words.erase(words.begin());
   }
-  const bool any = std::ranges::any_of(
-      commands, [&](const Command& command) { return begins_with(command, words); });
-  if (help_asked() && any) return help_list(commands, words, footer);
-  return refuse(commands, words);
+  command = find_command(commands, words);
+  if (command == nullptr) {
+    const bool any = std::ranges::any_of(
+        commands, [&words](const Command& each) { return begins_with(each, words); });
+    return help && any ? help_list(commands, words, footer) : refuse(commands, words);
+  }
+  if (help) return help_one(*command);
+  set_command(command->name);
+  const auto name_words = static_cast<std::ptrdiff_t>(split(command->name, ' ').size());
+  return run_one(*command, {words.begin() + name_words, words.end()});
 }
 
 }  // namespace furrow::tools

@@ -19,6 +19,7 @@
 
 DECLARE_bool(help);
 DECLARE_bool(version);
+DEFINE_bool(h, false, "as --help");
 
 namespace GFLAGS_NAMESPACE {
 // gflags calls this instead of exit() when a flag is wrong; its header does not declare it.
@@ -41,7 +42,7 @@ std::string flag_line(const gflags::CommandLineFlagInfo& flag) {
 // For any command: gflags' own, but for those that print all its flags (--helpfull and others),
 // which nobody does here.
 bool is_common(std::string_view flag) {
-  constexpr std::string_view kCommon[] = {"help",    "version",    "flagfile",
+  constexpr std::string_view kCommon[] = {"help",    "h",          "version", "flagfile",
                                           "fromenv", "tryfromenv", "undefok"};
   return std::ranges::find(kCommon, flag) != std::end(kCommon);
 }
@@ -142,7 +143,7 @@ std::vector<std::string> parse_flags(int argc, char** argv) {
   return {first + std::min(count, 1), first + count};
 }
 
-bool help_asked() { return FLAGS_help; }
+bool help_asked() { return FLAGS_help || FLAGS_h; }
 bool version_asked() { return FLAGS_version; }
 
 std::string_view flag_name(std::string_view entry) { return entry.substr(0, entry.find(':')); }

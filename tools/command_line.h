@@ -25,7 +25,7 @@ enum ExitStatus : int {
 // left behind the program's name. Does not return on a bad flag: the reason is printed and the
 // process ends with kExitUsage.
 std::vector<std::string> parse_flags(int argc, char** argv);
-bool help_asked();     // --help
+bool help_asked();     // --help or -h
 bool version_asked();  // --version
 
 // "  --size=TEXT  description" for each, in this order; a name that is no flag is our own mistake.
