@@ -1,5 +1,6 @@
 #include "engine/page_calls.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace furrow {
@@ -38,14 +39,21 @@ Status PageCalls::remove(const Key& key, Durability durability) {
 
 Status PageCalls::exist(const Key& key) { return run_for_status(keyed(PageOp::Kind::exist, key)); }
 
+// In pieces, so that who asks for all of them need not have room for as many as there could be.
 Result<std::vector<Key>> PageCalls::list(const Key& after, std::uint32_t keys_max) {
-  std::vector<Key> keys(keys_max);
-  PageOp op = keyed(PageOp::Kind::list, after);
-  op.keys = keys.data();
-  op.keys_max = keys_max;
-  run(op);
-  if (!op.status.ok()) return op.status;
-  keys.resize(op.keys_count);
+  constexpr std::size_t kKeysAtOnce = 64 << 10;
+  std::vector<Key> keys;
+  for (bool more = true; more && keys.size() < keys_max;) {
+    const std::size_t had = keys.size();
+    PageOp op = keyed(PageOp::Kind::list, had == 0 ? after : keys.back());
+    keys.resize(std::min<std::size_t>(had + kKeysAtOnce, keys_max));
+    op.keys = keys.data() + had;
+    op.keys_max = static_cast<std::uint32_t>(keys.size() - had);
+    run(op);
+    if (!op.status.ok()) return op.status;
+    more = op.keys_count == op.keys_max;
+    keys.resize(had + op.keys_count);
+  }
   return keys;
 }
 

@@ -34,7 +34,8 @@ class PageCalls {
   // Up to `keys_max` keys behind `after` in listing order; none: the end.
   Result<std::vector<Key>> list(const Key& after, std::uint32_t keys_max);
   Status flush();
-  // Submits and waits. For many at once, use the span: all are in flight together.
+  // Submits and waits. For many at once, use the span: all are in flight together. Their callbacks
+  // and context are set by this.
   void run(PageOp& op) { run(std::span<PageOp>(&op, 1)); }
   virtual void run(std::span<PageOp> ops) = 0;
 

@@ -165,6 +165,7 @@ TEST_F(EmbeddedPoolTest, GroupsAndLists) {
   const auto rest = store_->list((*all)[4], 100);
   EXPECT_TRUE(std::ranges::equal(*rest, std::span(*all).subspan(5)));
   EXPECT_EQ(store_->list(Key(), 3)->size(), 3u);
+  EXPECT_EQ(*store_->list(Key(), ~0u), *all) << "however many there are";
   EXPECT_TRUE(store_->remove_group(1).ok());
   EXPECT_EQ(store_->list(Key(), 100)->size(), 10u);
   EXPECT_EQ(store_->remove_group(0).code(), Code::invalid_argument);
