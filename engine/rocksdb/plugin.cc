@@ -244,7 +244,8 @@ rocksdb::Status open_file_system(const std::string& uri,
 }  // namespace furrow
 
 extern "C" int register_furrow(rocksdb::ObjectLibrary& library, const std::string&) {
-  const auto pattern = rocksdb::ObjectLibrary::PatternEntry("furrow", false).AddSeparator("://");
+  const auto pattern =
+      rocksdb::ObjectLibrary::PatternEntry("furrow", false).AddSeparator("://", false);
   library.AddFactory<rocksdb::FileSystem>(
       pattern,
       [](const std::string& uri, std::unique_ptr<rocksdb::FileSystem>* guard,

@@ -239,6 +239,10 @@ TEST_F(PluginTest, WhatIsWrongIsSaid) {
   const std::string nowhere = refusal("furrow://emu:" + path() + ".missing/pool.img?create=128MiB");
   EXPECT_NE(nowhere.find("its directory"), std::string::npos) << nowhere;
   EXPECT_EQ(nowhere.find("create=SIZE"), std::string::npos) << nowhere;
+  // RocksDB's programs crash at a scheme that is nobody's.
+  std::shared_ptr<rocksdb::FileSystem> files;
+  const auto empty = rocksdb::FileSystem::CreateFromString({}, "furrow://", &files);
+  EXPECT_NE(empty.ToString().find("DEVICE-URI"), std::string::npos) << empty.ToString();
 }
 
 }  // namespace
