@@ -89,11 +89,12 @@ constexpr const char* kFlags[] = {"pool",
                                   "json"};
 
 int usage() {
-  return print_text(fmt::format(
-      "usage: furrowd --pool=DEVICE-URI [flags]\n"
-      "Serves the volumes of a pool over NVMe/TCP until SIGTERM or SIGINT, then drains.\n\n{}"
-      "\nExit status: 0 ended by a signal, 1 failed, 2 wrong usage. See furrowd(8).\n",
-      flags_help(kFlags)));
+  return print_text(
+      fmt::format("usage: furrowd --pool=DEVICE-URI [flags]\n"
+                  "Serves the volumes of a pool over NVMe/TCP until SIGTERM, SIGINT or SIGHUP, "
+                  "then drains.\n\n{}"
+                  "\nExit status: 0 ended by a signal, 1 failed, 2 wrong usage. See furrowd(8).\n",
+                  flags_help(kFlags)));
 }
 
 int wrong_flag(const char* name, const Status& status) {

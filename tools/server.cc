@@ -28,6 +28,10 @@ sigset_t stop_signals() {
   sigemptyset(&set);
   sigaddset(&set, SIGTERM);
   sigaddset(&set, SIGINT);
+  // nohup(1) has it ignored, and who waits for it would get it all the same.
+  struct sigaction at_start {};
+  const bool known = sigaction(SIGHUP, nullptr, &at_start) == 0;
+  if (known && at_start.sa_handler != SIG_IGN) sigaddset(&set, SIGHUP);
   return set;
 }
 

@@ -41,10 +41,10 @@ class Server {
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  // Serves until SIGTERM or SIGINT, then drains. Prints one line on stdout when it serves (a JSON
-  // object with --json). A failure is reported on stderr with what was being done; the result is
-  // the process's exit status. Such a signal during the start-up ends the process at once, by
-  // itself.
+  // Serves until SIGTERM, SIGINT or SIGHUP (unless it is ignored), then drains. Prints one line on
+  // stdout when it serves (a JSON object with --json). A failure is reported on stderr with what
+  // was being done; the result is the process's exit status. Such a signal during the start-up ends
+  // the process at once, by itself.
   int run();
 
  private:

@@ -1,7 +1,7 @@
 // Establishes how a Server lives and ends (tools::Server): the ready line and what is served then,
-// an orderly end by SIGTERM and by SIGINT, in which no volume is made, a second signal that ends it
-// at once, a signal in the start-up, and each start that fails: its exit status, and nothing made.
-// How: in a child process, as signals and the exit status are the process's.
+// an orderly end by SIGTERM, SIGINT and SIGHUP, in which no volume is made, a second signal that
+// ends it at once, a signal in the start-up, and each start that fails: its exit status, and
+// nothing made. How: in a child process, as signals and the exit status are the process's.
 #include "tools/server.h"
 
 #include <fcntl.h>
@@ -141,11 +141,11 @@ class ServerTest : public ::testing::Test {
   std::uint16_t port_ = 0, admin_port_ = 0;
 };
 
-TEST_F(ServerTest, ServesAndEndsInOrderByEitherSignal) {
+TEST_F(ServerTest, ServesAndEndsInOrderByAnySignal) {
   options_.pool.uri = "emu:" + path_.string() + "?direct=0";
   options_.pool.shape.size_bytes = 64 << 20;
   options_.pool.shape.zone_size_bytes = 4 << 20;
-  for (const int signal_number : {SIGTERM, SIGINT}) {  // the second time the pool is there
+  for (const int signal_number : {SIGTERM, SIGINT, SIGHUP}) {  // the second time the pool is there
     ASSERT_NO_FATAL_FAILURE(run_until_ready());
     EXPECT_NE(port_, 0);
     EXPECT_NE(admin_port_, 0);
@@ -155,6 +155,19 @@ TEST_F(ServerTest, ServesAndEndsInOrderByEitherSignal) {
     kill(pid_, signal_number);
     EXPECT_EQ(end(), kExitDone);
   }
+}
+
+TEST_F(ServerTest, OutlivesItsTerminalUnderNohup) {
+  signal(SIGHUP, SIG_IGN);
+  ASSERT_NO_FATAL_FAILURE(run_until_ready());
+  signal(SIGHUP, SIG_DFL);
+  kill(pid_, SIGHUP);
+  RawHost host(port_);
+  transport::enable_controller(host, "nqn.2026-11.io.furrow:server");
+  EXPECT_NE(ask("GET /ready HTTP/1.0\r\n\r\n").find(" 200 "), std::string::npos);
+  host.disconnect();
+  kill(pid_, SIGTERM);
+  EXPECT_EQ(end(), kExitDone);
 }
 
 TEST_F(ServerTest, WithoutAnAdminListener) {
