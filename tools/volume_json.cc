@@ -95,6 +95,7 @@ nlohmann::ordered_json volume_json(const PageStore& store) {
                                  {"kind", to_string(info.options.kind)},
                                  {"mode", to_string(info.options.mode)},
                                  {"durability", to_string(info.options.durability)},
+                                 {"quota_bytes", info.options.quota_bytes},
                                  {"quota_zones", usage.quota_zones},
                                  {"zones", usage.zones},
                                  {"pages", usage.pages},

@@ -230,6 +230,7 @@ TEST_F(LiveVolumesTest, AResizedVolumeIsServedOn) {
         live_->resize("one", R"({"quota_bytes": )" + std::to_string(quota) + "}");
     EXPECT_EQ(answer.status, 200) << answer.json;
     EXPECT_EQ(json::parse(answer.json).at("quota_zones"), quota >> 20) << answer.json;
+    EXPECT_EQ(json::parse(answer.json).at("quota_bytes"), quota) << answer.json;
     EXPECT_EQ(host.store(1), nvme::sc::kSuccess);
   }
   const json refused = json::parse(live_->resize("one", R"({"quota_bytes": 1073741824})").json);
