@@ -5,6 +5,7 @@
 
 #include <gflags/gflags.h>
 
+#include <csignal>
 #include <nlohmann/json.hpp>
 
 #include "engine/embedded_pool.h"
@@ -35,6 +36,9 @@ int find(const std::string& uri, const Result<std::unique_ptr<EmbeddedPool>>& po
 }  // namespace
 
 int mount_files(const std::string& uri, std::shared_ptr<FileVolume>& volume) {
+  // Whose output nobody reads any more unmounts all the same: a process that is killed leaves what
+  // it has in shared memory to the next mount.
+  (void)std::signal(SIGPIPE, SIG_IGN);
   Result<std::unique_ptr<EmbeddedPool>> pool = EmbeddedPool::open(uri);
   PageStore* store = nullptr;
   if (const int status = find(uri, pool, store); status != kExitDone) return status;

@@ -99,6 +99,7 @@ int fs_cat(const Arguments& arguments) {
   if (const int status = open_files(arguments[0], volume); status != kExitDone) return status;
   Copy copy;
   const Status status = copy_out(*volume, arguments[1], STDOUT_FILENO, copy, nullptr);
+  if (status.sys_errno() == EPIPE) return kExitFailed;  // as print_text()
   if (!status.ok()) return report("cannot print " + arguments[1], status);
   return copy.lost_bytes != 0 ? kExitFailed : done(*volume);
 }

@@ -97,6 +97,7 @@ int print(const nlohmann::ordered_json& result) {
 int print_text(std::string_view text) {
   const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
   if (written && std::fflush(stdout) == 0) return kExitDone;
+  if (errno == EPIPE) return kExitFailed;  // who reads no more, as head(1), need not be told
   return report("cannot write to stdout", Status(Code::io_error, Origin::tool, "", errno));
 }
 
