@@ -8,7 +8,9 @@
 
 namespace furrow {
 
+namespace {
 using GiveUp = Finding::GiveUp;
+}
 
 // Recovery has reset those that are nobody's; what is left of a store's is copied from here on.
 void PoolImpl::begin_giving_up() {
@@ -50,7 +52,7 @@ std::vector<std::uint32_t> zones_to_give_up(const CheckReport& report) {
     if (finding.give_up != GiveUp::nothing) zones.push_back(finding.zone.value());
   }
   std::ranges::sort(zones);
-  zones.erase(std::ranges::unique(zones).begin(), zones.end());
+  zones.erase(std::unique(zones.begin(), zones.end()), zones.end());
   return zones;
 }
 
