@@ -183,7 +183,7 @@ void FileContent::end_tail() {
 
 void FileContent::submit_held() {
   for (std::size_t i = writing_.size() - std::exchange(held_, 0); i < writing_.size(); ++i) {
-    services_.staging.sealed(*writing_[i]);
+    services_.staging.set_tail(*writing_[i], false);
     submit_piece(*writing_[i]);
   }
 }
@@ -366,22 +366,40 @@ std::optional<std::vector<KnownPage>> FileContent::retire() {
   std::vector<KnownPage> pages;
   for (const Chunk& chunk : chunks_) pages.push_back(known(chunk));
   if (writing_.size() != held_) strays_ = true;
-  if (tail_ != nullptr) writing_.push_back(std::exchange(tail_, nullptr));
-  for (Staging::Slot* slot : writing_) {  // never put as they are
+  retired_ = {std::exchange(writing_, {}), std::exchange(held_, 0), std::exchange(full_, Status()),
+              std::exchange(tail_, nullptr)};
+  for (Staging::Slot* slot : retired_slots()) {  // nobody is to ask for them
     if (slot->known.length != 0) pages.push_back(slot->known);
-    services_.staging.sealed(*slot);
+    services_.staging.set_tail(*slot, false);
     services_.staging.set_refused(*slot, false);
   }
-  retired_.insert(retired_.end(), writing_.begin(), writing_.end());
-  writing_.clear();
-  held_ = 0;
   if (std::exchange(strays_, true) || !error_.ok()) return std::nullopt;
   return pages;
 }
 
-void FileContent::give_back_retired() {
+std::vector<Staging::Slot*> FileContent::retired_slots() const {
+  std::vector<Staging::Slot*> slots = retired_.writing;
+  if (retired_.tail != nullptr) slots.push_back(retired_.tail);
+  return slots;
+}
+
+void FileContent::end_retirement(bool removed) {
   const Lock lock(mutex_);
-  for (Staging::Slot* slot : std::exchange(retired_, {})) services_.staging.give_back(*slot);
+  const std::vector<Staging::Slot*> slots = retired_slots();
+  Retired had = std::exchange(retired_, {});
+  if (removed) {
+    for (Staging::Slot* slot : slots) services_.staging.give_back(*slot);
+    return;
+  }
+  const std::size_t given = had.writing.size() - had.held;  // to the device, which had no room
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    services_.staging.set_tail(*slots[i], i >= given);
+    services_.staging.set_refused(*slots[i], i < given && !slots[i]->done);
+  }
+  writing_ = std::move(had.writing);
+  held_ = had.held;
+  full_ = had.full;
+  tail_ = had.tail;
 }
 
 // --- records and mounting ---

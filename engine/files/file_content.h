@@ -146,8 +146,9 @@ class FileContent : public std::enable_shared_from_this<FileContent> {
   // All pages that the file has, for its removal; it is not used any more. Nothing: there may be
   // more than it knows of, as when it is asked again.
   std::optional<std::vector<KnownPage>> retire();
-  // The removal is done, or has failed: until then a kill leaves the file as it was.
-  void give_back_retired();
+  // The removal is done, until when a kill leaves the file as it was; or it has failed, and the
+  // file is as it was.
+  void end_retirement(bool removed);
   // Staging memory is short: the tail is put and left alone.
   Status give_up_tail();
 
@@ -191,6 +192,7 @@ class FileContent : public std::enable_shared_from_this<FileContent> {
   Status flush(Lock& lock);
   void seal_tail();
   void release_tail();
+  std::vector<Staging::Slot*> retired_slots() const;
   Status run(PageOp& op) const;
 
   friend class AsyncRead;
@@ -251,13 +253,18 @@ class FileContent : public std::enable_shared_from_this<FileContent> {
   mutable std::condition_variable changed_;
   std::vector<Chunk> chunks_;
   std::vector<Staging::Slot*> writing_;  // full, by offset; few
-  std::vector<Staging::Slot*> retired_;  // of a file that is being removed
   std::size_t held_ = 0;                 // of these, the last: not given to the device yet
   unsigned in_flight_ = 0;               // of these, the others
   unsigned appending_ = 0;               // calls of append()
   Status full_;                          // some of these were refused for want of room
   Status tail_refusal_;                  // and so was the tail, the last time
   Staging::Slot* tail_ = nullptr;
+  struct Retired {  // of a file that is being removed: what it had of these
+    std::vector<Staging::Slot*> writing;
+    std::size_t held = 0;
+    Status full;
+    Staging::Slot* tail = nullptr;
+  } retired_;
   bool putting_ = false;       // the tail
   std::uint64_t puts_ = 1;     // begun; 1: the file's record
   std::uint64_t flushed_ = 0;  // of these, known to be durable

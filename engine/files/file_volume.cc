@@ -279,7 +279,7 @@ Status FileVolume::destroy(Lock& lock, const std::shared_ptr<FileNode>& node) {
   if (pages) op.known = pages->data(), op.known_count = pages->size();
   const bool nothing = pages && pages->empty();
   if (!nothing) pool_->run(store_, std::span(&op, 1));
-  if (!node->directory) node->content().give_back_retired();
+  if (!node->directory) node->content().end_retirement(op.status.ok());
   lock.lock();
   if (op.status.ok()) {
     node->life = FileNode::Life::gone;

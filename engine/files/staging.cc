@@ -295,9 +295,10 @@ void Staging::set_refused(Slot& slot, bool refused) {
   freed_.notify_all();
 }
 
-void Staging::sealed(Slot& slot) {
+void Staging::set_tail(Slot& slot, bool tail) {
   const std::lock_guard lock(mutex_);
-  slot.tail = false;
+  slot.tail = tail;
+  freed_.notify_all();
 }
 
 void Staging::give_back(Slot& slot) {

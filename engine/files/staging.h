@@ -107,7 +107,7 @@ class Staging {
   // The first `length` bytes are the file's.
   void publish(Slot& slot, std::uint32_t length);
   void begin_chunk(Slot& slot, std::uint16_t version, std::uint64_t offset);  // the next one
-  void sealed(Slot& slot);  // nothing is added any more
+  void set_tail(Slot& slot, bool tail);  // else nothing is added any more
   void give_back(Slot& slot);
 
  private:

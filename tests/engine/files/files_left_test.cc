@@ -133,6 +133,7 @@ TEST_F(FilesLeftTest, FullChunksThatWaitAreRetired) {
       EXPECT_EQ(pages->front().key, chunk_key(file->inode(), 0, 0));
     }
     EXPECT_EQ(file->content().size(), 0u);
+    file->content().end_retirement(true);
     file.reset();
     ASSERT_TRUE(files().remove("/log").ok());
   }

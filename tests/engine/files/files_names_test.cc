@@ -272,6 +272,46 @@ TEST_F(FilesNamesTest, AKillWhileAFileIsRemovedLeavesAllOfItOrNothing) {
   tap_->set_short_of_room(false);
 }
 
+// Nor does a removal that fails take anything: neither chunks that were refused, nor those that the
+// device was not given yet, nor what came behind the last sync.
+TEST_F(FilesNamesTest, ARemovalThatFailsLeavesWhatWaitsForRoom) {
+  const auto fail_to_remove = [this] {
+    const Status no_room(Code::no_space, Origin::zone);
+    pool_->call([&](Pool&) { tap_->fail(Io::Op::write, no_room, 100); });  // notes, too
+    EXPECT_EQ(files().remove("/f").code(), Code::no_space);
+    pool_->call([&](Pool&) { tap_->fail(Io::Op::write, no_room, 0); });
+  };
+  for (const std::size_t bytes : {std::size_t{6}, std::size_t{300} << 10, std::size_t{900} << 10}) {
+    SCOPED_TRACE(bytes);
+    std::string text(bytes, '\0');
+    for (std::size_t i = 0; i < bytes; ++i) text[i] = static_cast<char>(i * 13 + i / 241);
+    auto file = make("/f");
+    EXPECT_TRUE(file->append(bytes_of("synced")).ok());
+    EXPECT_TRUE(file->sync().ok());
+    tap_->set_short_of_room(true);
+    (void)file->append(bytes_of(text));  // as far as there is memory for it
+    EXPECT_EQ(file->close().code(), Code::no_space);
+    text = read(*file);
+    file.reset();
+    for (unsigned i = 0; i < 3; ++i) {
+      fail_to_remove();
+      EXPECT_TRUE(read("/f") == text);
+      if (i == 1) kill_and_mount();
+    }
+    tap_->set_short_of_room(false);
+    auto kept = files().create("/f", FileVolume::Existing::keep);
+    ASSERT_TRUE(kept.ok());
+    EXPECT_TRUE((*kept)->append(bytes_of("more")).ok());
+    EXPECT_TRUE((*kept)->close().ok());
+    kept->reset();
+    EXPECT_TRUE(read("/f") == text + "more");
+    kill_and_mount();
+    EXPECT_TRUE(read("/f") == text + "more");
+    EXPECT_TRUE(files().remove("/f").ok());
+    EXPECT_EQ(pages_of_files(), 0u);
+  }
+}
+
 // Then deletes are all that helps.
 TEST_F(FilesNamesTest, NamesGoWhereTheMediumTakesNothingNew) {
   write("/a", "new");
