@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 namespace furrow {
 
@@ -195,9 +196,6 @@ Status FileVolume::remove_directory(std::string_view path) {
   if (place.node == nullptr) return not_found();
   if (!place.node->directory) return fail(Code::invalid_argument, "it is not a directory");
   if (place.parent == nullptr) return fail(Code::invalid_argument, "the root stays");
-  if (!place.node->children.empty()) {
-    return fail(Code::invalid_argument, "the directory is not empty");
-  }
   return unlink(lock, place);
 }
 
@@ -206,6 +204,7 @@ Status FileVolume::remove_directory(std::string_view path) {
 Status FileVolume::unlink(Lock& lock, const FileTree::Place& place) {
   const std::shared_ptr<FileNode> node = place.node, parent = place.parent;
   if (const Status settled = settle(lock, place); !settled.ok()) return settled;
+  if (!node->children.empty()) return fail(Code::invalid_argument, "the directory is not empty");
   const auto its = std::ranges::find_if(node->links, [&](const FileLink& link) {
     return link.parent == parent->inode && link.name == place.name;
   });
@@ -298,13 +297,26 @@ Status FileVolume::rename(std::string_view from, std::string_view to) {
   const Claim claim(*this, lock, std::array{from, to});
   if (!claim.status().ok()) return claim.status();
   const FileTree::Place &source = claim[0], &target = claim[1];
-  const Status refused = rename_refusal(source, target);
+  const bool directory = source.node != nullptr && source.node->directory;
+  // One after the other: each of two could go into what the other one moves.
+  if (directory) changed_.wait(lock, [this] { return !std::exchange(moving_directory_, true); });
+  const Status status = rename(lock, source, target);
+  if (directory) moving_directory_ = false;
+  return status;
+}
+
+// Of names that are claimed.
+Status FileVolume::rename(Lock& lock, const FileTree::Place& source,
+                          const FileTree::Place& target) {
+  Status refused = rename_refusal(source, target);
   if (!refused.ok() || source.node == target.node) return refused;
   if (target.node != nullptr && !target.node->directory) {
     const Status whole = make_whole(lock, source.node);
     if (!whole.ok()) return whole;
   }
   if (const Status settled = settle(lock, source); !settled.ok()) return settled;
+  refused = rename_refusal(source, target);  // something may have been made in it meanwhile
+  if (!refused.ok()) return refused;
   const std::shared_ptr<FileNode> node = source.node, replaced = target.node;
   const std::vector<FileLink> links_before = node->links;
   const std::vector<FileLink> replaced_before = replaced ? replaced->links : links_before;

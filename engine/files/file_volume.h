@@ -214,6 +214,7 @@ class FileVolume : public std::enable_shared_from_this<FileVolume> {
   void destroy_left(Lock& lock);
   void unpin(Lock& lock, const std::shared_ptr<FileNode>& node);
   Status make_whole(Lock& lock, const std::shared_ptr<FileNode>& node);
+  Status rename(Lock& lock, const FileTree::Place& source, const FileTree::Place& target);
   Status rename_refusal(const FileTree::Place& source, const FileTree::Place& target) const;
   void restore_link(const std::shared_ptr<FileNode>& parent, const std::shared_ptr<FileNode>& node,
                     const std::vector<FileLink>& before, const std::string& name);
@@ -250,7 +251,8 @@ class FileVolume : public std::enable_shared_from_this<FileVolume> {
   const VolumeStats stats_before_;  // of the volume since its pool was opened, mounted or not
   std::uint32_t slots_ = 0;         // that the super page allows
   bool growing_ = false;            // the super page is being written
-  std::uint64_t saved_bytes_ = 0;   // of what the device was given, when it was written
+  bool moving_directory_ = false;
+  std::uint64_t saved_bytes_ = 0;  // of what the device was given, when it was written
   std::uint32_t next_slot_ = 0;
   std::vector<std::uint32_t> free_slots_;
   std::vector<std::uint32_t> freed_slots_;  // by deletions that a power cut may undo

@@ -68,9 +68,10 @@ class FilesNamesTest : public ::testing::Test, public FilesRig {
   // Renames, while what is written next after the new name fails. All of the file is durable
   // before, and a batch says so: there is nothing else to write.
   Status rename_and_fail_the_next(const char* from, const char* to) {
-    EXPECT_TRUE((*files().open_file(from))->sync().ok());
-    EXPECT_TRUE(files().link(from, "/batch").ok());
-    EXPECT_TRUE(files().remove("/batch").ok());
+    const auto file = files().open_file(from);
+    EXPECT_TRUE(file.ok() ? (*file)->sync().ok() : files().sync_names().ok());
+    EXPECT_TRUE(files().make_directory("/batch").ok());
+    EXPECT_TRUE(files().remove_directory("/batch").ok());
     hold_writes();
     auto renamed = std::async(std::launch::async, [=, this] { return files().rename(from, to); });
     wait_until_held();
@@ -247,6 +248,34 @@ TEST_F(FilesNamesTest, AReplacedFilesDeletionFailsWhileItsNameGoes) {
   EXPECT_EQ(names("/"), std::vector<std::string>());
 }
 
+// What comes into the directory meanwhile would go with it, or be replaced.
+TEST_F(FilesNamesTest, ADirectoryDoesNotGoWithWhatIsMadeInItWhileAReplacedOneIsDeleted) {
+  for (const bool renamed : {false, true}) {
+    SCOPED_TRACE(renamed);
+    for (const char* path : {"/a", "/b", "/c"}) ASSERT_TRUE(files().make_directory(path).ok());
+    EXPECT_TRUE(rename_and_fail_the_next("/a", "/b").ok());
+    hold_writes();
+    auto gone = std::async(std::launch::async, [&] {
+      return renamed ? files().rename("/b", "/c") : files().remove_directory("/b");
+    });
+    wait_until_held();
+    const std::string path = renamed ? "/c/f" : "/b/f";
+    auto made = std::async(std::launch::async, [&] {
+      return files().create(path, FileVolume::Existing::refuse).status();
+    });
+    wait_until(path, Code::ok);
+    let_writes_go();
+    EXPECT_EQ(gone.get().code(), Code::invalid_argument);
+    EXPECT_TRUE(made.get().ok());
+    EXPECT_THAT(names("/"), ::testing::ElementsAre("b", "c"));
+    kill_and_mount();
+    EXPECT_TRUE(files().stat(path).ok());
+    EXPECT_TRUE(files().remove(path).ok());
+    EXPECT_TRUE(files().remove_directory("/b").ok());
+    EXPECT_TRUE(files().remove_directory("/c").ok());
+  }
+}
+
 // What waits for room is in memory alone: it stays there until the device has the deletion.
 TEST_F(FilesNamesTest, AKillWhileAFileIsRemovedLeavesAllOfItOrNothing) {
   auto file = make("/f");
@@ -309,6 +338,27 @@ TEST_F(FilesNamesTest, ARemovalThatFailsLeavesWhatWaitsForRoom) {
     EXPECT_TRUE(read("/f") == text + "more");
     EXPECT_TRUE(files().remove("/f").ok());
     EXPECT_EQ(pages_of_files(), 0u);
+  }
+}
+
+// What is moved may have to go back to where it was.
+TEST_F(FilesNamesTest, ADirectoryDoesNotGoIntoOneThatMayComeBackIntoIt) {
+  ASSERT_TRUE(files().make_directory("/a").ok());
+  ASSERT_TRUE(files().make_directory("/a/c").ok());
+  ASSERT_TRUE(files().make_directory("/a/c/b").ok());
+  write("/a/c/b/f", "file");
+  pool_->call([this](Pool&) { tap_->fail(Io::Op::write, {Code::no_space, Origin::zone}); });
+  hold_writes();
+  auto out = std::async(std::launch::async, [&] { return files().rename("/a/c/b", "/b"); });
+  wait_until_held();
+  auto in = std::async(std::launch::async, [&] { return files().rename("/a", "/b/a"); });
+  give_others_time();
+  let_writes_go();
+  EXPECT_EQ(out.get().code(), Code::no_space);
+  EXPECT_EQ(in.get().code(), Code::invalid_argument);
+  for (unsigned i = 0; i < 2; ++i) {
+    EXPECT_EQ(read("/a/c/b/f"), "file");
+    kill_and_mount();
   }
 }
 
