@@ -87,6 +87,8 @@ struct VolumeUsage {
   std::uint64_t zones = 0;       // held
   std::uint64_t quota_zones = 0;
   std::uint64_t free_bytes = 0;  // of a store: for pages, of any size up to the largest
+  // The opening could not read all that may be its: what is there may count at the next one.
+  bool incomplete = false;
 };
 
 // Counters since open. All but the gauges of VolumeUsage only grow.

@@ -397,6 +397,7 @@ VolumeUsage PageStoreImpl::usage() const {
   const PageLogStats& stats = log_->stats();
   usage.pages = stats.pages;
   usage.live_bytes = stats.live_bytes;
+  usage.incomplete = log_->incomplete();
   usage.zones = stats.zones;
   const std::uint64_t cost = stats.cost_bytes, usable = stats.usable_bytes;
   usage.free_bytes = usable - std::min(usable, cost);

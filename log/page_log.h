@@ -147,6 +147,7 @@ class PageLog final : public StreamOwner {
 
   const PageLogOptions& options() const { return options_; }
   const PageLogStats& stats() const { return stats_; }
+  bool incomplete() const { return hidden_; }  // there may be more at the next opening; any thread
   // Zones cannot be emptied, as something in them cannot be read: of a store that is full deletions
   // may be refused. When that has been so for long, it is taken to be for good: what is kept for
   // copies takes deletions.

@@ -62,6 +62,13 @@ Result<FilesSuper> FileVolume::read_super(BlockingPool& pool, PageStore& store, 
 Result<std::shared_ptr<FileVolume>> FileVolume::mount(std::shared_ptr<BlockingPool> pool,
                                                       PageStore& store) {
   KnownPage page;
+  // What is made now could take the place of what is there all the same.
+  if (store.usage().incomplete) {
+    return Status(Code::io_error, Origin::engine,
+                  "a zone that may hold some of the files could not be read when the pool was "
+                  "opened; open it again, or see `furrowctl fs ls --rescue` for what is left, and "
+                  "`furrowctl fs export --rescue`, which copies it out");
+  }
   const Result<FilesSuper> before = read_super(*pool, store, page);
   if (!before.ok()) return unreadable(before.status());
   if (before->mount >= kMountMax) {
@@ -107,7 +114,9 @@ Status FileVolume::load() {
   if (status.ok()) status = drop_lost();
   for (const auto& [inode, node] : tree_.nodes()) {
     if (!status.ok()) return status;
-    if (!node->directory && node->content().may_have_more()) status = node->content().find_more();
+    if (node->directory || !node->content().may_have_more()) continue;
+    status = node->content().find_more();
+    if (!status.ok()) return unreadable(status);
   }
   if (status.ok()) status = restore_staged();
   if (!status.ok()) return status;

@@ -141,10 +141,12 @@ Status FileVolume::lost(std::string what, const Status& why) {
 
 Status FileVolume::unreadable(const Status& why) {
   if (why.code() != Code::corrupt && why.code() != Code::io_error) return why;
-  return {why.code(), Origin::engine,
-          "the record of a file or directory cannot be read; `furrowctl fs ls --rescue` shows what "
-          "is left, and what is lost, and `furrowctl fs export --rescue` copies it out",
-          why.sys_errno()};
+  return {
+      why.code(), Origin::engine,
+      "the record of a file or directory, or the end of a file, cannot be read; `furrowctl fs ls "
+      "--rescue` shows what is left, and what is lost, and `furrowctl fs export --rescue` copies "
+      "it out",
+      why.sys_errno()};
 }
 
 }  // namespace furrow

@@ -237,5 +237,60 @@ TEST_F(FilesRescueTest, APartThatIsLostIsSaidToBeCorrupt) {
   }
 }
 
+// A zone may be readable again the next time: what is in it stays, and nothing takes its place.
+TEST_F(FilesRescueTest, AZoneThatCannotBeReadForAWhileTakesNothing) {
+  const ZoneLives zones = zone_lives();
+  write("/later", some(9 << 20, 3));  // in others, too
+  unmount();
+  {
+    auto inner = open_device(uri(), Access::exclusive);
+    ASSERT_TRUE(inner.ok()) << inner.status().describe();
+    auto fault = std::make_unique<FaultDevice>(std::move(*inner), FaultOptions());
+    const Geometry shape = fault->geometry();
+    for (const auto& [zone, generation] : zones) {
+      fault->fail_reads(shape.zone_start(ZoneId{zone}), shape.zone_size_lbas);
+    }
+    auto opened = EmbeddedPool::open(std::move(fault), {});
+    ASSERT_TRUE(opened.ok()) << opened.status().describe();
+    const std::shared_ptr<EmbeddedPool> pool = std::move(*opened);
+    PageStore& store = **FileVolume::find(pool->pool(), "");
+    const Status refused = FileVolume::mount(pool, store).status();
+    EXPECT_EQ(refused.code(), Code::io_error);
+    EXPECT_THAT(refused.describe(), HasSubstr("furrowctl fs export --rescue"));
+    const auto rescued = FileVolume::salvage(pool, store);
+    ASSERT_TRUE(rescued.ok()) << rescued.status().describe();
+    EXPECT_FALSE((*rescued)->losses().empty());
+  }
+  ASSERT_NO_FATAL_FAILURE(mount());
+  EXPECT_THAT(FilesRig::names("/"), ElementsAre("db", "kept", "later"));
+  EXPECT_TRUE(read("/db/two-file") == some(300'000, 2));
+}
+
+// Chunks behind those that the record of an open file lists are found by their batch headers.
+TEST_F(FilesRescueTest, TheEndOfAFileThatCannotBeReadIsNoEnd) {
+  auto file = make("/log-file");
+  ASSERT_TRUE(file->append(bytes_of(some(100'000, 4))).ok());
+  ASSERT_TRUE(file->sync().ok());
+  volume()->abandon();
+  file.reset();
+  kill();
+  auto inner = open_device(uri(), Access::exclusive);
+  ASSERT_TRUE(inner.ok()) << inner.status().describe();
+  auto made = std::make_unique<FaultDevice>(std::move(*inner), FaultOptions());
+  FaultDevice& fault = *made;
+  auto opened = EmbeddedPool::open(std::move(made), {});
+  ASSERT_TRUE(opened.ok()) << opened.status().describe();
+  const std::shared_ptr<EmbeddedPool> pool = std::move(*opened);
+  PageStore& store = **FileVolume::find(pool->pool(), "");
+  const auto found = places(read_file(), some(64, 4));
+  ASSERT_EQ(found.size(), 1u);
+  const std::uint64_t header = (found[0] - kDataAt) / kLba - 1;
+  const std::uint64_t zone_lbas = pool->geometry().zone_size_lbas;
+  fault.fail_reads(Lba{header}, zone_lbas - header % zone_lbas);
+  const Status refused = FileVolume::mount(pool, store).status();
+  EXPECT_EQ(refused.code(), Code::io_error);
+  EXPECT_THAT(refused.describe(), HasSubstr("furrowctl fs export --rescue"));
+}
+
 }  // namespace
 }  // namespace furrow::testing
