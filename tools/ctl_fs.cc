@@ -139,31 +139,34 @@ struct Removal {
   std::string at;  // what was being removed when it failed
 };
 
+// Without recursion: a tree may be deeper than the stack.
 Status remove_tree(FileVolume& volume, const std::string& path, Removal& removal,
                    Progress& progress) {
-  removal.at = path;
-  const Result<FileInfo> info = volume.stat(path);
-  if (!info.ok()) return info.status();
-  if (!info->directory) {
-    const Status gone = volume.remove(path);
-    if (gone.ok()) progress.count(++removal.files);
-    return gone;
+  std::vector<std::string> left{path};  // the last one first; a directory's own turn comes again
+  while (!left.empty()) {
+    removal.at = left.back();
+    const Result<FileInfo> info = volume.stat(removal.at);
+    if (!info.ok()) return info.status();
+    std::vector<FileInfo> within;
+    if (info->directory) {
+      if (!FLAGS_recursive) {
+        return {Code::invalid_argument, Origin::tool,
+                "it is a directory; --recursive removes it with all that is in it"};
+      }
+      const auto all = volume.list(removal.at);
+      if (!all.ok()) return all.status();
+      within = *all;
+    }
+    for (const FileInfo& each : within) left.push_back(removal.at + "/" + each.name);
+    if (!within.empty()) continue;
+    left.pop_back();
+    if (info->inode == kRootInode) continue;  // stays
+    const Status gone =
+        info->directory ? volume.remove_directory(removal.at) : volume.remove(removal.at);
+    if (!gone.ok()) return gone;
+    info->directory ? void(++removal.directories) : progress.count(++removal.files);
   }
-  if (!FLAGS_recursive) {
-    return {Code::invalid_argument, Origin::tool,
-            "it is a directory; --recursive removes it with all that is in it"};
-  }
-  const auto all = volume.list(path);
-  if (!all.ok()) return all.status();
-  for (const FileInfo& each : *all) {
-    const Status status = remove_tree(volume, path + "/" + each.name, removal, progress);
-    if (!status.ok()) return status;
-  }
-  if (info->inode == kRootInode) return {};  // stays
-  removal.at = path;
-  const Status gone = volume.remove_directory(path);
-  if (gone.ok()) ++removal.directories;
-  return gone;
+  return {};
 }
 
 int remove_all(const Arguments& arguments) {

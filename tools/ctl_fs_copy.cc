@@ -184,13 +184,21 @@ Status take_back(const std::vector<Copy::Made>& made) {
   return {};
 }
 
+// Without recursion: a tree may be deeper than the stack.
 std::uint64_t bytes_below(const FileVolume& volume, const std::string& path) {
-  const Result<FileInfo> info = volume.stat(path);
-  if (!info.ok() || !info->directory) return info.ok() ? info->bytes : 0;
   std::uint64_t bytes = 0;
-  const auto all = volume.list(path);
-  if (!all.ok()) return 0;
-  for (const FileInfo& each : *all) bytes += bytes_below(volume, path + "/" + each.name);
+  std::vector<std::string> left{path};
+  while (!left.empty()) {
+    const std::string at = std::move(left.back());
+    left.pop_back();
+    const Result<FileInfo> info = volume.stat(at);
+    if (!info.ok()) continue;
+    bytes += info->bytes;  // of a directory: none
+    if (!info->directory) continue;
+    const auto all = volume.list(at);
+    if (!all.ok()) continue;
+    for (const FileInfo& each : *all) left.push_back(at + "/" + each.name);
+  }
   return bytes;
 }
 
