@@ -295,10 +295,12 @@ Status FileVolume::drop_lost() {
       ops[i].known = &pages[i];
     }
     pool_->run(store_, ops);
-    for (std::size_t i = 0; i < ops.size(); ++i) {
+    for (std::size_t i = ops.size(); i-- != 0;) {  // of each file the last chunk first
       if (ops[i].status.ok()) continue;
       if (ops[i].status.code() != Code::not_found) return ops[i].status;
-      if (of[i].second < of[i].first->chunks()) of[i].first->drop_from(of[i].second);
+      // What is behind it is damage's, which a rescue goes around.
+      const bool last = of[i].second + 1 == of[i].first->chunks();
+      if (last || use_ == Staging::Use::own) of[i].first->drop_from(of[i].second);
     }
     pages.clear();
     of.clear();

@@ -292,5 +292,35 @@ TEST_F(FilesRescueTest, TheEndOfAFileThatCannotBeReadIsNoEnd) {
   EXPECT_THAT(refused.describe(), HasSubstr("furrowctl fs export --rescue"));
 }
 
+// Where a record does not say that all of it was durable, a mount takes what is missing, and what
+// is behind that, for what a power cut took.
+TEST_F(FilesRescueTest, WhatIsBehindALostPartIsRescued) {
+  unmount();
+  {
+    auto pool = EmbeddedPool::open(uri());
+    auto store = (*pool)->store("files");
+    for (const std::uint64_t chunk : {1, 4}) {  // of five
+      ASSERT_TRUE(store->remove(chunk_key(inode_, 0, chunk << 16)).ok());
+    }
+  }
+  {
+    const Rescued rescued = rescue();
+    const auto content = rescued->content("/db/two-file");
+    ASSERT_TRUE(content.ok());
+    ASSERT_EQ((*content)->size(), 4u << 16);
+    std::string part(64 << 10, '\0');
+    const auto memory = std::as_writable_bytes(std::span(part));
+    for (std::size_t i = 0; i < 4; ++i) {
+      const Result<std::size_t> got = (*content)->read(i << 16, memory);
+      EXPECT_EQ(got.status().code(), i == 1 ? Code::corrupt : Code::ok) << i;
+      if (got.ok()) {
+        EXPECT_TRUE(part == some(300'000, 2).substr(i << 16, part.size())) << i;
+      }
+    }
+  }
+  ASSERT_NO_FATAL_FAILURE(mount());
+  EXPECT_TRUE(read("/db/two-file") == some(300'000, 2).substr(0, 64 << 10));
+}
+
 }  // namespace
 }  // namespace furrow::testing
