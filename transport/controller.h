@@ -9,6 +9,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <set>
@@ -175,6 +176,8 @@ class Controller : public std::enable_shared_from_this<Controller> {
   void get_host_behavior(Request& request);
   void set_host_behavior(Request& request);
   void set_write_cache(Request& request);
+  void switch_write_cache();
+  void write_cache_switched(const Status& flushed);
   void reset_features();
   bool sees(std::uint32_t nsid) const;  // an active namespace of an enabled command set
   std::uint16_t check_one_namespace(std::uint32_t nsid) const;
@@ -233,6 +236,7 @@ class Controller : public std::enable_shared_from_this<Controller> {
   std::uint16_t temperature_over_ = 0xFFFF, temperature_under_ = 0;
   std::uint32_t async_event_config_ = 0;
   std::array<std::byte, 512> host_behavior_{};
+  std::deque<Request*> write_cache_sets_;  // the first is being carried out
 
   std::array<Request*, kAsyncEventsMax> async_events_{};
   unsigned async_event_count_ = 0;

@@ -148,16 +148,28 @@ std::uint16_t Controller::get_write_cache(const nvme::Sqe&, std::uint32_t& value
 }
 
 // With the cache disabled every command that changes something is durable before it is answered,
-// and Flush is for nothing: so what was answered before is made durable first.
+// and Flush is for nothing: so what was answered before is made durable first. One after another,
+// so that each is answered with what its host then has.
 void Controller::set_write_cache(Request& request) {
-  const bool enabled = (request.command.cdw11 & 1) != 0;
-  write_cache_.store(enabled, std::memory_order_relaxed);
-  if (enabled) return succeed(request);
-  reactor_.io().flush_all([self = shared_from_this(), &request](Status status) {
-    if (status.ok()) return self->succeed(request);
-    self->write_cache_.store(true, std::memory_order_relaxed);
-    self->fail(request, sc::kInternalError);
-  });
+  write_cache_sets_.push_back(&request);
+  if (write_cache_sets_.size() == 1) switch_write_cache();
+}
+
+void Controller::switch_write_cache() {
+  const bool enable = (write_cache_sets_.front()->command.cdw11 & 1) != 0;
+  const bool to_be_flushed = !enable && write_cache_enabled();
+  write_cache_.store(enable, std::memory_order_relaxed);
+  if (!to_be_flushed) return write_cache_switched(Status());
+  reactor_.io().flush_all(
+      [self = shared_from_this()](Status status) { self->write_cache_switched(status); });
+}
+
+void Controller::write_cache_switched(const Status& flushed) {
+  Request& request = *write_cache_sets_.front();
+  write_cache_sets_.pop_front();
+  if (!flushed.ok()) write_cache_.store(true, std::memory_order_relaxed);
+  flushed.ok() ? succeed(request) : fail(request, sc::kInternalError);
+  if (!write_cache_sets_.empty()) switch_write_cache();
 }
 
 std::uint16_t Controller::get_queues(const nvme::Sqe&, std::uint32_t& value) {

@@ -353,6 +353,28 @@ TEST(Kv, TheWriteCacheIsOffWhenWhatWasStoredIsDurable) {
   EXPECT_EQ(again->status(), sc::kSuccess);
 }
 
+TEST(Kv, WhoTurnsTheWriteCacheOffIsToldWhatItIsAlsoWhenAnotherFlushFails) {
+  Kv kv;
+  kv.store("k", pattern(10));
+  kv.pages().hold = true;
+  const auto off = kv.set_feature(kv.admin_queue, nv::fid::kVolatileWriteCache, 0);
+  const auto again = kv.set_feature(kv.admin_queue, nv::fid::kVolatileWriteCache, 0);
+  kv.pages().next_failure = Status(Code::io_error, Origin::engine);
+  kv.pages().hold = false;
+  kv.run();
+  EXPECT_EQ(off->status(), sc::kInternalError);
+  EXPECT_EQ(again->status(), sc::kSuccess);
+  EXPECT_EQ(kv.get_feature(kv.admin_queue, nv::fid::kVolatileWriteCache)->cqe.dw0, 0u);
+  kv.store("k", pattern(10));
+  EXPECT_EQ(kv.pages().last_durability, Durability::flushed);
+  kv.pages().hold = true;
+  const auto on = kv.set_feature(kv.admin_queue, nv::fid::kVolatileWriteCache, 1);
+  kv.pages().hold = false;
+  kv.run();
+  EXPECT_EQ(on->status(), sc::kSuccess);
+  EXPECT_EQ(kv.get_feature(kv.admin_queue, nv::fid::kVolatileWriteCache)->cqe.dw0, 1u);
+}
+
 TEST(Kv, AStoreWhoseDataCameWithTheWriteCacheOffIsDurable) {
   Kv kv;
   kv.queue.hold_pulls = true;
