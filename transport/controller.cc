@@ -267,7 +267,6 @@ void Controller::namespaces_changed(const std::vector<std::uint32_t>& nsids) {
   changed_namespaces_.insert(nsids.begin(), nsids.end());
   for (const std::uint32_t nsid : nsids) {
     if (changed_zones_.erase(nsid) != 0) zones_acknowledged();  // they cannot be read of any more
-    if (!sees(nsid)) reservation_log_.set_mask(nsid, 0);
   }
   raise(Event::namespaces);
 }

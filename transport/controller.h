@@ -90,7 +90,7 @@ class Controller : public std::enable_shared_from_this<Controller> {
   // The device took zones of the namespace to another state.
   void zones_changed(const Namespace& ns, const std::vector<std::uint32_t>& zones);
   // Of its host: another one changed what it has of a namespace's reservations.
-  void reservation_changed(std::uint32_t nsid, Reservations::Notice notice);
+  void reservation_changed(const Namespace& ns, Reservations::Notice notice);
   void abort_done(Request& request, bool aborted);
 
  private:
@@ -179,8 +179,8 @@ class Controller : public std::enable_shared_from_this<Controller> {
   void switch_write_cache();
   void write_cache_switched(const Status& flushed);
   void reset_features();
-  bool sees(std::uint32_t nsid) const;  // an active namespace of an enabled command set
-  std::uint16_t check_one_namespace(std::uint32_t nsid) const;
+  // An active namespace of an enabled command set; null: it is none.
+  std::shared_ptr<const Namespace> seen(std::uint32_t nsid) const;
 
   // Asynchronous events: each is held back until a request is there and the last one of its type
   // has been acknowledged by reading its log page.

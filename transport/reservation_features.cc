@@ -28,41 +28,37 @@ void Controller::get_host_id(Request& request) {
               static_cast<std::uint32_t>(host_.id.size()));
 }
 
-// A status: of features that one namespace has each.
-std::uint16_t Controller::check_one_namespace(std::uint32_t nsid) const {
-  if (nsid == nvme::kNsidAll) return sc::kInvalidField;
-  return sees(nsid) ? sc::kSuccess : sc::kInvalidNamespaceOrFormat;
-}
-
-bool Controller::sees(std::uint32_t nsid) const {
-  const auto ns = subsystem_.namespaces()->find(nsid);
-  return ns != nullptr && command_sets().has(ns->csi());
+std::shared_ptr<const Namespace> Controller::seen(std::uint32_t nsid) const {
+  auto ns = subsystem_.namespaces()->find(nsid);
+  return ns != nullptr && command_sets().has(ns->csi()) ? ns : nullptr;
 }
 
 std::uint16_t Controller::get_reservation_mask(const nvme::Sqe& command, std::uint32_t& value) {
-  const std::uint16_t status = check_one_namespace(command.nsid);
-  if (status == sc::kSuccess) value = reservation_log_.mask(command.nsid);
-  return status;
+  if (command.nsid == nvme::kNsidAll) return sc::kInvalidField;
+  const auto ns = seen(command.nsid);
+  if (ns == nullptr) return sc::kInvalidNamespaceOrFormat;
+  value = reservation_log_.mask(*ns);
+  return sc::kSuccess;
 }
 
 std::uint16_t Controller::set_reservation_mask(const nvme::Sqe& command, std::uint32_t&) {
   const auto mask = static_cast<std::uint8_t>(command.cdw11 & kNotices);
   if (command.nsid != nvme::kNsidAll) {
-    if (!sees(command.nsid)) return sc::kInvalidNamespaceOrFormat;
-    reservation_log_.set_mask(command.nsid, mask);
+    const auto ns = seen(command.nsid);
+    if (ns == nullptr) return sc::kInvalidNamespaceOrFormat;
+    reservation_log_.set_mask(*ns, mask);
     return sc::kSuccess;
   }
   const auto table = subsystem_.namespaces();
-  for (const auto& ns : table->all()) reservation_log_.set_mask(ns->nsid, mask);
+  for (const auto& ns : table->all()) reservation_log_.set_mask(*ns, mask);
   return sc::kSuccess;
 }
 
 std::uint16_t Controller::get_reservation_persistence(const nvme::Sqe& command,
                                                       std::uint32_t& value) {
-  const std::uint16_t status = check_one_namespace(command.nsid);
-  if (status != sc::kSuccess) return status;
-  const auto ns = subsystem_.namespaces()->find(command.nsid);
-  if (ns == nullptr) return sc::kInvalidNamespaceOrFormat;  // gone meanwhile
+  if (command.nsid == nvme::kNsidAll) return sc::kInvalidField;
+  const auto ns = seen(command.nsid);
+  if (ns == nullptr) return sc::kInvalidNamespaceOrFormat;
   const std::lock_guard lock(ns->reservations->mutex);
   value = ns->reservations->state.persists() ? kPersists : 0;
   return sc::kSuccess;
@@ -101,9 +97,9 @@ void Controller::set_reservation_persistence(Request& request) {
   for (const auto& ns : chosen) subsystem_.reserve({ns, decide, false, &reactor_, done});
 }
 
-void Controller::reservation_changed(std::uint32_t nsid, Reservations::Notice notice) {
-  if (state_ == State::ended || !sees(nsid)) return;
-  if (reservation_log_.add(nsid, notice)) raise(Event::reservations);
+void Controller::reservation_changed(const Namespace& ns, Reservations::Notice notice) {
+  if (state_ == State::ended || seen(ns.nsid) == nullptr) return;
+  if (reservation_log_.add(ns, notice)) raise(Event::reservations);
 }
 
 }  // namespace furrow::transport

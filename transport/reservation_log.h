@@ -4,9 +4,9 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <deque>
+#include <map>
 
 #include "transport/namespaces.h"
 #include "transport/nvme_reservation.h"
@@ -19,16 +19,16 @@ class ReservationLog {
   // What comes beyond these is lost, which a host sees by the count.
   static constexpr std::size_t kPagesMax = 64;
 
-  // NSIDs are those of namespaces. False: it is masked, or lost.
-  bool add(std::uint32_t nsid, Reservations::Notice notice) {
+  // False: it is masked, or lost.
+  bool add(const Namespace& ns, Reservations::Notice notice) {
     const auto type = static_cast<std::uint8_t>(notice);
-    if ((mask(nsid) >> type & 1) != 0) return false;
+    if ((mask(ns) >> type & 1) != 0) return false;
     if (++count_ == 0) ++count_;  // 0 stands for no page
     if (pages_.size() == kPagesMax) return false;
     nvme::reservation::NotificationLog& page = pages_.emplace_back();
     page.count = count_;
     page.type = type;
-    page.nsid = nsid;
+    page.nsid = ns.nsid;
     return true;
   }
   bool empty() const { return pages_.empty(); }
@@ -43,15 +43,23 @@ class ReservationLog {
     if (!pages_.empty()) pages_.pop_front();
   }
 
-  // Reservation Notification Mask: a bit for each Notice.
-  std::uint8_t mask(std::uint32_t nsid) const { return masks_[nsid]; }
-  void set_mask(std::uint32_t nsid, std::uint8_t mask) { masks_[nsid] = mask; }
+  // Reservation Notification Mask: a bit for each Notice. It goes with the volume: another one's
+  // namespace has none of it, and one that comes back has it still.
+  std::uint8_t mask(const Namespace& ns) const {
+    const auto found = masks_.find(ns.nsid);
+    return found != masks_.end() && found->second.volume == ns.volume_id ? found->second.mask : 0;
+  }
+  void set_mask(const Namespace& ns, std::uint8_t mask) { masks_[ns.nsid] = {ns.volume_id, mask}; }
 
   void reset() { *this = {}; }
 
  private:
   std::deque<nvme::reservation::NotificationLog> pages_;
-  std::array<std::uint8_t, kNamespacesMax + 1> masks_{};  // by namespace
+  struct Mask {
+    std::uint64_t volume = 0;
+    std::uint8_t mask = 0;
+  };
+  std::map<std::uint32_t, Mask> masks_;  // by NSID
   std::uint64_t count_ = 0;
 };
 

@@ -66,7 +66,7 @@ void SubsystemImpl::end_turn(const std::shared_ptr<SharedReservations>& reservat
   } else {
     turn.origin->mailbox().send([done = turn.done] { done(sc::kSuccess); });
   }
-  notify_reservations(*turn.ns, outcome.notifications);
+  notify_reservations(turn.ns, outcome.notifications);
 }
 
 // Done when each reactor goes by it and, with `aborts`, has done what it was at.
@@ -90,7 +90,8 @@ void SubsystemImpl::publish(const std::shared_ptr<SharedReservations>& reservati
 }
 
 void SubsystemImpl::notify_reservations(
-    const Namespace& ns, const std::vector<Reservations::Notification>& notifications) {
+    const std::shared_ptr<const Namespace>& ns,
+    const std::vector<Reservations::Notification>& notifications) {
   if (notifications.empty()) return;
   const std::lock_guard lock(mutex_);
   for (const auto& [id, controller] : controllers_) {
@@ -98,8 +99,8 @@ void SubsystemImpl::notify_reservations(
     for (const Reservations::Notification& notification : notifications) {
       if (notification.host != controller->host().id) continue;
       controller->reactor().mailbox().send(
-          [controller = controller, nsid = ns.nsid, notice = notification.notice] {
-            controller->reservation_changed(nsid, notice);
+          [controller = controller, ns, notice = notification.notice] {
+            controller->reservation_changed(*ns, notice);
           });
     }
   }

@@ -112,7 +112,7 @@ class SubsystemImpl final : public Subsystem {
                 const Reservations::Outcome& outcome);
   void publish(const std::shared_ptr<SharedReservations>& reservations,
                const ReservationTurn& turn);
-  void notify_reservations(const Namespace& ns,
+  void notify_reservations(const std::shared_ptr<const Namespace>& ns,
                            const std::vector<Reservations::Notification>& notifications);
   void notify_discovery();
   void notify_zones();

@@ -442,6 +442,33 @@ TEST(ReservationCommands, NotificationsAreMaskedAndBounded) {
   EXPECT_EQ(b.notification().count, 0u) << "a reset forgets them";
 }
 
+// A deletion that is called off leaves the namespace as it was; another volume's is another one.
+TEST(ReservationCommands, TheMaskGoesWithTheVolume) {
+  World world;
+  Member a(world, 1, 0);
+  const auto mask = [&] {
+    return world.get_feature(*a.admin, nv::fid::kReservationMask, 1)->cqe.dw0;
+  };
+  constexpr std::uint32_t kMask = 1u << 2;
+  ASSERT_EQ(world.set_feature(*a.admin, nv::fid::kReservationMask, kMask, 1)->status(), 0);
+  world.subsystem->withdraw_namespace(1, [] {});
+  world.run();
+  EXPECT_EQ(world.get_feature(*a.admin, nv::fid::kReservationMask, 1)->status(),
+            sc::kInvalidNamespaceOrFormat);
+  world.subsystem->give_back_namespace(1);
+  world.run();
+  EXPECT_EQ(mask(), kMask);
+  ASSERT_TRUE(world.pool.delete_volume("pages").ok());
+  world.subsystem->namespaces_changed();
+  VolumeOptions other;
+  other.name = "other";
+  other.nsid = 1;
+  ASSERT_TRUE(world.pool.create_volume(other).ok());
+  world.subsystem->namespaces_changed();  // before the host's controller has heard of the first
+  world.run();
+  EXPECT_EQ(mask(), 0u);
+}
+
 TEST(ReservationCommands, Features) {
   World world;
   Member a(world, 9, 0);
