@@ -17,6 +17,7 @@ namespace furrow::transport {
 namespace {
 
 constexpr std::uint32_t kReconnectDelayMsMax = 2000;
+constexpr unsigned kLastTurnsMax = 10'000;  // of the destructor, for what callbacks submit
 
 }  // namespace
 
@@ -44,7 +45,10 @@ InitiatorImpl::~InitiatorImpl() {
   executor_.stop(hold_);
   close_controller();
   give_up();
-  deliver_refused();
+  for (unsigned turns = 0; !refused_.empty(); ++turns) {
+    takes_more_ = turns < kLastTurnsMax;
+    deliver_refused();
+  }
   while (refused_work_.queued) ring_.poll();
   executor_.remove(ring_);
 }

@@ -38,7 +38,9 @@ struct InitiatorOptions {
 class Initiator {
  public:
   // Not from a callback. What has no answer fails with `aborted`, and so does what the callbacks of
-  // that submit, with ESHUTDOWN: it returns when they submit no more.
+  // that submit, with ESHUTDOWN. Callbacks that go on submitting for all that, ten thousand times
+  // one after another, are not called any more: the operation has its status when submit() returns,
+  // and is its caller's.
   virtual ~Initiator() = default;
   // Connects the admin queue and all I/O queues; blocks by running the executor's pollers itself
   // (call it before the executor runs). Errors: io_error (errno says), permission (host not

@@ -74,6 +74,7 @@ class InitiatorImpl final : public Initiator, private HostController::Owner {
   Status lost(const PageOp& op) const;
   void lose_unflushed();
   void settle(PageOp& op, Status status);
+  void refuse(PageOp& op);
   void refuse_waiting();
   void deliver_refused();
 
@@ -109,6 +110,7 @@ class InitiatorImpl final : public Initiator, private HostController::Owner {
   bool down_ = false;       // since the connection was lost
   bool given_up_ = false;   // down for longer than reconnect_for_ms
   bool closing_ = false;
+  bool takes_more_ = true;  // submit(); not any more at the end of closing_
   std::uint32_t delay_ms_ = 0;
   std::uint64_t reconnects_ = 0;
 };

@@ -49,11 +49,7 @@ void InitiatorImpl::submit(PageOp& op) {
   op.internal.scratch[0] = nullptr;
   op.status = check_page_op(op, limits_);
   if (op.status.ok() && given_up_) op.status = lost(op);
-  if (!op.status.ok()) {
-    refused_.push(op);
-    ring_.defer(refused_work_);
-    return;
-  }
+  if (!op.status.ok()) return takes_more_ ? refuse(op) : void();
   if (!waiting_.empty() || !dispatch(op)) waiting_.push(op);
 }
 
@@ -161,13 +157,18 @@ void InitiatorImpl::settle(PageOp& op, Status status) {
   if (op.on_released != nullptr) op.on_released(op);
 }
 
+// Its status says why.
+void InitiatorImpl::refuse(PageOp& op) {
+  refused_.push(op);
+  ring_.defer(refused_work_);
+}
+
 void InitiatorImpl::refuse_waiting() {
   while (!waiting_.empty()) {
     PageOp& op = waiting_.pop();
     op.status = lost(op);
-    refused_.push(op);
+    refuse(op);
   }
-  ring_.defer(refused_work_);
 }
 
 // What their callbacks submit is refused in the next turn: the executor has more to do than that.

@@ -335,5 +335,30 @@ TEST_F(InitiatorLossTest, DestructionIsNoLossAfterWhichToTryAgain) {
   EXPECT_EQ(trial.op.status.sys_errno(), ESHUTDOWN) << trial.op.status.describe();
 }
 
+// Nor does who tries again whatever he is told.
+TEST_F(InitiatorLossTest, DestructionEndsWhoeverGoesOnSubmitting) {
+  Client client(server_);
+  client.connect();
+  server_.stop(0);
+  struct Trial {
+    Initiator& initiator;
+    PageOp op;
+    unsigned tries = 0;
+  } trial{*client.initiator, {}};
+  trial.op.kind = PageOp::Kind::exist;
+  trial.op.key = Key::from("k");
+  trial.op.context = &trial;
+  trial.op.on_result = [](PageOp&) {};
+  trial.op.on_released = [](PageOp& op) {
+    auto& its = *static_cast<Trial*>(op.context);
+    ASSERT_LT(its.tries++, 1'000'000u);
+    its.initiator.submit(op);
+  };
+  client.initiator->submit(trial.op);
+  client.initiator.reset();
+  EXPECT_GT(trial.tries, 1000u) << "who only has so many operations is told of each";
+  EXPECT_EQ(trial.op.status.sys_errno(), ESHUTDOWN) << trial.op.status.describe();
+}
+
 }  // namespace
 }  // namespace furrow::transport
