@@ -71,7 +71,8 @@ PoolImpl::PoolImpl(ZonedDevice& device, Executor& home, MetadataRing ring,
       ring_(std::move(ring)),
       queue_(std::move(queue)),
       context_(device, home, *queue_, ring_.superblock()),
-      durable_notes_(context_, ring_),
+      journal_queue_(home, ring_),
+      durable_notes_(context_, journal_queue_),
       options_(options),
       ended_(std::make_unique<GetCounters[]>(kVolumesMax)) {
   context_.home.add(*queue_);
@@ -380,7 +381,8 @@ void PoolImpl::start_scrubber() {
 
 bool PoolImpl::quiesce() {
   if (scrubber_) scrubber_->stop();
-  bool idle = !queue_->busy() && !context_.flusher.busy() && (!scrubber_ || scrubber_->idle());
+  bool idle = !queue_->busy() && !context_.flusher.busy() && (!scrubber_ || scrubber_->idle()) &&
+              keepings_.empty();
   for (const auto& store : stores_) {
     if (store->zones() != nullptr) {
       idle = idle && store->zones()->idle();

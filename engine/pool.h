@@ -255,13 +255,15 @@ class Pool {
   // mount on.
   virtual ResizeAnswer resize_volume(std::string_view name, const ResizeOptions& options) = 0;
   // What hosts have reserved of a volume's namespace, as far as it is to outlive the process; not
-  // `persists`: nothing. keep_reservations() has it replaced, durably when it returns. At an error
-  // it is as before or as wanted; where a crash comes between, with more than ten hosts that were
-  // not kept before, nothing may be left. Without `persists` it is forgotten. no_space: the
-  // device's zones are too small for metadata with so many hosts; not_found, permission,
-  // invalid_argument (nobody registered holds it, or hosts do not ascend).
+  // `persists`: nothing. keep_reservations() has it replaced, and calls `kept` when that is
+  // durable, on the home executor, at once or in a later turn; one after another. At an error it is
+  // as before or as wanted; where a crash comes between, with more than ten hosts that were not
+  // kept before, nothing may be left. Without `persists` it is forgotten. no_space: the device's
+  // zones are too small for metadata with so many hosts; not_found, permission, invalid_argument
+  // (nobody registered holds it, or hosts do not ascend).
   virtual ReservationRecord reservations(std::uint64_t volume) const = 0;
-  virtual Status keep_reservations(const ReservationRecord& wanted) = 0;
+  virtual void keep_reservations(const ReservationRecord& wanted,
+                                 std::function<void(const Status&)> kept) = 0;
   virtual std::vector<PageStore*> stores() const = 0;
   virtual PageStore* find(std::string_view name) const = 0;  // null: none
   virtual PageStore* find_nsid(std::uint32_t nsid) const = 0;

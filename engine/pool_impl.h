@@ -1,6 +1,8 @@
 // Pool, as it is. See engine/pool.h.
 #pragma once
 
+#include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -12,6 +14,7 @@
 #include "engine/pool.h"
 #include "engine/pool_rebuild.h"
 #include "log/durable_notes.h"
+#include "log/journal_queue.h"
 #include "log/metadata_ring.h"
 #include "log/pool_context.h"
 #include "log/recovery.h"
@@ -63,7 +66,8 @@ class PoolImpl final : public Pool {
   Status delete_volume(std::string_view name) override;
   ResizeAnswer resize_volume(std::string_view name, const ResizeOptions& options) override;
   ReservationRecord reservations(std::uint64_t volume) const override;
-  Status keep_reservations(const ReservationRecord& wanted) override;
+  void keep_reservations(const ReservationRecord& wanted,
+                         std::function<void(const Status&)> kept) override;
   std::vector<PageStore*> stores() const override;
   PageStore* find(std::string_view name) const override;
   PageStore* find_nsid(std::uint32_t nsid) const override;
@@ -100,6 +104,9 @@ class PoolImpl final : public Pool {
   void begin_giving_up();
   Status given_up(const GivingUp& each) const;
   void start_scrubber();
+  Status check_reservations(const ReservationRecord& wanted) const;
+  void begin_keeping();
+  void go_on_keeping(const Status& so_far);
   PageLog* log_of(std::uint64_t volume) const;  // null: no such volume
   Status admit_volumes(RecoveryOptions& options);
   Status count_opening(std::uint64_t highest_sequence);
@@ -146,7 +153,16 @@ class PoolImpl final : public Pool {
   MetadataRing ring_;
   std::unique_ptr<IoQueue> queue_;
   PoolContext context_;
+  JournalQueue journal_queue_;
   DurableNotes durable_notes_;
+  // Reservations that are to be kept, one after another.
+  struct Keeping {
+    ReservationRecord wanted;
+    std::function<void(const Status&)> kept;
+    std::deque<JournalRecord> records = {};  // of the first: that are not written yet
+  };
+  std::deque<Keeping> keepings_;
+  JournalQueue::Entry keeping_;  // of the first
   const OpenOptions options_;
   std::vector<std::unique_ptr<PageStoreImpl>> stores_;
   std::vector<std::unique_ptr<PageStoreImpl>> deleted_;  // sessions may still hold them

@@ -1,5 +1,6 @@
 // Reservations of volumes' namespaces that outlive the process, in the pool's metadata.
 #include <algorithm>
+#include <utility>
 
 #include "engine/pool_impl.h"
 #include "log/reservation_state.h"
@@ -29,7 +30,7 @@ ReservationRecord PoolImpl::reservations(std::uint64_t volume) const {
 }
 
 // What volumes and zones may need in the metadata is never taken for it.
-Status PoolImpl::keep_reservations(const ReservationRecord& wanted) {
+Status PoolImpl::check_reservations(const ReservationRecord& wanted) const {
   const PoolState& state = ring_.state();
   if (wanted.persists && !valid_reservation(wanted)) {
     return {Code::invalid_argument, Origin::engine, "a reservation is held by nobody"};
@@ -45,12 +46,47 @@ Status PoolImpl::keep_reservations(const ReservationRecord& wanted) {
     return {Code::no_space, Origin::engine,
             "the pool's metadata zones are too small to keep so many hosts' registrations"};
   }
-  const auto records = reservation_changes(reservation_of(state, wanted.volume), wanted);
-  for (const JournalRecord& record : records) {
-    const Status status = journal(record);
-    if (!status.ok()) return status;
-  }
   return {};
+}
+
+void PoolImpl::keep_reservations(const ReservationRecord& wanted,
+                                 std::function<void(const Status&)> kept) {
+  keepings_.push_back({wanted, std::move(kept)});
+  if (keepings_.size() == 1) begin_keeping();
+}
+
+void PoolImpl::begin_keeping() {
+  Keeping& first = keepings_.front();
+  const Status status = check_reservations(first.wanted);
+  if (status.ok()) {
+    const std::uint64_t volume = first.wanted.volume;
+    const auto records = reservation_changes(reservation_of(ring_.state(), volume), first.wanted);
+    first.records.assign(records.begin(), records.end());
+  }
+  go_on_keeping(status);
+}
+
+// With the first one's next record, or with the next one.
+void PoolImpl::go_on_keeping(const Status& so_far) {
+  Keeping& first = keepings_.front();
+  if (so_far.ok() && !first.records.empty()) {
+    keeping_.record = std::move(first.records.front());
+    first.records.pop_front();
+    keeping_.context = this;
+    keeping_.on_done = [](JournalQueue::Entry& entry) {
+      auto& self = *static_cast<PoolImpl*>(entry.context);
+      if (!entry.status.ok()) {
+        entry.status = self.check_reservations(self.keepings_.front().wanted);
+        if (entry.status.ok()) entry.status = self.journal(entry.record);  // the ring rolls
+      }
+      self.go_on_keeping(entry.status);
+    };
+    return journal_queue_.append(keeping_);
+  }
+  const auto kept = std::move(first.kept);
+  keepings_.pop_front();
+  if (!keepings_.empty()) begin_keeping();
+  kept(so_far);
 }
 
 }  // namespace furrow

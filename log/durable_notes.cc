@@ -6,15 +6,12 @@
 
 namespace furrow {
 
-DurableNotes::DurableNotes(PoolContext& pool, MetadataRing& ring) : pool_(pool), ring_(ring) {
-  pending_.context = this;
-  // Whoever else appends to the journal may have waited for it: the rest is for another turn.
-  pending_.on_done = [](MetadataRing::Pending& pending) {
-    auto* notes = static_cast<DurableNotes*>(pending.context);
-    notes->pool_.home.post(notes->answer_);
+DurableNotes::DurableNotes(PoolContext& pool, JournalQueue& journal)
+    : pool_(pool), journal_(journal) {
+  entry_.context = this;
+  entry_.on_done = [](JournalQueue::Entry& entry) {
+    static_cast<DurableNotes*>(entry.context)->answer();
   };
-  answer_.notes = this;
-  answer_.run = [](Task& task) { static_cast<Answer&>(task).notes->answer(); };
 }
 
 DurableNotes::~DurableNotes() { FURROW_CHECK(first_ == nullptr); }
@@ -29,18 +26,16 @@ void DurableNotes::request(DurableNote& note) {
 void DurableNotes::write_first() {
   const ZoneId zone = first_->zone;
   const auto capacity = static_cast<std::uint32_t>(pool_.geometry.zone_capacity_lbas);
-  pending_.record.kind = JournalRecord::Kind::zone_trimmed;
-  pending_.record.trim = {zone.value, std::min(pool_.tables[zone.value].end_lba, capacity),
-                          pool_.allocator.zone(zone).generation, true};
-  pool_.home.add(ring_.poller());
-  ring_.begin(pending_);
+  entry_.record.kind = JournalRecord::Kind::zone_trimmed;
+  entry_.record.trim = {zone.value, std::min(pool_.tables[zone.value].end_lba, capacity),
+                        pool_.allocator.zone(zone).generation, true};
+  journal_.append(entry_);
 }
 
 void DurableNotes::answer() {
-  pool_.home.remove(ring_.poller());
   DurableNote& note = *first_;
   first_ = note.next;
-  note.status = pending_.status;
+  note.status = entry_.status;
   if (note.status.ok()) pool_.tables[note.zone.value].durable = true;
   if (first_ != nullptr) write_first();
   note.on_noted(note);

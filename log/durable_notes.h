@@ -5,15 +5,15 @@
 // Threads: the pool's home executor.
 #pragma once
 
-#include "log/metadata_ring.h"
+#include "log/journal_queue.h"
 #include "log/pool_context.h"
 
 namespace furrow {
 
 class DurableNotes {
  public:
-  DurableNotes(PoolContext& pool, MetadataRing& ring);  // both outlive it, where they are
-  ~DurableNotes();                                      // when nothing is asked for
+  DurableNotes(PoolContext& pool, JournalQueue& journal);  // both outlive it, where they are
+  ~DurableNotes();                                         // when nothing is asked for
   DurableNotes(const DurableNotes&) = delete;
   DurableNotes& operator=(const DurableNotes&) = delete;
 
@@ -21,18 +21,14 @@ class DurableNotes {
   void request(DurableNote& note);
 
  private:
-  struct Answer : Task {
-    DurableNotes* notes = nullptr;
-  };
   void write_first();
   void answer();
 
   PoolContext& pool_;
-  MetadataRing& ring_;
+  JournalQueue& journal_;
   DurableNote* first_ = nullptr;  // is being written
   DurableNote* last_ = nullptr;
-  MetadataRing::Pending pending_;
-  Answer answer_;
+  JournalQueue::Entry entry_;
 };
 
 }  // namespace furrow

@@ -7,14 +7,19 @@
 
 namespace furrow {
 
+// All but a record behind the others is append()'s.
 void MetadataRing::begin(Pending& pending) {
   FURROW_CHECK(begun_ == nullptr);
+  PoolState changed = state_;
+  const bool follows = check_record(pending.record, changed).ok() && torn_.empty() &&
+                       !needs_roll(pending.record, changed) && has_room(changed);
+  if (!follows) {
+    pending.status = append(pending.record);
+    return pending.on_done(pending);
+  }
   begun_ = std::make_unique<Begun>();
   begun_->pending = &pending;
-  begun_->changed = state_;
-  const Status status = check_record(pending.record, begun_->changed);
-  if (!status.ok()) return end_begun(status);
-  if (!has_room(begun_->changed)) return end_begun(roll(begun_->changed, pending.record));
+  begun_->changed = std::move(changed);
   begun_->lbas = next_record(pending.record);
   Io& io = begun_->io;
   io.op = Io::Op::write;

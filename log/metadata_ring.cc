@@ -238,18 +238,21 @@ bool MetadataRing::has_room(const PoolState& changed) const {
   return !must_roll_ && written_lbas_ + kJournalCopies + repairs <= superblock_.zone_capacity_lbas;
 }
 
+// An older program is to be told by the superblock, before it meets what it does not know.
+bool MetadataRing::needs_roll(const JournalRecord& record, const PoolState& changed) const {
+  const std::uint64_t needed = features_needed(changed) | features_needed(record);
+  return (needed & ~superblock_.features.incompatible) != 0 || stands_twice(record);
+}
+
 Status MetadataRing::append(const JournalRecord& record) {
   while (begun_ != nullptr) queue_->wait(kWaitUs);
   PoolState changed = state_;
   const Status status = check_record(record, changed);
   if (!status.ok()) return status;
-  // An older program is to be told by the superblock, before it meets what it does not know.
-  const std::uint64_t needed = features_needed(changed) | features_needed(record);
-  if ((needed & ~superblock_.features.incompatible) != 0) {
-    superblock_.features.incompatible |= needed;
+  if (needs_roll(record, changed)) {
+    superblock_.features.incompatible |= features_needed(changed) | features_needed(record);
     must_roll_ = true;
   }
-  if (stands_twice(record)) must_roll_ = true;
   if (!torn_.empty() && roll(changed, record).ok()) {
     state_ = std::move(changed);
     return {};

@@ -89,6 +89,7 @@ class MetadataRing {
   MetadataRing();
   Status check_record(const JournalRecord& record, PoolState& state) const;
   bool has_room(const PoolState& changed) const;
+  bool needs_roll(const JournalRecord& record, const PoolState& changed) const;
   AlignedBuffer next_record(const JournalRecord& record) const;
   Status write_record(const JournalRecord& record);
   void record_written();

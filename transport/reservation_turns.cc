@@ -41,10 +41,13 @@ void SubsystemImpl::take_turns(const std::shared_ptr<SharedReservations>& reserv
     }
     home_mailbox_.send([this, reservations, wanted, next = std::move(next),
                         outcome = std::move(outcome)]() mutable {
-      outcome.status = status_of_keeping(pool_.keep_reservations(wanted));
-      const std::lock_guard lock(reservations->mutex);
-      end_turn(reservations, std::move(next), outcome);
-      take_turns(reservations);
+      pool_.keep_reservations(wanted, [this, reservations, next = std::move(next),
+                                       outcome = std::move(outcome)](const Status& kept) mutable {
+        outcome.status = status_of_keeping(kept);
+        const std::lock_guard lock(reservations->mutex);
+        end_turn(reservations, std::move(next), outcome);
+        take_turns(reservations);
+      });
     });
     return;
   }

@@ -67,11 +67,11 @@ TEST(FailedChangesTest, ReservationsThatWereNotKeptAreNotThere) {
   wanted.persists = true;
   wanted.registrants = {{{1}, 7}};
   ASSERT_TRUE(rig.put(1, 1, 9000).ok());
-  ASSERT_TRUE(rig.pool->keep_reservations(wanted).ok());
+  ASSERT_TRUE(rig.keep_reservations(wanted).ok());
   const ReservationRecord before = rig.pool->reservations(volume);
   wanted.registrants = {{{2}, 8}};  // the other host preempts it
   device->fail_flushes(2);
-  ASSERT_EQ(rig.pool->keep_reservations(wanted).code(), Code::io_error);
+  ASSERT_EQ(rig.keep_reservations(wanted).code(), Code::io_error);
   ASSERT_TRUE(rig.put(2, 1, 9000).ok());
   ASSERT_NO_FATAL_FAILURE(flush_and_cut(rig, *device));
   EXPECT_TRUE(rig.pool->reservations(volume) == before);

@@ -205,7 +205,7 @@ TEST_F(LostCheckpointsTest, ReservationsAreForgottenAndThatIsSaid) {
   record.volume = rig_.pool->find("pages")->info().id;
   record.persists = true;
   record.registrants.push_back({{1}, 11});
-  ASSERT_TRUE(rig_.pool->keep_reservations(record).ok());
+  ASSERT_TRUE(rig_.keep_reservations(record).ok());
   rig_.close();
   EXPECT_GE(rot({Magic::checkpoint}), 2u);
   const CheckReport found = check();
@@ -217,7 +217,7 @@ TEST_F(LostCheckpointsTest, ReservationsAreForgottenAndThatIsSaid) {
   EXPECT_TRUE(check().clean());
   ASSERT_NO_FATAL_FAILURE(rig_.open());
   EXPECT_FALSE(rig_.pool->reservations(record.volume).persists);
-  EXPECT_TRUE(rig_.pool->keep_reservations(record).ok());
+  EXPECT_TRUE(rig_.keep_reservations(record).ok());
   ASSERT_NO_FATAL_FAILURE(rig_.reopen());
   EXPECT_EQ(rig_.pool->reservations(record.volume), record);
 }

@@ -1,12 +1,14 @@
 // Establishes that a pool keeps what hosts have reserved of its volumes: across openings, through
 // rolls of the ring and power cuts at any LBA, in either crash model, where it is what was
 // acknowledged or what was asked for last; that it is forgotten with its volume, or when it is not
-// to persist; and that what does not fit is refused, with what was kept as before.
+// to persist; that nobody waits meanwhile, and the pool's end does; and that what does not fit is
+// refused, with what was kept as before.
 #include <gtest/gtest.h>
 
 #include <random>
 
 #include "tests/engine/power_cuts.h"
+#include "tests/log/tap_device.h"
 
 namespace furrow::testing {
 namespace {
@@ -51,9 +53,9 @@ TEST(PoolReservationsTest, TheyOutliveTheProcess) {
   for (unsigned round = 0; round < 300; ++round) {  // the ring rolls
     of_one.registrants[round % 256].key += 7;
     ++of_one.generation;
-    ASSERT_TRUE(rig.pool->keep_reservations(of_one).ok());
+    ASSERT_TRUE(rig.keep_reservations(of_one).ok());
   }
-  ASSERT_TRUE(rig.pool->keep_reservations(of_two).ok());
+  ASSERT_TRUE(rig.keep_reservations(of_two).ok());
   ASSERT_NO_FATAL_FAILURE(rig.reopen());
   EXPECT_EQ(rig.pool->reservations(one), of_one);
   EXPECT_EQ(rig.pool->reservations(two), of_two) << "that it persists is kept without hosts too";
@@ -61,19 +63,19 @@ TEST(PoolReservationsTest, TheyOutliveTheProcess) {
   ASSERT_TRUE(report.ok());
   EXPECT_TRUE(report->clean());
 
-  EXPECT_TRUE(rig.pool->keep_reservations(nothing(two)).ok());
+  EXPECT_TRUE(rig.keep_reservations(nothing(two)).ok());
   EXPECT_EQ(rig.pool->reservations(two), nothing(two));
   EXPECT_TRUE(rig.pool->delete_volume("one").ok());
   EXPECT_EQ(rig.pool->reservations(one), nothing(one));
-  EXPECT_EQ(rig.pool->keep_reservations(of_one).code(), Code::not_found);
+  EXPECT_EQ(rig.keep_reservations(of_one).code(), Code::not_found);
   ASSERT_NO_FATAL_FAILURE(rig.reopen());
   EXPECT_EQ(rig.pool->reservations(one), nothing(one));
   EXPECT_EQ(rig.pool->reservations(two), nothing(two));
-  EXPECT_TRUE(rig.pool->keep_reservations(registered(two, 1)).ok());
+  EXPECT_TRUE(rig.keep_reservations(registered(two, 1)).ok());
   rig.close();
   ASSERT_NO_FATAL_FAILURE(rig.open(true));
   EXPECT_EQ(rig.pool->reservations(two), registered(two, 1));
-  EXPECT_EQ(rig.pool->keep_reservations(registered(two, 2)).code(), Code::permission);
+  EXPECT_EQ(rig.keep_reservations(registered(two, 2)).code(), Code::permission);
 }
 
 TEST(PoolReservationsTest, WhatHasNoPlaceIsRefused) {
@@ -84,18 +86,88 @@ TEST(PoolReservationsTest, WhatHasNoPlaceIsRefused) {
   options.value_bytes_max = 4096;
   ASSERT_NO_FATAL_FAILURE(rig.make(options));
   const std::uint64_t one = rig.store->info().id;
-  ASSERT_TRUE(rig.pool->keep_reservations(registered(one, 150)).ok());
-  const Status full = rig.pool->keep_reservations(registered(one, 256));
+  ASSERT_TRUE(rig.keep_reservations(registered(one, 150)).ok());
+  const Status full = rig.keep_reservations(registered(one, 256));
   EXPECT_EQ(full.code(), Code::no_space);
   EXPECT_NE(full.describe().find("hosts"), std::string::npos) << full.describe();
   EXPECT_EQ(rig.pool->reservations(one), registered(one, 150));
   ReservationRecord wrong = registered(one, 2);
   wrong.type = 1;
   wrong.holder = {9};
-  EXPECT_EQ(rig.pool->keep_reservations(wrong).code(), Code::invalid_argument) << "by a stranger";
-  EXPECT_EQ(rig.pool->keep_reservations(registered(one, 257)).code(), Code::invalid_argument);
+  EXPECT_EQ(rig.keep_reservations(wrong).code(), Code::invalid_argument) << "by a stranger";
+  EXPECT_EQ(rig.keep_reservations(registered(one, 257)).code(), Code::invalid_argument);
   ASSERT_NO_FATAL_FAILURE(rig.reopen());
   EXPECT_EQ(rig.pool->reservations(one), registered(one, 150));
+}
+
+struct Kept {
+  void ask(Pool& pool, const ReservationRecord& wanted) {
+    pool.keep_reservations(wanted, [this](const Status& told) {
+      status = told;
+      ++answers;
+    });
+  }
+  Status status;
+  unsigned answers = 0;
+};
+
+class HeldReservationsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_NO_FATAL_FAILURE(rig_.open_device());
+    auto tap = std::make_unique<TapDevice>(std::move(rig_.device));
+    tap_ = tap.get();
+    rig_.device = std::move(tap);
+    ASSERT_NO_FATAL_FAILURE(rig_.make(shared_volume("one")));
+    ASSERT_TRUE(rig_.pool->create_volume(shared_volume("two")).ok());
+    one_ = rig_.pool->find("one")->info().id;
+    two_ = rig_.pool->find("two")->info().id;
+    // The first rolls the ring.
+    ASSERT_TRUE(rig_.keep_reservations(registered(one_, 1)).ok());
+    ASSERT_TRUE(rig_.put(0, 1, 9000).ok());  // so does the volume's first zone wait for a flush
+    rig_.settle();
+    tap_->hold(Io::Op::flush);
+  }
+  void TearDown() override { tap_->let_go(Io::Op::flush); }
+
+  Rig rig_{"mem:24MiB?zone_size=1MiB"};
+  TapDevice* tap_ = nullptr;
+  std::uint64_t one_ = 0, two_ = 0;
+};
+
+TEST_F(HeldReservationsTest, OthersAreServedWhileTheyAreMadeDurable) {
+  Kept kept, next;
+  kept.ask(*rig_.pool, registered(one_, 2));
+  next.ask(*rig_.pool, registered(two_, 30));  // three records
+  ASSERT_TRUE(rig_.put(1, 1, 9000).ok());
+  EXPECT_TRUE(rig_.get(1).ok());
+  EXPECT_EQ(kept.answers + next.answers, 0u) << "they are not durable yet";
+  EXPECT_EQ(rig_.pool->reservations(one_), registered(one_, 1));
+  EXPECT_FALSE(rig_.pool->quiesce());
+  tap_->let_go(Io::Op::flush);
+  while (next.answers == 0) rig_.loop.run_once();
+  EXPECT_EQ(kept.answers, 1u);
+  EXPECT_TRUE(kept.status.ok() && next.status.ok());
+  ASSERT_NO_FATAL_FAILURE(rig_.reopen());
+  EXPECT_EQ(rig_.pool->reservations(one_), registered(one_, 2));
+  EXPECT_EQ(rig_.pool->reservations(two_), registered(two_, 30));
+}
+
+TEST_F(HeldReservationsTest, AVolumeThatIsDeletedMeanwhileHasNone) {
+  tap_->let_go(Io::Op::flush);
+  for (const std::size_t hosts : {2, 30}) {
+    Kept kept;
+    kept.ask(*rig_.pool, registered(two_, hosts));
+    ASSERT_TRUE(rig_.pool->delete_volume("two").ok());
+    while (kept.answers == 0) rig_.loop.run_once();
+    EXPECT_EQ(kept.status.code(), hosts == 2 ? Code::ok : Code::not_found) << "that was too late";
+    EXPECT_EQ(rig_.pool->reservations(two_), nothing(two_));
+    ASSERT_TRUE(rig_.pool->create_volume(shared_volume("two")).ok());
+    two_ = rig_.pool->find("two")->info().id;
+  }
+  ASSERT_NO_FATAL_FAILURE(rig_.reopen());
+  EXPECT_EQ(rig_.pool->reservations(one_), registered(one_, 1));
+  EXPECT_EQ(rig_.pool->reservations(two_), nothing(two_));
 }
 
 class ReservationCuts {
@@ -112,7 +184,7 @@ class ReservationCuts {
     while (!cuts_.dead()) {
       const ReservationRecord wanted = next();
       const bool many = wanted.persists && wanted.registrants.size() > 10;
-      const Status status = rig_.pool->keep_reservations(wanted);
+      const Status status = rig_.keep_reservations(wanted);
       ASSERT_EQ(status.ok(), !cuts_.dead()) << status.describe();
       if (status.ok()) {
         may_be_ = {wanted};

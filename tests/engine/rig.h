@@ -144,6 +144,17 @@ class Rig {
     }
   }
 
+  Status keep_reservations(const ReservationRecord& wanted) {
+    Status kept;
+    ++running_;
+    pool->keep_reservations(wanted, [&](const Status& status) {
+      kept = status;
+      --running_;
+    });
+    wait();
+    return kept;
+  }
+
   Status put(std::uint64_t number, std::uint64_t version, std::size_t bytes,
              PageOp::Condition condition = PageOp::Condition::always) {
     PageOp op;

@@ -32,10 +32,12 @@ class DurableNotesTest : public LogRig {
   }
   void open_ring(bool read_only = false) {
     notes_.reset();
+    journal_.reset();
     Result<MetadataRing> ring = MetadataRing::open(*device_, read_only);
     ASSERT_TRUE(ring.ok()) << ring.status().describe();
     ring_.emplace(std::move(*ring));
-    notes_ = std::make_unique<DurableNotes>(*pool_, *ring_);
+    journal_.emplace(pool_->home, *ring_);
+    notes_ = std::make_unique<DurableNotes>(*pool_, *journal_);
   }
   void seal(ZoneId zone, std::uint64_t generation) {
     ZoneAllocator::Zone state;
@@ -76,6 +78,7 @@ class DurableNotesTest : public LogRig {
   }
 
   std::optional<MetadataRing> ring_;
+  std::optional<JournalQueue> journal_;
   std::unique_ptr<DurableNotes> notes_;
   std::vector<std::unique_ptr<Note>> asked_;
   std::vector<std::uint32_t> answered_;  // zones, in order

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -251,10 +252,11 @@ class FakePool final : public Pool {
     const auto found = kept.find(volume);
     return found == kept.end() ? ReservationRecord() : found->second;
   }
-  Status keep_reservations(const ReservationRecord& wanted) override {
+  void keep_reservations(const ReservationRecord& wanted,
+                         std::function<void(const Status&)> done) override {
     ++keeps;
     if (keep_failure.ok()) kept[wanted.volume] = wanted;
-    return keep_failure;
+    done(keep_failure);
   }
   std::vector<PageStore*> stores() const override {
     std::vector<PageStore*> out;
