@@ -79,6 +79,7 @@ std::uint16_t Controller::set_configuration(std::uint32_t cc) {
   if (reset) reset_pending_ = true;
   if (shut_down) {
     shutdown_pending_ = true;
+    shutdown_flushes_ = shutdown == nvme::kShutdownNormal;
     csts_ = (csts_ & ~(3u << nvme::kCstsShstShift)) | (1u << nvme::kCstsShstShift);
   }
   if ((reset || shut_down) && state_ != State::quiescing) begin_quiesce();
@@ -108,7 +109,7 @@ void Controller::quiesced() {
     const std::lock_guard lock(subsystem_.mutex());
     shared.quiescing = false;
   }
-  const bool orderly = shutdown_pending_ && (cc_ >> nvme::kCcShnShift & 3) == nvme::kShutdownNormal;
+  const bool orderly = shutdown_pending_ && shutdown_flushes_;
   if (!orderly || kind_ == Kind::discovery) return stopped();
   // The volatile write cache goes to the medium before the host hears that it may take the power
   // away (3.6.1). An abrupt shutdown does not wait for that, and discovery has none.

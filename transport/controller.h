@@ -220,6 +220,7 @@ class Controller : public std::enable_shared_from_this<Controller> {
   State state_ = State::disabled;
   std::uint32_t cc_ = 0, csts_ = 0;
   bool reset_pending_ = false, shutdown_pending_ = false;
+  bool shutdown_flushes_ = false;  // as it was asked for first, whatever CC says meanwhile
   OwnTimer quiesce_timer_;
 
   // Keep alive: four ticks without traffic end the association, so that a reactor that was held up

@@ -418,6 +418,21 @@ TEST(Shutdown, MayComeTogetherWithDisable) {
   EXPECT_EQ(world.property(admin, nv::property::kCsts), 2u << nv::kCstsShstShift);
 }
 
+// Who disables the controller before it has said that it is shut down is told so afterwards.
+TEST(Shutdown, IsOrderlyAlsoWhenADisableComesBehindIt) {
+  World world;
+  FakeConnection& admin = world.admin();
+  FakeConnection& io = world.io(world.last_cntlid);
+  io.stuck = true;
+  world.set_cc(admin, World::kCcOn | nv::kShutdownNormal << nv::kCcShnShift);
+  world.set_cc(admin, 0);
+  EXPECT_EQ(world.property(admin, nv::property::kCsts), nv::kCstsReady | 1u << nv::kCstsShstShift);
+  io.stuck = false;
+  world.run();
+  EXPECT_EQ(world.property(admin, nv::property::kCsts), 2u << nv::kCstsShstShift);
+  EXPECT_EQ(world.pool.store(1).flushes, 1u) << "the power may be gone now";
+}
+
 TEST(Shutdown, AQueueThatDoesNotGoFailsTheController) {
   World world;
   FakeConnection& admin = world.admin();
