@@ -54,7 +54,8 @@ bool is_transient(std::uint16_t status) {
          status == nvme::sc::kNamespaceNotReady || status == nvme::sc::kFormatInProgress;
 }
 
-Status status_of(const nvme::Cqe& cqe) {
+Status status_of(const HostCommand& command) {
+  const nvme::Cqe& cqe = command.cqe;
   const std::uint16_t status = cqe.sct_sc();
   const auto failed = [status](Code code, const char* hint) {
     return Status(code, Origin::transport, hint, 0, status);
@@ -74,7 +75,11 @@ Status status_of(const nvme::Cqe& cqe) {
     case nvme::sc::kInvalidKeySize:
       return failed(Code::invalid_argument, "a key has 1 to 16 bytes");
     case nvme::sc::kUnrecovered:
-      return failed(Code::corrupt, "the page is damaged and was not served");
+      if (command.sqe.opc == nvme::kv::kFlush) {
+        return failed(Code::io_error, "the device failed to make durable what was stored");
+      }
+      return failed(Code::corrupt,
+                    "the page is damaged, or the device cannot read it; it was not served");
     case nvme::sc::kNamespaceNotReady:
     case nvme::sc::kFormatInProgress:
       return failed(Code::busy, "the volume is not ready yet");
@@ -183,7 +188,7 @@ void encode_page_op(PageOp& op, const PageLimits& limits, bool flush, HostComman
 }
 
 Status decode_page_answer(PageOp& op, const HostCommand& command) {
-  const Status status = status_of(command.cqe);
+  const Status status = status_of(command);
   if (!status.ok()) return status;
   if (command.sqe.opc == nvme::kv::kRetrieve) {
     // What came must be what DW0 announces, as far as there was room.

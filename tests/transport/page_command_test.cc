@@ -178,6 +178,15 @@ TEST(PageCommand, EveryStatusSaysWhatHappened) {
   }
 }
 
+TEST(PageCommand, AFlushThatFailsIsNoDamagedPage) {
+  PageOp op = op_of(Kind::flush);
+  HostCommand command = encoded(op);
+  command.cqe.set_status(nvme::sc::kUnrecovered, true);
+  const Status status = decode_page_answer(op, command);
+  EXPECT_EQ(status.code(), Code::io_error);
+  EXPECT_EQ(status.nvme(), nvme::sc::kUnrecovered);
+}
+
 TEST(PageCommand, AValueIsAsLongAsItsAnswerSays) {
   struct Case {
     std::uint32_t announced, received;
