@@ -218,8 +218,7 @@ std::optional<ZoneId> ZoneAllocator::victim(std::uint64_t owner, VictimPolicy po
 std::optional<ZoneId> ZoneAllocator::victim(std::uint64_t owner, VictimPolicy policy,
                                             const CopiedLbas& copied_lbas) const {
   std::vector<std::uint64_t> opened;
-  if (policy != VictimPolicy::greedy) opened = opened_sequences(owner);
-  // Sequences themselves are more than a double can tell apart.
+  if (policy == VictimPolicy::cost_benefit) opened = opened_sequences(owner);
   const auto age_of = [&](const Zone& zone) {
     return static_cast<double>(opened.end() -
                                std::ranges::lower_bound(opened, zone.opened_sequence));
@@ -227,8 +226,8 @@ std::optional<ZoneId> ZoneAllocator::victim(std::uint64_t owner, VictimPolicy po
   // Higher is the better victim.
   const auto score = [&](const Zone& zone, std::uint64_t copied) -> double {
     switch (policy) {
-      case VictimPolicy::fifo:
-        return age_of(zone);
+      case VictimPolicy::fifo:  // sequences are more than a double can tell apart
+        return 0;
       case VictimPolicy::greedy:
         return -static_cast<double>(copied);
       case VictimPolicy::cost_benefit: {
@@ -246,7 +245,10 @@ std::optional<ZoneId> ZoneAllocator::victim(std::uint64_t owner, VictimPolicy po
     const std::optional<std::uint64_t> copied = copied_lbas(ZoneId{i});
     if (!copied) continue;
     const double its_score = score(zones_[i], *copied);
-    if (best && its_score <= best_score) continue;
+    const bool better = policy == VictimPolicy::fifo
+                            ? best && zones_[i].opened_sequence < zone(*best).opened_sequence
+                            : its_score > best_score;
+    if (best && !better) continue;
     best = ZoneId{i};
     best_score = its_score;
   }

@@ -193,6 +193,12 @@ class Collector {
   };
   static Tombstone deletion_of(const PageRecord& record);
 
+  // Of all zones, which are looked at for it once in a turn, and only where somebody asks.
+  struct Others {
+    std::uint64_t opened = 0, sequence = 0;  // the lowest, but for the victim's
+    bool groups_deleted = false;             // group tombstones are on the medium
+  };
+
   bool wanted() const;
   bool goes_in_circles();
   void note_freed();
@@ -233,12 +239,13 @@ class Collector {
   bool copy_is_gone(const PageRecord& record, const IndexEntry& copy);
   bool must_move(const PageRecord& record, const IndexEntry& entry) const;
   bool any_group_deleted() const;
+  const Others& others();
   bool has_room(const PageRecord& record) const;
-  bool holds_nothing(ZoneId zone) const;
+  bool holds_nothing(ZoneId zone, bool groups_deleted) const;
   static PageRecord tombstone_of(const PageRecord& page);
   bool is_outlived(const PageRecord& record) const;
   void forget_outlived();
-  bool tombstone_needed(const PageRecord& record) const;
+  bool tombstone_needed(const PageRecord& record);
   void find_newest_tombstones();
   void find_groups_elsewhere();
   bool may_have_any_group(ZoneId zone) const;
@@ -291,7 +298,7 @@ class Collector {
   std::uint64_t written_lba_ = 0;
   std::uint64_t segment_ = 0;
   std::uint64_t readmitted_lbas_ = 0;  // of the victim's: written again because they were read
-  bool groups_deleted_ = false;        // as of this turn: group tombstones are on the medium
+  std::optional<Others> others_;       // as of this turn
   // A cache's groups whose tombstone must be copied, and the opening of the last zone with a page
   // that it deletes.
   std::map<std::uint64_t, std::uint64_t> outlived_;

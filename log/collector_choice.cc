@@ -22,9 +22,10 @@ std::optional<ZoneId> Collector::choose() const {
 }
 
 std::optional<ZoneId> Collector::zone_with_nothing() const {
+  const bool groups_deleted = any_group_deleted();  // asked once: it looks at all zones, too
   for (std::uint32_t i = 0; i < pool_.geometry.zone_count; ++i) {
     const bool ours = pool_.allocator.zones()[i].owner == log_.options_.volume;
-    if (ours && choosable(ZoneId{i}) && holds_nothing(ZoneId{i})) return ZoneId{i};
+    if (ours && choosable(ZoneId{i}) && holds_nothing(ZoneId{i}, groups_deleted)) return ZoneId{i};
   }
   return std::nullopt;
 }
@@ -109,13 +110,13 @@ bool Collector::room_beside_copies() const {
 // No page that is live, and no record that says that an older one is not, or leaves such a record
 // behind: a page that expires, or was deleted with its group. In a cache any record may do so; a
 // zone that a power cut left without any is common.
-bool Collector::holds_nothing(ZoneId id) const {
+bool Collector::holds_nothing(ZoneId id, bool groups_deleted) const {
   const ZoneAllocator::Zone& zone = pool_.allocator.zone(id);
   const ZoneDirectory& table = pool_.tables[id.value];
   if (log_.options_.cache) return zone.min_sequence == ~std::uint64_t{0} || table.end_lba <= 1;
   const std::uint64_t tombstones = log_.tombstones_needed(id) ? table.tombstones : 0;
   if (zone.live_lbas + tombstones + table.group_tombstones + table.expiring != 0) return false;
-  return table.groups.empty() || !any_group_deleted();
+  return table.groups.empty() || !groups_deleted;
 }
 
 void Collector::request(ZoneId zone) {

@@ -20,7 +20,7 @@ constexpr Status kNoRoom{Code::no_space, Origin::log,
 
 // A bounded number of records a turn. Goes on when a lane comes free, or on the next turn.
 void Collector::look_at_records() {
-  groups_deleted_ = any_group_deleted();
+  others_.reset();
   for (unsigned looked = 0; looked < kRecordsPerTurn; ++looked) {
     if (next_record_ == scan_->records().size()) {
       close(groups_[filling_]);
@@ -153,7 +153,8 @@ bool Collector::look_at(const PageRecord& record) {
       // By a clock that was ahead, perhaps, and is not any more: it is not to be asked again.
       const bool expired = record.expires_s != 0 &&
                            (record.expires_s <= pool_.home.wall_s() || (!present && !copied));
-      const bool group_may_be_gone = !present && !copied && record.group != 0 && groups_deleted_;
+      const bool group_may_be_gone =
+          !present && !copied && record.group != 0 && others().groups_deleted;
       if (!expired && !group_may_be_gone) return true;
       if (!tombstone_needed(moving) || said_by_another(moving)) return true;
     }
@@ -194,6 +195,18 @@ bool Collector::any_group_deleted() const {
   return false;
 }
 
+// A zone may have more tombstones than there are zones. In a turn no record gets a place, and none
+// of the volume's zones is reset while its victim is being emptied: in a later one `opened` is no
+// higher than it should be.
+const Collector::Others& Collector::others() {
+  if (!others_) {
+    const std::uint64_t volume = log_.options_.volume;
+    others_ = {pool_.allocator.min_opened(volume, victim_),
+               pool_.allocator.min_sequence(volume, victim_), any_group_deleted()};
+  }
+  return *others_;
+}
+
 // What is left of a page that has expired, or was deleted with its group, while an older version of
 // its key may be on the medium: that one would be the newest otherwise.
 PageRecord Collector::tombstone_of(const PageRecord& page) {
@@ -228,21 +241,18 @@ bool Collector::is_outlived(const PageRecord& record) const {
 // In cache mode zones go in the order in which they were written, so nothing older is left, but for
 // copies of pages whose group was deleted meanwhile. In store mode a record of a lower sequence in
 // another zone may be an older version.
-bool Collector::tombstone_needed(const PageRecord& record) const {
+bool Collector::tombstone_needed(const PageRecord& record) {
   if (canary(Canary::tombstone_dropped)) return false;
   if (log_.options_.cache) return is_outlived(record);
-  const std::uint64_t volume = log_.options_.volume;
   // A key's older versions were all placed, under its lock, before the tombstone's sequence was
   // drawn: only zones that were opened before it can have them.
-  if (record.kind == RecordKind::tombstone) {
-    return pool_.allocator.min_opened(volume, victim_) < record.sequence;
-  }
+  if (record.kind == RecordKind::tombstone) return others().opened < record.sequence;
   const bool is_done = record.sequence < unfinished_removal_;
   if (is_done && !std::ranges::binary_search(groups_elsewhere_, record.group)) return false;
   const auto copied_now = [&](const Lane& lane) {  // and not in a zone yet
     return lane.busy && lane.record.sequence < record.sequence;
   };
-  return pool_.allocator.min_sequence(volume, victim_) < record.sequence || any_lane(copied_now);
+  return others().sequence < record.sequence || any_lane(copied_now);
 }
 
 // A cache's zones go in their order, whether or not there is room for copies: power cuts may have

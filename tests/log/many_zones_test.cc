@@ -1,0 +1,96 @@
+// Establishes that what is done for one zone of very many takes about as long for each of them, not
+// for each pair: the zone to collect is chosen, and tombstones are judged, by looking at all zones
+// some times, not once more for each zone or record. How: by the processor time of one thread, of
+// which it would be several times as much otherwise.
+#include <time.h>
+
+#include <chrono>
+
+#include "tests/log/page_log_rig.h"
+
+namespace furrow {
+namespace {
+
+using std::chrono_literals::operator""ms;
+
+#if defined(FURROW_SANITIZED)
+constexpr auto kTimeMax = 5000ms;
+#else
+constexpr auto kTimeMax = 1000ms;
+#endif
+
+std::chrono::nanoseconds cpu_time() {
+  timespec now{};
+  EXPECT_EQ(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now), 0);
+  return std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec);
+}
+
+class ManyZonesTest : public PageLogRig {
+ protected:
+  void start_log(bool hidden = false) {
+    options_.volume = kVolume;
+    options_.cache = false;
+    log_ = std::make_unique<PageLog>(*pool_, options_);
+    const RecoveredPages none;
+    log_->load({.pages = none, .hidden = hidden, .outlived = {}});
+    log_->start();
+  }
+  // Of what is to do until `done`.
+  std::chrono::nanoseconds time(const std::function<bool()>& done) {
+    const auto before = cpu_time();
+    EXPECT_TRUE(run(done));
+    return cpu_time() - before;
+  }
+};
+
+// All that they held was deleted with its group, which the zone opened last says.
+TEST_F(ManyZonesTest, AZoneIsChosenAmongDeadOnes) {
+  constexpr std::uint32_t kZones = 60'000;
+  make({.zones = kZones,
+        .zone_size_lbas = 8,
+        .zone_capacity_lbas = 8,
+        .segment_lbas = 8,
+        .quota = kZones - 10,
+        .streams = 1});
+  const std::uint32_t last = kMetadataZones + kZones - 12;
+  for (std::uint32_t i = kMetadataZones; i <= last; ++i) {
+    pool_->allocator.adopt(ZoneId{i}, {.use = ZoneUse::sealed,
+                                       .owner = kVolume,
+                                       .generation = i,
+                                       .opened_sequence = i,
+                                       .min_sequence = i});
+    pool_->tables[i].add_group(i, 2);
+    pool_->tables[i].records = 1;
+  }
+  pool_->tables[last].group_tombstones = 1;
+  start_log();
+  EXPECT_LT(time([this] { return log_->stats().zones_reset == 1; }), kTimeMax);
+}
+
+TEST_F(ManyZonesTest, TombstonesAreJudgedTogether) {
+  constexpr std::uint64_t kTombstones = 20'000;
+  make({.zones = 150'000,
+        .zone_size_lbas = 4096,
+        .zone_capacity_lbas = 4096,
+        .segment_lbas = 4096,
+        .quota = 12,
+        .streams = 1});
+  start_log(true);  // so that a key that is not there leaves one as well
+  ASSERT_TRUE(put(1, 1, 700).ok());
+  while (pool_->allocator.held(kVolume) == 1) ASSERT_TRUE(put(2, 1, 8192).ok());
+  const auto is_open = [](const ZoneAllocator::Zone& zone) { return zone.use == ZoneUse::open; };
+  const auto open = std::ranges::find_if(pool_->allocator.zones(), is_open);
+  const ZoneId zone{static_cast<std::uint32_t>(open - pool_->allocator.zones().begin())};
+  while (pool_->tables[zone.value].tombstones < kTombstones) {
+    for (std::uint64_t n = 0; n < 200; ++n) start(KeyOp::Kind::remove, 100 + n);
+    run();
+    ops_.clear();
+  }
+  while (pool_->allocator.zone(zone).use == ZoneUse::open) ASSERT_TRUE(put(2, 1, 8192).ok());
+  log_->collect(zone);
+  EXPECT_LT(time([this] { return log_->stats().zones_reset == 1; }), kTimeMax);
+  expect_page(1, 1, 700);
+}
+
+}  // namespace
+}  // namespace furrow
