@@ -1,6 +1,8 @@
 // The steps of recover(). Private to log/recovery*.cc.
 #pragma once
 
+#include <algorithm>
+#include <compare>
 #include <map>
 #include <memory>
 #include <span>
@@ -15,7 +17,9 @@ namespace furrow {
 class Recovery {
  public:
   Recovery(ZonedDevice& device, PoolContext& pool, const RecoveryOptions& options)
-      : device_(device), pool_(pool), options_(options) {}
+      : device_(device), pool_(pool), options_(options), trims_(options.trims) {
+    std::ranges::stable_sort(trims_, {}, &ZoneTrim::zone);
+  }
   Result<RecoveryResult> run();
 
  private:
@@ -59,7 +63,17 @@ class Recovery {
   bool is_void(const ZoneStamp& stamp, std::uint64_t lba) const;
   bool given_up_now(ZoneId zone) const;
   bool is_given_up(ZoneId zone) const;
-  bool is_rebuilt(const ZoneHeader& header, const std::vector<ReadZone>& zones) const;
+  // What a zone that a repair wrote anew has from the old one, and its own generation.
+  struct Writing {
+    std::uint64_t volume, opened_sequence;
+    std::uint8_t stream;
+    std::uint64_t generation;
+    auto operator<=>(const Writing&) const = default;
+  };
+  static Writing writing_of(const ZoneHeader& header);
+  void find_durable(const std::vector<ReadZone>& zones);
+  bool is_rebuilt(const ZoneHeader& header) const;
+  std::span<const ZoneTrim> trims_of(ZoneId zone) const;
   bool was_aside(ZoneId zone) const;
   bool is_evicted(const ReadZone& zone, const std::vector<ReadZone>& zones) const;
   bool has_batch(const FoundZone& zone);
@@ -115,11 +129,13 @@ class Recovery {
   ZonedDevice& device_;
   PoolContext& pool_;
   const RecoveryOptions& options_;
+  std::vector<ZoneTrim> trims_;  // options_.trims, by zone: each is asked for its own
   std::unique_ptr<IoQueue> queue_;
   Patience patience_{pool_.home};  // with reads
   Patience reset_patience_{pool_.home};
   std::vector<FoundZone> zones_;
   std::vector<ZoneId> to_reset_;
+  std::vector<Writing> durable_;           // ascending: of zones of which the journal says so
   std::vector<ZoneStamp> rebuilt_;         // of these: another zone has all of it
   std::vector<ZoneInfo> aside_;            // to be finished
   std::map<std::uint64_t, Spare> spares_;  // by volume

@@ -37,9 +37,10 @@ Status Recovery::find_zones() {
   }
   const Status checked = check_known(zones);
   if (!checked.ok()) return checked;
+  find_durable(zones);
   for (const ReadZone& zone : zones) {
     const bool mine = zone.header.ok() && known(zone.header->volume);
-    const bool rebuilt = mine && is_rebuilt(*zone.header, zones);
+    const bool rebuilt = mine && is_rebuilt(*zone.header);
     if (rebuilt) rebuilt_.push_back(zone.header->stamp);
     if (rebuilt || (mine && is_evicted(zone, zones))) {
       to_reset_.push_back(zone.info.zone);
@@ -135,18 +136,23 @@ void Recovery::take_zone(const ReadZone& read) {
   pool_.allocator.adopt(info.zone, state);
   zones_.push_back({.info = info, .header = *header, .aside = was_aside(info.zone)});
   pool_.tables[info.zone.value].given_up = given_up_now(info.zone);
-  for (const ZoneTrim& trim : options_.trims) {
-    if (trim.zone == info.zone && trim.generation == state.generation) {
+  for (const ZoneTrim& trim : trims_of(info.zone)) {
+    if (trim.generation == state.generation) {
       pool_.tables[info.zone.value].end_lba = trim.end_lba;
       pool_.tables[info.zone.value].durable = trim.durable;
     }
   }
 }
 
+std::span<const ZoneTrim> Recovery::trims_of(ZoneId zone) const {
+  const auto first = std::ranges::lower_bound(trims_, zone, {}, &ZoneTrim::zone);
+  return {first, std::ranges::upper_bound(first, trims_.end(), zone, {}, &ZoneTrim::zone)};
+}
+
 bool Recovery::is_void(const ZoneStamp& stamp, std::uint64_t lba) const {
-  return std::ranges::any_of(options_.trims, [&](const ZoneTrim& trim) {
+  return std::ranges::any_of(trims_of(stamp.zone), [&](const ZoneTrim& trim) {
     const bool its = trim.generation == stamp.generation || is_any_life(trim);
-    return trim.zone == stamp.zone && its && trim.end_lba <= lba;
+    return its && trim.end_lba <= lba;
   });
 }
 
@@ -156,9 +162,8 @@ bool Recovery::given_up_now(ZoneId zone) const {
 
 // Now, or by an opening that could not reset it, nor the ones since.
 bool Recovery::is_given_up(ZoneId zone) const {
-  return given_up_now(zone) || std::ranges::any_of(options_.trims, [&](const ZoneTrim& trim) {
-           return trim.zone == zone && is_any_life(trim);
-         });
+  const auto any_life = [](const ZoneTrim& trim) { return is_any_life(trim); };
+  return given_up_now(zone) || std::ranges::any_of(trims_of(zone), any_life);
 }
 
 // The first that is changed of the zones, after all that counts in them was found to be of a
@@ -187,8 +192,8 @@ Status Recovery::note_aside(ZoneId zone) {
   if (options_.read_only || !options_.note_trim) return {};
   const auto capacity = static_cast<std::uint32_t>(pool_.geometry.zone_capacity_lbas);
   ZoneTrim trim{zone, 0, capacity};
-  const auto known = std::ranges::find(options_.trims, zone, &ZoneTrim::zone);
-  if (known != options_.trims.end()) trim = *known;
+  const std::span<const ZoneTrim> known = trims_of(zone);
+  if (!known.empty()) trim = known.front();
   trim.aside = true;
   return options_.note_trim(trim);
 }
@@ -218,25 +223,33 @@ Status Recovery::note_given_up() {
   return {};
 }
 
+Recovery::Writing Recovery::writing_of(const ZoneHeader& header) {
+  return {header.volume, header.opened_sequence, header.stream, header.stamp.generation};
+}
+
+void Recovery::find_durable(const std::vector<ReadZone>& zones) {
+  for (const ReadZone& zone : zones) {
+    if (!zone.header.ok()) continue;
+    const bool durable = std::ranges::any_of(trims_of(zone.info.zone), [&](const ZoneTrim& trim) {
+      return trim.generation == zone.header->stamp.generation && trim.durable;
+    });
+    if (durable) durable_.push_back(writing_of(*zone.header));
+  }
+  std::ranges::sort(durable_);
+}
+
 // A repair wrote all of it to another zone, which is durable, and was cut off before it could reset
 // this one. Both say the same, but a store may have no room for both.
-bool Recovery::is_rebuilt(const ZoneHeader& header, const std::vector<ReadZone>& zones) const {
-  return std::ranges::any_of(zones, [&](const ReadZone& zone) {
-    if (!zone.header.ok()) return false;
-    const ZoneHeader& other = *zone.header;
-    const bool later = other.volume == header.volume && other.stream == header.stream &&
-                       other.opened_sequence == header.opened_sequence &&
-                       other.stamp.generation > header.stamp.generation;
-    return later && std::ranges::any_of(options_.trims, [&](const ZoneTrim& trim) {
-             return trim.zone == other.stamp.zone && trim.generation == other.stamp.generation &&
-                    trim.durable;
-           });
-  });
+bool Recovery::is_rebuilt(const ZoneHeader& header) const {
+  Writing its = writing_of(header);
+  const auto later = std::ranges::upper_bound(durable_, its);
+  if (later == durable_.end()) return false;
+  its.generation = later->generation;
+  return *later == its;
 }
 
 bool Recovery::was_aside(ZoneId zone) const {
-  return std::ranges::any_of(options_.trims,
-                             [&](const ZoneTrim& trim) { return trim.zone == zone && trim.aside; });
+  return std::ranges::any_of(trims_of(zone), &ZoneTrim::aside);
 }
 
 // Of a cache's zones the one opened first goes first. Where one that was set aside has none before
@@ -319,8 +332,8 @@ Result<ZoneHeader> Recovery::rebuild_header(const ZoneInfo& info) {
 // must not pass for the present one where that cannot be read.
 bool Recovery::is_over(const ZoneStamp& stamp, const ZoneInfo& info, bool unreadable) const {
   if (info.state != ZoneState::full && info.state != ZoneState::read_only) return false;
-  return std::ranges::any_of(options_.trims, [&](const ZoneTrim& trim) {
-    if (trim.zone != stamp.zone || trim.generation == stamp.generation) return false;
+  return std::ranges::any_of(trims_of(stamp.zone), [&](const ZoneTrim& trim) {
+    if (trim.generation == stamp.generation) return false;
     return trim.generation > stamp.generation || (trim.aside && unreadable);
   });
 }

@@ -1,7 +1,7 @@
 // Establishes that what is done for one zone of very many takes about as long for each of them, not
-// for each pair: the zone to collect is chosen, and tombstones are judged, by looking at all zones
-// some times, not once more for each zone or record. How: by the processor time of one thread, of
-// which it would be several times as much otherwise.
+// for each pair: the zone to collect is chosen, tombstones are judged, and zones are recognized at
+// an opening by looking at all zones some times, not once more for each zone or record. How: by the
+// processor time of one thread, of which it would be several times as much otherwise.
 #include <time.h>
 
 #include <chrono>
@@ -90,6 +90,39 @@ TEST_F(ManyZonesTest, TombstonesAreJudgedTogether) {
   log_->collect(zone);
   EXPECT_LT(time([this] { return log_->stats().zones_reset == 1; }), kTimeMax);
   expect_page(1, 1, 700);
+}
+
+TEST_F(ManyZonesTest, ZonesAreRecognizedAtAnOpening) {
+  constexpr std::uint32_t kZones = 50'000;
+  make({.zones = kZones,
+        .zone_size_lbas = 8,
+        .zone_capacity_lbas = 8,
+        .segment_lbas = 8,
+        .quota = kZones - 2,
+        .streams = 1});
+  RecoveryOptions options;
+  options.scanners_per_thread = 1;
+  options.volumes = options.stores = {kVolume};
+  AlignedBuffer lbas(2 * kLbaBytes);
+  for (std::uint32_t i = kMetadataZones; i < kZones - 10; ++i) {
+    const ZoneHeader header{{superblock_.pool, ZoneId{i}, i}, kVolume, i, kUserStream};
+    encode(header, lbas.span().first(kLbaBytes));
+    Io io;
+    io.op = Io::Op::write;
+    io.zone = ZoneId{i};
+    io.lba = pool_->geometry.zone_start(io.zone);
+    io.set_data(lbas.data(), 2, kLbaBytes);
+    ASSERT_TRUE(run_blocking(*queue_, io).ok());
+    ASSERT_TRUE(direct(Io::Op::finish, io.zone).ok());
+    options.trims.push_back({ZoneId{i}, i, 2, true});
+  }
+  drop_pool();
+  make_pool();
+  const auto before = cpu_time();
+  const Result<RecoveryResult> found = recover(*device_, *pool_, options);
+  EXPECT_LT(cpu_time() - before, kTimeMax);
+  ASSERT_TRUE(found.ok()) << found.status().describe();
+  EXPECT_EQ(pool_->allocator.held(kVolume), kZones - 12);
 }
 
 }  // namespace
