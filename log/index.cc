@@ -359,6 +359,16 @@ std::uint64_t Index::bucket_entries(std::uint64_t from, std::vector<IndexEntry>&
   return behind;
 }
 
+// The kernel takes the memory back, and gives zeroes for it: buckets without entries. It does so
+// first with what a reader looks at last, so that none takes a chunk's zeroes for entries.
+void Index::clear() {
+  Impl& impl = *impl_;
+  impl.directory_.release(0, impl.directory_bytes_.load(std::memory_order_relaxed));
+  impl.directory_bytes_.store(0, std::memory_order_relaxed);
+  impl.set_size(0);
+  impl.chunks_.clear();
+}
+
 // The final number of buckets is known, so each chunk is written once, and none is split.
 void Index::begin_load(std::uint64_t entries) {
   Impl& impl = *impl_;

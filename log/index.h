@@ -74,6 +74,9 @@ class Index {
                                 const std::function<bool(const IndexEntry&)>& goes,
                                 std::vector<IndexEntry>& erased);
 
+  // All of it, at once, for good: nothing is inserted any more.
+  void clear();
+
   // Puts into `out` (emptied first) the entries of the bucket that holds `from`, in no order, and
   // returns the first hash behind that bucket (0: it was the last). Any thread. For listing: names
   // what to read from the medium. Walking from 0 by what is returned gives each entry that stays

@@ -83,6 +83,14 @@ std::optional<ChunkStore::Moved> ChunkStore::free(unsigned k, Ref ref) {
   return Moved{chunk(ref, k).bucket(), ref};
 }
 
+void ChunkStore::clear() {
+  memory_.release(0, extents_used_ * kExtentBytes);
+  classes_ = {};
+  free_extents_ = {};
+  touched_bytes_ = 0;
+  bytes_.store(sizeof *this, std::memory_order_relaxed);
+}
+
 // Slack of about a page a class, so that a class that breathes does not ask the kernel each time.
 void ChunkStore::trim(unsigned k) {
   Class& of_size = classes_[k];

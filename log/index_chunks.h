@@ -155,6 +155,7 @@ class ChunkStore {
   };
   std::optional<Moved> free(unsigned k, Ref ref);
   void trim(unsigned k);
+  void clear();  // no header names a chunk any more, nor will
 
   // DRAM in use, this object included. Any thread.
   std::uint64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }

@@ -82,8 +82,11 @@ void PageLog::clear() {
   for (const auto& stream : streams_) {
     if (stream) stream->stop_notes();
   }
-  const auto all = [](const IndexEntry&) { return true; };
-  for (std::uint64_t from = unpublish_some(0, all); from != 0;) from = unpublish_some(from, all);
+  index_.clear();
+  expiries_.clear();
+  stats_.pages = stats_.live_bytes = 0;
+  cost_bytes_ = pinned_lbas_ = 0;
+  note_used();
 }
 
 void PageLog::start() {

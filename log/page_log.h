@@ -113,7 +113,9 @@ class PageLog final : public StreamOwner {
   void fail_stranded();
   void start_background();  // after stop_background(), when the volume goes on after all
   bool close();             // when idle(): see Stream::close()
-  void clear();             // when idle(): its volume is gone, nothing is found any more
+  // When idle(), for good: its volume is gone, nothing is found any more. Whose zones go as well:
+  // what the allocator says of them stays.
+  void clear();
 
   // Recovery's: before anything else runs.
   struct Recovered {

@@ -319,6 +319,37 @@ TEST_P(IndexShapes, ReadersBesideTheOwner) {
   EXPECT_EQ(index.size(), kStaying + passing.size());
 }
 
+TEST_P(IndexShapes, IsEmptyAtOnceForReaders) {
+  std::mt19937_64 random(test_seed());
+  Index index(1 << 20, {same_length, 0});
+  std::vector<std::uint64_t> orders(kSlow ? 20'000 : 200'000);
+  for (std::uint64_t& order : orders) {
+    order = random();
+    index.insert(order, entry_at(&order - orders.data()));
+  }
+  std::atomic<std::uint64_t> finds{0};
+  const auto finder = [&](std::uint64_t seed) {
+    std::mt19937_64 pick(seed);
+    std::vector<IndexEntry> entries;
+    for (unsigned misses = 0; misses < 100;) {
+      const std::uint64_t i = pick() % orders.size();
+      const std::vector<IndexEntry> found = candidates(index, orders[i]);
+      for (const IndexEntry& entry : found) ASSERT_EQ(entry, entry_at(entry.lba)) << "torn";
+      (void)index.bucket_entries(orders[i], entries);
+      for (const IndexEntry& entry : entries) ASSERT_EQ(entry, entry_at(entry.lba)) << "torn";
+      misses = found.empty() ? misses + 1 : 0;
+      finds.fetch_add(1);
+    }
+  };
+  std::thread threads[] = {std::thread(finder, 1), std::thread(finder, 2)};
+  while (finds.load() < 1000) std::this_thread::yield();
+  index.clear();
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(index.size(), 0u);
+  EXPECT_LT(index.bytes(), 4096u);
+  for (const std::uint64_t order : orders) ASSERT_TRUE(candidates(index, order).empty());
+}
+
 class IndexBudgetTest : public testing::Test {
  protected:
   static constexpr double kBytesPerEntryMax = 15.0;

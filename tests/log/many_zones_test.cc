@@ -125,5 +125,37 @@ TEST_F(ManyZonesTest, ZonesAreRecognizedAtAnOpening) {
   EXPECT_EQ(pool_->allocator.held(kVolume), kZones - 12);
 }
 
+// So that a server does not stand still when one of its volumes is deleted.
+TEST_F(ManyZonesTest, AllPagesGoAtOnce) {
+  constexpr std::uint64_t kPages = 3'000'000;
+  make({.zones = 400,
+        .zone_size_lbas = 8192,
+        .zone_capacity_lbas = 8192,
+        .segment_lbas = 8192,
+        .quota = 390,
+        .streams = 1});
+  PieceMemory memory;
+  auto records = std::make_unique<RecordPartitions>();
+  for (std::uint64_t n = 0; n < kPages; ++n) {
+    const KeyHash at = {n * (~std::uint64_t{0} / kPages), n};
+    const ZoneId zone = pool_->geometry.zone_of(Lba{(2 << 13) + n});
+    if (pool_->allocator.zone(zone).use == ZoneUse::free) {
+      pool_->allocator.adopt(zone, {.use = ZoneUse::sealed, .owner = kVolume});
+    }
+    pool_->allocator.add_live(zone, 1, n);
+    (*records)[at.order >> (64 - kPartitionBits)].add(
+        {at, n, {(2 << 13) + n, 512}, RecoveredRecord::Kind::page, false}, memory);
+  }
+  options_.volume = kVolume;
+  options_.cache = false;
+  log_ = std::make_unique<PageLog>(*pool_, options_);
+  log_->load({.pages = {std::move(records), 1}, .outlived = {}});
+  ASSERT_EQ(log_->stats().pages, kPages);
+  const auto before = cpu_time();
+  log_->clear();
+  EXPECT_LT(cpu_time() - before, 150ms);
+  EXPECT_EQ(log_->index().size(), 0u);
+}
+
 }  // namespace
 }  // namespace furrow
