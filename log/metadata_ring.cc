@@ -21,6 +21,8 @@ namespace {
 constexpr unsigned kQueueDepth = 4;
 constexpr std::uint64_t kWriteBytesMax = 256 << 10;
 constexpr std::uint64_t kWaitUs = 100'000;
+// Of a journal: each opening reads all of them, and zones may have room for millions.
+constexpr std::uint64_t kRecordsMax = 16'384;
 
 // Features that this program knows.
 constexpr Features kKnown{
@@ -235,7 +237,8 @@ Status MetadataRing::check_record(const JournalRecord& record, PoolState& state)
 
 bool MetadataRing::has_room(const PoolState& changed) const {
   const std::uint64_t repairs = (kSections - 1) * section_lbas(device_->geometry(), changed);
-  return !must_roll_ && written_lbas_ + kJournalCopies + repairs <= superblock_.zone_capacity_lbas;
+  return !must_roll_ && last_index_ < kRecordsMax &&
+         written_lbas_ + kJournalCopies + repairs <= superblock_.zone_capacity_lbas;
 }
 
 // An older program is to be told by the superblock, before it meets what it does not know.

@@ -77,6 +77,23 @@ TEST_F(MetadataRingTest, ThousandsOfRecordsThroughTinyZones) {
   }
 }
 
+// In zones that have room for more than anybody wants to read when the pool is opened.
+TEST_F(MetadataRingTest, AJournalIsOfThousandsOfRecordsAtMost) {
+  device_ = std::move(*open_device("mem:256MiB?zone_size=64MiB&lba=512", Access::exclusive));
+  format();
+  auto ring = std::make_unique<MetadataRing>(open());
+  const std::uint64_t before = ring->superblock().checkpoint;
+  JournalRecord opened;
+  for (opened.open_count = 1; ring->superblock().checkpoint == before; ++opened.open_count) {
+    ASSERT_LT(opened.open_count, 20'000u);
+    ASSERT_TRUE(ring->append(opened).ok());
+  }
+  EXPECT_EQ(ring->superblock().checkpoint, before + 1);
+  EXPECT_GT(opened.open_count, 10'000u) << "a roll takes longer than a record";
+  ring.reset();
+  EXPECT_EQ(open().state().open_count, opened.open_count - 1);
+}
+
 // An older program must not come to see a record of a volume that it would take for another kind.
 TEST_F(MetadataRingTest, TheSuperblockSpeaksOfBlockVolumesBeforeAnyRecordDoes) {
   format();
