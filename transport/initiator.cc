@@ -275,8 +275,8 @@ void InitiatorImpl::reconnect_later() {
     executor_.start(patience_, options_.reconnect_for_ms * kNsPerMs);
   }
   // Goes on even when operations fail already: the server may come back later.
-  delay_ms_ =
-      delay_ms_ == 0 ? options_.reconnect_delay_ms : std::min(delay_ms_ * 2, kReconnectDelayMsMax);
+  delay_ms_ = delay_ms_ == 0 ? std::max(1U, options_.reconnect_delay_ms)
+                             : std::min(delay_ms_ * 2, kReconnectDelayMsMax);
   executor_.start(retry_, delay_ms_ * kNsPerMs);
 }
 

@@ -31,7 +31,7 @@ struct InitiatorOptions {
   // fails with `late`, the others in flight as after any lost connection. Also how long an
   // operation is sent again to a target that says that it cannot do it now.
   std::uint32_t command_timeout_ms = 30000;
-  std::uint32_t reconnect_delay_ms = 200;  // doubled up to 2 s
+  std::uint32_t reconnect_delay_ms = 200;  // at least 1; doubled up to 2 s
   std::uint32_t reconnect_for_ms = 30000;  // then operations fail with `aborted`; 0: never
 };
 

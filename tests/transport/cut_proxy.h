@@ -40,6 +40,10 @@ class CutProxy {
     close(listener_);
   }
   std::uint16_t port() const { return port_; }
+  std::size_t connections() {  // that hosts made, since the start
+    const std::lock_guard lock(mutex_);
+    return pairs_.size();
+  }
   void cut() {
     const std::lock_guard lock(mutex_);
     for (Pair& pair : pairs_) {

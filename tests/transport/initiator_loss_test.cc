@@ -265,6 +265,21 @@ TEST_F(InitiatorLossTest, LossSaysWhatMayHaveHappened) {
   }
 }
 
+// Also a host that is to come back at once does not spin while nothing is there.
+TEST_F(InitiatorLossTest, WaitsLongerAndLongerForAServerThatIsAway) {
+  CutProxy proxy(server_.target->port());
+  Client client(server_);
+  client.options.port = proxy.port();
+  client.options.reconnect_delay_ms = 0;
+  client.connect();
+  server_.stop(1000);
+  const std::size_t before = proxy.connections();
+  const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(500);
+  client.run_until([&] { return std::chrono::steady_clock::now() >= until; });
+  EXPECT_GT(proxy.connections(), before);
+  EXPECT_LT(proxy.connections(), before + 20);
+}
+
 TEST_F(InitiatorLossTest, WithoutReconnectLossIsFinal) {
   Client client(server_);
   lose_server(client, 20, 0);
