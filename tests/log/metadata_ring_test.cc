@@ -79,7 +79,7 @@ TEST_F(MetadataRingTest, ThousandsOfRecordsThroughTinyZones) {
 
 // In zones that have room for more than anybody wants to read when the pool is opened.
 TEST_F(MetadataRingTest, AJournalIsOfThousandsOfRecordsAtMost) {
-  device_ = std::move(*open_device("mem:256MiB?zone_size=64MiB&lba=512", Access::exclusive));
+  device_ = *open_device("mem:256MiB?zone_size=64MiB&lba=512", Access::exclusive);
   format();
   auto ring = std::make_unique<MetadataRing>(open());
   const std::uint64_t before = ring->superblock().checkpoint;
