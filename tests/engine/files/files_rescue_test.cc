@@ -1,7 +1,8 @@
 // Establishes what becomes of a volume of which records cannot be read: it is not mounted, the
 // error says what to do, and a rescue reads all that is left without writing a byte, names what is
-// lost, and finds files without a record by what they hold. How: bits of records, of the first page
-// and of chunks are flipped in the pool's file.
+// lost, and finds files without a record by what they hold. Nor is one mounted while it may have
+// more than can be read. How: bits of records, of the first page and of chunks are flipped in the
+// pool's file, or pages taken away; a device does not give some of what it has.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
