@@ -140,6 +140,9 @@ Result<std::unique_ptr<ZonedDevice>> EmuDevice::open(const EmuOptions& options, 
   if (!status.ok()) return status;
   if (writable) status = device->void_tails();
   if (!status.ok()) return status;
+  // Blocks that a preallocated file's zones have from the beginning are no left ones.
+  const bool left = !mends && !device->file_.block_device && !is_preallocated(*superblock);
+  if (left) device->reclaimer_.add_left();
   return std::unique_ptr<ZonedDevice>(std::move(device));
 }
 
@@ -181,7 +184,7 @@ std::uint64_t EmuDevice::missing_bytes() const {
 
 EmuDevice::~EmuDevice() {
   // The next one to open the file may write where this one would still punch.
-  reclaimer_.stop();
+  reclaimer_.finish();
   // Closing is not enough: a ring that is being taken apart may still hold the file.
   unlock(file_.fd.get());
 }

@@ -2,9 +2,11 @@
 
 #include <fcntl.h>
 #include <linux/falloc.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <vector>
 
 #include "zone/threads.h"
 
@@ -38,6 +40,22 @@ void Reclaimer::stop() {
   if (thread_.joinable()) thread_.join();
 }
 
+void Reclaimer::finish() {
+  {
+    const std::lock_guard lock(mutex_);
+    finishing_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Reclaimer::add_left() {
+  if (when_ == Reclaim::never) return;
+  const std::lock_guard lock(mutex_);
+  look_ = true;
+  changed_.notify_all();
+}
+
 void Reclaimer::add(ZoneId zone) {
   if (when_ == Reclaim::never) return;
   const std::lock_guard lock(mutex_);
@@ -49,19 +67,21 @@ void Reclaimer::add(ZoneId zone) {
 
 void Reclaimer::drain() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return (pending_.empty() && !working_) || stop_; });
+  changed_.wait(lock, [this] { return (pending_.empty() && !working_ && !look_) || stop_; });
 }
 
 void Reclaimer::run() {
   std::unique_lock lock(mutex_);
   while (!stop_) {
+    if (look_) find_left(lock);
     if (pending_.empty()) {
+      if (finishing_) return;
       changed_.notify_all();
       changed_.wait(lock);
       continue;
     }
     const Clock::time_point due = pending_.front().due;
-    if (due > now()) {
+    if (due > now() && !finishing_) {
       sleep_until(due, lock);
       continue;
     }
@@ -73,20 +93,44 @@ void Reclaimer::run() {
   }
 }
 
+// From zone to zone: what is in between has no room.
+void Reclaimer::find_left(std::unique_lock<std::mutex>& lock) {
+  lock.unlock();
+  std::vector<ZoneId> left;
+  for (std::uint32_t i = 0; i < superblock_.geometry.zone_count;) {
+    const auto begin = static_cast<off_t>(superblock_.offset_of(ZoneId{i}, 0));
+    const off_t data = lseek(fd_, begin, SEEK_DATA);
+    if (data < 0) break;  // none behind it, or a file system that cannot say
+    i = static_cast<std::uint32_t>((static_cast<std::uint64_t>(data) - superblock_.data_offset) /
+                                   superblock_.stride_bytes);
+    if (i < superblock_.geometry.zone_count && table_.written_lbas(ZoneId{i}) == 0) {
+      left.push_back(ZoneId{i});
+    }
+    ++i;
+  }
+  lock.lock();
+  look_ = false;
+  const Clock::time_point due = now() + (when_ == Reclaim::lazy ? kDelay : Clock::duration());
+  for (const ZoneId zone : left) pending_.push_back({zone, due});
+  std::ranges::stable_sort(pending_, {}, &Pending::due);
+}
+
 void Reclaimer::punch_zone(ZoneId zone, std::unique_lock<std::mutex>& lock) {
+  const bool at_once = finishing_;
   lock.unlock();
   // Else a power cut could bring back the zone's old write pointer, over data that is gone.
-  bool more = table_.written_lbas(zone) == 0 && sync_(sync_context_).ok();
+  bool more = table_.written_lbas(zone) == 0 && (all_synced_ || sync_(sync_context_).ok());
+  all_synced_ = more && at_once;
   lock.lock();
   std::uint64_t end = superblock_.stride_bytes;
   while (more && end != 0 && !stop_ && !unsupported_) {
-    const std::uint64_t bytes = std::min(end, kPieceBytes);
+    const std::uint64_t bytes = at_once ? end : std::min(end, kPieceBytes);
     end -= bytes;
     lock.unlock();
     more = punch_piece(zone, end, bytes);
     lock.lock();
     const Clock::time_point next = now() + kPause;
-    while (more && end != 0 && !stop_ && now() < next) sleep_until(next, lock);
+    while (more && end != 0 && !stop_ && !finishing_ && now() < next) sleep_until(next, lock);
   }
 }
 

@@ -5,6 +5,7 @@
 // Order for each zone: it stays empty for a while (lazy), the reset in the zone table is synced,
 // then pieces of 1 MiB are punched from the zone's end to its start, with pauses. A zone that is
 // opened again stops it; a write that meets the very piece waits for it (ZoneTable::hold_if_empty).
+// When the device is closed, what is left is given back at once: nobody reads any more.
 #pragma once
 
 #include <chrono>
@@ -29,8 +30,11 @@ class Reclaimer {
   // Its thread, unless nothing is ever to be given back: before add(), which may be called by one
   // that is bound to a processor. Errors: io_error.
   Status start();
-  void stop();  // after the piece in progress, for good; from then on nothing is done to the file
+  void stop();    // after the piece in progress, for good; from then on nothing is done to the file
+  void finish();  // likewise, when all that was added is given back; nothing else uses the file
   void add(ZoneId zone);  // was reset; any thread
+  // All zones that are empty and have room in the file, as after a kill: looked for by its thread.
+  void add_left();
 
   // For tests: waits until nothing is left to give back.
   void drain();
@@ -55,6 +59,7 @@ class Reclaimer {
     Clock::time_point due;
   };
   void run();
+  void find_left(std::unique_lock<std::mutex>& lock);
   void punch_zone(ZoneId zone, std::unique_lock<std::mutex>& lock);
   bool punch_piece(ZoneId zone, std::uint64_t offset, std::uint64_t bytes);
 
@@ -68,6 +73,9 @@ class Reclaimer {
   std::condition_variable changed_;
   std::deque<Pending> pending_;  // under mutex_; by due
   bool stop_ = false;            // under mutex_
+  bool finishing_ = false;       // under mutex_
+  bool look_ = false;            // under mutex_; add_left()
+  bool all_synced_ = false;      // its thread's; while finishing_
   bool working_ = false;         // under mutex_
   bool unsupported_ = false;     // under mutex_; the file system cannot punch
   std::thread thread_;           // last: uses all of the above

@@ -76,6 +76,28 @@ TEST_F(EmuDeviceTest, GivesTheSpaceOfResetZonesBack) {
   }
 }
 
+// A device that was closed without that, or killed, has it given back when it is opened again.
+TEST_F(EmuDeviceTest, ClosingGivesBackWhatResetZonesHad) {
+  for (const bool killed : {false, true}) {
+    std::filesystem::remove(path_);
+    create();
+    auto device = open(killed ? "?reclaim=never" : "");
+    {
+      Client client(*device);
+      for (const std::uint32_t zone : {0u, 1u}) ASSERT_TRUE(client.write(zone, 0, 384, 1).ok());
+      ASSERT_TRUE(client.flush().ok());
+      ASSERT_TRUE(client.manage(Io::Op::reset, 0).ok());
+    }
+    const std::uint64_t before = used_bytes(path_);
+    device.reset();
+    EXPECT_EQ(before - used_bytes(path_), killed ? 0 : kMiB + kMiB / 2);
+    device = open("");
+    Client(*device).expect_data(1, 0, 384, 1);
+    device.reset();
+    EXPECT_EQ(before - used_bytes(path_), kMiB + kMiB / 2);
+  }
+}
+
 // A zone is written again before, while and after its old space is punched: no new byte may be
 // lost.
 TEST_F(EmuDeviceTest, ReclaimNeverTouchesAZoneInUse) {

@@ -104,6 +104,41 @@ TEST_F(ReclaimerTest, GivesBackAResetZoneAndNoOther) {
   use(1);  // and it may be written
 }
 
+// Nobody reads any more.
+TEST_F(ReclaimerTest, GivesBackAllThatIsLeftWhenTheDeviceIsClosed) {
+  for (const std::uint32_t zone : {0u, 1u, 3u}) reset(zone);
+  auto reclaimer = start(Reclaim::lazy);
+  for (const std::uint32_t zone : {0u, 1u, 3u}) reclaimer->add(ZoneId{zone});
+  use(3);
+  reclaimer->finish();
+  EXPECT_EQ(given_back(), 2 * superblock_.stride_bytes);
+  for (std::uint32_t zone = 0; zone < 4; ++zone) EXPECT_EQ(is_hole(zone), zone < 2) << zone;
+  EXPECT_EQ(syncs_, 1) << "for all of them";
+}
+
+TEST_F(ReclaimerTest, AResetThatIsNotDurableKeepsItsSpaceAtTheEndToo) {
+  reset(1);
+  sync_fails_ = true;
+  auto reclaimer = start(Reclaim::lazy);
+  reclaimer->add(ZoneId{1});
+  reclaimer->finish();
+  EXPECT_EQ(given_back(), 0u);
+}
+
+// As after a kill.
+TEST_F(ReclaimerTest, FindsWhatEmptyZonesHave) {
+  for (const Reclaim when : {Reclaim::never, Reclaim::now, Reclaim::lazy}) {
+    const std::uint64_t before = given_back();
+    reset(when == Reclaim::lazy ? 3 : 1);
+    auto reclaimer = start(when);
+    reclaimer->add_left();
+    when == Reclaim::lazy ? reclaimer->finish() : reclaimer->drain();
+    const bool any = when != Reclaim::never;
+    EXPECT_EQ(given_back() - before, any ? superblock_.stride_bytes : 0u);
+  }
+  for (std::uint32_t zone = 0; zone < 4; ++zone) EXPECT_EQ(is_hole(zone), zone % 2 == 1) << zone;
+}
+
 TEST_F(ReclaimerTest, AZoneInUseKeepsItsSpace) {
   reset(1);
   use(1);
