@@ -333,7 +333,7 @@ Status PoolImpl::load(const RecoveryResult& recovered) {
       log.resume(stream, Stream::Resume(resume));
     }
     log.load({volume.pages, volume.live_bytes, volume.pinned_lbas, volume.cost_bytes,
-              volume.largest_bytes, volume.expired, volume.hidden, volume.outlived});
+              volume.largest_bytes, volume.expired, volume.hidden, volume.lost, volume.outlived});
     recovered_pages_ += volume.pages.size();
   }
   if (!options_.read_only) {

@@ -87,7 +87,8 @@ struct VolumeUsage {
   std::uint64_t zones = 0;       // held
   std::uint64_t quota_zones = 0;
   std::uint64_t free_bytes = 0;  // of a store: for pages, of any size up to the largest
-  // The opening could not read all that may be its: what is there may count at the next one.
+  // A zone that the opening could not read, or that is offline, may hold something of it. Of kind
+  // block it is not served then, of kind fs not mounted.
   bool incomplete = false;
 };
 

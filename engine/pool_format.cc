@@ -128,7 +128,12 @@ Status Pool::format(ZonedDevice& device, std::string_view name, Executor& execut
   superblock.zone_size_lbas = geometry.zone_size_lbas;
   superblock.zone_capacity_lbas = geometry.zone_capacity_lbas;
   superblock.zone_count = geometry.zone_count;
-  return MetadataRing::format(device, superblock, PoolState());
+  PoolState state;
+  for (const ZoneInfo& info : *report) {  // nothing of this pool's is lost with them
+    const bool gone = info.state == ZoneState::offline && info.zone.value >= kMetadataZones;
+    if (gone) state.trims.push_back({info.zone.value, 0, ZoneTrimRecord::kAnyLife});
+  }
+  return MetadataRing::format(device, superblock, state);
 }
 
 }  // namespace furrow

@@ -31,6 +31,7 @@ std::vector<ZoneGivenUp> PoolImpl::given_up() const {
 
 Status PoolImpl::given_up(const GivingUp& each) const {
   const ZoneAllocator::Zone& zone = context_.allocator.zone(each.zone);
+  if (device_.zone(each.zone).state == ZoneState::offline) return {};
   if (zone.use == ZoneUse::bad && zone.owner == 0) {
     return {Code::zone_state, Origin::engine, "it cannot be reset, and is not used any more"};
   }
@@ -62,12 +63,11 @@ std::vector<std::string> give_up_plan(const CheckReport& report) {
     const bool all = std::ranges::any_of(report.damage, [&](const Finding& finding) {
       return finding.zone == zone && finding.give_up == GiveUp::all;
     });
-    plan.push_back(all ? fmt::format("zone {}: reset it, with all that it may hold, of whatever "
-                                     "volume",
-                                     zone)
-                       : fmt::format("zone {}: write what can be read of it to other zones, and "
-                                     "reset it, with what cannot",
-                                     zone));
+    plan.push_back(
+        all ? fmt::format("zone {}: give up all that it may hold, of whatever volume", zone)
+            : fmt::format("zone {}: write what can be read of it to other zones, and "
+                          "reset it, with what cannot",
+                          zone));
   }
   return plan;
 }

@@ -113,6 +113,7 @@ void PageLog::load(const Recovered& recovered) {
   largest_bytes_ = recovered.largest_bytes;
   left_out_ = recovered.expired;
   hidden_ = recovered.hidden;
+  lost_ = recovered.lost;
   for (const OutlivedGroup& each : recovered.outlived) collector_->note_outlived(each);
   stats_.pages = recovered.pages.size();
   stats_.live_bytes = recovered.live_bytes;

@@ -124,6 +124,7 @@ class PageLog final : public StreamOwner {
     std::uint32_t largest_bytes = 0;
     bool expired = false;  // pages that have expired were left out
     bool hidden = false;   // there may be more at the next opening
+    bool lost = false;     // or have been more, in a zone that is offline
     std::span<const OutlivedGroup> outlived;
   };
   void load(const Recovered& recovered);
@@ -149,7 +150,8 @@ class PageLog final : public StreamOwner {
 
   const PageLogOptions& options() const { return options_; }
   const PageLogStats& stats() const { return stats_; }
-  bool incomplete() const { return hidden_; }  // there may be more at the next opening; any thread
+  // Something is missing, perhaps, that was stored, for now or for good. Any thread.
+  bool incomplete() const { return hidden_ || lost_; }
   // Zones cannot be emptied, as something in them cannot be read: of a store that is full deletions
   // may be refused. When that has been so for long, it is taken to be for good: what is kept for
   // copies takes deletions.
@@ -354,6 +356,7 @@ class PageLog final : public StreamOwner {
   std::uint64_t cost_bytes_ = 0;     // of the pages present
   std::uint32_t largest_bytes_ = 0;  // page since the pool was opened
   bool left_out_ = false;            // of the index: pages that the medium has
+  bool lost_ = false;                // likewise, for good
   bool hidden_ = false;              // records that nobody can read until the next opening
   std::uint64_t pinned_lbas_ = 0;
   std::uint64_t pending_pinned_lbas_ = 0;

@@ -40,6 +40,7 @@ struct RecoveredVolume {
   std::uint32_t largest_bytes = 0;  // page
   bool expired = false;             // pages that have expired were left out
   bool hidden = false;  // what cannot be read now may be its, and count at the next opening
+  bool lost = false;    // what a zone that is offline held may have been its
   std::map<unsigned, Stream::Resume> resumes;  // by stream
   std::vector<OutlivedGroup> outlived;         // a group may stand there more than once
 };

@@ -51,6 +51,7 @@ class Recovery {
   Status check_known(const std::vector<ReadZone>& zones);
   void take_zone(const ReadZone& read);
   Status reset(ZoneId zone);
+  void take_offline(ZoneId zone);
   void set_aside(ZoneId zone, const char* why, bool anyones = false);
   Status note_aside(ZoneId zone);
   Status note_rebuilt();
@@ -137,6 +138,7 @@ class Recovery {
   std::vector<ZoneId> to_reset_;
   std::vector<Writing> durable_;           // ascending: of zones of which the journal says so
   std::vector<ZoneStamp> rebuilt_;         // of these: another zone has all of it
+  std::vector<ZoneId> given_up_;           // now, and void whatever life it is
   std::vector<ZoneInfo> aside_;            // to be finished
   std::map<std::uint64_t, Spare> spares_;  // by volume
   std::vector<std::unique_ptr<Scanner>> scanners_;

@@ -28,7 +28,7 @@ Status Recovery::find_zones() {
     const ZoneUse use = pool_.allocator.zone(info.zone).use;
     if (use == ZoneUse::metadata || use == ZoneUse::lent) continue;
     if (info.state == ZoneState::offline) {
-      set_aside(info.zone, "is offline");
+      take_offline(info.zone);
     } else if (info.written_lbas != 0) {
       zones.push_back({info, read_header(info, lba)});
       const Status status = zones.back().header.status();
@@ -110,6 +110,7 @@ void Recovery::take_zone(const ReadZone& read) {
   const Result<ZoneHeader>& header = read.header;
   const bool lost = !header.ok() && header.status().code() != Code::not_found;
   if (lost && is_given_up(info.zone)) {
+    if (given_up_now(info.zone)) given_up_.push_back(info.zone);
     to_reset_.push_back(info.zone);
     return;
   }
@@ -214,8 +215,7 @@ Status Recovery::note_rebuilt() {
 // of what it holds may be gone.
 Status Recovery::note_given_up() {
   if (options_.read_only || !options_.note_trim) return {};
-  for (const ZoneId zone : to_reset_) {
-    if (!given_up_now(zone)) continue;
+  for (const ZoneId zone : given_up_) {
     const Status noted =
         options_.note_trim({.zone = zone, .generation = ZoneTrimRecord::kAnyLife, .end_lba = 0});
     if (!noted.ok()) return noted;
@@ -263,6 +263,23 @@ bool Recovery::is_evicted(const ReadZone& zone, const std::vector<ReadZone>& zon
                   other.header->opened_sequence < header.opened_sequence &&
                   !was_aside(other.info.zone);
          });
+}
+
+// It never comes back, so nothing needs to be deleted for its sake; but what it held is missing,
+// and whose that was nobody can tell, unless the journal says that there was nothing.
+void Recovery::take_offline(ZoneId zone) {
+  const bool empty =
+      std::ranges::any_of(trims_of(zone), [](const ZoneTrim& trim) { return trim.end_lba == 0; });
+  if (empty || given_up_now(zone)) {
+    if (!empty) given_up_.push_back(zone);
+    return set_aside(zone, "is offline");
+  }
+  set_aside(zone,
+            "is offline; what it may have held is lost, and until that is given up "
+            "(`furrowctl pool check --repair --give_up`) no disk is served, and no volume of "
+            "files mounted");
+  result_.lost.back().unreadable = result_.lost.back().anyones = true;
+  for (const std::uint64_t volume : options_.volumes) result_.volumes[volume].lost = true;
 }
 
 void Recovery::set_aside(ZoneId zone, const char* why, bool anyones) {

@@ -55,7 +55,7 @@ BlockSession::BlockSession(PageSession& pages, Executor& executor)
 
 BlockSession::~BlockSession() { FURROW_CHECK(idle()); }
 
-Status BlockSession::refusal(const PageStore& volume, const BlockOp& op) {
+Status BlockSession::refusal(PageStore& volume, const BlockOp& op) {
   const auto invalid = [](const char* hint) {
     return Status(Code::invalid_argument, Origin::engine, hint);
   };
@@ -63,6 +63,12 @@ Status BlockSession::refusal(const PageStore& volume, const BlockOp& op) {
   if (options.kind != VolumeKind::block) return invalid("the volume is not of kind block");
   if (static_cast<const PageStoreImpl&>(volume).deleted()) return PageStoreImpl::deleted_status();
   if (op.kind == BlockOp::Kind::flush) return {};
+  if (static_cast<PageStoreImpl&>(volume).log().incomplete()) {
+    return {Code::io_error, Origin::engine,
+            "a zone that may hold some of the disk's blocks is lost, or could not be read when the "
+            "pool was opened; open it again, or give up what is lost: `furrowctl pool check "
+            "--repair --give_up`"};
+  }
   const std::uint64_t lbas = options.block_bytes / options.block_lba_bytes;
   if (op.count == 0 || op.lba >= lbas || op.count > lbas - op.lba) {
     return invalid("the range is empty, or not within the volume");

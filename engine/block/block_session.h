@@ -49,7 +49,7 @@ class BlockSession {
     bool posted = false;
   };
 
-  static Status refusal(const PageStore& volume, const BlockOp& op);
+  static Status refusal(PageStore& volume, const BlockOp& op);
   void answer_later(BlockOp& op);
   void finish(BlockOp& op);
   void enqueue(BlockOp& op);

@@ -64,11 +64,12 @@ Result<std::shared_ptr<FileVolume>> FileVolume::mount(std::shared_ptr<BlockingPo
   KnownPage page;
   // What is made now could take the place of what is there all the same.
   if (store.usage().incomplete) {
-    return Status(Code::io_error, Origin::engine,
-                  "a zone that may hold some of the files could not be read when the pool was "
-                  "opened; open it again, or see `furrowctl fs ls --rescue` for what is left, and "
-                  "`furrowctl fs export --rescue`, which copies it out; `furrowctl pool check "
-                  "--repair --give_up` gives up what cannot be read");
+    return Status(
+        Code::io_error, Origin::engine,
+        "a zone that may hold some of the files is lost, or could not be read when the "
+        "pool was opened; open it again, or see `furrowctl fs ls --rescue` for what is left, and "
+        "`furrowctl fs export --rescue`, which copies it out; `furrowctl pool check "
+        "--repair --give_up` gives up what cannot be read");
   }
   const Result<FilesSuper> before = read_super(*pool, store, page);
   if (!before.ok()) return unreadable(before.status());

@@ -90,7 +90,7 @@ class PageLogRig : public LogRig {
       log_->resume(stream, Stream::Resume(resume));
     }
     log_->load({volume.pages, volume.live_bytes, volume.pinned_lbas, volume.cost_bytes,
-                volume.largest_bytes, volume.expired, volume.hidden, volume.outlived});
+                volume.largest_bytes, volume.expired, volume.hidden, volume.lost, volume.outlived});
     log_->start();
   }
   // The power goes off and on again.

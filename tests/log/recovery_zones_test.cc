@@ -186,7 +186,16 @@ TEST_F(RecoveryTest, ZonesThatWentBad) {
   EXPECT_EQ(use(2), ZoneUse::bad);
   ASSERT_GE(result_->lost.size(), 1u);
   EXPECT_EQ(result_->lost[0].zone, ZoneId{2});
+  EXPECT_TRUE(result_->lost[0].why.starts_with("is offline; what it may have held"));
+  EXPECT_TRUE(volume().lost);
+  EXPECT_FALSE(volume().hidden) << "it never comes back";
+  // The journal says that it held nothing.
+  RecoveryOptions with = options();
+  with.trims = {{ZoneId{2}, 10, 0}};
+  recover_now(with);
   EXPECT_EQ(result_->lost[0].why, "is offline");
+  EXPECT_FALSE(volume().lost);
+  EXPECT_EQ(found(2), 21u);
 }
 
 // Of pages 1 and 2, in batches of their own, this one (1 or 2) is not whole: torn, or rotten.

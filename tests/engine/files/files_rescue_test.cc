@@ -243,12 +243,13 @@ TEST_F(FilesRescueTest, AZoneThatCannotBeReadForAWhileTakesNothing) {
   const ZoneLives zones = zone_lives();
   write("/later", some(9 << 20, 3));  // in others, too
   unmount();
-  {
+  for (const bool lost : {true, false}) {
     auto inner = open_device(uri(), Access::exclusive);
     ASSERT_TRUE(inner.ok()) << inner.status().describe();
     auto fault = std::make_unique<FaultDevice>(std::move(*inner), FaultOptions());
     const Geometry shape = fault->geometry();
     for (const auto& [zone, generation] : zones) {
+      if (lost) fault->degrade(ZoneId{zone}, ZoneState::offline);
       fault->fail_reads(shape.zone_start(ZoneId{zone}), shape.zone_size_lbas);
     }
     auto opened = EmbeddedPool::open(std::move(fault), {});
