@@ -87,6 +87,52 @@ TEST(ZoneTable, AFailureSealsBehindWhatCameBefore) {
   EXPECT_EQ(saved.last[0].kind, ZoneRecord::Class::writable);
 }
 
+// Else what lies between the two would wait for the first for good.
+TEST(ZoneTable, AFailureFurtherBackChangesNothing) {
+  ZoneTable table(small_table(), nullptr);
+  const ZoneId zone{0};
+  Lba at[3];
+  for (Lba& each : at) each = table.admit(append(0, 4)).lba;
+  table.fail_write(zone, at[0], "the first");
+  table.fail_write(zone, at[2], "the last");
+  EXPECT_STREQ(table.info(zone).reason, "the first");
+  EXPECT_EQ(end_write(table, zone, at[1], 4), End::failed);
+  EXPECT_TRUE(table.manage(Io::Op::reset, zone).ok());
+  EXPECT_STREQ(table.info(zone).reason, "") << "it is over";
+}
+
+// What is in flight in it included.
+TEST(ZoneTable, AZoneThatTheDeviceTakesAwayTakesNoMore) {
+  ZoneTable table(small_table(), nullptr);
+  const ZoneId zone{1};
+  const Lba a = table.admit(append(1, 4)).lba, b = table.admit(append(1, 4)).lba;
+  ASSERT_EQ(end_write(table, zone, a, 4), End::done);
+  table.degrade(zone, ZoneState::read_only, "worn out");
+  EXPECT_EQ(end_write(table, zone, b, 4), End::failed);
+  EXPECT_EQ(table.written_lbas(zone), 4u);
+  EXPECT_STREQ(table.info(zone).reason, "worn out");
+}
+
+// Nothing of it was written, and still it must be recorded that it is not full any more.
+TEST(ZoneTable, TheResetOfAZoneThatWasFinishedEmptyIsRecorded) {
+  Saved saved;
+  const ZoneId zone{3};
+  ZoneTable table(small_table(), &saved);
+  ASSERT_TRUE(table.manage(Io::Op::finish, zone).ok());
+  const ZoneRecord finished = saved.last[3];
+  EXPECT_EQ(finished.kind, ZoneRecord::Class::full);
+  ASSERT_TRUE(table.manage(Io::Op::reset, zone).ok());
+  EXPECT_EQ(saved.last[3].kind, ZoneRecord::Class::writable);
+
+  Saved saved_later;
+  ZoneTable loaded(small_table(), &saved_later);
+  loaded.load(zone, finished, "");
+  EXPECT_EQ(loaded.info(zone).state, ZoneState::full);
+  ASSERT_TRUE(loaded.manage(Io::Op::reset, zone).ok());
+  EXPECT_EQ(saved_later.last[3].kind, ZoneRecord::Class::writable);
+  EXPECT_EQ(saved_later.last[3].generation, finished.generation + 1);
+}
+
 TEST(ZoneTable, WhatTheDataTellsIsNotRecordedUnlessTheZoneIsSealed) {
   Saved saved;
   ZoneTable table(small_table(), &saved);
