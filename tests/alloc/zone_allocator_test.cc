@@ -129,6 +129,13 @@ TEST(ZoneAllocatorTest, BadZonesOfADismissedOwnerArePromisedToNobody) {
   for (std::uint64_t i = 0; i < 9; ++i) ASSERT_TRUE(allocator.take(2, 0, i, i).ok()) << i;
 }
 
+TEST(ZoneAllocatorTest, WhatADismissedOwnerHasActiveStillTakesItsSlot) {
+  ZoneAllocator allocator(geometry(12, 5, 7), 2);
+  ASSERT_TRUE(allocator.admit(1, 10, 2).ok());
+  allocator.dismiss(1, 1);
+  EXPECT_EQ(allocator.share_left(), (ZoneShare{3, 5}));
+}
+
 TEST(ZoneAllocatorTest, LostZonesComeOffTheLargestQuotas) {
   ZoneAllocator allocator(geometry(12, 0, 0), 2);
   ASSERT_TRUE(allocator.admit(1, 7, 1).ok());
@@ -295,6 +302,7 @@ TEST(ZoneAllocatorTest, AZoneThatNobodyWasPromisedStandsInForAVoidOne) {
     EXPECT_EQ(allocator.held(1), 5u) << "what it holds may count again";
     allocator.make_void(lost);
     EXPECT_EQ(allocator.held(1), 5 - spare);
+    EXPECT_EQ(allocator.min_opened(1, ZoneId{6}), 20u) << "nothing in it counts";
     EXPECT_EQ(allocator.unpromised(), 0u);
     EXPECT_EQ(allocator.take(1, 0, 30, 30).ok(), spare == 1);
     EXPECT_EQ(allocator.count(ZoneUse::bad), 1u);
