@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <tuple>
 #include <utility>
 
 #include "zone/canary.h"
@@ -321,10 +320,9 @@ std::uint64_t ZoneAllocator::shrink_quotas() {
   const std::uint64_t taken = missing();
   for (std::uint64_t i = 0; i < taken; ++i) {
     const auto most = std::ranges::max_element(owners_, {}, [](const auto& entry) {
+      // Some quota is larger than what is held of it: one whose zones are lent is not.
       const Owner& owner = entry.second;
-      // One without a stream has its zones lent, all of which there are.
-      return std::tuple(owner.streams != 0, owner.quota - std::min(owner.quota, owner.held),
-                        owner.quota);
+      return std::pair(owner.quota - std::min(owner.quota, owner.held), owner.quota);
     });
     --most->second.quota;
   }

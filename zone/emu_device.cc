@@ -259,7 +259,7 @@ Status EmuDevice::void_tails() {
   std::uint64_t may_write = preallocated_ && reclaim_ == Reclaim::never ? kWrittenBytesMax : 0;
   bool some = false;
   for (const ZoneInfo& zone : table_.report()) {
-    if (zone.state != ZoneState::closed || zone.written_lbas == 0) continue;
+    if (zone.state != ZoneState::closed) continue;
     std::uint64_t begin = superblock_.offset_of(zone.zone, zone.written_lbas);
     std::uint64_t end = superblock_.offset_of(zone.zone, geometry_.zone_capacity_lbas);
     if (file_.block_device) {  // in whole sectors, whatever their size

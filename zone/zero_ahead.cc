@@ -17,7 +17,6 @@ std::uint32_t ZeroAhead::begin(ZoneId id, Lba first, std::uint32_t lba_count) {
   if (streak < kStreak || end <= zone.until_lbas.load()) return 0;
   const std::uint64_t until = ahead_end_lbas(geometry_, end);
   if (until == end || !table_.hold_behind(id, end)) return 0;
-  zone.zeroed.store(kNever);
   zone.stored.store(kNever);
   zone.until_lbas.store(until);
   return static_cast<std::uint32_t>(until - end);
@@ -54,11 +53,6 @@ bool ZeroAhead::data_tells(ZoneId id, std::uint64_t end_lbas) const {
   return durable(zone.stored.load()) && end_lbas <= zone.until_lbas.load();
 }
 
-void ZeroAhead::forget(ZoneId id) {
-  Zone& zone = zones_[id.value];
-  zone.until_lbas.store(0);
-  zone.zeroed.store(kNever);
-  zone.stored.store(kNever);
-}
+void ZeroAhead::forget(ZoneId id) { zones_[id.value].until_lbas.store(0); }
 
 }  // namespace furrow::emu

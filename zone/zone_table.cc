@@ -292,7 +292,7 @@ void ZoneTable::leave(Io::Op op, ZoneId zone) {
 }
 
 Status ZoneTable::save(ZoneId zone, const Entry& from, std::uint64_t written_lbas) {
-  const bool full = from.finished || from.sealed_at.load(std::memory_order_relaxed) != kNotSealed;
+  const bool full = from.sealed_at.load(std::memory_order_relaxed) != kNotSealed;
   return save_record(zone, {full ? ZoneRecord::Class::full : ZoneRecord::Class::writable,
                             from.generation, written_lbas});
 }
@@ -317,7 +317,6 @@ bool ZoneTable::hold_if_empty(ZoneId zone) {
   std::uint64_t control = entry(zone).control.load(std::memory_order_acquire);
   // An empty zone changes under the lock only.
   if (state_of(control) != ZoneState::empty || (control & kHeld) != 0) return false;
-  if (in_flight_of(control) != 0) return false;
   entry(zone).control.fetch_or(kHeld, std::memory_order_acq_rel);
   return true;
 }
