@@ -60,6 +60,20 @@ TEST_F(StreamTest, NothingFollowsAHeaderBeforeAFlushOfItAndTheZoneBefore) {
   EXPECT_EQ(next.answers, 1u);
   EXPECT_EQ(zone_of(next), header.zone);
   EXPECT_EQ(device_->count(Io::Op::flush), 2u);
+  EXPECT_FALSE(stream_->filled_unflushed());
+}
+
+TEST_F(StreamTest, AHeadersFlushComesBehindIt) {
+  device_->hold(Io::Op::write);
+  put(1, 600);
+  EXPECT_TRUE(run());
+  for (std::uint64_t i = 2; i < 82; ++i) put(i, 8 * kLbaBytes);  // enough not to wait for it
+  EXPECT_TRUE(run());
+  EXPECT_EQ(device_->held(Io::Op::write), 1u);
+  EXPECT_EQ(device_->count(Io::Op::flush), 0u);
+  device_->let_go(Io::Op::write);
+  EXPECT_TRUE(run());
+  EXPECT_EQ(pages_[0]->answers, 1u);
 }
 
 TEST_F(StreamTest, AFailedFlushBetweenZonesIsToldAndTriedAgain) {
@@ -115,6 +129,29 @@ TEST_F(StreamTest, AFlushCoversNothingThatIsStillInFlight) {
   EXPECT_TRUE(run());
   put_now(3, 600);
   EXPECT_EQ(batches(zone).back().header.flushed_lba, written);
+}
+
+// Nor what is written when it has begun, though that is asked for before it ends.
+TEST_F(StreamTest, AFlushCoversNothingThatIsWrittenWhenItHasBegun) {
+  put_now(1, 600);
+  const ZoneId zone = zone_of(*pages_[0]);
+  const std::uint64_t first = stream_->written_lba(zone);
+  device_->hold(Io::Op::flush);
+  stream_->note_flush();
+  EXPECT_TRUE(run());
+  ASSERT_EQ(device_->held(Io::Op::flush), 1u);
+  put_now(2, 600);
+  const std::uint64_t second = stream_->written_lba(zone);
+  stream_->note_flush();
+  EXPECT_TRUE(run());
+  device_->let_one_go(Io::Op::flush, 0);
+  EXPECT_TRUE(run());
+  put_now(3, 600);
+  EXPECT_EQ(batches(zone).back().header.flushed_lba, first);
+  device_->let_go(Io::Op::flush);
+  EXPECT_TRUE(run());
+  put_now(4, 600);
+  EXPECT_EQ(batches(zone).back().header.flushed_lba, second);
 }
 
 // Nor a zone whose end is: it counts as filled when all of it is on the device.
