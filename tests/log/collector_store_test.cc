@@ -365,6 +365,43 @@ TEST_F(CollectorTest, AnExpiredPageDoesNotUncoverItsOlderVersion) {
   EXPECT_EQ(exist(500), Code::not_found) << "version 0 is back";
 }
 
+// It has gone with its group, and what it had replaced is of none.
+TEST_F(CollectorTest, AGroupsDeletionDoesNotUncoverWhatItsPageReplaced) {
+  make_log({}, kStore);
+  ASSERT_TRUE(put(500, 0, 500).ok());
+  const ZoneId first = zone_of(500);
+  fill(2);
+  ASSERT_TRUE(put(500, 1, 500, {.group = 7}).ok());
+  const ZoneId second = zone_of(500);
+  fill(3);
+  ASSERT_TRUE(remove_group(7).ok());
+  fill(4);
+  collect(second);
+  ASSERT_FALSE(is_reset(first));
+  reopen();
+  EXPECT_EQ(exist(500), Code::not_found) << "version 0 is back";
+}
+
+// It is not in the index any more, and would not have expired by the clock as it is now.
+TEST_F(CollectorTest, NorDoesAPageThatAClockAheadTookOut) {
+  make_log({}, kStore);
+  ASSERT_TRUE(put(500, 0, 500).ok());
+  const ZoneId first = zone_of(500);
+  fill(2);
+  const auto soon = static_cast<std::uint32_t>(executor_.wall_s() + 1);
+  ASSERT_TRUE(put(500, 1, 500, {.expires_s = soon}).ok());
+  const ZoneId second = zone_of(500);
+  fill(3);
+  clock_.now_ns += 2'000'000'000;
+  reopen();
+  clock_.now_ns -= 2'000'000'000;
+  expect_absent(500);
+  collect(second);
+  ASSERT_FALSE(is_reset(first));
+  reopen();
+  EXPECT_EQ(exist(500), Code::not_found) << "version 0 is back";
+}
+
 // Until their zone is reset the originals are there as well: what has been copied to a zone that
 // goes offline before that is copied once more, tombstones too.
 TEST_F(CollectorTest, CopiesThatGoOfflineAreMadeAgain) {
