@@ -64,6 +64,29 @@ TEST_F(CollectorTest, WhatWasReadIsWrittenAgainUpToHalfAZone) {
   for (std::uint64_t n = 1000; n < end; ++n) expect_absent(n);
 }
 
+// What is noted of an LBA is of the page that is there now: that it was read, and when it expires.
+TEST_F(CollectorTest, ANewPageHasNothingOfTheOneThatWasInItsPlace) {
+  make_log({}, kCache);
+  const auto before = static_cast<std::uint32_t>(executor_.wall_s() + 1000);
+  std::vector<std::uint64_t> second;  // zone's pages
+  while (pool_->allocator.held(kVolume) < 3) {
+    ASSERT_TRUE(put(next_++, 0, 4000, {.expires_s = before}).ok());
+    if (pool_->allocator.held(kVolume) == 2) second.push_back(next_ - 1);
+  }
+  const ZoneId zone = zone_of(second[0]);
+  const std::uint64_t lba = entry(second[0]).lba;
+  for (const std::uint64_t number : second) hit(number);
+  churn_until_reset(zone, 4000);
+  IndexEntry its;
+  for (unsigned i = 0; its.lba != lba; ++i) {
+    ASSERT_LT(i, 1000u);
+    ASSERT_TRUE(put(next_++, 0, 4000, {.expires_s = before + 1}).ok());
+    its = entry(next_ - 1);
+  }
+  EXPECT_FALSE(log_->hits().test(lba));
+  EXPECT_EQ(log_->expiry(its), before + 1);
+}
+
 TEST_F(CollectorTest, OnlyWhatWasReadIsWrittenAgain) {
   make_log({}, kCache);
   churn(1000, [&] { return pool_->allocator.held(kVolume) == 2; });

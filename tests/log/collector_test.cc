@@ -217,6 +217,10 @@ TEST_F(CollectorTest, ADeviceThatAnswersNothingIsLeftAloneForAWhile) {
   device_->fail(Io::Op::read, Status(), 0);
   clock_.now_ns += 1'001'000'000;
   churn(4000, [&] { return resets().size() == 3; });
+  device_->fail(Io::Op::read, {Code::aborted, Origin::zone}, 1'000'000);
+  for (status = Status(); status.ok();) status = put(next_++, 0, 4000);
+  (void)attempt_after(0);
+  EXPECT_TRUE(attempt_after(11)) << "it was well in between";
 }
 
 TEST_F(CollectorTest, AZoneThatTheDeviceGivesUpIsUsedNoMore) {
@@ -264,6 +268,21 @@ TEST_F(CollectorTest, AZoneThatRefusesEightResetsIsUsedNoMore) {
   EXPECT_EQ(pool_->allocator.zone(first).use, ZoneUse::bad);
   EXPECT_EQ(std::ranges::count(resets(), first), 8);
   EXPECT_EQ(cuts_.size(), 1u);
+}
+
+TEST_F(CollectorTest, RefusedResetsCountOneAfterAnother) {
+  make_log({}, kCache);
+  churn(4000, [&] { return pool_->allocator.held(kVolume) == 2; });
+  for (unsigned round = 1; round <= 3; ++round) {
+    const std::size_t before = resets().size();
+    device_->fail(Io::Op::reset, {Code::io_error, Origin::zone}, 7);
+    for (unsigned i = 0; i < 1000 && resets().size() < before + 8; ++i) {
+      clock_.now_ns += 1'001'000'000;
+      (void)put(next_++, 0, 4000);
+    }
+    EXPECT_EQ(resets().size(), before + 8) << round;
+    EXPECT_EQ(pool_->allocator.count(ZoneUse::bad), 0u) << round;
+  }
 }
 
 TEST_F(CollectorTest, AZoneWhoseResetIsNotDurableIsResetOnceMore) {
