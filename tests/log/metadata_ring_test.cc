@@ -8,6 +8,7 @@
 #include "log/structure.h"
 #include "tests/log/ring_fixture.h"
 #include "tests/log/tap_device.h"
+#include "zone/fault_device.h"
 
 namespace furrow {
 namespace {
@@ -269,6 +270,44 @@ TEST_F(MetadataRingTest, WhatAFailedRecordLeavesIsSettled) {
     EXPECT_EQ(again.state(), state);
     EXPECT_EQ(again.damage().empty(), settles) << "the older checkpoint is gone";
   }
+}
+
+// Its flush fails, and the roll that would take it back does not begin.
+TEST_F(MetadataRingTest, ARecordThatIsThereThoughItFailedIsSettled) {
+  device_ = std::make_unique<TapDevice>(std::move(device_));
+  auto& tap = static_cast<TapDevice&>(*device_);
+  format();
+  std::optional<MetadataRing> ring = open();
+  tap.fail(Io::Op::flush, {Code::io_error, Origin::zone});
+  tap.fail(Io::Op::reset, {Code::io_error, Origin::zone}, 100);
+  EXPECT_EQ(ring->append(changes_.next(ring->state())).code(), Code::io_error);
+  tap.fail(Io::Op::reset, Status(), 0);
+  EXPECT_TRUE(ring->settle().ok());
+  const PoolState state = ring->state();
+  ring.reset();
+  EXPECT_EQ(open(true).state(), state);
+}
+
+// It is built upon from then on: zones of a volume that was deleted are reset.
+TEST_F(MetadataRingTest, AnOpeningMakesDurableWhatAKillHasLeft) {
+  format();
+  auto faulty = std::make_unique<FaultDevice>(std::move(device_), FaultOptions());
+  const FaultDevice& faults = *faulty;
+  device_ = std::move(faulty);
+  {
+    AlignedBuffer lba(kRingLbaBytes);
+    Io io;
+    io.op = Io::Op::write;
+    io.zone = ZoneId{4};
+    io.lba = device_->geometry().zone_start(io.zone);
+    io.set_data(lba.data(), 1, kRingLbaBytes);
+    auto queue = device_->create_queue(1);
+    ASSERT_TRUE(run_blocking(**queue, io).ok());
+  }
+  (void)open(true);
+  EXPECT_EQ(faults.unflushed_bytes(), kRingLbaBytes);
+  (void)open();
+  EXPECT_EQ(faults.unflushed_bytes(), 0u);
 }
 
 TEST_F(MetadataRingTest, ABegunRecordThatIsRefused) {
