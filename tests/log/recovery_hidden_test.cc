@@ -82,6 +82,10 @@ TEST_F(RecoveryTest, WhatCannotBeReadOfTheNewestZoneIsVerifiedLater) {
   EXPECT_TRUE(noted->aside);
   EXPECT_EQ(noted->end_lba, newest.written_lbas());
   EXPECT_EQ(std::ranges::count(with.trims, ZoneId{3}, &ZoneTrim::zone), 1);
+  EXPECT_EQ(use(3), ZoneUse::bad) << "it stays as it is";
+  EXPECT_TRUE(volume().hidden);
+  EXPECT_EQ(pool_->allocator.min_opened(kVolume, ZoneId{2}), 0u) << "it may have anything";
+  EXPECT_EQ(pool_->allocator.min_sequence(kVolume, ZoneId{2}), 0u);
   faults_->heal();
   zone(4, 30).add_batch({newest.page(3, 31, 600)});
   images_.back()->write_to(*device_);

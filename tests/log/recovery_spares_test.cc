@@ -107,6 +107,25 @@ TEST_F(RecoverySpareTest, OneThatCannotBeReadAsAWholeStays) {
   }
 }
 
+// Its time is found by where it is.
+TEST_F(RecoverySpareTest, ACopyWhoseOriginalHasRottedExpiresAsThatDid) {
+  const auto late = static_cast<std::uint32_t>(executor_.wall_s() + 1000);
+  fill();
+  ZoneImage& first = *images_[0];
+  first = ZoneImage(first.shape());
+  const std::uint32_t batch = first.add_batch({ZoneImage::expiring(first.page(2, 21, 600), late)});
+  first.close_segment();
+  first.set_written(static_cast<std::uint32_t>(shape_.zone_capacity_lbas));
+  first.damage(batch + 1);
+  last_->add_batch({ZoneImage::expiring(last_->page(2, 21, 600), late)});
+  write_all();
+  recover_now(of_a_store());
+  EXPECT_FALSE(given_back());
+  ASSERT_EQ(volume().expiries.size(), 1u);
+  EXPECT_EQ(pool_->geometry.zone_of(Lba{volume().expiries[0].lba}), ZoneId{7});
+  EXPECT_EQ(volume().expiries[0].expires_s, late);
+}
+
 // Of a cache that was cut off in writing a group's tombstone again, as a page that it deletes lies
 // in a later zone: the copy goes with the last zone, and the tombstone must be copied once more.
 TEST_F(RecoverySpareTest, ACopiedGroupTombstoneIsNowhereElse) {

@@ -143,6 +143,31 @@ TEST_F(TombstonesTest, StayForAZoneThatCannotBeReadNow) {
   expect_absent(2);
 }
 
+TEST_F(TombstonesTest, AGroupsStaysForAZoneThatCannotBeReadNow) {
+  make_store(7, 2, true);
+  ASSERT_TRUE(put(1, 1, 4000, {.group = 5}).ok());
+  const ZoneId hidden = zone_of(1);
+  std::uint64_t number = 2;
+  do {
+    ASSERT_TRUE(put(number, 1, 4000).ok());
+  } while (zone_of(number++) == hidden);
+  faults_->fail_reads(Lba{pool_->device_lba(hidden, 0)}, shape_.zone_capacity_lbas);
+  reopen(true);
+  ASSERT_TRUE(remove_group(5).ok());
+  std::uint32_t zone = 0;
+  while (pool_->tables[zone].group_tombstones == 0) ++zone;
+  const ZoneId deletion{zone};
+  while (pool_->allocator.zone(deletion).use == ZoneUse::open) {
+    ASSERT_TRUE(put(number++, 1, 4000).ok());
+  }
+  log_->collect(deletion);
+  ASSERT_TRUE(run([&] { return is_reset(deletion); }));
+  run();
+  faults_->heal();
+  reopen(true);
+  expect_absent(1);
+}
+
 TEST_F(TombstonesTest, ThatNobodyNeedsCostNothing) {
   make_store(6, 2);
   while (pool_->allocator.held(kVolume) < 2) ASSERT_TRUE(put_and_remove().ok());
