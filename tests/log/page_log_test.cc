@@ -154,6 +154,60 @@ TEST_F(PageLogTest, RemovedStaysRemovedAfterReopening) {
   }
 }
 
+// An opening whose clock was ahead left it out; it is on the medium, and has not expired.
+TEST_F(PageLogTest, WhatAClockAheadLeftOutStaysRemoved) {
+  for (const bool cache : {false, true}) {
+    remake({}, cache);
+    const auto soon = static_cast<std::uint32_t>(executor_.wall_s() + 1);
+    ASSERT_TRUE(put(1, 0, 700, {.expires_s = soon}).ok());
+    clock_.now_ns += 2'000'000'000;
+    reopen();
+    clock_.now_ns -= 2'000'000'000;
+    EXPECT_EQ(remove(1).code(), Code::not_found);
+    reopen();
+    EXPECT_EQ(exist(1), Code::not_found) << cache;
+  }
+}
+
+// However many records share a batch, and whether they are from before an opening or not: then
+// their sequences are far apart, too.
+TEST_F(PageLogTest, SegmentsOfPagesThatExpireHaveRoomForTheirSummaries) {
+  remake({}, true);
+  const auto later = static_cast<std::uint32_t>(executor_.wall_s() + 1000);
+  std::uint64_t next = 0;
+  const auto put_pages = [&](unsigned pages, unsigned together, std::uint32_t expires_s) {
+    for (unsigned i = 0; i < pages; i += together) {
+      for (unsigned each = 0; each < together; ++each) {
+        start_put(next++, 0, 400, {.expires_s = expires_s});
+      }
+      EXPECT_TRUE(run());
+    }
+  };
+  for (unsigned together = 1; together <= 24; ++together) {
+    put_pages(100 + together, together, later);
+    reopen();
+    pool_->next_sequence += std::uint64_t{1} << 40;
+    put_pages(40, 1, 0);
+  }
+  for (unsigned before = 1; before <= 24; ++before) {
+    put_pages(before, before, 0);
+    pool_->next_sequence += std::uint64_t{1} << 40;
+    put_pages(60, 1 + before % 8, later);
+  }
+  for (const auto& op : ops_) EXPECT_TRUE(op->status.ok()) << op->status.describe();
+}
+
+// It may be readable again.
+TEST_F(PageLogTest, WhatACacheLetGoOfStaysRemoved) {
+  remake({}, true);
+  ASSERT_TRUE(put(1, 0, 700).ok());
+  log_->let_go(log_->hash(key_number(1)), entry(1));
+  EXPECT_EQ(exist(1), Code::not_found);
+  EXPECT_EQ(remove(1).code(), Code::not_found);
+  reopen();
+  EXPECT_EQ(exist(1), Code::not_found);
+}
+
 TEST_F(PageLogTest, FlushedIsAnsweredBehindAFlushThatFollowsTheWrite) {
   ASSERT_TRUE(put(0, 0, 100).ok());
   device_->forget_events();
@@ -215,6 +269,11 @@ TEST_F(PageLogTest, AFlushCoversWhatWasGivenBefore) {
   ASSERT_TRUE(run([&] { return flush.answers == 1; }));
   EXPECT_TRUE(flush.status.ok());
   EXPECT_GE(device_->count(Io::Op::flush), 1u);
+  clock_.now_ns += 20'000'000;
+  run();
+  const BatchHeader last = batches(zone_of(1)).back().header;
+  EXPECT_EQ(last.record_count, 0u) << "a note";
+  EXPECT_EQ(last.flushed_lba, last.lba) << "all before it is durable";
   device_->fail(Io::Op::flush, {Code::io_error, Origin::zone}, 2);
   Flush& failed = start_flush();
   ASSERT_TRUE(run([&] { return failed.answers == 1; }));
@@ -278,12 +337,24 @@ TEST_F(PageLogTest, PinnedPagesTakeAtMostHalfOfACache) {
   EXPECT_GE(lbas, limit / 2) << "segments end with a summary, and where no page fits any more";
   EXPECT_TRUE(put(1000, 0, 4000).ok()) << "what is not pinned goes on";
   EXPECT_EQ(apply_op(Kind::pin, 1000).code(), Code::no_space);
+  EXPECT_TRUE(put(1, 0, 4000, {.pinned = true}).ok()) << "in the place of one that is pinned";
   ASSERT_TRUE(apply_op(Kind::unpin, 0).ok());
   EXPECT_TRUE(apply_op(Kind::pin, 1000).ok());
   for (std::uint64_t n = 1; n < lbas / 8; ++n) expect_page(n, 0, 4000);
 }
 
 // Three of these are all that a zone takes, though its capacity is twice that.
+TEST_F(PageLogTest, PinnedPagesOnTheirWayCountAsWell) {
+  remake({}, true);
+  device_->hold(Io::Op::write);
+  const std::uint64_t limit = shape_.quota * shape_.zone_capacity_lbas / 2;
+  for (std::uint64_t n = 0; n < 2 * limit / 8; ++n) start_put(n, 0, 4000, {.pinned = true});
+  device_->let_go(Io::Op::write);
+  EXPECT_TRUE(run());
+  const auto taken = std::ranges::count_if(ops_, [](const auto& op) { return op->status.ok(); });
+  EXPECT_LE(static_cast<std::uint64_t>(taken) * 8, limit);
+}
+
 TEST_F(PageLogTest, PinnedPagesThatFitBadlyLeaveRoomToo) {
   remake({}, true);
   std::uint64_t pinned = 0;
