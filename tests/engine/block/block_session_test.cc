@@ -56,7 +56,10 @@ class Against {
     // Mostly in one corner, so that operations meet.
     std::uint64_t lba = below(4) == 0 ? below(lbas) : below(256);
     for (std::uint64_t n = 1 + below(8); n != 0 && lba < lbas; --n) {
-      const std::uint64_t longest = below(5) == 0 ? (256 << 10) / lba_bytes_ : 20;
+      const std::uint64_t longest =  // also whole parts of the map that discards go by
+          below(40) == 0  ? 3 * kMiB / lba_bytes_
+          : below(5) == 0 ? (256 << 10) / lba_bytes_
+                          : 20;
       const std::uint64_t count = std::min(1 + below(longest), lbas - lba);
       actions.push_back(make(lba, count));
       lba += count + (below(2) == 0 ? 0 : below(12));
@@ -239,6 +242,23 @@ TEST(BlockSessionTest, DiscardOfAThinDiskTouchesWhatItHolds) {
 }
 
 // A host sends a command again on another path while the first copy of it is still at work.
+// All of a part of the map was emptied, but for a piece of its last block.
+TEST(BlockSessionTest, WhatIsLeftOfABlockIsFoundWhenItIsZeroedToo) {
+  constexpr std::uint64_t kPartLbas = kMiB / 512;
+  Disk disk(kDevice);
+  ASSERT_NO_FATAL_FAILURE(disk.make(block_options(4 * kMiB, 512)));
+  AlignedBuffer data(kMiB);
+  std::memset(data.data(), 1, data.size());
+  ASSERT_TRUE(disk.run(BlockOp::Kind::write, 0, kPartLbas, data.data()).ok());
+  ASSERT_TRUE(disk.run(BlockOp::Kind::write_zeroes, 0, kPartLbas - 1).ok());
+  ASSERT_TRUE(disk.run(BlockOp::Kind::read, kPartLbas - 8, 8, data.data()).ok());
+  EXPECT_EQ(data.data()[0], std::byte{0});
+  EXPECT_EQ(data.data()[4095], std::byte{1});
+  ASSERT_TRUE(disk.run(BlockOp::Kind::write_zeroes, 0, kPartLbas).ok());
+  ASSERT_TRUE(disk.run(BlockOp::Kind::read, kPartLbas - 8, 8, data.data()).ok());
+  EXPECT_EQ(data.data()[4095], std::byte{0});
+}
+
 TEST(BlockSessionTest, WhatIsZeroedTwiceAtOnceIsZeroesWhenEitherIsAnswered) {
   constexpr std::uint64_t kLbas = kMiB / 4096;
   for (const BlockOp::Kind kind : {BlockOp::Kind::write_zeroes, BlockOp::Kind::discard}) {
