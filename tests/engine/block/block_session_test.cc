@@ -9,6 +9,7 @@
 #include "tests/engine/block/disk.h"
 #include "tests/engine/pool_file.h"
 #include "tests/rounds.h"
+#include "zone/fault_device.h"
 
 namespace furrow::testing::block_session_test {
 namespace {
@@ -257,6 +258,25 @@ TEST(BlockSessionTest, WhatIsLeftOfABlockIsFoundWhenItIsZeroedToo) {
   ASSERT_TRUE(disk.run(BlockOp::Kind::write_zeroes, 0, kPartLbas).ok());
   ASSERT_TRUE(disk.run(BlockOp::Kind::read, kPartLbas - 8, 8, data.data()).ok());
   EXPECT_EQ(data.data()[4095], std::byte{0});
+}
+
+// All of a part, whose blocks the map was to say are gone.
+TEST(BlockSessionTest, WhatADeviceDidNotTakeIsZeroedTheNextTime) {
+  Disk disk(kDevice);
+  ASSERT_NO_FATAL_FAILURE(disk.rig.open_device());
+  auto faulty = std::make_unique<FaultDevice>(std::move(disk.rig.device), FaultOptions());
+  FaultDevice& faults = *faulty;
+  disk.rig.device = std::move(faulty);
+  ASSERT_NO_FATAL_FAILURE(disk.make(block_options(4 * kMiB, 4096)));
+  AlignedBuffer data(4 * 4096);
+  std::memset(data.data(), 1, data.size());
+  ASSERT_TRUE(disk.run(BlockOp::Kind::write, 0, 4, data.data()).ok());
+  const Geometry& geometry = disk.rig.device->geometry();
+  faults.fail_writes(geometry.zone_start(ZoneId{2}), geometry.zone_count * geometry.zone_size_lbas);
+  EXPECT_EQ(disk.run(BlockOp::Kind::write_zeroes, 0, 256).code(), Code::io_error);
+  faults.heal();
+  EXPECT_TRUE(disk.run(BlockOp::Kind::write_zeroes, 0, 256).ok());
+  EXPECT_TRUE(disk.read(0, 4) == std::vector<std::byte>(data.size()));
 }
 
 TEST(BlockSessionTest, WhatIsZeroedTwiceAtOnceIsZeroesWhenEitherIsAnswered) {
