@@ -42,6 +42,20 @@ TEST_F(RecoveryTest, TheHighestSequenceWinsWhereverItLies) {
   EXPECT_EQ(pool_->allocator.held(kVolume), 2u);
 }
 
+// Of a record's sequence, a zone's generation and when it was opened: an opening draws from beyond.
+TEST_F(RecoveryTest, TheHighestNumberThatWasDrawnIsTold) {
+  ZoneImage& record = zone(2, 10);
+  record.add_batch({record.page(1, 90, 600)});
+  write_all();
+  recover_now(options());
+  EXPECT_EQ(result_->highest_sequence, 90u);
+  ZoneImage& header = zone(3, 100);
+  header.add_batch({header.page(2, 20, 600)});
+  write_all();
+  recover_now(options());
+  EXPECT_EQ(result_->highest_sequence, 100u);
+}
+
 // A zone was being emptied: what had been moved needs no moving again, and its original may rot.
 TEST_F(RecoveryTest, OfCopiesTheOneWrittenLastCounts) {
   const auto expires = static_cast<std::uint32_t>(executor_.wall_s()) + 100;
