@@ -88,6 +88,7 @@ Result<std::shared_ptr<FileVolume>> FileVolume::mount(std::shared_ptr<BlockingPo
   const Status status = volume->load();
   if (!status.ok()) {
     volume->abandon();  // what is staged stays, for a mount that succeeds
+    if (volume->staging_.left().empty()) volume->staging_.forget();
     return status;
   }
   return volume;
