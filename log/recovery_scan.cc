@@ -61,17 +61,17 @@ Status Scanner::scan(const FoundZone& zone) {
       scan.for_each([&](std::span<const PageRecord> records) { keep(zone, records); });
     }
   }
-  if (!all_read) unreadable.push_back(zone.info.zone);
   // One that was filled to its end was flushed before anything went to the next one.
   const bool filled = scans.size() * pool_.segment_lbas >= pool_.geometry.zone_capacity_lbas &&
                       scans.back().summarized();
   if (zone.newest || (zone.unsure && (zone.aside || !filled))) {
-    end_newest(zone, scans);
+    all_read = end_newest(zone, scans);
   } else if (zone.unsure) {
     for (const SegmentScan& scan : scans) keep(zone, scan.records());
   } else if (zone.info.state != ZoneState::full) {
     finish(zone);
   }
+  if (!all_read) unreadable.push_back(zone.info.zone);
   note_gaps(zone.info.zone, missing);
   table.batch_lbas.shrink_to_fit();
   return {};
@@ -151,8 +151,9 @@ std::uint64_t Scanner::first_gap(const FoundZone& zone, const std::vector<Segmen
   return ~std::uint64_t{0};
 }
 
-// Decides where the newest zone ends and whether writing can go on in it.
-void Scanner::end_newest(const FoundZone& zone, std::vector<SegmentScan>& scans) {
+// Decides where the newest zone ends and whether writing can go on in it. False: something before
+// that end cannot be read.
+bool Scanner::end_newest(const FoundZone& zone, std::vector<SegmentScan>& scans) {
   ZoneDirectory& table = pool_.tables[zone.info.zone.value];
   std::uint64_t flushed_lba = 0;
   std::vector<PageRecord> records;
@@ -170,7 +171,7 @@ void Scanner::end_newest(const FoundZone& zone, std::vector<SegmentScan>& scans)
       scans, [&](const SegmentScan& scan) { return scan.unreadable_before(table.end_lba); });
   keep(zone, records);
   if (ends || zone.aside || !all_read) note_end(zone, !all_read);
-  if (full) return;
+  if (full) return all_read;
   SegmentScan& tail = scans.back();
   // A segment with a gap takes no more: its summary would leave out what the gap hides, for good,
   // and that may be readable another time.
@@ -178,7 +179,7 @@ void Scanner::end_newest(const FoundZone& zone, std::vector<SegmentScan>& scans)
       table.end_lba == ~std::uint32_t{0} && tail.gaps().empty() && all_read && !table.given_up;
   if (zone.unsure || zone.followed || !whole) {
     finish(zone, !all_read);
-    return;
+    return all_read;
   }
   Stream::Resume resume;
   resume.zone = zone.info.zone;
@@ -189,6 +190,7 @@ void Scanner::end_newest(const FoundZone& zone, std::vector<SegmentScan>& scans)
     resume.segment_records = tail.take_records();
   }
   resumes[zone.header.volume].emplace(zone.header.stream, std::move(resume));
+  return true;
 }
 
 // Verifies the pages behind the flush point; the LBA of the first that is not whole, or ~0.

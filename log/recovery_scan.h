@@ -77,7 +77,7 @@ class Scanner {
   void note_end(const FoundZone& zone, bool aside);
   void finish(const FoundZone& zone, bool aside = false);
   void note_gaps(ZoneId zone, const std::vector<std::uint64_t>& lbas);
-  void end_newest(const FoundZone& zone, std::vector<SegmentScan>& scans);
+  bool end_newest(const FoundZone& zone, std::vector<SegmentScan>& scans);
   std::uint64_t first_bad(const FoundZone& zone, std::vector<PageRecord>& records,
                           std::uint64_t flushed_lba);
   Result<BatchHeader> batch_header(const FoundZone& zone, std::uint32_t batch_lba);

@@ -95,6 +95,31 @@ TEST_F(RecoveryTest, WhatCannotBeReadOfTheNewestZoneIsVerifiedLater) {
   EXPECT_EQ(found(3), 31u);
 }
 
+// Nothing is missing then.
+TEST_F(RecoveryTest, WhatCannotBeReadBehindTheNewestZonesEndIsNothing) {
+  Shape shape;
+  shape.faults = true;
+  make(shape);
+  ZoneImage& newest = zone(2, 10);
+  newest.add_batch({newest.page(1, 11, 600)});
+  const std::uint32_t torn = newest.add_batch({newest.page(2, 12, 600)});
+  const std::uint32_t behind = newest.add_batch({newest.page(3, 13, 600)});
+  newest.damage(torn + 1);
+  write_all();
+  faults_->fail_reads(Lba{pool_->device_lba(ZoneId{2}, behind)}, 1);
+  RecoveryOptions with = options();
+  with.stores = {kVolume};
+  recover_now(with);
+  EXPECT_EQ(found(1), 11u);
+  EXPECT_EQ(found(2), 0u);
+  EXPECT_FALSE(volume().hidden);
+  EXPECT_TRUE(result_->lost.empty());
+  EXPECT_EQ(use(2), ZoneUse::sealed);
+  ASSERT_EQ(result_->new_trims.size(), 1u);
+  EXPECT_EQ(result_->new_trims[0].end_lba, torn + 1);
+  EXPECT_FALSE(result_->new_trims[0].aside);
+}
+
 // What was evicted since may have been newer than what it holds, but not while an older zone stays.
 TEST_F(RecoveryTest, ACachesOldestZoneIsEvictedWhereAnOpeningWentWithoutIt) {
   ZoneImage& a = zone(2, 10);
