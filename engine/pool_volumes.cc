@@ -326,6 +326,7 @@ Status PoolImpl::delete_volume(std::string_view name) {
   while (scrubber_ && scrubber_->reading()) queue_->wait(kWaitUs);
   // From here on the volume is gone; a zone that cannot be reset now is reset at the next open.
   std::vector<ZoneId> zones;
+  std::vector<ZoneTrimRecord> voided;
   unsigned still_active = 0;
   for (std::uint32_t i = 0; i < context_.geometry.zone_count; ++i) {
     if (context_.allocator.zones()[i].owner != id) continue;
@@ -333,6 +334,7 @@ Status PoolImpl::delete_volume(std::string_view name) {
       zones.push_back(ZoneId{i});
     } else {
       context_.allocator.retire(ZoneId{i});
+      voided.push_back({i, 0, ZoneTrimRecord::kAnyLife});
       still_active += is_active(device_.zone(ZoneId{i}).state) ? 1 : 0;
     }
   }
@@ -347,6 +349,9 @@ Status PoolImpl::delete_volume(std::string_view name) {
     }
   }
   context_.allocator.dismiss(id, still_active);
+  // One that is offline at the next opening held nothing of the volumes that are left.
+  std::ranges::move(voided, std::back_inserter(cuts_));
+  (void)note_cuts();  // asked for again before it matters
   return {};
 }
 

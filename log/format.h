@@ -229,7 +229,7 @@ struct VolumeRecord {
 struct ZoneTrimRecord {
   static constexpr std::uint32_t kNothing = ~std::uint32_t{0};  // end_lba: no record is void
   static constexpr std::uint32_t kEndLbaMax = (std::uint32_t{1} << 31) - 2;  // others
-  // Generation, with end_lba 0: the zone was given up, in whatever life of it.
+  // Generation, with end_lba 0: whatever life of the zone it is, nothing in it counts.
   static constexpr std::uint64_t kAnyLife = (std::uint64_t{1} << 63) - 1;
   std::uint32_t zone = 0;
   std::uint32_t end_lba = 0;

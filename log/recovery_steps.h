@@ -56,6 +56,7 @@ class Recovery {
   Status note_aside(ZoneId zone);
   Status note_rebuilt();
   Status note_given_up();
+  Status note_void(ZoneId zone);
   void finish_aside(const ZoneInfo& info);
   Status read_lba(ZoneId zone, std::uint64_t at, AlignedBuffer& into);
   Result<ZoneHeader> rebuild_header(const ZoneInfo& info);
@@ -63,7 +64,7 @@ class Recovery {
   Result<std::uint64_t> owner_of(const ZoneInfo& info, const ZoneStamp& stamp, AlignedBuffer& lba);
   bool is_void(const ZoneStamp& stamp, std::uint64_t lba) const;
   bool given_up_now(ZoneId zone) const;
-  bool is_given_up(ZoneId zone) const;
+  bool holds_nothing(ZoneId zone) const;
   // What a zone that a repair wrote anew has from the old one, and its own generation.
   struct Writing {
     std::uint64_t volume, opened_sequence;

@@ -109,7 +109,7 @@ void Recovery::take_zone(const ReadZone& read) {
   const ZoneInfo& info = read.info;
   const Result<ZoneHeader>& header = read.header;
   const bool lost = !header.ok() && header.status().code() != Code::not_found;
-  if (lost && is_given_up(info.zone)) {
+  if (lost && (given_up_now(info.zone) || holds_nothing(info.zone))) {
     if (given_up_now(info.zone)) given_up_.push_back(info.zone);
     to_reset_.push_back(info.zone);
     return;
@@ -161,10 +161,11 @@ bool Recovery::given_up_now(ZoneId zone) const {
   return std::ranges::find(options_.give_up, zone) != options_.give_up.end();
 }
 
-// Now, or by an opening that could not reset it, nor the ones since.
-bool Recovery::is_given_up(ZoneId zone) const {
-  const auto any_life = [](const ZoneTrim& trim) { return is_any_life(trim); };
-  return given_up_now(zone) || std::ranges::any_of(trims_of(zone), any_life);
+// The journal says so, of the life that it had then; it has had no other one since, as such trims
+// go before their zones are opened.
+bool Recovery::holds_nothing(ZoneId zone) const {
+  return std::ranges::any_of(trims_of(zone),
+                             [](const ZoneTrim& trim) { return trim.end_lba == 0; });
 }
 
 // The first that is changed of the zones, after all that counts in them was found to be of a
@@ -174,8 +175,10 @@ Status Recovery::let_go() {
   if (is_void.ok()) is_void = note_given_up();
   if (!is_void.ok()) return is_void;
   for (const ZoneId zone : to_reset_) {
-    const Status status = reset(zone);
-    if (!status.ok()) set_aside(zone, "cannot be reset");
+    if (reset(zone).ok()) continue;
+    const Status noted = note_void(zone);
+    if (!noted.ok()) return noted;
+    set_aside(zone, "cannot be reset");
   }
   for (const ZoneInfo& info : aside_) {
     const Status noted = note_aside(info.zone);
@@ -214,13 +217,17 @@ Status Recovery::note_rebuilt() {
 // Void before it is reset, likewise: where that fails, and the zone can be read one day, deletions
 // of what it holds may be gone.
 Status Recovery::note_given_up() {
-  if (options_.read_only || !options_.note_trim) return {};
   for (const ZoneId zone : given_up_) {
-    const Status noted =
-        options_.note_trim({.zone = zone, .generation = ZoneTrimRecord::kAnyLife, .end_lba = 0});
+    const Status noted = note_void(zone);
     if (!noted.ok()) return noted;
   }
   return {};
+}
+
+// Whatever life it is: it may be offline, or not readable, at the next opening.
+Status Recovery::note_void(ZoneId zone) {
+  if (options_.read_only || !options_.note_trim) return {};
+  return options_.note_trim({.zone = zone, .generation = ZoneTrimRecord::kAnyLife, .end_lba = 0});
 }
 
 Recovery::Writing Recovery::writing_of(const ZoneHeader& header) {
@@ -268,8 +275,7 @@ bool Recovery::is_evicted(const ReadZone& zone, const std::vector<ReadZone>& zon
 // It never comes back, so nothing needs to be deleted for its sake; but what it held is missing,
 // and whose that was nobody can tell, unless the journal says that there was nothing.
 void Recovery::take_offline(ZoneId zone) {
-  const bool empty =
-      std::ranges::any_of(trims_of(zone), [](const ZoneTrim& trim) { return trim.end_lba == 0; });
+  const bool empty = holds_nothing(zone);
   if (empty || given_up_now(zone)) {
     if (!empty) given_up_.push_back(zone);
     return set_aside(zone, "is offline");

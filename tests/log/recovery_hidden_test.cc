@@ -120,6 +120,27 @@ TEST_F(RecoveryTest, WhatCannotBeReadBehindTheNewestZonesEndIsNothing) {
   EXPECT_FALSE(result_->new_trims[0].aside);
 }
 
+// As one that was emptied and could not be reset, which fails altogether by and by.
+TEST_F(RecoveryTest, AZoneThatHeldNothingIsNotMissed) {
+  Shape shape;
+  shape.faults = true;
+  make(shape);
+  ZoneImage& a = zone(2, 10);
+  a.add_batch({a.page(1, 11, 600)});
+  ZoneImage& b = zone(3, 20);
+  b.add_batch({b.page(2, 21, 600)});
+  write_all();
+  faults_->fail_reads(Lba{pool_->device_lba(ZoneId{2}, 0)}, shape_.zone_capacity_lbas);
+  RecoveryOptions with = options();
+  with.trims = {{ZoneId{2}, 10, 0}};
+  faults_->degrade(ZoneId{2}, ZoneState::read_only);
+  recover_now(with);
+  EXPECT_EQ(use(2), ZoneUse::bad);
+  EXPECT_EQ(found(2), 21u);
+  EXPECT_FALSE(volume().hidden);
+  EXPECT_NE(pool_->allocator.min_opened(kVolume, ZoneId{3}), 0u) << "no deletions for its sake";
+}
+
 // What was evicted since may have been newer than what it holds, but not while an older zone stays.
 TEST_F(RecoveryTest, ACachesOldestZoneIsEvictedWhereAnOpeningWentWithoutIt) {
   ZoneImage& a = zone(2, 10);

@@ -124,6 +124,29 @@ TEST_F(RecoveryTest, AZoneThatIsVoidIsReset) {
   EXPECT_EQ(use(2), ZoneUse::free);
 }
 
+// .. and where that fails, and it is offline at the next opening, nothing is missing.
+TEST_F(RecoveryTest, AZoneThatCannotBeResetIsVoid) {
+  Shape shape;
+  shape.faults = true;
+  make(shape);
+  ZoneImage& deleted = zone(2, 10, 99);  // of a volume that is gone
+  deleted.add_batch({deleted.page(1, 11, 600)});
+  write_all();
+  RecoveryOptions with = options();
+  with.note_trim = [&](const ZoneTrim& trim) {
+    with.trims.push_back(trim);
+    return Status();
+  };
+  faults_->degrade(ZoneId{2}, ZoneState::read_only);
+  recover_now(with);
+  EXPECT_EQ(use(2), ZoneUse::bad);
+  EXPECT_EQ(with.trims.size(), 1u);
+  faults_->degrade(ZoneId{2}, ZoneState::offline);
+  recover_now(with);
+  EXPECT_EQ(use(2), ZoneUse::bad);
+  EXPECT_FALSE(volume().lost);
+}
+
 TEST_F(RecoveryTest, ADamagedZoneHeaderIsKnownFromTheRest) {
   ZoneImage& a = zone(2, 10, kVolume, kCollectionStream);
   a.add_batch({a.page(1, 11, 600)});

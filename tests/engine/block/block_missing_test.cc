@@ -18,7 +18,9 @@ class BlockMissingTest : public ::testing::Test {
         open_device("mem:4MiB?zone_size=256KiB", Access::exclusive).value(), FaultOptions{});
   }
   void fill() {
-    ASSERT_NO_FATAL_FAILURE(disk_.make(block_options(1 << 20, 4096)));
+    VolumeOptions options = block_options(1 << 20, 4096);
+    options.quota_bytes = 2560 << 10;  // ten of fourteen zones
+    ASSERT_NO_FATAL_FAILURE(disk_.make(options));
     for (std::uint64_t i = 0; i < kBlocks; ++i) {
       auto data = content(i, 1, kBlockPageBytes);
       ASSERT_TRUE(disk_.run(BlockOp::Kind::write, i, 1, data.data()).ok());
@@ -80,6 +82,29 @@ TEST_F(BlockMissingTest, AZoneThatIsLost) {
     EXPECT_TRUE(run(BlockOp::Kind::write, 1).ok());
     disk_.reopen();
   }
+}
+
+// What was in it is gone anyway.
+TEST_F(BlockMissingTest, AZoneThatWasLostOfAVolumeThatIsDeleted) {
+  ASSERT_NO_FATAL_FAILURE(fill());
+  Pool& pool = *disk_.rig.pool;
+  VolumeOptions options;
+  options.name = "pages";
+  options.mode = VolumeMode::store;
+  options.value_bytes_max = 4096;
+  const auto pages = pool.create_volume(options);
+  ASSERT_TRUE(pages.ok()) << pages.status().describe();
+  PageStore* const disk = std::exchange(disk_.rig.store, *pages);
+  ASSERT_TRUE(disk_.rig.put(1, 1, 4000).ok());
+  disk_.rig.store = disk;
+  const auto zones = pool.zones();
+  const auto its = std::ranges::find(zones, (*pages)->info().id, &PoolZone::volume);
+  ASSERT_NE(its, zones.end());
+  faults().degrade(ZoneId{static_cast<std::uint32_t>(its - zones.begin())}, ZoneState::offline);
+  ASSERT_TRUE(pool.delete_volume("pages").ok());
+  disk_.reopen();
+  ASSERT_FALSE(disk_.rig.store->usage().incomplete);
+  EXPECT_EQ(whole_blocks(), kBlocks);
 }
 
 // Nothing of the pool is missing.
