@@ -60,6 +60,7 @@ class Recovery {
   void finish_aside(const ZoneInfo& info);
   Status read_lba(ZoneId zone, std::uint64_t at, AlignedBuffer& into);
   Result<ZoneHeader> rebuild_header(const ZoneInfo& info);
+  bool is_blank(const ZoneInfo& info);
   bool is_over(const ZoneStamp& stamp, const ZoneInfo& info, bool unreadable) const;
   Result<std::uint64_t> owner_of(const ZoneInfo& info, const ZoneStamp& stamp, AlignedBuffer& lba);
   bool is_void(const ZoneStamp& stamp, std::uint64_t lba) const;

@@ -348,7 +348,27 @@ Result<ZoneHeader> Recovery::rebuild_header(const ZoneInfo& info) {
     header.volume = *owner;
     return header;
   }
-  return unreadable ? lost : Status(Code::not_found, Origin::log);
+  return unreadable && !is_blank(info) ? lost : Status(Code::not_found, Origin::log);
+}
+
+// Full of zeroes, wherever a structure would be: nothing was written to it before it was finished,
+// as where a device seals the zone that does not take its header.
+bool Recovery::is_blank(const ZoneInfo& info) {
+  if (info.state != ZoneState::full) return false;
+  AlignedBuffer lba(pool_.geometry.lba_bytes);
+  const auto blank = [&](std::uint64_t at) {
+    const auto is_zero = [](std::byte each) { return each == std::byte{0}; };
+    return read_lba(info.zone, at, lba).ok() && std::ranges::all_of(lba.span(), is_zero);
+  };
+  const std::uint64_t capacity = pool_.geometry.zone_capacity_lbas;
+  const std::uint64_t end = std::min(capacity, kFirstBatchBytes / lba.size());
+  for (std::uint64_t at = 0; at < end; ++at) {
+    if (!blank(at)) return false;
+  }
+  for (std::uint64_t at = pool_.segment_lbas; at < capacity; at += pool_.segment_lbas) {
+    if (!blank(at - 1) || !blank(at)) return false;
+  }
+  return blank(capacity - 1);
 }
 
 // Behind the data of a zone that was finished stands what an earlier life of it has left, which

@@ -189,6 +189,23 @@ TEST_F(RecoveryTest, AZoneWithoutAnyStructureIsReset) {
   EXPECT_EQ(info(ZoneId{2}).written_lbas, 0u);
 }
 
+// As one that an emulated device sealed when it did not take its header, as the disk was full, and
+// that a kill has left so. However large it is.
+TEST_F(RecoveryTest, AZoneThatWasFinishedBeforeAnythingWasWrittenIsReset) {
+  Shape shape;
+  shape.zones = 4;
+  shape.zone_size_lbas = shape.zone_capacity_lbas = 20'000;
+  shape.segment_lbas = 5'000;
+  shape.quota = 2;
+  make(shape);
+  ASSERT_TRUE(manage_blocking(*queue_, Io::Op::finish, ZoneId{2}).ok());
+  recover_now();
+  EXPECT_TRUE(result_->lost.empty());
+  EXPECT_FALSE(volume().hidden);
+  EXPECT_EQ(use(2), ZoneUse::free);
+  EXPECT_EQ(info(ZoneId{2}).state, ZoneState::empty);
+}
+
 TEST_F(RecoveryTest, ZonesThatWentBad) {
   Shape shape;
   shape.faults = true;
