@@ -54,6 +54,8 @@ class Recovery {
   void take_offline(ZoneId zone);
   void set_aside(ZoneId zone, const char* why, bool anyones = false);
   Status note_aside(ZoneId zone);
+  std::uint64_t volumes_since(ZoneId zone) const;
+  Status note_offline(ZoneId zone);
   Status note_rebuilt();
   Status note_given_up();
   Status note_void(ZoneId zone);
@@ -141,6 +143,7 @@ class Recovery {
   std::vector<Writing> durable_;           // ascending: of zones of which the journal says so
   std::vector<ZoneStamp> rebuilt_;         // of these: another zone has all of it
   std::vector<ZoneId> given_up_;           // now, and void whatever life it is
+  std::vector<ZoneId> offline_;            // to be noted
   std::vector<ZoneInfo> aside_;            // to be finished
   std::map<std::uint64_t, Spare> spares_;  // by volume
   std::vector<std::unique_ptr<Scanner>> scanners_;

@@ -11,6 +11,7 @@ namespace furrow {
 namespace {
 
 constexpr std::uint64_t kFirstBatchBytes = 8 << 20;
+constexpr std::uint64_t kUnknown = ~std::uint64_t{0};  // of volumes_since()
 
 bool is_any_life(const ZoneTrim& trim) {
   return trim.generation == ZoneTrimRecord::kAnyLife && trim.end_lba == 0;
@@ -180,6 +181,10 @@ Status Recovery::let_go() {
     if (!noted.ok()) return noted;
     set_aside(zone, "cannot be reset");
   }
+  for (const ZoneId zone : offline_) {
+    const Status noted = note_offline(zone);
+    if (!noted.ok()) return noted;
+  }
   for (const ZoneInfo& info : aside_) {
     const Status noted = note_aside(info.zone);
     if (!noted.ok()) return noted;
@@ -200,6 +205,14 @@ Status Recovery::note_aside(ZoneId zone) {
   if (!known.empty()) trim = known.front();
   trim.aside = true;
   return options_.note_trim(trim);
+}
+
+// What the journal says of its end is of no use any more.
+Status Recovery::note_offline(ZoneId zone) {
+  const bool known = options_.next_volume_id < ZoneTrimRecord::kVolumesEnd;
+  if (options_.read_only || !options_.note_trim || !known) return {};
+  const auto capacity = static_cast<std::uint32_t>(pool_.geometry.zone_capacity_lbas);
+  return options_.note_trim({zone, options_.next_volume_id, capacity, false, true});
 }
 
 // Void before it is reset: should that fail, the zone that has it all may be gone at the opening
@@ -273,11 +286,15 @@ bool Recovery::is_evicted(const ReadZone& zone, const std::vector<ReadZone>& zon
 }
 
 // It never comes back, so nothing needs to be deleted for its sake; but what it held is missing,
-// and whose that was nobody can tell, unless the journal says that there was nothing.
+// and whose that was nobody can tell, unless the journal says that there was nothing. It was
+// nothing of volumes that were made when the zone was offline already: the journal says from which
+// one on.
 void Recovery::take_offline(ZoneId zone) {
-  const bool empty = holds_nothing(zone);
+  const std::uint64_t made_since = volumes_since(zone);
+  const auto may_miss_it = [made_since](std::uint64_t volume) { return volume < made_since; };
+  const bool empty = holds_nothing(zone) || std::ranges::none_of(options_.volumes, may_miss_it);
   if (empty || given_up_now(zone)) {
-    if (!empty) given_up_.push_back(zone);
+    if (!holds_nothing(zone)) given_up_.push_back(zone);
     return set_aside(zone, "is offline");
   }
   set_aside(zone,
@@ -285,7 +302,18 @@ void Recovery::take_offline(ZoneId zone) {
             "(`furrowctl pool check --repair --give_up`) no disk is served, and no volume of "
             "files mounted");
   result_.lost.back().unreadable = result_.lost.back().anyones = true;
-  for (const std::uint64_t volume : options_.volumes) result_.volumes[volume].lost = true;
+  if (made_since == kUnknown) offline_.push_back(zone);
+  for (const std::uint64_t volume : options_.volumes) {
+    if (may_miss_it(volume)) result_.volumes[volume].lost = true;
+  }
+}
+
+std::uint64_t Recovery::volumes_since(ZoneId zone) const {
+  for (const ZoneTrim& trim : trims_of(zone)) {
+    const bool is_volume = trim.generation != 0 && trim.generation < ZoneTrimRecord::kVolumesEnd;
+    if (trim.aside && is_volume) return trim.generation;
+  }
+  return kUnknown;
 }
 
 void Recovery::set_aside(ZoneId zone, const char* why, bool anyones) {

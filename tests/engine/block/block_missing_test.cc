@@ -107,6 +107,40 @@ TEST_F(BlockMissingTest, AZoneThatWasLostOfAVolumeThatIsDeleted) {
   EXPECT_EQ(whole_blocks(), kBlocks);
 }
 
+// Whatever was in it is not missing of a disk that was made since.
+TEST_F(BlockMissingTest, AZoneThatWasLostBeforeTheDiskWasMade) {
+  Rig& rig = disk_.rig;
+  VolumeOptions options;
+  options.name = "pages";
+  options.mode = VolumeMode::store;
+  options.value_bytes_max = 4096;
+  options.quota_bytes = 768 << 10;
+  ASSERT_NO_FATAL_FAILURE(disk_.make(options));
+  ASSERT_TRUE(rig.put(1, 1, 4000).ok());
+  faults().degrade(kZone, ZoneState::offline);
+  disk_.reopen();
+  EXPECT_TRUE(rig.pool->find("pages")->usage().incomplete);
+  options = block_options(1 << 20, 4096);
+  options.quota_bytes = 2 << 20;
+  const auto disk = rig.pool->create_volume(options);
+  ASSERT_TRUE(disk.ok()) << disk.status().describe();
+  rig.store = *disk;
+  for (int opening = 0; opening < 3; ++opening) {
+    ASSERT_FALSE(rig.store->usage().incomplete) << opening;
+    auto data = content(1, 1, kBlockPageBytes);
+    EXPECT_TRUE(disk_.run(BlockOp::Kind::write, 1, 1, data.data()).ok());
+    EXPECT_EQ(disk_.read(1, 1), data);
+    EXPECT_TRUE(rig.pool->find("pages")->usage().incomplete);
+    disk_.reopen();
+    rig.store = rig.pool->find("disk");
+  }
+  // With those that it may have been of, nothing of it is missed.
+  ASSERT_TRUE(rig.pool->delete_volume("pages").ok());
+  disk_.reopen();
+  EXPECT_FALSE(rig.store->usage().incomplete);
+  EXPECT_EQ(rig.pool->opening_damage(), std::vector<std::string>{"zone 2 is offline"});
+}
+
 // Nothing of the pool is missing.
 TEST_F(BlockMissingTest, ZonesThatWereLostBefore) {
   faults().degrade(kZone, ZoneState::offline);
