@@ -285,8 +285,9 @@ void Server::end_waiting() {
 // the loop.
 void Server::begin_stop() {
   // A second signal ends the process at once, as it would any other program; what was acknowledged
-  // survives that.
-  const sigset_t set = stop_signals();
+  // survives that. Not SIGHUP: of a terminal that goes a shell tells, and then the kernel.
+  sigset_t set = stop_signals();
+  sigdelset(&set, SIGHUP);
   FURROW_CHECK(pthread_sigmask(SIG_UNBLOCK, &set, nullptr) == 0);
   if (admin_) admin_->set_ready(false);
   tell_manager("STOPPING=1\nSTATUS=ends what it accepted");

@@ -190,6 +190,20 @@ TEST_F(ServerTest, AnEndWaitsForTheDrainAndASecondSignalDoesNot) {
   EXPECT_EQ(end(), -SIGTERM);
 }
 
+// A shell that loses its terminal says so to what it runs, and the kernel says it again.
+TEST_F(ServerTest, ATerminalThatGoesIsToldOfTwice) {
+  options_.drain_ms = 3'600'000;
+  ASSERT_NO_FATAL_FAILURE(run_until_ready());
+  RawHost admin(port_), io(port_);
+  get_stuck(admin, io);
+  kill(pid_, SIGHUP);
+  wait_for_drain();
+  kill(pid_, SIGHUP);
+  io.disconnect();
+  admin.disconnect();
+  EXPECT_EQ(end(), kExitDone);
+}
+
 TEST_F(ServerTest, NoVolumeIsMadeWhileItDrains) {
   options_.admin_token = "0123456789abcdef";
   options_.volume.quota_bytes = 16 << 20;
