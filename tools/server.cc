@@ -155,7 +155,9 @@ int Server::begin_serving() {
   leave_start(Phase::serving);
   if (admin_) admin_->set_ready(true);
   tell_manager("READY=1\nSTATUS=serves on " + ready["listen"].get<std::string>());
-  return print_text(line + '\n');
+  const int status = print_text(line + '\n');
+  if (status != kExitDone) tell("{}: it ends, as nobody was told that it serves\n", program_name());
+  return status;
 }
 
 // Unless a signal came first: then its thread is ending the process.

@@ -43,7 +43,7 @@ class ServerTest : public ::testing::Test {
     ASSERT_EQ(pipe(ends), 0);
     pid_ = fork();
     if (pid_ == 0) {
-      dup2(ends[1], STDOUT_FILENO);
+      dup2(stdout_ >= 0 ? stdout_ : ends[1], STDOUT_FILENO);
       dup2(ends[1], STDERR_FILENO);
       close(ends[0]);
       int status = 0;
@@ -138,6 +138,7 @@ class ServerTest : public ::testing::Test {
   ServerOptions options_;
   pid_t pid_ = -1;
   int said_ = -1;
+  int stdout_ = -1;  // of the child, where it is not to be read
   std::uint16_t port_ = 0, admin_port_ = 0;
 };
 
@@ -227,6 +228,15 @@ TEST_F(ServerTest, NoVolumeIsMadeWhileItDrains) {
   io.disconnect();
   admin.disconnect();
   EXPECT_EQ(end(), kExitDone);
+}
+
+TEST_F(ServerTest, SaysWhyItEndsWhereNobodyReadsThatItServes) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  close(ends[0]);
+  stdout_ = ends[1];
+  expect_fails(kExitFailed, "nobody was told that it serves");
+  close(ends[1]);
 }
 
 TEST_F(ServerTest, AStartThatFailsSaysWhatAndMakesNothing) {
