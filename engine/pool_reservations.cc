@@ -84,9 +84,9 @@ void PoolImpl::go_on_keeping(const Status& so_far) {
     return journal_queue_.append(keeping_);
   }
   const auto kept = std::move(first.kept);
+  kept(so_far);  // what it asks for comes behind the others, which wait for it
   keepings_.pop_front();
   if (!keepings_.empty()) begin_keeping();
-  kept(so_far);
 }
 
 }  // namespace furrow

@@ -170,6 +170,20 @@ TEST_F(HeldReservationsTest, AVolumeThatIsDeletedMeanwhileHasNone) {
   EXPECT_EQ(rig_.pool->reservations(two_), nothing(two_));
 }
 
+TEST_F(HeldReservationsTest, OneThatIsRefusedIsAnsweredInItsTurn) {
+  Kept next;
+  std::vector<unsigned> before;  // answers of the next one, when the first has its own
+  rig_.pool->keep_reservations(registered(one_, 2), [&](const Status& status) {
+    EXPECT_TRUE(status.ok());
+    before.push_back(next.answers);
+  });
+  next.ask(*rig_.pool, registered(two_, 257));
+  tap_->let_go(Io::Op::flush);
+  while (next.answers == 0 || before.empty()) rig_.loop.run_once();
+  EXPECT_EQ(before, std::vector<unsigned>{0});
+  EXPECT_EQ(next.status.code(), Code::invalid_argument);
+}
+
 class ReservationCuts {
  public:
   ReservationCuts(std::uint64_t seed, CrashModel model)
