@@ -39,7 +39,8 @@ Status PageCalls::remove(const Key& key, Durability durability) {
 
 Status PageCalls::exist(const Key& key) { return run_for_status(keyed(PageOp::Kind::exist, key)); }
 
-// In pieces, so that who asks for all of them need not have room for as many as there could be.
+// In pieces, so that who asks for all of them need not have room for as many as there could be. A
+// piece may be shorter, as by the longest transfer of a server.
 Result<std::vector<Key>> PageCalls::list(const Key& after, std::uint32_t keys_max) {
   constexpr std::size_t kKeysAtOnce = 64 << 10;
   std::vector<Key> keys;
@@ -51,7 +52,7 @@ Result<std::vector<Key>> PageCalls::list(const Key& after, std::uint32_t keys_ma
     op.keys_max = static_cast<std::uint32_t>(keys.size() - had);
     run(op);
     if (!op.status.ok()) return op.status;
-    more = op.keys_count == op.keys_max;
+    more = op.keys_count != 0;
     keys.resize(had + op.keys_count);
   }
   return keys;

@@ -31,7 +31,7 @@ class PageCalls {
   // (transport/initiator.h).
   Status remove(const Key& key, Durability durability = Durability::none);
   Status exist(const Key& key);  // ok or not_found
-  // Up to `keys_max` keys behind `after` in listing order; none: the end.
+  // Up to `keys_max` keys behind `after` in listing order; fewer: there are no more.
   Result<std::vector<Key>> list(const Key& after, std::uint32_t keys_max);
   Status flush();
   // Submits and waits. For many at once, use the span: all are in flight together. Their callbacks

@@ -1,5 +1,5 @@
 // Establishes that the blocking initiator does what its calls say, from any number of threads at
-// once, and that its errors are those of the initiator under it.
+// once and where one transfer does not do, and that its errors are those of the initiator under it.
 // How: a Target over a pool of plain maps on a thread of its own; every value is compared.
 #include "transport/sync_initiator.h"
 
@@ -109,6 +109,22 @@ TEST(SyncInitiator, ThreadsAndBatches) {
     after = some->back();
   }
   EXPECT_EQ(all.size(), kThreads * kKeys);
+}
+
+TEST(SyncInitiator, AListIsLongerThanATransfer) {
+  constexpr unsigned kKeys = 8000;  // 128 KiB have room for some 6600
+  TargetOptions options;
+  options.transfer_bytes_max = 128 << 10;
+  Served served(options, 128 << 10);
+  const auto pages = connect_to(served);
+  ASSERT_NE(pages, nullptr);
+  for (unsigned i = 0; i < kKeys; ++i) {
+    ASSERT_TRUE(pages->put(Key::from(std::to_string(i) + "-a-long-key-"), value_of(9, i)).ok());
+  }
+  const auto all = pages->list(Key(), ~0u);
+  ASSERT_TRUE(all.ok()) << all.status().describe();
+  EXPECT_EQ(all->size(), kKeys);
+  EXPECT_EQ(pages->list(Key(), 7000)->size(), 7000u);
 }
 
 TEST(SyncInitiator, WithoutAThreadItDoesNotConnect) {
