@@ -119,7 +119,8 @@ void Reclaimer::punch_zone(ZoneId zone, std::unique_lock<std::mutex>& lock) {
   const bool at_once = finishing_;
   lock.unlock();
   // Else a power cut could bring back the zone's old write pointer, over data that is gone.
-  bool more = table_.written_lbas(zone) == 0 && (all_synced_ || sync_(sync_context_).ok());
+  const std::optional<std::uint32_t> life = table_.empty_life(zone);
+  bool more = life && (all_synced_ || sync_(sync_context_).ok());
   all_synced_ = more && at_once;
   lock.lock();
   std::uint64_t end = superblock_.stride_bytes;
@@ -127,15 +128,17 @@ void Reclaimer::punch_zone(ZoneId zone, std::unique_lock<std::mutex>& lock) {
     const std::uint64_t bytes = at_once ? end : std::min(end, kPieceBytes);
     end -= bytes;
     lock.unlock();
-    more = punch_piece(zone, end, bytes);
+    more = punch_piece(zone, *life, end, bytes);
     lock.lock();
     const Clock::time_point next = now() + kPause;
     while (more && end != 0 && !stop_ && !finishing_ && now() < next) sleep_until(next, lock);
   }
 }
 
-bool Reclaimer::punch_piece(ZoneId zone, std::uint64_t offset, std::uint64_t bytes) {
-  if (!table_.hold_if_empty(zone)) return false;
+// Not of a later life either: its reset was not synced yet.
+bool Reclaimer::punch_piece(ZoneId zone, std::uint32_t life, std::uint64_t offset,
+                            std::uint64_t bytes) {
+  if (!table_.hold_if_empty(zone, life)) return false;
   const int error = punch(superblock_.offset_of(zone, 0) + offset, bytes);
   table_.release(zone);
   if (error == 0) return true;

@@ -61,7 +61,7 @@ class Reclaimer {
   void run();
   void find_left(std::unique_lock<std::mutex>& lock);
   void punch_zone(ZoneId zone, std::unique_lock<std::mutex>& lock);
-  bool punch_piece(ZoneId zone, std::uint64_t offset, std::uint64_t bytes);
+  bool punch_piece(ZoneId zone, std::uint32_t life, std::uint64_t offset, std::uint64_t bytes);
 
   const int fd_;
   const Superblock& superblock_;

@@ -312,8 +312,15 @@ std::vector<ZoneInfo> ZoneTable::report() const {
   return zones;
 }
 
-bool ZoneTable::hold_if_empty(ZoneId zone) {
+std::optional<std::uint32_t> ZoneTable::empty_life(ZoneId zone) const {
+  const std::lock_guard lock(mutex_);  // a reset changes both under it
+  const bool empty = state_of(entry(zone).control.load()) == ZoneState::empty;
+  return empty ? std::optional(entry(zone).generation) : std::nullopt;
+}
+
+bool ZoneTable::hold_if_empty(ZoneId zone, std::optional<std::uint32_t> life) {
   const std::lock_guard lock(mutex_);
+  if (life && entry(zone).generation != *life) return false;
   std::uint64_t control = entry(zone).control.load(std::memory_order_acquire);
   // An empty zone changes under the lock only.
   if (state_of(control) != ZoneState::empty || (control & kHeld) != 0) return false;

@@ -105,8 +105,11 @@ class ZoneTable {
   std::vector<ZoneInfo> report() const;
 
   // --- giving back the space of reset zones, and writing ahead of a write pointer ---
-  // Succeeds for an empty zone. Until release(), writes to it are admitted as `held`.
-  bool hold_if_empty(ZoneId zone);
+  // Which life of the zone it is, that has nothing written yet; nothing: it is not empty.
+  std::optional<std::uint32_t> empty_life(ZoneId zone) const;
+  // Succeeds for an empty zone, of that life if one is given. Until release(), writes to it are
+  // admitted as `held`.
+  bool hold_if_empty(ZoneId zone, std::optional<std::uint32_t> life = {});
   void release(ZoneId zone);
   // Succeeds for an open zone whose only write in flight ends at `end_lbas` from its start, with
   // the same effect: what is admitted from now on does not touch the medium before release().
