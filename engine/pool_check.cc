@@ -170,7 +170,7 @@ void PoolImpl::check_page(ZoneId zone, const PageRecord& record, PageLog& log, c
       .add(Structure::page, record.lba,
            fmt::format("the page at LBA {} is {}", record.lba,
                        page.ok() ? "damaged (checksum)" : "unreadable"),
-           false, page.ok() || log.evicts() ? GiveUp::nothing : GiveUp::unreadable);
+           false, page.ok() || log.options().cache ? GiveUp::nothing : GiveUp::unreadable);
 }
 
 // Errors of reading count as damage of what could not be read.
@@ -205,9 +205,10 @@ Result<CheckReport> PoolImpl::check(const CheckOptions& options) {
          fmt::format("{} zones are of volume {}: {}", zones.size(), volume, why)});
   }
   for (const RecoveryResult::Lost& lost : lost_) {
-    const auto give_up = lost.anyones      ? GiveUp::all
-                         : lost.unreadable ? GiveUp::unreadable
-                                           : GiveUp::nothing;
+    using Missing = RecoveryResult::Lost::Missing;
+    const auto give_up = lost.missing == Missing::all    ? GiveUp::all
+                         : lost.missing == Missing::some ? GiveUp::unreadable
+                                                         : GiveUp::nothing;
     ZoneFindings(lost.zone, report).add(Structure::zone, {}, lost.why, false, give_up);
   }
   const Result<std::vector<ZoneInfo>> zones = device_.report();

@@ -165,7 +165,6 @@ class PageLog final : public StreamOwner {
   std::uint64_t index_bytes() const { return index_.bytes() + expiries_.bytes(); }
   // A cache's page that cannot be read: it leaves the index.
   void let_go(const KeyHash& hash, const IndexEntry& entry);
-  bool evicts() const { return options_.cache; }
   // A store's sealed zone is written anew elsewhere, if there is room.
   void collect(ZoneId zone);
   // Is it going to be, or being, collected? Else: why it was not, if that is known.

@@ -129,7 +129,7 @@ void Recovery::keep_unreadable(ZoneId zone) {
        "holds batch headers that cannot be read; until the pool is opened again it is kept "
        "as it is, and not collected, unless they are given up "
        "(`furrowctl pool check --repair --give_up`)",
-       true});
+       Missing::some});
 }
 
 Result<RecoveryResult> recover(ZonedDevice& device, PoolContext& pool,

@@ -78,8 +78,8 @@ struct RecoveryResult {
   struct Lost {
     ZoneId zone;
     std::string why;
-    bool unreadable = false;  // and can be given up
-    bool anyones = false;     // nobody can tell whose it is
+    // What can be given up: what cannot be read of it, or all, as nobody can tell whose it is.
+    enum class Missing : std::uint8_t { nothing, some, all } missing = Missing::nothing;
   };
   std::vector<Lost> lost;  // zones that cannot be used as they should, and are gone around
   // Batch headers that are damaged, with nothing that repeats them: the pages they named are not

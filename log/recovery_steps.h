@@ -40,6 +40,7 @@ class Recovery {
     std::vector<Copied> copied;
   };
 
+  using Missing = RecoveryResult::Lost::Missing;
   // A zone that was written, and what its header or, without one, its batches say.
   struct ReadZone {
     ZoneInfo info;

@@ -301,7 +301,7 @@ void Recovery::take_offline(ZoneId zone) {
             "is offline; what it may have held is lost, and until that is given up "
             "(`furrowctl pool check --repair --give_up`) no disk is served, and no volume of "
             "files mounted");
-  result_.lost.back().unreadable = result_.lost.back().anyones = true;
+  result_.lost.back().missing = Missing::all;
   if (made_since == kUnknown) offline_.push_back(zone);
   for (const std::uint64_t volume : options_.volumes) {
     if (may_miss_it(volume)) result_.volumes[volume].lost = true;
@@ -321,7 +321,7 @@ void Recovery::set_aside(ZoneId zone, const char* why, bool anyones) {
   bad.use = ZoneUse::bad;
   bad.anyones = anyones;
   pool_.allocator.adopt(zone, bad);
-  result_.lost.push_back({zone, why, anyones, anyones});
+  result_.lost.push_back({zone, why, anyones ? Missing::all : Missing::nothing});
 }
 
 // What it holds stays readable, and it must not hold one of the device's active zones.
