@@ -64,7 +64,8 @@ class EmbeddedPool final : public BlockingPool {
   Result<SyncPageStore> store(std::string_view volume);
   // Makes a volume, which store() then finds; errors as of Pool.
   Result<SyncPageStore> create_volume(const VolumeOptions& options);
-  // `busy`: something still changes the volume; try again. What holds it is told `not_found` then.
+  // `busy`: something still changes the volume; try again. What holds it is told `not_found` then,
+  // until the pool is closed: a deleted volume counts as one of the 64 that it may have.
   Status delete_volume(std::string_view name);
   // As of Pool, but it waits for zones that are to be freed first: never `busy`. Of a cache of many
   // zones that may take a while.

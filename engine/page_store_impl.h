@@ -22,6 +22,7 @@ struct alignas(64) GetCounters {
     sum.misses += misses;
     sum.bytes += bytes;
   }
+  void reset() { gets = hits = misses = bytes = 0; }
 };
 
 class PoolImpl;

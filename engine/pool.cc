@@ -120,6 +120,9 @@ PoolImpl::~PoolImpl() {
 // Each gets its quota, and of the zones that the device allows to be open what it cannot do
 // without.
 Status PoolImpl::admit_volumes(RecoveryOptions& options) {
+  if (ring_.state().volumes.size() > kVolumesMax) {
+    return {Code::corrupt, Origin::engine, "its metadata tells of more than 64 volumes"};
+  }
   if (options_.read_only) context_.allocator.opens_none();
   Status status = take_lent_zones();
   for (const VolumeRecord& record : ring_.state().volumes) {
@@ -463,6 +466,12 @@ void PoolImpl::detach(PageSessionImpl& session) {
   const std::lock_guard lock(sessions_mutex_);
   std::erase(sessions_, &session);
   for (std::size_t i = 0; i < kVolumesMax; ++i) session.counters(i).add_to(ended_[i]);
+}
+
+void PoolImpl::reset_counters(std::size_t ordinal) {
+  const std::lock_guard lock(sessions_mutex_);
+  ended_[ordinal].reset();
+  for (PageSessionImpl* session : sessions_) session->counters(ordinal).reset();
 }
 
 // What ended is counted before what began, so that none is missed.

@@ -243,8 +243,12 @@ class Pool {
   virtual Result<PageStore*> create_volume(const VolumeOptions& options) = 0;
   // busy: something that changes the volume runs, or of a zoned volume anything; stop its clients,
   // or try again. Gets may run, on any thread: they find their page or nothing. What is submitted
-  // to its PageStore afterwards (it stays until the pool is closed) is answered with not_found.
+  // to its PageStore afterwards is answered with not_found: it stays until the pool is closed, as
+  // one of the 64 that a pool may have, or until forget_deleted().
   virtual Status delete_volume(std::string_view name) = 0;
+  // Ends the PageStores of volumes that were deleted. All that was submitted to them has been
+  // answered and released, and nobody uses them any more, on any thread.
+  virtual void forget_deleted() = 0;
   // Another quota, or a larger disk, durable when it returns; the volume may be in use. A smaller
   // quota takes zones that are free: `busy` says that zones are being freed (a cache evicts, a
   // store collects), while the user gets none. Then give the home executor turns, and call it again

@@ -1,6 +1,7 @@
 // Pool, as it is. See engine/pool.h.
 #pragma once
 
+#include <bitset>
 #include <deque>
 #include <functional>
 #include <map>
@@ -64,6 +65,7 @@ class PoolImpl final : public Pool {
   std::vector<std::string> opening_damage() const override;
   Result<PageStore*> create_volume(const VolumeOptions& options) override;
   Status delete_volume(std::string_view name) override;
+  void forget_deleted() override;
   ResizeAnswer resize_volume(std::string_view name, const ResizeOptions& options) override;
   ReservationRecord reservations(std::uint64_t volume) const override;
   void keep_reservations(const ReservationRecord& wanted,
@@ -90,6 +92,7 @@ class PoolImpl final : public Pool {
   // Sessions announce themselves, so that what they count can be summed. Any thread.
   void attach(PageSessionImpl& session);
   void detach(PageSessionImpl& session);
+  void reset_counters(std::size_t ordinal);  // nobody counts there meanwhile
   void sum_gets(std::size_t ordinal, GetCounters& sum) const;
   // Gets that began and have not ended; none begins meanwhile.
   bool gets_in_flight(std::size_t ordinal) const;
@@ -147,7 +150,8 @@ class PoolImpl final : public Pool {
                   CheckReport& report) const;
   std::uint32_t free_nsid() const;
   Status check_new_volume(const VolumeOptions& options) const;
-  void forget(PageStoreImpl& store);  // it was deleted
+  std::size_t take_ordinal();
+  void set_aside(PageStoreImpl& store);  // it was deleted
 
   ZonedDevice& device_;
   MetadataRing ring_;
@@ -165,10 +169,10 @@ class PoolImpl final : public Pool {
   JournalQueue::Entry keeping_;  // of the first
   const OpenOptions options_;
   std::vector<std::unique_ptr<PageStoreImpl>> stores_;
-  std::vector<std::unique_ptr<PageStoreImpl>> deleted_;  // sessions may still hold them
+  std::vector<std::unique_ptr<PageStoreImpl>> deleted_;  // who has them may use them
   std::unique_ptr<Scrubber> scrubber_;                   // null: none
-  std::size_t next_ordinal_ = 0;
-  std::vector<std::string> damage_;  // of the metadata, and zones that are lost
+  std::bitset<kVolumesMax> ordinals_;                    // that stores have
+  std::vector<std::string> damage_;                      // of the metadata, and zones that are lost
   std::vector<std::string> notes_;
   std::vector<std::string> gaps_;  // what check() finds again by itself
   std::vector<RecoveryResult::Lost> lost_;

@@ -214,8 +214,14 @@ void PoolImpl::add_store(const VolumeRecord& record, StreamSet streams) {
     return room && grant_lifetime(volume, stream);
   };
   stores_.push_back(std::make_unique<PageStoreImpl>(*this, info_of(record, context_.geometry),
-                                                    context_, options, next_ordinal_));
-  ++next_ordinal_;
+                                                    context_, options, take_ordinal()));
+}
+
+std::size_t PoolImpl::take_ordinal() {
+  std::size_t ordinal = 0;
+  while (ordinals_.test(ordinal)) ++ordinal;
+  ordinals_.set(ordinal);
+  return ordinal;
 }
 
 std::uint32_t PoolImpl::free_nsid() const {
@@ -234,7 +240,10 @@ Status PoolImpl::check_new_volume(const VolumeOptions& options) const {
   if (options.nsid != 0 && find_nsid(options.nsid) != nullptr) {
     return {Code::exists, Origin::engine, "a volume has that namespace id"};
   }
-  if (next_ordinal_ == kVolumesMax) {
+  if (stores_.size() == kVolumesMax) {
+    return {Code::no_space, Origin::engine, "a pool has at most 64 volumes"};
+  }
+  if (ordinals_.all()) {
     return {
         Code::no_space, Origin::engine,
         "a pool has at most 64 volumes, counting those that were deleted since it was opened: end "
@@ -321,7 +330,7 @@ Status PoolImpl::delete_volume(std::string_view name) {
   }
   (*found)->mark_deleted();
   log.clear();
-  forget(**found);
+  set_aside(**found);
   // What reads one of its zones now is the scrubber alone; it begins no other.
   while (scrubber_ && scrubber_->reading()) queue_->wait(kWaitUs);
   // From here on the volume is gone; a zone that cannot be reset now is reset at the next open.
@@ -355,11 +364,21 @@ Status PoolImpl::delete_volume(std::string_view name) {
   return {};
 }
 
-void PoolImpl::forget(PageStoreImpl& store) {
+void PoolImpl::set_aside(PageStoreImpl& store) {
   const auto found =
       std::ranges::find_if(stores_, [&](const auto& each) { return each.get() == &store; });
   deleted_.push_back(std::move(*found));
   stores_.erase(found);
+}
+
+void PoolImpl::forget_deleted() {
+  for (std::unique_ptr<PageStoreImpl>& store : std::exchange(deleted_, {})) {
+    reset_counters(store->ordinal());
+    ordinals_.reset(store->ordinal());
+    const std::uint64_t id = store->info().id;
+    store.reset();
+    context_.blocks.erase(id);
+  }
 }
 
 std::vector<PageStore*> PoolImpl::stores() const {

@@ -73,8 +73,7 @@ void PoolImpl::add_zoned(const VolumeRecord& record, const std::vector<ZoneInfo>
                                     static_cast<Durability>(record.durability));
   zones->load(report);
   stores_.push_back(std::make_unique<PageStoreImpl>(*this, info_of(record, context_.geometry),
-                                                    context_, std::move(zones), next_ordinal_));
-  ++next_ordinal_;
+                                                    context_, std::move(zones), take_ordinal()));
 }
 
 // What a deletion, or a creation, that was cut off has left.
@@ -226,7 +225,7 @@ Status PoolImpl::delete_zoned(PageStoreImpl& store) {
     return status;
   }
   const std::vector<ZoneId> zones = store.zones()->zones();
-  forget(store);
+  set_aside(store);
   // Gone it is in any case; what could not be reset and noted is when the pool is opened again.
   (void)return_zones(id, zones).ok();
   const auto still_active = std::ranges::count_if(

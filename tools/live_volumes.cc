@@ -232,6 +232,7 @@ Status LiveVolumes::go_on(const Deletion& deletion, std::string_view name) {
   }
   const Status status = pool_.delete_volume(name);
   if (status.ok()) {
+    pool_.forget_deleted();  // their namespaces were idle, and are gone
     forget(deletion);
     target_.namespaces_changed();
   } else if (status.code() != Code::busy) {

@@ -1,9 +1,10 @@
 // Establishes what a session on a thread of its own does beside the pool's home (PageSession,
 // HomeOps): events come on the session's thread and never from within submit(), first the result,
 // then the release; what is refused is refused without travelling; operations that travel keep
-// their order; more gets than there are bounce buffers are all answered; counts outlive sessions;
-// an intact page is never called corrupt, however many other keys' pages were read first, and also
-// where one read went wrong.
+// their order; more gets than there are bounce buffers are all answered; counts outlive sessions,
+// and not stores that are forgotten, of which there may be any number; an intact page is never
+// called corrupt, however many other keys' pages were read first, and also where one read went
+// wrong.
 // How: a pool whose home the test turns, and a session on a second loop that the test turns, too;
 // keys that the index cannot tell apart; a device that holds answers back, so that the test can
 // change what was read.
@@ -162,6 +163,49 @@ TEST_F(PageSessionTest, CountsOutliveTheirSession) {
   EXPECT_EQ(stats.get_hits - before.get_hits, 2u);
   EXPECT_EQ(stats.get_misses - before.get_misses, 1u);
   EXPECT_EQ(stats.get_bytes - before.get_bytes, 10000u);
+}
+
+// A store that is forgotten leaves its place to another, whose counts begin at nothing.
+TEST_F(PageSessionTest, VolumesComeAndGoWithoutEnd) {
+  ASSERT_TRUE(rig_.pool->resize_volume("pages", {.quota_bytes = 8 << 20}).status.ok());
+  PageStore* const stays = rig_.store;
+  VolumeOptions options;
+  options.name = "passes";
+  options.value_bytes_max = 64 << 10;
+  options.quota_bytes = 3 << 20;
+  for (unsigned i = 0; i < 150; ++i) {
+    const Result<PageStore*> made = rig_.pool->create_volume(options);
+    ASSERT_TRUE(made.ok()) << i << ": " << made.status().describe();
+    rig_.store = *made;
+    ASSERT_TRUE(rig_.put(1, i, 5000).ok());
+    for (unsigned get = 0; get < 2; ++get) submit(PageOp::Kind::get, get);
+    turn_both();
+    const VolumeStats stats = (*made)->stats();
+    EXPECT_EQ(stats.gets, 2u);
+    EXPECT_EQ(stats.get_hits, 1u);
+    EXPECT_EQ(stats.get_bytes, 5000u);
+    rig_.settle();
+    ASSERT_TRUE(rig_.pool->delete_volume("passes").ok());
+    if (i % 3 == 2) rig_.pool->forget_deleted();
+  }
+  rig_.store = stays;
+}
+
+// Deleted ones that stay count as long as they do.
+TEST_F(PageSessionTest, DeletedVolumesThatStayAreBounded) {
+  ASSERT_TRUE(rig_.pool->resize_volume("pages", {.quota_bytes = 8 << 20}).status.ok());
+  VolumeOptions options;
+  options.name = "passes";
+  options.value_bytes_max = 64 << 10;
+  options.quota_bytes = 3 << 20;
+  for (unsigned i = 0; i < 63; ++i) {
+    ASSERT_TRUE(rig_.pool->create_volume(options).ok()) << i;
+    rig_.settle();
+    ASSERT_TRUE(rig_.pool->delete_volume("passes").ok());
+  }
+  EXPECT_EQ(rig_.pool->create_volume(options).status().code(), Code::no_space);
+  rig_.pool->forget_deleted();
+  EXPECT_TRUE(rig_.pool->create_volume(options).ok());
 }
 
 // A get reads the pages of other keys that look like its own; its own is stored meanwhile.

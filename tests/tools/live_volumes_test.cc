@@ -10,6 +10,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
 #include <future>
 #include <nlohmann/json.hpp>
@@ -122,6 +123,15 @@ class LiveVolumesTest : public ::testing::Test {
       sqe.cdw11 = 4;
       io.send(io.capsule(sqe, std::vector<std::byte>(4096, std::byte{1})));
       return io.expect_response(0).sct_sc();
+    }
+    void identify(std::uint32_t nsid) {
+      nvme::Sqe sqe;
+      sqe.opc = nvme::admin::kIdentify;
+      sqe.nsid = nsid;
+      sqe.cdw10 = 0x05;  // a namespace of a command set
+      sqe.cdw11 = std::uint32_t{nvme::csi::kKv} << 24;
+      admin.send(admin.capsule(sqe, {}, 4096));
+      EXPECT_TRUE(admin.receive());  // data, or why not
     }
     // A command that waits for data.
     void get_stuck(std::uint32_t nsid) {
@@ -274,6 +284,35 @@ TEST_F(LiveVolumesTest, ADeletedOneIsGoneForHostsAndItsRoomIsFree) {
   EXPECT_EQ(host.store(2), nvme::sc::kSuccess);
   EXPECT_EQ(create("again").status, 201);
   EXPECT_EQ(host.store(1), nvme::sc::kSuccess) << "the lowest free one";
+}
+
+TEST_F(LiveVolumesTest, VolumesComeAndGoForAsLongAsItServes) {
+  ASSERT_EQ(create("stays").status, 201);
+  LiveHost host(*target_), other(*target_);  // on either reactor
+  std::atomic<bool> ends{false};
+  const auto use = [&](LiveHost& its) {
+    while (!ends) {
+      EXPECT_EQ(its.store(1), nvme::sc::kSuccess);
+      (void)its.store(2);
+      its.identify(2);
+    }
+  };
+  auto uses = std::async(std::launch::async, [&] { use(host); });
+  auto others = std::async(std::launch::async, [&] { use(other); });
+  const std::string disk = R"({"name": "passes", "kind": "block", "size_bytes": 16777216,
+                               "lba_bytes": 4096, "quota_bytes": 8388608})";
+  const std::string zones = R"({"name": "passes", "kind": "zoned", "zones": 4})";
+  for (unsigned i = 0; i < 150; ++i) {
+    const AdminAnswer made = i % 3 == 0   ? create("passes")
+                             : i % 3 == 1 ? live_->create(disk)
+                                          : live_->create(zones);
+    ASSERT_EQ(made.status, 201) << i << ": " << made.json;
+    const AdminAnswer removed = remove_at_last("passes");
+    ASSERT_EQ(removed.status, 200) << i << ": " << removed.json;
+  }
+  ends = true;
+  uses.get(), others.get();
+  EXPECT_EQ(names(), (std::vector<std::string>{"stays"}));
 }
 
 // A Store that was accepted and waits for its data keeps its volume until it has been answered.

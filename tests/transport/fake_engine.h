@@ -238,6 +238,7 @@ class FakePool final : public Pool {
         stores_, [&](const auto& store) { return store->info().options.name == name; });
     return erased != 0 ? Status() : Status(Code::not_found, Origin::engine);
   }
+  void forget_deleted() override {}
   ResizeAnswer resize_volume(std::string_view name, const ResizeOptions& options) override {
     ResizeAnswer answer;
     auto* const store = static_cast<FakeStore*>(find(name));
