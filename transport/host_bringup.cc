@@ -15,6 +15,8 @@ constexpr std::uint64_t kCstsAgainNs = 5'000'000;
 constexpr std::uint32_t kIoReceiveBytes = 65536;
 constexpr std::uint32_t kTransferBytesLimit = 4u << 20;  // what MDTS = 0 ("no limit") means to us
 constexpr std::uint32_t kDiscoveryEntries = 64;
+// Of the discovery log: what the smallest MDTS allows.
+constexpr std::uint32_t kDiscoveryPieceBytes = 4096;
 
 Status protocol(const char* hint) { return Status(Code::protocol, Origin::transport, hint); }
 
@@ -50,6 +52,15 @@ Status connect_failure(const nvme::Cqe& answer) {
     default:
       return Status(Code::io_error, Origin::transport, "the target refused to connect", 0, status);
   }
+}
+
+// How much of it is to be read, as far as `log`, which was read, tells.
+std::size_t discovery_log_bytes(std::span<const std::byte> log) {
+  nvme::DiscoveryLogHeader header;
+  if (log.size() < sizeof header) return kDiscoveryPieceBytes;
+  std::memcpy(&header, log.data(), sizeof header);
+  const std::uint64_t entries = std::min<std::uint64_t>(header.numrec, kDiscoveryEntries);
+  return sizeof header + entries * sizeof(nvme::DiscoveryLogEntry);
 }
 
 template <std::size_t N>
@@ -110,8 +121,14 @@ void HostController::run(Step step) {
                           io_entries());
     case Step::identify_namespace:
       return send_identify(options_.nsid, 0x05, nvme::csi::kKv);
-    case Step::read_discovery_log:
-      return send_discovery_log();
+    case Step::read_discovery_log: {
+      const std::size_t left = discovery_log_bytes(discovery_log_) - discovery_log_.size();
+      return read_discovery_log(
+          discovery_log_.size(),
+          static_cast<std::uint32_t>(std::min<std::size_t>(left, kDiscoveryPieceBytes)));
+    }
+    case Step::check_discovery_log:
+      return read_discovery_log(0, sizeof(nvme::DiscoveryLogHeader));
     case Step::up:
       set_due(std::max(options_.keep_alive_ms / 2, 1u) * std::uint64_t{1'000'000});
       if (options_.command_timeout_ms != 0) age_commands();
@@ -173,14 +190,12 @@ void HostController::send_identify(std::uint32_t nsid, std::uint8_t cns, std::ui
   send(*queues_[0], sqe, HostCommand::Direction::from_target, 4096);
 }
 
-void HostController::send_discovery_log() {
-  const std::uint32_t bytes = (1 + kDiscoveryEntries) * sizeof(nvme::DiscoveryLogEntry);
-  data_.assign(bytes, std::byte{0});
+void HostController::read_discovery_log(std::uint64_t offset, std::uint32_t bytes) {
   const std::uint32_t dwords = bytes / 4 - 1;
   nvme::Sqe sqe;
   sqe.opc = nvme::admin::kGetLogPage;
   sqe.cdw10 = nvme::lid::kDiscovery | (dwords & 0xffff) << 16;
-  sqe.cdw11 = dwords >> 16;
+  sqe.cdw12 = static_cast<std::uint32_t>(offset);
   send(*queues_[0], sqe, HostCommand::Direction::from_target, bytes);
 }
 
@@ -233,6 +248,8 @@ void HostController::after(Step step, const nvme::Cqe& cqe) {
       return take_namespace();
     case Step::read_discovery_log:
       return take_discovery_log();
+    case Step::check_discovery_log:
+      return check_discovery_log();
     default:
       return;
   }
@@ -272,8 +289,29 @@ void HostController::take_namespace() {
   run(Step::up);
 }
 
+// A piece that is shorter than it may be is the last, whatever the header says.
 void HostController::take_discovery_log() {
-  auto subsystems = decode_discovery_log(std::span(data_).first(received_bytes_));
+  discovery_log_.insert(discovery_log_.end(), data_.begin(), data_.begin() + received_bytes_);
+  const bool first = discovery_log_.size() <= kDiscoveryPieceBytes;
+  const bool all = received_bytes_ == 0 || received_bytes_ % kDiscoveryPieceBytes != 0 ||
+                   discovery_log_.size() >= discovery_log_bytes(discovery_log_);
+  if (!all) return run(Step::read_discovery_log);
+  if (first) return decode_subsystems();
+  run(Step::check_discovery_log);
+}
+
+// Pieces of two logs are none: it is read anew, for as long as the bring-up may take.
+void HostController::check_discovery_log() {
+  const bool same =
+      received_bytes_ >= sizeof(std::uint64_t) &&
+      std::equal(data_.begin(), data_.begin() + sizeof(std::uint64_t), discovery_log_.begin());
+  if (same) return decode_subsystems();
+  discovery_log_.clear();
+  run(Step::read_discovery_log);
+}
+
+void HostController::decode_subsystems() {
+  auto subsystems = decode_discovery_log(discovery_log_);
   if (!subsystems) return fail(subsystems.status());
   facts_.subsystems = std::move(*subsystems);
   run(Step::up);

@@ -92,7 +92,8 @@ class HostController final : private HostQueue::Owner {
     open_io,
     connect_io,
     identify_namespace,
-    read_discovery_log,
+    read_discovery_log,   // a piece of it
+    check_discovery_log,  // has it changed since the first one?
     up,
     down,
   };
@@ -116,10 +117,12 @@ class HostController final : private HostQueue::Owner {
   void get_property(std::uint32_t offset, bool wide);
   void send_connect(HostQueue& queue, std::uint16_t qid, std::uint32_t entries);
   void send_identify(std::uint32_t nsid, std::uint8_t cns, std::uint8_t csi);
-  void send_discovery_log();
+  void read_discovery_log(std::uint64_t offset, std::uint32_t bytes);
   void take_identify();
   void take_namespace();
   void take_discovery_log();
+  void check_discovery_log();
+  void decode_subsystems();
   void set_due(std::uint64_t delay_ns);
   void keep_alive();
   void age_commands();
@@ -135,11 +138,12 @@ class HostController final : private HostQueue::Owner {
   Step step_ = Step::open_admin;
   std::vector<std::unique_ptr<HostQueue>> queues_;  // the first is the admin queue
   std::size_t queues_gone_ = 0;
-  std::uint16_t io_queues_ = 1;       // that the controller grants
-  std::vector<std::byte> data_;       // of the step's command
-  std::uint32_t received_bytes_ = 0;  // of data_, by its answer
-  OwnTimer timer_{};                  // the next CSTS, the next keep-alive, or the end of patience
-  OwnTimer age_timer_{};              // four of its ticks are command_timeout_ms
+  std::uint16_t io_queues_ = 1;           // that the controller grants
+  std::vector<std::byte> data_;           // of the step's command
+  std::uint32_t received_bytes_ = 0;      // of data_, by its answer
+  std::vector<std::byte> discovery_log_;  // as far as it was read
+  OwnTimer timer_{};      // the next CSTS, the next keep-alive, or the end of patience
+  OwnTimer age_timer_{};  // four of its ticks are command_timeout_ms
   std::uint64_t due_ns_ = 0;
   std::uint64_t deadline_ns_ = 0;
   bool keep_alive_pending_ = false;

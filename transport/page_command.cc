@@ -140,7 +140,9 @@ Status check_page_op(const PageOp& op, const PageLimits& limits) {
       }
       if (op.length == 0) return refused(Code::invalid_argument, "a value has at least 1 byte");
       if (op.length > limits.value_bytes_max) {
-        return refused(Code::too_large, "the value is longer than the volume takes");
+        return refused(
+            Code::too_large,
+            "the value is longer than the volume, or a transfer of the target (MDTS), takes");
       }
       break;
     case Kind::list:

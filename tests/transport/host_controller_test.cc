@@ -1,7 +1,8 @@
 // Establishes that a host's bring-up believes no step that went wrong: whichever answer is an
 // error, missing, short or impossible, the controller is down once, with a status that says what to
-// do, and everything that it had open is gone. How: a HostController and FuzzPeers on one thread,
-// one wrong answer each time.
+// do, and everything that it had open is gone. And that a discovery log of any length is read as a
+// whole, and as one, from a target with the smallest transfers that there are. How: a
+// HostController and FuzzPeers on one thread, one wrong answer each time.
 #include "transport/host_controller.h"
 
 #include <gtest/gtest.h>
@@ -218,6 +219,63 @@ TEST_F(BringUp, OfAnHonestTargetSucceeds) {
   controller_->end();
   run_until([this] { return controller_ == nullptr; });
   EXPECT_EQ(downs_, 0) << "it was asked to end";
+}
+
+// Serves a discovery log of which no more than 4 KiB can be had at a time, as MDTS says; it has
+// `subsystems`, and is another one for the first `changes` looks.
+class Discovering : public BringUp {
+ protected:
+  bool answers(FuzzPeer& peer, const nvme::Sqe& sqe) override {
+    if (!kLog(sqe)) return BringUp::answers(peer, sqe);
+    const std::size_t bytes = ((sqe.cdw10 >> 16 | sqe.cdw11 << 16) + std::size_t{1}) * 4;
+    const std::size_t offset = sqe.cdw12;
+    if (bytes > 4096) return fail(peer, sqe, nvme::sc::kInvalidField);
+    if (offset == 0) ++looks_;
+    nvme::DiscoveryLogHeader header;
+    header.genctr = looks_ <= changes_ ? looks_ : 99;
+    header.numrec = subsystems_;
+    std::vector<std::byte> log(std::max<std::size_t>((subsystems_ + 1) * 1024, offset + bytes));
+    std::memcpy(log.data(), &header, sizeof header);
+    for (std::size_t i = 0; i < subsystems_; ++i) {
+      nvme::DiscoveryLogEntry entry;
+      entry.trtype = nvme::kTrtypeTcp;
+      entry.subtype = nvme::kSubtypeNvm;
+      const std::string nqn = "nqn.2026-11.io.furrow:" + std::to_string(header.genctr * 100 + i);
+      std::memcpy(entry.subnqn, nqn.data(), nqn.size());
+      std::memcpy(log.data() + (i + 1) * sizeof entry, &entry, sizeof entry);
+    }
+    peer.send_data(sqe.cid, 0, std::span(log).subspan(offset, bytes), kFlagLast);
+    peer.complete(sqe.cid, 0, 0);
+    return true;
+  }
+  std::size_t subsystems_ = 1, changes_ = 0, looks_ = 0;
+};
+
+TEST_F(Discovering, ALogIsReadInPiecesThatEveryTargetCanTransfer) {
+  for (const std::size_t subsystems : {1u, 3u, 4u, 7u, 10u, 64u, 70u}) {
+    subsystems_ = subsystems;
+    start(true);
+    run_until([this] { return ups_ + downs_ != 0; });
+    ASSERT_EQ(std::exchange(ups_, 0), 1) << subsystems << why_.describe();
+    const auto& found = controller_->facts().subsystems;
+    ASSERT_EQ(found.size(), std::min<std::size_t>(subsystems, 64));
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      EXPECT_EQ(found[i], "nqn.2026-11.io.furrow:" + std::to_string(9900 + i));
+    }
+    controller_->end();
+    run_until([this] { return controller_ == nullptr; });
+  }
+}
+
+TEST_F(Discovering, PiecesOfTwoLogsAreNone) {
+  subsystems_ = 10;
+  changes_ = 3;
+  start(true);
+  run_until([this] { return ups_ + downs_ != 0; });
+  ASSERT_EQ(ups_, 1) << why_.describe();
+  for (const std::string& nqn : controller_->facts().subsystems) {
+    EXPECT_TRUE(nqn.starts_with("nqn.2026-11.io.furrow:99")) << nqn;
+  }
 }
 
 class WrongAnswer : public BringUp, public ::testing::WithParamInterface<Wrong> {};
