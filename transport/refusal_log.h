@@ -32,10 +32,11 @@ class RefusalLogger {
  private:
   struct Reason : Timer {
     RefusalLogger* self = nullptr;
+    const char* why = "";
     bool running = false;
     std::uint64_t more = 0;  // since the last line
   };
-  void tell(Reason& reason, const std::string& what);
+  void tell(Reason& reason, const std::string& what, const char* why);
   void tell_rest(Reason& reason);
 
   Executor& executor_;

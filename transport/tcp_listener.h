@@ -22,8 +22,9 @@ class TcpListener {
   static Result<std::unique_ptr<TcpListener>> open(const std::string& host, std::uint16_t port);
   ~TcpListener();  // after stop() has called back, or if start() never was
 
-  // `accepted` owns the socket. `failed` (may be null) is told the errno of an accept that failed
-  // for want of descriptors or memory; the connection waits, and it is tried again soon.
+  // `accepted` owns the socket. `failed` (may be null) is told the errno of an accept that failed:
+  // for want of descriptors or memory, in which case the connection waits, or for what became of
+  // that connection. It is tried again soon.
   void start(SocketRing& ring, Executor& executor,
              std::function<void(int fd, std::string peer)> accepted,
              std::function<void(int error)> failed = nullptr);
@@ -49,7 +50,7 @@ class TcpListener {
   SocketRing* ring_ = nullptr;
   Executor* executor_ = nullptr;
   AcceptOp accept_op_{};
-  RetryTimer retry_{};  // out of descriptors or memory: try again soon
+  RetryTimer retry_{};  // an accept failed: try again soon
   bool stopping_ = false;
   std::function<void(int, std::string)> accepted_;
   std::function<void(int)> failed_;

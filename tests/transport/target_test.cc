@@ -331,5 +331,26 @@ TEST(RefusalLogger, TellsTheFirstAtOnceAndTheRestLater) {
   EXPECT_EQ(pass_ms(1000).size(), 1u);
 }
 
+TEST(RefusalLogger, SaysOfEachErrorOfAcceptWhatItWas) {
+  std::uint64_t clock_ns = 1;
+  test::FakeExecutor executor(clock_ns);
+  std::vector<std::string> lines;
+  RefusalLogger log(executor, [&](const std::string& line) { lines.push_back(line); });
+  for (const int error : {EMFILE, ENFILE, ENOBUFS, ENOMEM, EPERM, EPROTO, ENETDOWN}) {
+    log.cannot_accept(error);
+    ASSERT_EQ(lines.size(), 1u);
+    EXPECT_NE(lines[0].find(std::strerror(error)), std::string::npos) << lines[0];
+    const bool files = lines[0].find("no more open files") != std::string::npos;
+    EXPECT_EQ(files, error == EMFILE || error == ENFILE) << lines[0];
+    EXPECT_EQ(lines[0].find("they wait") != std::string::npos,
+              error != EPERM && error != EPROTO && error != ENETDOWN)
+        << lines[0];
+    log.tell_rest();
+    clock_ns += 1'000'000'000;
+    executor.run_once();
+    lines.clear();
+  }
+}
+
 }  // namespace
 }  // namespace furrow::transport
