@@ -79,6 +79,20 @@ std::optional<std::string> flag_file(std::string_view argument) {
   return std::nullopt;
 }
 
+// What is wrong with a line that begins with a dash; empty: nothing that can be told here. A value
+// is in its line, behind `=`: it is neither the next line nor, behind the last one, an argument.
+std::string wrong_flag_line(std::string_view line) {
+  const std::string_view flag = line.substr(0, line.find('='));
+  if (flag.find_first_of(" \t") != flag.npos) return fmt::format("is not --FLAG=VALUE: {}", line);
+  if (flag.size() != line.size()) return {};
+  gflags::CommandLineFlagInfo known;
+  const std::string_view name = flag.substr(std::min(flag.find_first_not_of('-'), flag.size()));
+  const bool lacks_value =
+      gflags::GetCommandLineFlagInfo(std::string(name).c_str(), &known) && known.type != "bool";
+  if (name.empty()) return "is no flag";
+  return lacks_value ? fmt::format("has no value: --{}=VALUE", name) : std::string();
+}
+
 // Flags as they stand in a file. gflags itself would pass over those that it does not know, and
 // over all that follow a line without dashes.
 void read_flag_file(const std::string& path, unsigned depth, std::vector<std::string>& arguments) {
@@ -94,6 +108,8 @@ void read_flag_file(const std::string& path, unsigned depth, std::vector<std::st
     if (line.front() != '-') {
       refuse_flag_file(path, fmt::format("line {} is no flag, which begins with --", number));
     }
+    const std::string wrong = wrong_flag_line(line);
+    if (!wrong.empty()) refuse_flag_file(path, fmt::format("line {} {}", number, wrong));
     if (const auto other = flag_file(line)) {
       read_flag_file(*other, depth + 1, arguments);
     } else {

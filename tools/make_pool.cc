@@ -30,6 +30,12 @@ Status check_fit(const Geometry& geometry, const PoolRecipe& recipe) {
   return Pool::suits(geometry, *recipe.first_volume);
 }
 
+std::string about(std::uint64_t bytes) {
+  constexpr std::uint64_t kMiB = 1 << 20, kGiB = 1 << 30;
+  if (bytes < kGiB) return fmt::format("{} MiB", bytes / kMiB);
+  return fmt::format("{:.1f} GiB", static_cast<double>(bytes) / static_cast<double>(kGiB));
+}
+
 // An emulated device is a sparse file: it may be larger than what the file system can give it.
 void warn_of_room(const PoolRecipe& recipe, std::uint64_t bytes) {
   const Result<DeviceUri> uri = parse_device_uri(recipe.uri);
@@ -38,12 +44,10 @@ void warn_of_room(const PoolRecipe& recipe, std::uint64_t bytes) {
   if (!std::filesystem::is_regular_file(uri->place, error)) return;
   const std::filesystem::space_info space = std::filesystem::space(uri->place, error);
   if (error || space.available >= bytes) return;
-  constexpr double kGiB = 1 << 30;
   tell(
-      "{}: {} may grow to {:.1f} GiB and its file system has {:.1f} GiB left; when that is "
-      "full, a store and a cache alike refuse pages until there is room\n",
-      program_name(), uri->place, static_cast<double>(bytes) / kGiB,
-      static_cast<double>(space.available) / kGiB);
+      "{}: {} may grow to {} and its file system has {} left; when that is full, a store and a "
+      "cache alike refuse pages until there is room\n",
+      program_name(), uri->place, about(bytes), about(space.available));
 }
 
 // How large the block device is that an emulated one is on; 0: it is on none.

@@ -13,6 +13,10 @@ Result<std::string> read_token(const std::string& path) {
   constexpr std::size_t kMin = 16, kMax = 256;
   const std::unique_ptr<FILE, int (*)(FILE*)> file(std::fopen(path.c_str(), "re"), &std::fclose);
   if (file == nullptr) {
+    if (errno == EACCES) {
+      return Status(Code::permission, Origin::tool,
+                    "this user may not read it, or not look into its folder", errno);
+    }
     return Status(errno == ENOENT ? Code::not_found : Code::io_error, Origin::tool, "", errno);
   }
   struct stat facts;  // of what was opened, whatever has its name by now

@@ -30,10 +30,12 @@ Status write_error(int error) {
   return zone_failure(Code::io_error, "cannot write the emulated device's metadata", error);
 }
 
-constexpr Status kHasDevice(Code::foreign, Origin::zone,
-                            "there is an emulated zoned device already; --force overwrites it");
+constexpr Status kHasDevice(
+    Code::foreign, Origin::zone,
+    "there is an emulated zoned device already; --force of a command that has it "
+    "overwrites it");
 constexpr Status kHasData(Code::foreign, Origin::zone,
-                          "there is data already; --force overwrites it");
+                          "there is data already; --force of a command that has it overwrites it");
 
 // Is there anything? Of a file all of it is looked at (its holes cost nothing), of a block device
 // the first MiB, where every file system of note leaves a mark, and the last one, for partition

@@ -82,6 +82,19 @@ TEST_F(TokenFileTest, WhatCannotBeRead) {
   EXPECT_EQ(read_token(path() + "/below").status().code(), Code::io_error);
 }
 
+// root may read all, so another user tries.
+TEST_F(TokenFileTest, ItIsSomebodyElses) {
+  std::ofstream(path()) << "0123456789abcdef";
+  ASSERT_EQ(chmod(path().c_str(), 0), 0);
+  constexpr uid_t kNobody = 65534;
+  const bool root = geteuid() == 0;
+  ASSERT_TRUE(!root || seteuid(kNobody) == 0);
+  const Status status = read_token(path()).status();
+  ASSERT_TRUE(!root || seteuid(0) == 0);
+  EXPECT_EQ(status.code(), Code::permission);
+  EXPECT_NE(status.describe().find("may not read it"), std::string::npos) << status.describe();
+}
+
 TEST_F(TokenFileTest, APipeWillDo) {
   ASSERT_EQ(mkfifo(path().c_str(), 0600), 0);
   std::jthread writer([this] { std::ofstream(path()) << "0123456789abcdef\n"; });
