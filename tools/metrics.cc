@@ -114,8 +114,8 @@ constexpr Metric<TargetStats> kTarget[] = {
     {"furrow_target_refused_setting_up_total", "Refused: too many that are not through Connect",
      kCounter, &TargetStats::refused_setting_up},
     {"furrow_target_accept_errors_total",
-     "Tries to accept a connection without open files or memory left for it", kCounter,
-     &TargetStats::accept_errors},
+     "Tries to accept a connection that failed, as without open files or memory left for it",
+     kCounter, &TargetStats::accept_errors},
     {"furrow_target_connects_refused_total", "Connect commands refused, for any reason", kCounter,
      &TargetStats::connects_refused},
     {"furrow_target_connects_refused_host_total",
@@ -213,6 +213,8 @@ std::string metrics_text(const ServerSnapshot& snapshot) {
   for (const auto& metric : kTarget) add_single(families, metric, snapshot.target);
   for (const auto& metric : kReactors) add_reactors(families, metric, snapshot.target);
 
+  families.push_back({"furrow_build_info", "1: which version serves", kGauge, {}});
+  families.back().metric.push_back(sample(kGauge, 1, {{"version", FURROW_VERSION}}));
   constexpr double kSecond_us = 1e6;
   families.push_back({"furrow_pool_recovery_seconds", "How long the last open took", kGauge, {}});
   families.back().metric.push_back(

@@ -44,6 +44,7 @@ TEST(Metrics, HasEachVolumesCounters) {
 
 TEST(Metrics, HasThePoolAndTheTarget) {
   const std::string text = metrics_text(two_volumes());
+  EXPECT_THAT(text, HasSubstr("furrow_build_info{version=\"" FURROW_VERSION "\"} 1\n"));
   EXPECT_THAT(text, HasSubstr("furrow_pool_recovery_seconds 1.5\n"));
   EXPECT_THAT(text, HasSubstr("furrow_pool_zones_free 7\n"));
   EXPECT_THAT(text, HasSubstr("furrow_pool_device_full 1\n"));
