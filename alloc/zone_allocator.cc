@@ -283,6 +283,16 @@ std::uint64_t ZoneAllocator::min_opened(std::uint64_t owner, ZoneId except) cons
   return lowest;
 }
 
+std::uint64_t ZoneAllocator::max_opened(std::uint64_t owner, ZoneId except) const {
+  std::uint64_t highest = 0;
+  for (std::uint32_t i = 0; i < zones_.size(); ++i) {
+    if (zones_[i].anyones) return 0;
+    if (zones_[i].owner != owner || i == except.value) continue;
+    highest = std::max(highest, zones_[i].opened_sequence);
+  }
+  return highest;
+}
+
 std::uint64_t ZoneAllocator::held(std::uint64_t owner) const { return owners_.at(owner).held; }
 std::uint64_t ZoneAllocator::quota(std::uint64_t owner) const { return owners_.at(owner).quota; }
 

@@ -123,6 +123,10 @@ class ZoneAllocator {
   // The lowest Zone::oldest() of such a zone.
   std::uint64_t min_opened(std::uint64_t owner, ZoneId except) const;
 
+  // The highest opened_sequence of its zones, but `except`; 0: there is none, or nobody can tell,
+  // as there are zones that may be its.
+  std::uint64_t max_opened(std::uint64_t owner, ZoneId except) const;
+
   const Zone& zone(ZoneId zone) const { return zones_[zone.value]; }
   std::span<const Zone> zones() const { return zones_; }
   std::uint64_t held(std::uint64_t owner) const;

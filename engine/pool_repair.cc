@@ -177,7 +177,8 @@ Result<std::vector<ZoneWork>> PoolImpl::zones_to_rebuild() {
     work.zone = surveyed(info);
     CheckReport unused;
     work.found = survey_zone(info, structures, unused);
-    work.header = {work.zone.stamp, zone.owner, zone.opened_sequence, zone.stream};
+    work.header = {work.zone.stamp, zone.owner, zone.opened_sequence, zone.stream,
+                   work.found.previous_opened};
     work.full = info.state == ZoneState::full;
     all.push_back(std::move(work));
   }

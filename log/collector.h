@@ -30,6 +30,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "log/copy_pace.h"
@@ -59,7 +60,7 @@ class Collector {
     least_held_ = ~std::uint64_t{0};
     circles_ns_ = 0;
   }
-  void note_outlived(const OutlivedGroup& group);
+  void note_outlived(const Outlived& page);
   void users_wrote() {
     if (paused_ && !ahead_of_users()) post_turn();
   }
@@ -299,9 +300,9 @@ class Collector {
   std::uint64_t segment_ = 0;
   std::uint64_t readmitted_lbas_ = 0;  // of the victim's: written again because they were read
   std::optional<Others> others_;       // as of this turn
-  // A cache's groups whose tombstone must be copied, and the opening of the last zone with a page
-  // that it deletes.
-  std::map<std::uint64_t, std::uint64_t> outlived_;
+  // A cache's groups, and keys, of which what deletes pages must be copied, and the opening of the
+  // last zone with such a page.
+  std::map<std::pair<std::uint64_t, std::uint64_t>, std::uint64_t> outlived_;
   Deletions copied_;  // of copied_from_'s
   ZoneLife copied_from_;
   bool covered_ = false;          // the victim is durable

@@ -155,7 +155,8 @@ bool Collector::look_at(const PageRecord& record) {
                            (record.expires_s <= pool_.home.wall_s() || (!present && !copied));
       const bool group_may_be_gone =
           !present && !copied && record.group != 0 && others().groups_deleted;
-      if (!expired && !group_may_be_gone) return true;
+      const bool outlived = (present || !copied) && is_outlived(moving);
+      if (!expired && !group_may_be_gone && !outlived) return true;
       if (!tombstone_needed(moving) || said_by_another(moving)) return true;
     }
   }
@@ -233,14 +234,17 @@ void Collector::forget_outlived() {
 }
 
 bool Collector::is_outlived(const PageRecord& record) const {
-  if (record.kind != RecordKind::group_tombstone) return false;
-  const auto found = outlived_.find(record.group);
+  if (outlived_.empty()) return false;
+  const bool group = record.kind == RecordKind::group_tombstone;
+  const auto found =
+      outlived_.find(group ? std::pair(record.group, std::uint64_t{0})
+                           : std::pair(std::uint64_t{0}, log_.hash(record.key).order));
   return found != outlived_.end() && pool_.allocator.zone(victim_).opened_sequence < found->second;
 }
 
 // In cache mode zones go in the order in which they were written, so nothing older is left, but for
-// copies of pages whose group was deleted meanwhile. In store mode a record of a lower sequence in
-// another zone may be an older version.
+// copies of pages whose group was deleted meanwhile, or of which a newer version was hidden. In
+// store mode a record of a lower sequence in another zone may be an older version.
 bool Collector::tombstone_needed(const PageRecord& record) {
   if (canary(Canary::tombstone_dropped)) return false;
   if (log_.options_.cache) return is_outlived(record);
@@ -463,10 +467,10 @@ void Collector::page_read(Lane& lane) {
 
 // Zones of a cache go in their order, and a group's tombstone would go with its own before the page
 // does. (In a store a page keeps its group's tombstone from going.)
-void Collector::note_outlived(const OutlivedGroup& group) {
-  if (!log_.options_.cache || group.group == 0) return;
-  std::uint64_t& opened = outlived_[group.group];
-  opened = std::max(opened, group.opened_sequence);
+void Collector::note_outlived(const Outlived& page) {
+  if (!log_.options_.cache || (page.group == 0 && page.order == 0)) return;
+  std::uint64_t& opened = outlived_[{page.group, page.order}];
+  opened = std::max(opened, page.opened_sequence);
 }
 
 void Collector::moved(Lane& lane) {
@@ -485,7 +489,7 @@ void Collector::moved(Lane& lane) {
   if (!log_.in_index(lane.hash, lane.entry.lba) || log_.removing(record)) {
     const ZoneId zone = pool_.geometry.zone_of(Lba{lane.write.lba});
     copied_late_ = true;
-    note_outlived({record.group, pool_.allocator.zone(zone).opened_sequence});
+    note_outlived({record.group, 0, pool_.allocator.zone(zone).opened_sequence});
     log_.unpublish(lane.hash, lane.entry);
     return release(lane);
   }

@@ -59,6 +59,8 @@ struct ZoneHeader {
   std::uint64_t volume = 0;           // id of the owner
   std::uint64_t opened_sequence = 0;  // the next record's sequence when the zone was opened
   std::uint8_t stream = 0;            // lifetime class, up to kStreamMax
+  // Of the owner's zone that was opened before it; 0: there was none, or nobody could tell then.
+  std::uint64_t previous_opened = 0;
   friend bool operator==(const ZoneHeader&, const ZoneHeader&) = default;
 };
 void encode(const ZoneHeader& header, std::span<std::byte> lba);

@@ -114,7 +114,7 @@ void PageLog::load(const Recovered& recovered) {
   left_out_ = recovered.expired;
   hidden_ = recovered.hidden;
   lost_ = recovered.lost;
-  for (const OutlivedGroup& each : recovered.outlived) collector_->note_outlived(each);
+  for (const Outlived& each : recovered.outlived) collector_->note_outlived(each);
   stats_.pages = recovered.pages.size();
   stats_.live_bytes = recovered.live_bytes;
   for (std::uint32_t i = 0; i < pool_.geometry.zone_count; ++i) {

@@ -125,7 +125,7 @@ class PageLog final : public StreamOwner {
     bool expired = false;  // pages that have expired were left out
     bool hidden = false;   // there may be more at the next opening
     bool lost = false;     // or have been more, in a zone that is offline
-    std::span<const OutlivedGroup> outlived;
+    std::span<const Outlived> outlived;
   };
   void load(const Recovered& recovered);
   void load_expiry(std::uint64_t lba, std::uint32_t expires_s);

@@ -17,10 +17,11 @@
 
 namespace furrow {
 
-// Of a cache: a page of a deleted group, in a zone that goes after that of the group's tombstone.
-struct OutlivedGroup {
-  std::uint64_t group = 0;
-  std::uint64_t opened_sequence = 0;  // of the page's zone
+// Of a cache: a page that was deleted with its group, or a version of a key that is not the newest,
+// in a zone that goes after the one that says so.
+struct Outlived {
+  std::uint64_t group = 0, order = 0;  // or of a key: its hash's
+  std::uint64_t opened_sequence = 0;   // of the page's zone
 };
 
 // One record, as small as a merge of all zones allows. Keys are told apart by 93 bits of their

@@ -42,7 +42,7 @@ struct RecoveredVolume {
   bool hidden = false;  // what cannot be read now may be its, and count at the next opening
   bool lost = false;    // what a zone that is offline held may have been its
   std::map<unsigned, Stream::Resume> resumes;  // by stream
-  std::vector<OutlivedGroup> outlived;         // a group may stand there more than once
+  std::vector<Outlived> outlived;              // one may stand there more than once
 };
 
 struct ZoneTrim {

@@ -113,7 +113,7 @@ void Recovery::winners(std::uint64_t volume, std::span<const RecoveredRecord> so
   const RecoveredRecord* newest = nullptr;  // of a key
   for (std::size_t i = 0; i < sorted.size(); ++i) {
     if (newest != nullptr && sorted[i].same_key(*newest)) {
-      if (!evicts) note_stray(sorted[i], newest->sequence, sums);
+      note_stray(sorted[i], newest->sequence, evicts, sums);
       continue;
     }
     newest = &sorted[i];
@@ -170,24 +170,27 @@ const GroupTombstones::value_type* Recovery::deletion_of(std::uint64_t volume,
 
 // A zone opened later than a key's newest record was written has no older version of it, but where
 // that was collected while the newest could not be read.
-void Recovery::note_stray(const RecoveredRecord& older, std::uint64_t newest, Merged& sums) const {
+void Recovery::note_stray(const RecoveredRecord& older, std::uint64_t newest, bool evicts,
+                          Merged& sums) const {
   const ZoneId zone = pool_.geometry.zone_of(Lba{older.lba()});
   const bool page = older.kind == RecoveredRecord::Kind::page && older.sequence < newest;
-  if (!page || pool_.allocator.zone(zone).opened_sequence < newest) return;
+  const std::uint64_t opened = pool_.allocator.zone(zone).opened_sequence;
+  if (!page || opened < newest) return;
+  if (evicts) return sums.outlived.push_back({0, older.order, opened});
   std::uint64_t& lowest = sums.strays.try_emplace(zone.value, ~std::uint64_t{0}).first->second;
   lowest = std::min(lowest, older.sequence);
 }
 
 // Of the first key: a copy that came too late, as it was on its way when its group was deleted.
 void Recovery::note_outlived(std::uint64_t volume, std::span<const RecoveredRecord> versions,
-                             std::vector<OutlivedGroup>& into) const {
+                             std::vector<Outlived>& into) const {
   for (const RecoveredRecord& version : versions) {
     if (!version.same_key(versions.front())) return;
     const auto* const deletion = deletion_of(volume, version);
     if (deletion == nullptr) continue;
     const ZoneId zone = pool_.geometry.zone_of(Lba{version.lba()});
     const std::uint64_t opened = pool_.allocator.zone(zone).opened_sequence;
-    if (opened > deletion->second.opened_sequence) into.push_back({deletion->first, opened});
+    if (opened > deletion->second.opened_sequence) into.push_back({deletion->first, 0, opened});
   }
 }
 

@@ -170,7 +170,8 @@ bool Scanner::end_newest(const FoundZone& zone, std::vector<SegmentScan>& scans)
   const bool all_read = std::ranges::none_of(
       scans, [&](const SegmentScan& scan) { return scan.unreadable_before(table.end_lba); });
   keep(zone, records);
-  if (ends || zone.aside || !all_read) note_end(zone, !all_read);
+  const bool aside = !all_read || zone.evicted;
+  if (ends || zone.aside || !all_read) note_end(zone, aside);
   if (full) return all_read;
   SegmentScan& tail = scans.back();
   // A segment with a gap takes no more: its summary would leave out what the gap hides, for good,
@@ -178,7 +179,7 @@ bool Scanner::end_newest(const FoundZone& zone, std::vector<SegmentScan>& scans)
   const bool whole =
       table.end_lba == ~std::uint32_t{0} && tail.gaps().empty() && all_read && !table.given_up;
   if (zone.unsure || zone.followed || !whole) {
-    finish(zone, !all_read);
+    finish(zone, aside);
     return all_read;
   }
   Stream::Resume resume;
@@ -271,6 +272,9 @@ void Scanner::keep(const FoundZone& zone, const PageRecord& record, const KeyHas
                          record.expires_s != 0};
   using Kind = RecoveredRecord::Kind;
   RecordPile& pile = partition_of(into, hash);
+  if (record.kind == RecordKind::page && zone.evicted) {  // a copy that was made of it counts
+    return pile.add({hash, record.sequence - 1, entry, Kind::tombstone, false}, *memory);
+  }
   pile.add({hash, record.sequence, entry, page ? Kind::page : Kind::tombstone, record.group != 0},
            *memory);
   if (record.expires_s == 0) return;

@@ -46,6 +46,7 @@ struct FoundZone {
   bool followed = false;  // the newest but for one that may be no more than a header
   bool unsure = false;    // not the newest; a power cut may have ended it, and nothing says where
   bool aside = false;     // an opening before could not read what it holds, or not all
+  bool evicted = false;   // its pages count no more, but as deletions
   bool spare = false;     // took the last zone of a store's quota: it may hold nothing but copies
 };
 

@@ -46,11 +46,13 @@ class Recovery {
     ZoneInfo info;
     Result<ZoneHeader> header;
   };
+  // Its pages count no more; `hides`: but as deletions of older ones, in zones opened after it.
+  enum class Evicted : std::uint8_t { no, hides, yes };
 
   Status find_zones();
   Result<ZoneHeader> read_header(const ZoneInfo& info, AlignedBuffer& lba);
   Status check_known(const std::vector<ReadZone>& zones);
-  void take_zone(const ReadZone& read);
+  void take_zone(const ReadZone& read, Evicted evicted);
   Status reset(ZoneId zone);
   void take_offline(ZoneId zone);
   void set_aside(ZoneId zone, const char* why, bool anyones = false);
@@ -81,7 +83,7 @@ class Recovery {
   bool is_rebuilt(const ZoneHeader& header) const;
   std::span<const ZoneTrim> trims_of(ZoneId zone) const;
   bool was_aside(ZoneId zone) const;
-  bool is_evicted(const ReadZone& zone, const std::vector<ReadZone>& zones) const;
+  Evicted is_evicted(const ReadZone& zone, const std::vector<ReadZone>& zones) const;
   bool has_batch(const FoundZone& zone);
   void take_back();
   void mark_newest();
@@ -108,7 +110,7 @@ class Recovery {
     bool expired = false;
     bool spare_needed = false;  // something stands in the volume's spare zone only
     std::vector<Copied> copied;
-    std::vector<OutlivedGroup> outlived;
+    std::vector<Outlived> outlived;
   };
   void winners(std::uint64_t volume, std::span<const RecoveredRecord> sorted, RecordPile& into,
                Merged& sums);
@@ -125,9 +127,10 @@ class Recovery {
   // The newest deletion of the page's group, if the page is older; null: none.
   const GroupTombstones::value_type* deletion_of(std::uint64_t volume,
                                                  const RecoveredRecord& record) const;
-  void note_stray(const RecoveredRecord& older, std::uint64_t newest, Merged& sums) const;
+  void note_stray(const RecoveredRecord& older, std::uint64_t newest, bool evicts,
+                  Merged& sums) const;
   void note_outlived(std::uint64_t volume, std::span<const RecoveredRecord> versions,
-                     std::vector<OutlivedGroup>& into) const;
+                     std::vector<Outlived>& into) const;
   bool known(std::uint64_t volume) const {
     return std::ranges::find(options_.volumes, volume) != options_.volumes.end();
   }

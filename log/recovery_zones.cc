@@ -43,10 +43,11 @@ Status Recovery::find_zones() {
     const bool mine = zone.header.ok() && known(zone.header->volume);
     const bool rebuilt = mine && is_rebuilt(*zone.header);
     if (rebuilt) rebuilt_.push_back(zone.header->stamp);
-    if (rebuilt || (mine && is_evicted(zone, zones))) {
+    const Evicted evicted = mine ? is_evicted(zone, zones) : Evicted::no;
+    if (rebuilt || evicted == Evicted::yes) {
       to_reset_.push_back(zone.info.zone);
     } else {
-      take_zone(zone);
+      take_zone(zone, evicted);
     }
   }
   take_back();
@@ -106,7 +107,7 @@ Status Recovery::check_known(const std::vector<ReadZone>& zones) {
                 "end; `furrowctl pool check --repair` lists the volume again");
 }
 
-void Recovery::take_zone(const ReadZone& read) {
+void Recovery::take_zone(const ReadZone& read, Evicted evicted) {
   const ZoneInfo& info = read.info;
   const Result<ZoneHeader>& header = read.header;
   const bool lost = !header.ok() && header.status().code() != Code::not_found;
@@ -136,7 +137,10 @@ void Recovery::take_zone(const ReadZone& read) {
   state.generation = header->stamp.generation;
   state.opened_sequence = header->opened_sequence;
   pool_.allocator.adopt(info.zone, state);
-  zones_.push_back({.info = info, .header = *header, .aside = was_aside(info.zone)});
+  zones_.push_back({.info = info,
+                    .header = *header,
+                    .aside = was_aside(info.zone),
+                    .evicted = evicted != Evicted::no});
   pool_.tables[info.zone.value].given_up = given_up_now(info.zone);
   for (const ZoneTrim& trim : trims_of(info.zone)) {
     if (trim.generation == state.generation) {
@@ -273,16 +277,33 @@ bool Recovery::was_aside(ZoneId zone) const {
 }
 
 // Of a cache's zones the one opened first goes first. Where one that was set aside has none before
-// it that was not, what was opened after it may have gone as well, and with it newer pages.
-bool Recovery::is_evicted(const ReadZone& zone, const std::vector<ReadZone>& zones) const {
-  const ZoneHeader& header = *zone.header;
-  const bool cache = std::ranges::find(options_.caches, header.volume) != options_.caches.end();
-  return cache && was_aside(zone.info.zone) &&
-         std::ranges::none_of(zones, [&](const ReadZone& other) {
-           return other.header.ok() && other.header->volume == header.volume &&
-                  other.header->opened_sequence < header.opened_sequence &&
-                  !was_aside(other.info.zone);
-         });
+// it that was not, what was opened after it may have gone as well, and with it newer pages: unless
+// those that are left of what was opened then name each the one before it. While it was not there
+// pinned pages that are older may have been written again.
+Recovery::Evicted Recovery::is_evicted(const ReadZone& zone,
+                                       const std::vector<ReadZone>& zones) const {
+  const std::uint64_t volume = zone.header->volume;
+  const bool cache = std::ranges::find(options_.caches, volume) != options_.caches.end();
+  if (!cache || !was_aside(zone.info.zone)) return Evicted::no;
+  std::vector<const ZoneHeader*> later;
+  for (const ReadZone& other : zones) {
+    if (!other.header.ok() || other.header->volume != volume) continue;
+    if (is_void(other.header->stamp, 0)) continue;
+    if (other.header->opened_sequence > zone.header->opened_sequence) {
+      later.push_back(&*other.header);
+    } else if (!was_aside(other.info.zone)) {
+      return Evicted::no;
+    }
+  }
+  std::ranges::sort(later, {}, &ZoneHeader::opened_sequence);
+  std::uint64_t opened = zone.header->opened_sequence;
+  bool missing = false;
+  for (const ZoneHeader* next : later) {
+    missing |= next->previous_opened != opened;
+    if (!was_aside(next->stamp.zone)) return missing ? Evicted::hides : Evicted::no;
+    opened = next->opened_sequence;
+  }
+  return Evicted::yes;
 }
 
 // It never comes back, so nothing needs to be deleted for its sake; but what it held is missing,

@@ -257,7 +257,8 @@ bool Stream::begin_zone() {
     Batch& batch = new_batch();
     const ZoneAllocator::Zone& zone = pool_.allocator.zone(zone_->id);
     const std::uint32_t lba_bytes = pool_.geometry.lba_bytes;
-    encode(ZoneHeader{pool_.stamp(zone_->id), volume_, zone.opened_sequence, number_},
+    encode(ZoneHeader{pool_.stamp(zone_->id), volume_, zone.opened_sequence, number_,
+                      pool_.allocator.max_opened(volume_, zone_->id)},
            {batch.header.data(), lba_bytes});
     batch.iov.push_back({batch.header.data(), lba_bytes});
     zone_->header = OpenZone::Header::written;

@@ -3,7 +3,7 @@
 namespace furrow {
 
 namespace {
-constexpr std::size_t kZoneHeaderFieldsBytes = kStampBytes + 8 + 8 + 1;
+constexpr std::size_t kZoneHeaderFieldsBytes = kStampBytes + 8 + 8 + 1 + 8;
 }  // namespace
 
 void encode(const ZoneHeader& header, std::span<std::byte> lba) {
@@ -13,6 +13,7 @@ void encode(const ZoneHeader& header, std::span<std::byte> lba) {
   writer.put(header.volume);
   writer.put(header.opened_sequence);
   writer.put(header.stream);
+  writer.put(header.previous_opened);
   writer.zero_rest();
   seal(lba, Magic::zone_header);
 }
@@ -33,6 +34,7 @@ Result<ZoneHeader> decode_zone_header(std::span<const std::byte> lba, const Uuid
   header.volume = reader.take<std::uint64_t>();
   header.opened_sequence = reader.take<std::uint64_t>();
   header.stream = reader.take<std::uint8_t>();
+  header.previous_opened = reader.take<std::uint64_t>();
   FURROW_CHECK(reader.ok());  // check_stamped() promised the length
   if (!plausible_sequence(header.opened_sequence)) return out_of_range;
   if (header.stream > kStreamMax) {

@@ -274,6 +274,7 @@ ZoneSurvey survey(const SurveyedZone& zone, const ZoneRead& read) {
   if (first.ok()) {
     const Result<ZoneHeader> header = decode_zone_header(*first, zone.stamp.pool, zone.stamp.zone);
     found.header_intact = header.ok() && header->stamp == zone.stamp;
+    if (found.header_intact) found.previous_opened = header->previous_opened;
     if (header.status().code() == Code::unsupported) found.version = header.status();
   }
   const std::uint64_t end = std::min(zone.written_lbas, zone.end_lba);

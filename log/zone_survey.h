@@ -38,6 +38,7 @@ struct SurveyedSegment {
 
 struct ZoneSurvey {
   bool header_intact = false;
+  std::uint64_t previous_opened = 0;  // as in the header, where that is
   // unsupported: an intact structure is of a newer version, so that what is missing may be there.
   Status version;
   std::vector<SurveyedSegment> segments;

@@ -35,7 +35,8 @@ class RandomStructures {
   }
 
   ZoneHeader zone_header() {
-    return {stamp(), number(), sequence(), static_cast<std::uint8_t>(below(kStreamMax + 1))};
+    return {stamp(), number(), sequence(), static_cast<std::uint8_t>(below(kStreamMax + 1)),
+            number()};
   }
 
   // A record without its place. `rich`: with groups, expiries and far sequences.

@@ -1,0 +1,148 @@
+// Establishes what a cache makes of a zone that an opening could not read: what it holds is there
+// again when it can be read, pinned pages among it, unless newer pages were evicted meanwhile that
+// it may have older versions of; and nothing that is older, or was deleted, ever comes back for
+// good. How: reads of a zone fail for one opening.
+#include <gtest/gtest.h>
+
+#include "tests/engine/rig.h"
+#include "zone/fault_device.h"
+
+namespace furrow::testing::hidden_cache_test {
+namespace {
+
+constexpr std::size_t kPageBytes = 4000;
+constexpr std::uint32_t kFirst = 2;  // data zone
+constexpr std::uint64_t kZoneLbas = 64;
+constexpr std::uint64_t kPerZone = 50;  // pages, some less than a zone has room for
+
+class HiddenCacheTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::unique_ptr<ZonedDevice> inner =
+        open_device("mem:2560KiB?zone_size=256KiB", Access::exclusive).value();
+    rig_.device = std::make_unique<FaultDevice>(std::move(inner), FaultOptions{.seed = 1});
+    VolumeOptions options;
+    options.name = "pages";
+    options.mode = VolumeMode::cache;
+    options.value_bytes_max = 16 << 10;
+    ASSERT_NO_FATAL_FAILURE(rig_.make(options));
+  }
+  FaultDevice& faults() { return static_cast<FaultDevice&>(*rig_.device); }
+  std::uint64_t written(std::uint32_t zone) { return (*rig_.device->report())[zone].written_lbas; }
+  // Other pages, until there is something in that zone; those before it are full.
+  void fill_up_to(std::uint32_t zone) {
+    while (written(zone) < 2) ASSERT_TRUE(rig_.put(++other_, 1, kPageBytes).ok());
+    rig_.settle();
+  }
+  void fill(std::uint64_t pages) {
+    for (std::uint64_t i = 0; i < pages; ++i) ASSERT_TRUE(rig_.put(++other_, 1, kPageBytes).ok());
+    rig_.settle();
+  }
+  void put_pinned(std::uint64_t key, std::uint64_t version) {
+    ASSERT_TRUE(rig_.put(key, version, kPageBytes).ok());
+    ASSERT_TRUE(rig_.simple(PageOp::Kind::pin, key).ok());
+  }
+  void reopen_without(std::uint32_t zone) {
+    rig_.close();
+    faults().fail_reads(Lba{zone * kZoneLbas}, kZoneLbas);
+    rig_.open();
+    faults().heal();
+  }
+  bool absent(std::uint64_t key) { return rig_.get(key).status().code() == Code::not_found; }
+  void expect_page(std::uint64_t key, std::uint64_t version) {
+    const auto page = rig_.get(key);
+    ASSERT_TRUE(page.ok()) << key << ": " << page.status().describe();
+    EXPECT_EQ(*page, content(key, version, kPageBytes));
+  }
+
+  Rig rig_{""};
+  std::uint64_t other_ = 1'000'000;
+};
+
+TEST_F(HiddenCacheTest, TheOldestZoneIsThereAgain) {
+  put_pinned(1, 1);
+  ASSERT_TRUE(rig_.put(2, 1, kPageBytes).ok());
+  fill_up_to(kFirst + 2);
+  reopen_without(kFirst);
+  EXPECT_TRUE(absent(1));
+  fill(5);
+  rig_.reopen();
+  expect_page(1, 1);
+  expect_page(2, 1);
+}
+
+// What the zone's end says, when it was the newest; much later it is the oldest.
+TEST_F(HiddenCacheTest, AZoneOfWhichALittleCannotBeReadIsEvictedInItsTurn) {
+  put_pinned(1, 1);
+  ASSERT_TRUE(rig_.put(2, 1, kPageBytes).ok());
+  ASSERT_TRUE(rig_.put(3, 1, kPageBytes).ok());
+  ASSERT_EQ(written(kFirst), 9u);
+  rig_.close();
+  faults().fail_reads(Lba{kFirst * kZoneLbas + 7}, 10);
+  rig_.open();
+  fill_up_to(kFirst + 2);
+  rig_.reopen();
+  expect_page(1, 1);
+  expect_page(2, 1);
+  rig_.reopen();
+  expect_page(1, 1);
+}
+
+// What was put when it was hidden was evicted, so it may be older than that.
+TEST_F(HiddenCacheTest, NothingOlderIsServed) {
+  put_pinned(1, 1);
+  fill_up_to(kFirst + 1);
+  reopen_without(kFirst);
+  ASSERT_TRUE(rig_.put(1, 2, kPageBytes).ok());
+  while (!absent(1)) fill(1);
+  fill(10);
+  rig_.reopen();
+  EXPECT_TRUE(absent(1));
+  rig_.reopen();
+  EXPECT_TRUE(absent(1));
+}
+
+// An older version was written again, as it was pinned, while the newest one was hidden: into a
+// zone that stays longer than that one's.
+TEST_F(HiddenCacheTest, WhatIsPinnedDoesNotOutliveWhatReplacedIt) {
+  put_pinned(1, 1);
+  put_pinned(2, 1);
+  fill_up_to(kFirst + 1);
+  ASSERT_TRUE(rig_.put(1, 2, kPageBytes).ok());
+  ASSERT_TRUE(rig_.simple(PageOp::Kind::remove, 2).ok());
+  fill_up_to(kFirst + 3);
+  reopen_without(kFirst + 1);
+  while (written(kFirst) > 1) fill(1);  // evicted
+  ASSERT_NO_FATAL_FAILURE(expect_page(1, 1));
+  rig_.reopen();
+  ASSERT_NO_FATAL_FAILURE(expect_page(1, 2));
+  EXPECT_TRUE(absent(2));
+  for (int round = 0; round < 20; ++round) {
+    fill(20);
+    rig_.reopen();
+    ASSERT_TRUE(absent(2)) << round;
+  }
+  EXPECT_TRUE(absent(1)) << "it was not pinned";
+}
+
+// Also where the newest version may itself be older than what was evicted meanwhile.
+TEST_F(HiddenCacheTest, NorDoesItWhereThatIsNotServed) {
+  put_pinned(1, 1);
+  put_pinned(2, 1);
+  fill_up_to(kFirst + 1);
+  put_pinned(1, 2);
+  ASSERT_TRUE(rig_.simple(PageOp::Kind::remove, 2).ok());
+  fill_up_to(kFirst + 3);
+  reopen_without(kFirst + 1);
+  fill(400);  // and all are evicted
+  ASSERT_NO_FATAL_FAILURE(expect_page(1, 1));
+  for (int round = 0; round < 20; ++round) {
+    rig_.reopen();
+    ASSERT_TRUE(absent(1)) << round;
+    ASSERT_TRUE(absent(2)) << round;
+    fill(20);
+  }
+}
+
+}  // namespace
+}  // namespace furrow::testing::hidden_cache_test
