@@ -32,7 +32,7 @@ struct PageOp {
     list,
     flush,
     remove_group,
-    pin,
+    pin,    // or unpin; io_error also where an opening could not read what may be a newer version
     unpin,
   };
   enum class Condition : std::uint8_t { always, if_absent, if_exists };

@@ -12,6 +12,12 @@ namespace {
 // An index that was made for fewer pages tells them apart worse.
 constexpr std::uint64_t kGrowthMax = 64;
 
+// What is written by pinning is the newest of its key, and what nobody can read now may be newer.
+constexpr Status kMayBeHidden{
+    Code::io_error, Origin::log,
+    "a newer version of the page may be in a zone that could not be read when the pool was opened; "
+    "store the page anew, or open the pool again"};
+
 KeyOp& op_of(Io& io) { return *static_cast<KeyOp*>(io.context); }
 
 }  // namespace
@@ -280,6 +286,7 @@ void PageLog::confirmed_put(KeyOp& op) {
 void PageLog::confirmed_pin(KeyOp& op) {
   op.pinned = op.kind == KeyOp::Kind::pin;
   if (op.old.pinned == op.pinned) return finish(op, Status());
+  if (hidden_) return finish(op, kMayBeHidden);
   const Status admitted = admit(op.old.length, &op.old, op.pinned);
   if (!admitted.ok()) return finish(op, admitted);
   // The record's group and expiry stand in its batch header.
@@ -301,10 +308,7 @@ void PageLog::confirmed_pin(KeyOp& op) {
 }
 
 void PageLog::confirmed_rewrite(KeyOp& op) {
-  // What is written is the newest of the key, and a version that nobody can read now may be newer.
-  if (hidden_) {
-    return finish(op, {Code::aborted, Origin::log, "a newer version of the page may be hidden"});
-  }
+  if (hidden_) return finish(op, kMayBeHidden);
   PageRecord old;
   old.group = op.group;
   old.sequence = op.old_sequence;

@@ -144,5 +144,24 @@ TEST_F(HiddenCacheTest, NorDoesItWhereThatIsNotServed) {
   }
 }
 
+// It would be the newest from then on.
+TEST_F(HiddenCacheTest, AnOlderVersionIsNotPinned) {
+  ASSERT_TRUE(rig_.put(1, 1, kPageBytes).ok());
+  put_pinned(2, 1);
+  fill_up_to(kFirst + 1);
+  ASSERT_TRUE(rig_.put(1, 2, kPageBytes).ok());
+  ASSERT_TRUE(rig_.put(2, 2, kPageBytes).ok());
+  fill_up_to(kFirst + 2);
+  reopen_without(kFirst + 1);
+  expect_page(1, 1);
+  EXPECT_EQ(rig_.simple(PageOp::Kind::pin, 1).code(), Code::io_error);
+  EXPECT_EQ(rig_.simple(PageOp::Kind::unpin, 2).code(), Code::io_error);
+  EXPECT_TRUE(rig_.simple(PageOp::Kind::pin, 2).ok()) << "it is";
+  rig_.reopen();
+  expect_page(1, 2);
+  expect_page(2, 2);
+  EXPECT_TRUE(rig_.simple(PageOp::Kind::pin, 1).ok());
+}
+
 }  // namespace
 }  // namespace furrow::testing::hidden_cache_test

@@ -318,6 +318,7 @@ bool SimVolume::expected(const Client& client, Code code) {
     case PageOp::Kind::pin:
     case PageOp::Kind::unpin:
       if (code == Code::corrupt) return may_be_rotten(client.key);
+      if (code == Code::io_error) return world_.hides;
       return code == Code::not_found || code == Code::no_space;
     case PageOp::Kind::get:
       if (code == Code::corrupt) return may_be_rotten(client.key);

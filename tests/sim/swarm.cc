@@ -225,10 +225,12 @@ void specialise(std::string_view scenario, Swarm& swarm, SimRandom& random) {
   }
   if (scenario == "hidden") {
     swarm.hide_percent = static_cast<unsigned>(random.between(10, 60));
-    // A pinned page is written again in its place: also where a newer one is hidden.
+    // A pinned page is written again in its place: also where a newer one is hidden. That is known
+    // when both can be read, and not where the one or the other is hidden at each opening.
     for (VolumeShape& shape : swarm.volumes) {
+      if (shape.options.mode == VolumeMode::store) continue;
       shape.mix.pin = shape.mix.unpin = 0;
-      if (shape.options.mode == VolumeMode::cache) shape.pinned_percent = 0;
+      shape.pinned_percent = 0;
     }
   }
   if (scenario == "files" || scenario == "rocksdb") add_files(swarm, random);
