@@ -13,6 +13,12 @@ namespace {
 
 constexpr unsigned kScanDepth = 16;
 
+// Unless a volume that its user named so has it.
+std::string free_name(std::string name, const std::vector<VolumeRecord>& others) {
+  while (std::ranges::find(others, name, &VolumeRecord::name) != others.end()) name += '_';
+  return name;
+}
+
 bool is_zoned(const VolumeRecord& volume) { return volume.kind == kKindZoned; }
 
 // The zones of each volume, none of which is known, but for those that are lent to one that is.
@@ -101,7 +107,7 @@ class Assuming {
       volume.id = std::max(volume.id, found_.unknown.rbegin()->first + 1);
     }
     volume.uuid = random_uuid(home_);
-    volume.name = "recovered-zones";
+    volume.name = free_name("recovered-zones", told_.volumes);
     volume.kind = kKindZoned;
     volume.mode = static_cast<std::uint8_t>(VolumeMode::store);
     volume.quota_zones = unclaimed.size();
@@ -180,7 +186,7 @@ Result<VolumeRecord> recovered_volume(std::uint64_t id, std::uint64_t held_zones
   while (std::ranges::find(others, volume.nsid, &VolumeRecord::nsid) != others.end()) ++volume.nsid;
   volume.id = id;
   volume.uuid = random_uuid(home);
-  volume.name = recovered_name(id);
+  volume.name = free_name(recovered_name(id), others);
   volume.kind = static_cast<std::uint8_t>(VolumeKind::kv);
   volume.mode = static_cast<std::uint8_t>(VolumeMode::store);
   volume.quota_zones = std::max(held_zones, kVolumeZonesMin);

@@ -14,7 +14,7 @@
 
 namespace furrow {
 
-std::string recovered_name(std::uint64_t volume);
+std::string recovered_name(std::uint64_t volume);  // with a `_` or more, where others have that
 
 // The record of a volume whose zones are there and whose own record is lost, beside `others`. Which
 // mode it had is not known: a store drops nothing. no_space: the others' quotas leave it less than

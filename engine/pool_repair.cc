@@ -254,8 +254,12 @@ Result<RepairReport> Pool::repair(ZonedDevice& device, Executor& home, unsigned 
     tell("the metadata zones were written anew", lost ? Status() : ring->repair());
   }
   for (const auto& [id, zones] : unknown) {
-    tell(fmt::format("volume {} was listed again, as '{}'", id, recovered_name(id)),
-         lost ? Status() : repair.list_again(id, zones.size(), home));
+    const Status listed = lost ? Status() : repair.list_again(id, zones.size(), home);
+    const auto& volumes = ring->state().volumes;
+    const auto again = std::ranges::find(volumes, id, &VolumeRecord::id);
+    tell(fmt::format("volume {} was listed again, as '{}'", id,
+                     again != volumes.end() ? again->name : recovered_name(id)),
+         listed);
   }
   for (ZoneWork& work : works) {
     tell(fmt::format("zone {} was written anew to another zone", work.zone.stamp.zone.value),

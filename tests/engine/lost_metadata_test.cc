@@ -139,6 +139,32 @@ TEST_F(LostMetadataTest, AnUnknownVolumeIsKeptAndListedAgain) {
   ASSERT_NO_FATAL_FAILURE(expect_all(2));
 }
 
+TEST_F(LostMetadataTest, NorDoesItTakeTheNameOfAnother) {
+  ASSERT_NO_FATAL_FAILURE(make());
+  VolumeOptions options = rig_.store->info().options;
+  options.nsid = 0;
+  options.quota_bytes = 8 << 20;
+  ASSERT_TRUE(rig_.pool->delete_volume("pages").ok());
+  for (const char* name : {"recovered-3", "pages"}) {
+    options.name = name;
+    ASSERT_TRUE(rig_.pool->create_volume(options).ok());
+  }
+  rig_.store = rig_.pool->find("pages");
+  ASSERT_EQ(rig_.store->info().id, 3u);
+  ASSERT_NO_FATAL_FAILURE(put_all(1));
+  rig_.close();
+  ASSERT_NO_FATAL_FAILURE(rot_last_record(2));
+  const auto repaired = Pool::repair(*rig_.device, rig_.loop);
+  ASSERT_TRUE(repaired.ok()) << repaired.status().describe();
+  for (const std::string& line : repaired->failed) ADD_FAILURE() << line;
+  ASSERT_EQ(repaired->done.size(), 1u);
+  EXPECT_NE(repaired->done[0].find("'recovered-3_'"), std::string::npos) << repaired->done[0];
+  ASSERT_NO_FATAL_FAILURE(rig_.open());
+  rig_.store = rig_.pool->find("recovered-3_");
+  ASSERT_NE(rig_.store, nullptr);
+  ASSERT_NO_FATAL_FAILURE(expect_all(1));
+}
+
 // A zone of a volume that was deleted is reset, when that did not happen then.
 TEST_F(LostMetadataTest, ADeletedVolumeIsNotUnknown) {
   ASSERT_NO_FATAL_FAILURE(make());
