@@ -107,9 +107,17 @@ FileVolume::Claim::~Claim() {
 bool FileVolume::is_changing(const FileTree::Place& place) const {
   if (place.parent == nullptr) return false;
   if (changing_.contains({place.parent->inode, place.name})) return true;
-  if (place.node == nullptr || !place.node->directory) return false;
-  const auto within = changing_.lower_bound({place.node->inode, ""});
-  return within != changing_.end() && within->first == place.node->inode;
+  return place.node != nullptr && is_changing_within(*place.node);
+}
+
+bool FileVolume::is_changing_within(const FileNode& directory) const {
+  const auto within = changing_.lower_bound({directory.inode, ""});
+  return within != changing_.end() && within->first == directory.inode;
+}
+
+// Something is being made in it, perhaps: since its own name was claimed.
+bool FileVolume::is_empty(const FileNode& directory) const {
+  return directory.children.empty() && !is_changing_within(directory);
 }
 
 // --- making and removing ---
@@ -204,7 +212,7 @@ Status FileVolume::remove_directory(std::string_view path) {
 Status FileVolume::unlink(Lock& lock, const FileTree::Place& place) {
   const std::shared_ptr<FileNode> node = place.node, parent = place.parent;
   if (const Status settled = settle(lock, place); !settled.ok()) return settled;
-  if (!node->children.empty()) return fail(Code::invalid_argument, "the directory is not empty");
+  if (!is_empty(*node)) return fail(Code::invalid_argument, "the directory is not empty");
   const auto its = std::ranges::find_if(node->links, [&](const FileLink& link) {
     return link.parent == parent->inode && link.name == place.name;
   });
@@ -372,7 +380,7 @@ Status FileVolume::rename_refusal(const FileTree::Place& source,
   if (target.node != nullptr && target.node->directory != source.node->directory) {
     return fail(Code::invalid_argument, "a directory and a file do not replace each other");
   }
-  if (target.node != nullptr && !target.node->children.empty()) {
+  if (target.node != nullptr && !is_empty(*target.node)) {
     return fail(Code::invalid_argument, "the directory is not empty");
   }
   if (source.node->directory && tree_.is_within(*source.node, *target.parent)) {

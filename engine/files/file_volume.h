@@ -199,6 +199,8 @@ class FileVolume : public std::enable_shared_from_this<FileVolume> {
     std::vector<FileTree::Place> places_;
   };
   bool is_changing(const FileTree::Place& place) const;
+  bool is_changing_within(const FileNode& directory) const;
+  bool is_empty(const FileNode& directory) const;
   Result<std::shared_ptr<FileNode>> make_node(Lock& lock, std::string_view path, bool directory);
   Result<std::uint32_t> take_slot(Lock& lock);
   // Grows over mounts: 2^24 of them, with 2^40 numbers each.

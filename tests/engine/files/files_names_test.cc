@@ -276,6 +276,27 @@ TEST_F(FilesNamesTest, ADirectoryDoesNotGoWithWhatIsMadeInItWhileAReplacedOneIsD
   }
 }
 
+// Nor with what is still to get a number for its record.
+TEST_F(FilesNamesTest, ADirectoryDoesNotGoBeforeWhatIsMadeInItHasANumber) {
+  constexpr unsigned kNumbers = 1024;  // that a volume begins with
+  for (unsigned i = 0; i + 4 < kNumbers; ++i) {
+    ASSERT_TRUE(files().create("/" + std::to_string(i), FileVolume::Existing::refuse).ok());
+  }
+  for (const char* path : {"/a", "/b"}) ASSERT_TRUE(files().make_directory(path).ok());
+  EXPECT_TRUE(rename_and_fail_the_next("/a", "/b").ok());
+  hold_writes();
+  auto gone = std::async(std::launch::async, [&] { return files().remove_directory("/b"); });
+  wait_until_held();
+  auto made = std::async(std::launch::async, [&] {
+    return files().create("/b/f", FileVolume::Existing::refuse).status();
+  });
+  give_others_time();
+  let_writes_go();
+  EXPECT_EQ(gone.get().code(), Code::invalid_argument);
+  EXPECT_TRUE(made.get().ok());
+  EXPECT_TRUE(files().stat("/b/f").ok());
+}
+
 // What waits for room is in memory alone: it stays there until the device has the deletion.
 TEST_F(FilesNamesTest, AKillWhileAFileIsRemovedLeavesAllOfItOrNothing) {
   auto file = make("/f");
