@@ -208,7 +208,7 @@ Status FileVolume::remove_directory(std::string_view path) {
 }
 
 // Takes a name, which is claimed, from a node, and the node away with its last one. On failure it
-// has its name still.
+// has its name still, unless it is gone and only that this is durable failed.
 Status FileVolume::unlink(Lock& lock, const FileTree::Place& place) {
   const std::shared_ptr<FileNode> node = place.node, parent = place.parent;
   if (const Status settled = settle(lock, place); !settled.ok()) return settled;
@@ -221,7 +221,8 @@ Status FileVolume::unlink(Lock& lock, const FileTree::Place& place) {
   const bool last = is_nobodys(*node);
   if (!last) ++node->pins;
   const Status status = last ? destroy(lock, node) : record(lock, node, Durability::none);
-  if (!status.ok()) (void)tree_.add_link(parent, node, std::move(link));
+  const bool stays = !status.ok() && node->life == FileNode::Life::there;
+  if (stays) (void)tree_.add_link(parent, node, std::move(link));
   if (!last) unpin(lock, node);
   return status;
 }
@@ -267,6 +268,16 @@ void FileVolume::destroy_left(Lock& lock) {
   }
 }
 
+// What a deletion whose flush failed has left is nothing: it is done, and not known to be durable.
+bool FileVolume::is_there(const KnownPage& page) {
+  PageOp op;
+  op.kind = PageOp::Kind::exist;
+  op.key = page.key;
+  op.known = &page;
+  if (page.length != 0) pool_->run(store_, std::span(&op, 1));
+  return op.status.code() != Code::not_found;
+}
+
 // One record deletes all of it. It is nobody's, and will not be anybody's until it is in left_.
 Status FileVolume::destroy(Lock& lock, const std::shared_ptr<FileNode>& node) {
   if (abandoned_) return {};
@@ -286,9 +297,10 @@ Status FileVolume::destroy(Lock& lock, const std::shared_ptr<FileNode>& node) {
   if (pages) op.known = pages->data(), op.known_count = pages->size();
   const bool nothing = pages && pages->empty();
   if (!nothing) pool_->run(store_, std::span(&op, 1));
-  if (!node->directory) node->content().end_retirement(op.status.ok());
+  const bool gone = op.status.ok() || (pages && !is_there(recorded));
+  if (!node->directory) node->content().end_retirement(gone);
   lock.lock();
-  if (op.status.ok()) {
+  if (gone) {
     node->life = FileNode::Life::gone;
     freed_slots_.push_back(node->slot);
   } else {

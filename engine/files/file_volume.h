@@ -212,6 +212,7 @@ class FileVolume : public std::enable_shared_from_this<FileVolume> {
   Status settle(Lock& lock, const FileTree::Place& place);
   Status drop_names(Lock& lock, const std::shared_ptr<FileNode>& node);
   static bool is_nobodys(const FileNode& node);
+  bool is_there(const KnownPage& page);
   Status destroy(Lock& lock, const std::shared_ptr<FileNode>& node);
   void destroy_left(Lock& lock);
   void unpin(Lock& lock, const std::shared_ptr<FileNode>& node);

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <future>
 
+#include "engine/page_store_impl.h"
 #include "tests/engine/files/files_rig.h"
 #include "tests/log/tap_device.h"
 
@@ -295,6 +296,24 @@ TEST_F(FilesNamesTest, ADirectoryDoesNotGoBeforeWhatIsMadeInItHasANumber) {
   EXPECT_EQ(gone.get().code(), Code::invalid_argument);
   EXPECT_TRUE(made.get().ok());
   EXPECT_TRUE(files().stat("/b/f").ok());
+}
+
+// The name is not that of a file which cannot be read any more.
+TEST_F(FilesNamesTest, ARemovalThatIsNotKnownToBeDurableIsDone) {
+  write("/f", "text");
+  const Status refused(Code::io_error, Origin::zone);
+  pool_->call([&](Pool&) {  // as where a change of the volumes failed: all is behind a flush
+    static_cast<PageStoreImpl&>(files().store()).context().unsettled = true;
+    tap_->fail(Io::Op::flush, refused, 100);
+  });
+  EXPECT_EQ(files().remove("/f").code(), Code::io_error);
+  EXPECT_EQ(names("/"), std::vector<std::string>());
+  pool_->call([&](Pool&) { tap_->fail(Io::Op::flush, refused, 0); });
+  EXPECT_TRUE(files().sync_names().ok());
+  write("/f", "new");
+  EXPECT_EQ(read("/f"), "new");
+  kill_and_mount();
+  EXPECT_EQ(read("/f"), "new");
 }
 
 // What waits for room is in memory alone: it stays there until the device has the deletion.
