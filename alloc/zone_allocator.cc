@@ -131,6 +131,18 @@ void ZoneAllocator::set_quota(std::uint64_t owner, std::uint64_t quota) {
   its.quota = quota;
 }
 
+std::vector<ZoneId> ZoneAllocator::vacate(std::uint64_t owner) {
+  Owner& its = owners_.at(owner);
+  its.quota = its.held = 0;
+  std::vector<ZoneId> zones;
+  for (std::uint32_t i = 0; i < zones_.size(); ++i) {
+    if (zones_[i].owner != owner) continue;
+    zones_[i] = Zone{.use = ZoneUse::resetting};
+    zones.push_back(ZoneId{i});
+  }
+  return zones;
+}
+
 void ZoneAllocator::dismiss(std::uint64_t owner, unsigned still_active) {
   const auto found = owners_.find(owner);
   FURROW_CHECK(found != owners_.end());
@@ -298,7 +310,8 @@ std::uint64_t ZoneAllocator::quota(std::uint64_t owner) const { return owners_.a
 
 std::uint64_t ZoneAllocator::usable() const {
   return static_cast<std::uint64_t>(std::ranges::count_if(zones_, [](const Zone& zone) {
-    return zone.use != ZoneUse::metadata && (zone.use != ZoneUse::bad || zone.owner != 0);
+    const bool unusable = zone.use == ZoneUse::bad || zone.use == ZoneUse::resetting;
+    return zone.use != ZoneUse::metadata && (!unusable || zone.owner != 0);
   }));
 }
 

@@ -27,7 +27,7 @@ enum class ZoneUse : std::uint8_t {
   open,       // a stream writes to it
   sealed,     // no more writes; holds pages
   draining,   // its pages are being moved or dropped
-  resetting,  // waits for its readers and the reset
+  resetting,  // waits for its readers and the reset; nobody's: its volume was deleted
   lent,       // a zoned volume's user writes to it: nobody else writes, reads or resets it
   bad,        // read-only or offline, or its reset failed: never used again
 };
@@ -77,8 +77,12 @@ class ZoneAllocator {
   ZoneShare share_left() const;
   // Of one that was admitted: no smaller than what it holds, and larger only by what is unpromised.
   void set_quota(std::uint64_t owner, std::uint64_t quota);
-  // Its zones are released, or retired, before. `still_active`: as many of these as the device
-  // counts against its limits all the same, since they could not be reset.
+  // It was deleted: nothing is promised to it any more, and its zones, which are returned, are
+  // nobody's and being reset. They are promised to nobody before they are released. Its open and
+  // active zones it keeps until it is dismissed.
+  std::vector<ZoneId> vacate(std::uint64_t owner);
+  // Its zones are vacated, released, or retired, before. `still_active`: as many of these as the
+  // device counts against its limits all the same, since they could not be reset.
   void dismiss(std::uint64_t owner, unsigned still_active = 0);
   // One more open zone for a volume, if there is one to spare and `kept` more for volumes to come.
   bool try_add_stream(std::uint64_t owner, unsigned kept = 0);
@@ -145,7 +149,7 @@ class ZoneAllocator {
   Zone& at(ZoneId zone) { return zones_[zone.value]; }
   // Of the owner's zones, ascending.
   std::vector<std::uint64_t> opened_sequences(std::uint64_t owner) const;
-  std::uint64_t usable() const;    // data zones that are not lost
+  std::uint64_t usable() const;    // data zones that are not lost, or on their way back
   std::uint64_t promised() const;  // the sum of quotas
   void take_share(const ZoneShare& share);
   void give_share(const ZoneShare& share);

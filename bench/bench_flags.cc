@@ -80,7 +80,7 @@ int open_local_volume(EventLoop& home, LocalVolume& volume) {
   volume.open = std::move(*opened);
   volume.store = volume.open->find(FLAGS_volume);
   if (volume.store == nullptr && FLAGS_create) {
-    const auto created = volume.open->create_volume(made.options);
+    const auto created = volume.open.create_volume(made.options);
     if (!created) return report("cannot create volume " + FLAGS_volume, created.status());
     volume.store = *created;
   }

@@ -15,7 +15,7 @@ namespace furrow {
 
 namespace {
 constexpr unsigned kReadDepth = 128;
-constexpr std::chrono::milliseconds kResizeRetry{1};
+constexpr std::chrono::milliseconds kRetry{1};
 }  // namespace
 
 // The pool, its session and its home executor all live on this thread.
@@ -74,9 +74,12 @@ Result<std::unique_ptr<Pool>> open_pool(ZonedDevice& device, EventLoop& loop, bo
   if (!pool.ok() || !may_make || make.volume.name.empty() || !(*pool)->stores().empty()) {
     return pool;
   }
-  const Result<PageStore*> volume = (*pool)->create_volume(make.volume);
-  if (!volume.ok()) return volume.status();
-  return pool;
+  for (;;) {
+    const Status made = (*pool)->create_volume(make.volume).status();
+    if (made.ok()) return pool;
+    if (made.code() != Code::busy) return made;
+    loop.run_once();
+  }
 }
 
 }  // namespace
@@ -182,15 +185,20 @@ std::uint64_t EmbeddedPool::missing_bytes() const {
 std::uint64_t EmbeddedPool::wall_s() const { return thread_->loop->wall_s(); }
 
 Result<SyncPageStore> EmbeddedPool::create_volume(const VolumeOptions& options) {
-  std::optional<Result<PageStore*>> made;
-  call([&](Pool& pool) { made = pool.create_volume(options); });
-  if (!made->ok()) return made->status();
-  return SyncPageStore(*this, ***made);
+  for (;;) {
+    std::optional<Result<PageStore*>> made;
+    call([&](Pool& pool) { made = pool.create_volume(options); });
+    if (made->ok()) return SyncPageStore(*this, ***made);
+    if (made->status().code() != Code::busy) return made->status();
+    std::this_thread::sleep_for(kRetry);
+  }
 }
 
 Status EmbeddedPool::delete_volume(std::string_view name) {
   Status status;
   call([&](Pool& pool) { status = pool.delete_volume(name); });
+  if (!status.ok()) return status;
+  while (info().zones_returning != 0) std::this_thread::sleep_for(kRetry);
   return status;
 }
 
@@ -199,7 +207,7 @@ ResizeAnswer EmbeddedPool::resize_volume(std::string_view name, const ResizeOpti
     ResizeAnswer answer;
     call([&](Pool& pool) { answer = pool.resize_volume(name, options); });
     if (answer.status.code() != Code::busy) return answer;
-    std::this_thread::sleep_for(kResizeRetry);
+    std::this_thread::sleep_for(kRetry);
   }
 }
 

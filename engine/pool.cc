@@ -73,6 +73,7 @@ PoolImpl::PoolImpl(ZonedDevice& device, Executor& home, MetadataRing ring,
       context_(device, home, *queue_, ring_.superblock()),
       journal_queue_(home, ring_),
       durable_notes_(context_, journal_queue_),
+      returns_(context_, *this),
       options_(options),
       ended_(std::make_unique<GetCounters[]>(kVolumesMax)) {
   context_.home.add(*queue_);
@@ -190,8 +191,6 @@ Status PoolImpl::open_volumes() {
   }
   const Status dropped = drop_trims();
   if (!dropped.ok()) return dropped;
-  const Status returned = return_orphans();
-  if (!returned.ok()) return returned;
   const Status status = load(*recovered);
   recovery_us_ = (context_.home.now_ns() - started_ns) / 1000;
   return status;
@@ -343,6 +342,8 @@ Status PoolImpl::load(const RecoveryResult& recovered) {
     for (const auto& store : stores_) {
       if (store->zones() == nullptr) store->log().start();
     }
+    return_orphans();
+    if (!recovered.vacated.empty()) returns_.add({.zones = recovered.vacated, .admitted = false});
     begin_giving_up();
     start_scrubber();
   }
@@ -384,8 +385,9 @@ void PoolImpl::start_scrubber() {
 
 bool PoolImpl::quiesce() {
   if (scrubber_) scrubber_->stop();
+  returns_.stop();
   bool idle = !queue_->busy() && !context_.flusher.busy() && (!scrubber_ || scrubber_->idle()) &&
-              keepings_.empty();
+              keepings_.empty() && returns_.idle();
   for (const auto& store : stores_) {
     if (store->zones() != nullptr) {
       idle = idle && store->zones()->idle();
@@ -414,6 +416,7 @@ PoolInfo PoolImpl::info() const {
   info.geometry = context_.geometry;
   const ZoneAllocator& allocator = context_.allocator;
   info.zones_unpromised = allocator.unpromised();
+  info.zones_returning = returns_.zones();
   info.zones_free = allocator.count(ZoneUse::free);
   info.zones_metadata = allocator.count(ZoneUse::metadata);
   info.zones_bad = allocator.count(ZoneUse::bad);

@@ -110,6 +110,7 @@ struct PoolInfo {
   std::uint32_t format_version = 0;
   Geometry geometry;
   std::uint64_t zones_unpromised = 0;  // in no volume's quota: what a new volume may have
+  std::uint64_t zones_returning = 0;   // of deleted volumes: being reset, and promised next
   std::uint64_t zones_free = 0, zones_metadata = 0, zones_data = 0, zones_bad = 0;
   bool preallocated = false;  // ZonedDevice::preallocated()
   bool device_full = false;   // the device took no more at the last write, as on a full file system
@@ -240,11 +241,15 @@ class Pool {
   // What was found damaged or lost when the pool was opened, in words: of the metadata, zones,
   // and batch headers of whose pages nothing else tells. Not pages, which are verified when read.
   virtual std::vector<std::string> opening_damage() const = 0;
+  // busy: there is room when zones of volumes that were deleted have been reset; give the home
+  // executor turns, and try again.
   virtual Result<PageStore*> create_volume(const VolumeOptions& options) = 0;
   // busy: something that changes the volume runs, or of a zoned volume anything; stop its clients,
   // or try again. Gets may run, on any thread: they find their page or nothing. What is submitted
   // to its PageStore afterwards is answered with not_found: it stays until the pool is closed, as
-  // one of the 64 that a pool may have, or until forget_deleted().
+  // one of the 64 that a pool may have, or until forget_deleted(). When it returns the deletion is
+  // durable; the zones are reset in the background (PoolInfo::zones_returning), after a stop in
+  // between by the next opening.
   virtual Status delete_volume(std::string_view name) = 0;
   // Ends the PageStores of volumes that were deleted. All that was submitted to them has been
   // answered and released, and nobody uses them any more, on any thread.

@@ -14,6 +14,7 @@
 #include "engine/page_store_impl.h"
 #include "engine/pool.h"
 #include "engine/pool_rebuild.h"
+#include "engine/zone_returns.h"
 #include "log/durable_notes.h"
 #include "log/journal_queue.h"
 #include "log/metadata_ring.h"
@@ -46,7 +47,7 @@ VolumeInfo info_of(const VolumeRecord& record, const Geometry& geometry);
 
 Uuid random_uuid(Executor& executor);  // RFC 4122, version 4
 
-class PoolImpl final : public Pool {
+class PoolImpl final : public Pool, private ZoneReturns::Owner {
  public:
   PoolImpl(ZonedDevice& device, Executor& home, MetadataRing ring, std::unique_ptr<IoQueue> queue,
            const OpenOptions& options);
@@ -134,8 +135,7 @@ class PoolImpl final : public Pool {
   std::vector<ZoneId> lent_to(std::uint64_t volume) const;
   // `report`: of the device's zones.
   void add_zoned(const VolumeRecord& record, const std::vector<ZoneInfo>& report);
-  Status return_orphans();
-  Status return_zones(std::uint64_t volume, const std::vector<ZoneId>& zones);
+  void return_orphans();
   Result<std::vector<ZoneId>> choose_zones(std::uint64_t count,
                                            const std::vector<ZoneInfo>& report) const;
   Result<ZoneShare> share_of(const VolumeOptions& options) const;
@@ -151,6 +151,11 @@ class PoolImpl final : public Pool {
   std::uint32_t free_nsid() const;
   Status check_new_volume(const VolumeOptions& options) const;
   std::size_t take_ordinal();
+  Result<PageStore*> make_volume(const VolumeOptions& options);
+  // Zones of volumes that were deleted.
+  void on_limits_returned(std::uint64_t volume, unsigned still_active) override;
+  Status note_returned(std::uint64_t volume, const std::vector<ZoneId>& kept) override;
+  void on_kept(ZoneId zone) override;
   void set_aside(PageStoreImpl& store);  // it was deleted
 
   ZonedDevice& device_;
@@ -159,6 +164,7 @@ class PoolImpl final : public Pool {
   PoolContext context_;
   JournalQueue journal_queue_;
   DurableNotes durable_notes_;
+  ZoneReturns returns_;
   // Reservations that are to be kept, one after another.
   struct Keeping {
     ReservationRecord wanted;

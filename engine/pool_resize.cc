@@ -65,7 +65,7 @@ ResizeAnswer PoolImpl::bounds_of(PageStoreImpl& store) const {
   ResizeAnswer answer;
   answer.quota_bytes_min = store.log().quota_min() * zone_bytes;
   const std::uint64_t quota = allocator.quota(store.info().id);
-  answer.quota_bytes_max = (quota + allocator.unpromised()) * zone_bytes;
+  answer.quota_bytes_max = (quota + allocator.unpromised() + returns_.zones()) * zone_bytes;
   return answer;
 }
 
@@ -110,6 +110,9 @@ Status PoolImpl::check_quota(PageStoreImpl& store, std::uint64_t quota,
     return refused(Code::unsupported,
                    "that is more than 64 times the quota as of when the pool was opened: resize it "
                    "in steps, and open the pool again in between");
+  }
+  if (quota > has && quota - has > context_.allocator.unpromised()) {
+    return refused(Code::busy, "zones of volumes that were deleted are being reset; try again");
   }
   if (quota < has && bytes < bounds.quota_bytes_min) {
     return refused(Code::no_space, "what the volume keeps needs more zones than that");

@@ -5,8 +5,6 @@
 #include "engine/page_session.h"
 #include "engine/pool_impl.h"
 #include "log/metadata_format.h"
-#include "zone/blocking.h"
-#include "zone/zone_state_machine.h"
 
 namespace furrow {
 
@@ -17,6 +15,8 @@ constexpr std::uint64_t kShortStreamZonesMin = 16;
 constexpr unsigned kSlotsKept = 4;  // open zones, for volumes to come
 constexpr std::uint64_t kChunksOfZone = 64;
 constexpr std::uint32_t kFileChunkBytesMin = 4096;  // an LBA, and room for a file's record
+constexpr Status kReturning{Code::busy, Origin::engine,
+                            "zones of volumes that were deleted are being reset; try again"};
 constexpr std::uint64_t kChunkBytesLow = 64 << 10, kChunkBytesHigh = 256 << 10;
 
 VolumeOptions with_defaults(const Geometry& geometry, VolumeOptions options) {
@@ -256,6 +256,16 @@ Result<PageStore*> PoolImpl::create_volume(const VolumeOptions& asked) {
   const VolumeOptions options = with_defaults(context_.geometry, asked);
   const Status checked = check_new_volume(options);
   if (!checked.ok()) return checked;
+  const bool more_to_come = returns_.zones() != 0;
+  const bool takes_all = options.kind != VolumeKind::zoned && options.quota_bytes == 0;
+  if (more_to_come && takes_all) return kReturning;
+  Result<PageStore*> made = make_volume(options);
+  const Code code = made.status().code();
+  const bool lacks = code == Code::no_space || code == Code::too_many_zones;
+  return more_to_come && lacks ? kReturning : std::move(made);
+}
+
+Result<PageStore*> PoolImpl::make_volume(const VolumeOptions& options) {
   const std::uint64_t zone_bytes = context_.geometry.zone_capacity_bytes();
   VolumeRecord record;
   record.id = ring_.state().next_volume_id;
@@ -314,7 +324,10 @@ Status PoolImpl::delete_volume(std::string_view name) {
   PageLog& log = (*found)->log();
   log.stop_background();
   // A note, or a flush, that nobody asked for is no use of the volume.
-  while (!log.operating() && !log.idle() && queue_->busy()) queue_->wait(kWaitUs);
+  const std::uint64_t until_ns = context_.home.now_ns() + kWaitUs * 1000;
+  while (!log.operating() && !log.idle() && queue_->busy() && context_.home.now_ns() < until_ns) {
+    queue_->wait(kWaitUs);
+  }
   if (!log.idle()) {
     log.start_background();
     return {Code::busy, Origin::engine, "the volume is in use; stop its clients and try again"};
@@ -333,35 +346,21 @@ Status PoolImpl::delete_volume(std::string_view name) {
   set_aside(**found);
   // What reads one of its zones now is the scrubber alone; it begins no other.
   while (scrubber_ && scrubber_->reading()) queue_->wait(kWaitUs);
-  // From here on the volume is gone; a zone that cannot be reset now is reset at the next open.
-  std::vector<ZoneId> zones;
-  std::vector<ZoneTrimRecord> voided;
-  unsigned still_active = 0;
-  for (std::uint32_t i = 0; i < context_.geometry.zone_count; ++i) {
-    if (context_.allocator.zones()[i].owner != id) continue;
-    if (manage_blocking(*queue_, Io::Op::reset, ZoneId{i}).ok()) {
-      zones.push_back(ZoneId{i});
-    } else {
-      context_.allocator.retire(ZoneId{i});
-      voided.push_back({i, 0, ZoneTrimRecord::kAnyLife});
-      still_active += is_active(device_.zone(ZoneId{i}).state) ? 1 : 0;
-    }
-  }
-  // Before they are written again: a power cut could leave one with its old write pointer.
-  const bool durable = flush_blocking(*queue_).ok();
-  for (const ZoneId zone : zones) {
-    if (durable) {
-      context_.allocator.release(zone);
-      context_.tables[zone.value] = ZoneDirectory();
-    } else {
-      context_.allocator.retire(zone);
-    }
-  }
-  context_.allocator.dismiss(id, still_active);
-  // One that is offline at the next opening held nothing of the volumes that are left.
-  std::ranges::move(voided, std::back_inserter(cuts_));
-  (void)note_cuts();  // asked for again before it matters
+  const std::vector<ZoneId> zones = context_.allocator.vacate(id);
+  for (const ZoneId zone : zones) context_.tables[zone.value] = ZoneDirectory();
+  returns_.add({.id = id, .zones = zones});
   return {};
+}
+
+void PoolImpl::on_limits_returned(std::uint64_t volume, unsigned still_active) {
+  context_.allocator.dismiss(volume, still_active);
+}
+
+// It is reset at the next opening. Where it is offline then, it held nothing of the volumes that
+// are left.
+void PoolImpl::on_kept(ZoneId zone) {
+  cuts_.push_back({zone.value, 0, ZoneTrimRecord::kAnyLife});
+  (void)note_cuts();  // asked for again before it matters
 }
 
 void PoolImpl::set_aside(PageStoreImpl& store) {

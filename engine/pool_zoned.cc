@@ -9,6 +9,7 @@
 #include "engine/page_session.h"
 #include "engine/pool_impl.h"
 #include "zone/blocking.h"
+#include "zone/zone_state_machine.h"
 
 namespace furrow {
 
@@ -48,6 +49,7 @@ std::vector<ZoneId> PoolImpl::lent_to(std::uint64_t volume) const {
 // Before recovery, which goes around them.
 Status PoolImpl::take_lent_zones() {
   const PoolState& state = ring_.state();
+  const ZoneUse of_orphans = options_.read_only ? ZoneUse::lent : ZoneUse::resetting;
   for (const LentZones& run : state.lent) {
     const std::uint64_t end = std::uint64_t{run.first} + run.count;
     if (run.first < ring_.superblock().metadata_zones || end > context_.geometry.zone_count) {
@@ -55,7 +57,7 @@ Status PoolImpl::take_lent_zones() {
     }
     if (is_listed(state, run.volume)) continue;
     for (std::uint32_t i = 0; i < run.count; ++i) {
-      context_.allocator.adopt(ZoneId{run.first + i}, {.use = ZoneUse::lent});
+      context_.allocator.adopt(ZoneId{run.first + i}, {.use = of_orphans});
     }
   }
   for (const VolumeRecord& record : state.volumes) {
@@ -76,9 +78,9 @@ void PoolImpl::add_zoned(const VolumeRecord& record, const std::vector<ZoneInfo>
                                                     context_, std::move(zones), take_ordinal()));
 }
 
-// What a deletion, or a creation, that was cut off has left.
-Status PoolImpl::return_orphans() {
-  if (options_.read_only) return {};
+// What a deletion, or a creation, that was cut off has left. What counts against the device's
+// limits now must not do so when the first zone is opened.
+void PoolImpl::return_orphans() {
   std::vector<std::uint64_t> gone;
   for (const LentZones& run : ring_.state().lent) {
     const bool known =
@@ -86,26 +88,19 @@ Status PoolImpl::return_orphans() {
     if (!known) gone.push_back(run.volume);
   }
   for (const std::uint64_t volume : gone) {
-    const Status status = return_zones(volume, lent_to(volume));
-    if (!status.ok()) return status;
+    const std::vector<ZoneId> zones = lent_to(volume);
+    for (const ZoneId zone : zones) {
+      if (!context_.geometry.limits_zones() || !is_active(device_.zone(zone).state)) continue;
+      (void)manage_blocking(*queue_, Io::Op::reset, zone).ok();  // it is reset once more
+    }
+    returns_.add({.id = volume, .zones = zones, .lent = true, .admitted = false});
   }
-  return {};
 }
 
-// Resets them, and lets go of those that were. One that cannot be reset stays an orphan: whoever
-// read it could take what is in it for the pool's.
-Status PoolImpl::return_zones(std::uint64_t volume, const std::vector<ZoneId>& zones) {
-  std::vector<ZoneId> kept;
-  for (const ZoneId zone : zones) {
-    if (!manage_blocking(*queue_, Io::Op::reset, zone).ok()) kept.push_back(zone);
-  }
-  Status status = flush_blocking(*queue_);
-  if (status.ok()) status = journal_lent(volume, kept);
-  for (const ZoneId zone : zones) {
-    const bool free = status.ok() && std::ranges::find(kept, zone) == kept.end();
-    free ? context_.allocator.release(zone) : context_.allocator.retire(zone);
-  }
-  return status;
+// One that could not be reset stays an orphan: whoever read it could take what is in it for the
+// pool's.
+Status PoolImpl::note_returned(std::uint64_t volume, const std::vector<ZoneId>& kept) {
+  return journal_lent(volume, kept);
 }
 
 // Those that are lent to the volume from now on, and no others; durable when it returns.
@@ -224,13 +219,8 @@ Status PoolImpl::delete_zoned(PageStoreImpl& store) {
     store.mark_deleted(false);
     return status;
   }
-  const std::vector<ZoneId> zones = store.zones()->zones();
   set_aside(store);
-  // Gone it is in any case; what could not be reset and noted is when the pool is opened again.
-  (void)return_zones(id, zones).ok();
-  const auto still_active = std::ranges::count_if(
-      zones, [this](ZoneId zone) { return is_active(device_.zone(zone).state); });
-  context_.allocator.dismiss(id, static_cast<unsigned>(still_active));
+  returns_.add({.id = id, .zones = context_.allocator.vacate(id), .lent = true});
   return {};
 }
 

@@ -56,7 +56,7 @@ struct RecoveryOptions {
   unsigned threads = 1;                // 1, with one scanner: the calling thread alone
   unsigned scanners_per_thread = 3;    // that read zones: they wait for the device most of the time
   bool read_only = false;              // nothing is finished or reset
-  std::vector<std::uint64_t> volumes;  // ids that exist; zones of others are reset
+  std::vector<std::uint64_t> volumes;  // ids that exist; zones of others are vacated
   std::uint64_t next_volume_id = ~std::uint64_t{0};  // but for those from this one on
   std::vector<std::uint64_t> stores;                 // of these, those that drop nothing
   std::vector<std::uint64_t> caches;                 // and those that evict
@@ -81,6 +81,9 @@ struct RecoveryResult {
     // What can be given up: what cannot be read of it, or all, as nobody can tell whose it is.
     enum class Missing : std::uint8_t { nothing, some, all } missing = Missing::nothing;
   };
+  // Of volumes that were deleted, and not reset yet: adopted as being reset, by whoever recovers.
+  // Of those that count against the device's limits there is none.
+  std::vector<ZoneId> vacated;
   std::vector<Lost> lost;  // zones that cannot be used as they should, and are gone around
   // Batch headers that are damaged, with nothing that repeats them: the pages they named are not
   // there, and what stood under their keys before may be.

@@ -81,6 +81,7 @@ class Recovery {
   static Writing writing_of(const ZoneHeader& header);
   void find_durable(const std::vector<ReadZone>& zones);
   bool is_rebuilt(const ZoneHeader& header) const;
+  bool may_wait(const ZoneInfo& info) const;
   std::span<const ZoneTrim> trims_of(ZoneId zone) const;
   bool was_aside(ZoneId zone) const;
   Evicted is_evicted(const ReadZone& zone, const std::vector<ReadZone>& zones) const;

@@ -5,6 +5,7 @@
 #include "log/structure.h"
 #include "zone/blocking.h"
 #include "zone/canary.h"
+#include "zone/zone_state_machine.h"
 
 namespace furrow {
 
@@ -27,7 +28,8 @@ Status Recovery::find_zones() {
   std::vector<ReadZone> zones;
   for (const ZoneInfo& info : *report) {
     const ZoneUse use = pool_.allocator.zone(info.zone).use;
-    if (use == ZoneUse::metadata || use == ZoneUse::lent) continue;
+    const bool lent = use == ZoneUse::lent || use == ZoneUse::resetting;
+    if (use == ZoneUse::metadata || lent) continue;
     if (info.state == ZoneState::offline) {
       take_offline(info.zone);
     } else if (info.written_lbas != 0) {
@@ -125,6 +127,11 @@ void Recovery::take_zone(const ReadZone& read, Evicted evicted) {
     return;
   }
   if (header.ok() && result_.unknown.contains(header->volume)) return;
+  if (header.ok() && !known(header->volume) && may_wait(info) && !is_void(header->stamp, 0)) {
+    pool_.allocator.adopt(info.zone, {.use = ZoneUse::resetting});
+    result_.vacated.push_back(info.zone);
+    return;
+  }
   if (!header.ok() || !known(header->volume) || is_void(header->stamp, 0)) {
     // Never begun (torn at its first write), of a deleted volume, or never completed by a repair.
     to_reset_.push_back(info.zone);
@@ -148,6 +155,13 @@ void Recovery::take_zone(const ReadZone& read, Evicted evicted) {
       pool_.tables[info.zone.value].durable = trim.durable;
     }
   }
+}
+
+// A zone of a volume that was deleted, for its reset. Not one that cannot be reset, nor one that
+// counts against the device's limits.
+bool Recovery::may_wait(const ZoneInfo& info) const {
+  if (options_.read_only || info.state == ZoneState::read_only) return false;
+  return !pool_.geometry.limits_zones() || !is_active(info.state);
 }
 
 std::span<const ZoneTrim> Recovery::trims_of(ZoneId zone) const {

@@ -105,9 +105,12 @@ bool server_asked() { return flag_given("server"); }
 int create_on_server(const VolumeOptions& options) {
   Client client(true);
   if (!client.http) return client.status;
-  return changed("cannot create volume " + options.name,
-                 client.http->Post("/volumes", client.headers, options_json(options).dump(),
-                                   "application/json"));
+  const std::string body = options_json(options).dump();
+  for (;;) {
+    const httplib::Result result =
+        client.http->Post("/volumes", client.headers, body, "application/json");
+    if (!has(result, "goes_on")) return changed("cannot create volume " + options.name, result);
+  }
 }
 
 int pool_info_of_server() { return told("cannot inspect the pool", "/pool"); }
@@ -123,7 +126,7 @@ int resize_on_server(const std::string& name, const ResizeOptions& options) {
   for (;;) {
     const httplib::Result result =
         client.http->Patch("/volumes/" + name, client.headers, body, "application/json");
-    if (!has(result, "zones_to_free")) return changed("cannot resize volume " + name, result);
+    if (!has(result, "goes_on")) return changed("cannot resize volume " + name, result);
   }
 }
 

@@ -50,7 +50,7 @@ int create_volume(const Arguments& arguments) {
   EventLoop home;
   const auto opened = open_pool(arguments[0], home, Opening::use);
   if (!opened) return report_device("cannot open", arguments[0], opened.status());
-  const auto made = (*opened)->create_volume(volume.options);
+  const auto made = opened->create_volume(volume.options);
   if (!made) return report("cannot create volume " + arguments[1], made.status());
   return print(volume_json(**made));
 }
@@ -104,7 +104,7 @@ int remove_volume(const Arguments& arguments) {
   if (!opened) return report_device("cannot open", arguments[0], opened.status());
   const Status deleted = [&] {
     const Progress progress("deleting " + arguments[1]);
-    return (*opened)->delete_volume(arguments[1]);
+    return opened->delete_volume(arguments[1]);
   }();
   if (!deleted.ok()) return report("cannot delete volume " + arguments[1], deleted);
   return print({{"deleted", arguments[1]}});

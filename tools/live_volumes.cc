@@ -107,23 +107,30 @@ Result<PageStore*> LiveVolumes::create_now(const VolumeOptions& options) {
   return pool_.create_volume(options);
 }
 
+// Zones of volumes that were deleted may have to be reset for it.
 AdminAnswer LiveVolumes::create(std::string_view text) {
   const Result<VolumeOptions> options = options_from_json(text);
   if (!options.ok()) return refusal(options.status());
+  const auto until = std::chrono::steady_clock::now() + waits_.freeing;
   const auto served = std::make_shared<std::binary_semaphore>(0);
-  AdminAnswer answer;
-  at_home([&] {
-    const Result<PageStore*> made = create_now(*options);
-    if (!made.ok()) {
-      answer = refusal(made.status());
-      served->release();
-      return;
+  for (;;) {
+    Status status;
+    AdminAnswer answer;
+    at_home([&] {
+      const Result<PageStore*> made = create_now(*options);
+      status = made.status();
+      if (!made.ok()) return;
+      target_.namespaces_changed([served] { served->release(); });
+      answer = {201, volume_json(**made).dump() + '\n'};
+    });
+    if (status.ok()) {
+      served->acquire();
+      return answer;
     }
-    target_.namespaces_changed([served] { served->release(); });
-    answer = {201, volume_json(**made).dump() + '\n'};
-  });
-  served->acquire();
-  return answer;
+    if (status.code() != Code::busy) return refusal(status);
+    if (std::chrono::steady_clock::now() >= until) return going_on(status);
+    std::this_thread::sleep_for(kRetry);
+  }
 }
 
 ResizeAnswer LiveVolumes::resize_now(std::string_view name, const ResizeOptions& options) {
@@ -167,8 +174,11 @@ AdminAnswer LiveVolumes::resize(std::string_view name, std::string_view text) {
     });
     const Code code = answer.status.code();
     if (code == Code::ok) return resized;
-    if (code != Code::busy || std::chrono::steady_clock::now() >= until) {
-      return {http_status(code), error_json(answer).dump() + '\n'};
+    const bool late = std::chrono::steady_clock::now() >= until;
+    if (code != Code::busy || late) {
+      nlohmann::ordered_json json = error_json(answer);
+      if (code == Code::busy) json["goes_on"] = true;
+      return {http_status(code), json.dump() + '\n'};
     }
     std::this_thread::sleep_for(kRetry);
   }

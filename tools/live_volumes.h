@@ -46,7 +46,9 @@ class LiveVolumes {
   AdminAnswer pool();
   AdminAnswer zones();
   AdminAnswer list();
-  AdminAnswer create(std::string_view options);  // JSON, see volume_json.h
+  // JSON, see volume_json.h. Where zones of volumes that were deleted are to be reset first it
+  // waits a while for that and then answers `busy` with `goes_on`.
+  AdminAnswer create(std::string_view options);
   // JSON, see volume_json.h. While zones are to be freed first it waits a while for that and then
   // answers `busy`: it goes on when it is asked again, and is called off when nobody does.
   AdminAnswer resize(std::string_view name, std::string_view options);

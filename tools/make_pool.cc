@@ -160,6 +160,20 @@ OpenPool& OpenPool::operator=(OpenPool&& other) noexcept {
   return *this;
 }
 
+Result<PageStore*> OpenPool::create_volume(const VolumeOptions& options) const {
+  for (;;) {
+    Result<PageStore*> made = pool_->create_volume(options);
+    if (made.status().code() != Code::busy) return made;
+    home_->run_once();
+  }
+}
+
+Status OpenPool::delete_volume(std::string_view name) const {
+  const Status deleted = pool_->delete_volume(name);
+  while (pool_->info().zones_returning != 0) home_->run_once();
+  return deleted;
+}
+
 bool OpenPool::close() {
   bool flushed = true;
   if (pool_) {

@@ -28,6 +28,10 @@ class OpenPool {
   Pool* operator->() const { return pool_.get(); }
   Pool& operator*() const { return *pool_; }
   ZonedDevice& device() const { return *device_; }
+  // As of the pool, but they wait until zones of volumes that were deleted, before or by this, have
+  // been reset.
+  Result<PageStore*> create_volume(const VolumeOptions& options) const;
+  Status delete_volume(std::string_view name) const;
   // False: the device could not flush at the end.
   bool close();
 

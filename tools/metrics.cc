@@ -65,6 +65,8 @@ constexpr Metric<VolumeStats> kStats[] = {
 constexpr Metric<PoolInfo> kPool[] = {
     {"furrow_pool_zones_unpromised", "Zones in no volume's quota", kGauge,
      &PoolInfo::zones_unpromised},
+    {"furrow_pool_zones_returning", "Zones of deleted volumes that are not reset yet", kGauge,
+     &PoolInfo::zones_returning},
     {"furrow_pool_zones_free", "Zones that no volume holds", kGauge, &PoolInfo::zones_free},
     {"furrow_pool_zones_metadata", "Zones of the metadata ring", kGauge, &PoolInfo::zones_metadata},
     {"furrow_pool_zones_data", "Zones that volumes hold", kGauge, &PoolInfo::zones_data},

@@ -21,6 +21,7 @@ nlohmann::ordered_json pool_json(const Pool& pool) {
           {"active_zones_max", geometry.active_zones_max},
           {"preallocated", info.preallocated},
           {"zones_unpromised", info.zones_unpromised},
+          {"zones_returning", info.zones_returning},
           {"zones_free", info.zones_free},
           {"zones_metadata", info.zones_metadata},
           {"zones_data", info.zones_data},

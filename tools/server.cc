@@ -204,7 +204,7 @@ int Server::settle_volume() {
     return same.ok() ? kExitDone : report("cannot serve volume " + name, same);
   }
   if (options_.create && (options_.volume_asked.any() || open_->stores().empty())) {
-    const Status made = open_->create_volume(options_.volume).status();
+    const Status made = open_.create_volume(options_.volume).status();
     return made.ok() ? kExitDone : report("cannot create volume " + name, made);
   }
   if (!options_.volume_asked.any()) return kExitDone;

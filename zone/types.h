@@ -44,6 +44,7 @@ struct Geometry {
   constexpr ZoneId zone_of(Lba lba) const {
     return ZoneId{static_cast<std::uint32_t>(lba.value / zone_size_lbas)};
   }
+  constexpr bool limits_zones() const { return open_zones_max != 0 || active_zones_max != 0; }
   constexpr std::uint64_t zone_capacity_bytes() const { return zone_capacity_lbas * lba_bytes; }
   constexpr std::uint64_t lbas(std::uint64_t bytes) const {  // rounded up
     return (bytes + lba_bytes - 1) / lba_bytes;

@@ -274,6 +274,7 @@ TEST(DeletedVolumeTest, ItsZonesAreEmptyForGood) {
       Status deleted;
       while ((deleted = rig.pool->delete_volume("pages")).code() == Code::busy) rig.turns(1);
       ASSERT_TRUE(deleted.ok()) << deleted.describe();
+      rig.return_zones();
       ASSERT_NO_FATAL_FAILURE(cuts.cut());
       rig.close();
       cuts.restore(seed);

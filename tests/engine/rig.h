@@ -144,6 +144,11 @@ class Rig {
     }
   }
 
+  // Until the zones of volumes that were deleted are free, or bad.
+  void return_zones() {
+    while (pool->info().zones_returning != 0) loop.run_once();
+  }
+
   Status keep_reservations(const ReservationRecord& wanted) {
     Status kept;
     ++running_;

@@ -106,6 +106,7 @@ class Steps {
       const Status status = change_.deletes
                                 ? rig_.pool->delete_volume("changed")
                                 : rig_.pool->resize_volume("changed", change_.resizes).status;
+      if (status.ok()) rig_.return_zones();
       if (status.code() != Code::busy || tries == 3000) return status;
       rig_.loop.run_once();
     }
@@ -174,6 +175,7 @@ class Steps {
       }
       ASSERT_TRUE(deleted.ok()) << deleted.describe();
     }
+    rig_.return_zones();
     const PoolInfo info = rig_.pool->info();
     EXPECT_EQ(info.zones_bad, 0u);
     EXPECT_EQ(info.zones_unpromised, info.geometry.zone_count - 2 - 6);
@@ -328,6 +330,7 @@ TEST(VolumeStepsTest, AZoneThatCouldNotBeResetIsStillActive) {
     ASSERT_TRUE(rig.put(1, 1, 100).ok());
     fails.fail_one(n);
     const Status deleted = rig.pool->delete_volume("changed");
+    rig.return_zones();
     hit = fails.failed();
     const auto report = *rig.device->report();
     const bool active = std::ranges::count_if(report, [](const ZoneInfo& zone) {

@@ -401,7 +401,7 @@ void Simulation::create(SimVolume& volume) {
     return;
   }
   const Code code = made.status().code();
-  const bool full = code == Code::no_space || code == Code::too_many_zones;
+  const bool full = code == Code::no_space || code == Code::too_many_zones || code == Code::busy;
   if (!full && !device_->dead() && !world_.faults) {
     world_.fail("create_volume: " + made.status().describe());
   }

@@ -231,6 +231,7 @@ TEST_F(ZonedPoolTest, DeletionGivesItsZonesBack) {
   zones_.session.reset();
   ASSERT_TRUE(zones_.rig.pool->delete_volume("zones").ok());
   EXPECT_EQ(zones_.rig.pool->find("zones"), nullptr);
+  zones_.rig.return_zones();
   EXPECT_EQ(zones_.rig.pool->info().zones_free, free + 6);
   for (std::uint32_t i = first_; i < first_ + 6; ++i) {
     EXPECT_EQ((*zones_.rig.device->report())[i].state, ZoneState::empty) << i;
@@ -294,6 +295,7 @@ TEST_F(ZonedPoolTest, CreationAndDeletionAreWholeAtAPowerCut) {
     device->cut_after(lbas, CrashModel::drive);
     if (deletes) {
       (void)zones.rig.pool->delete_volume("zones").ok();
+      zones.rig.return_zones();
     } else {
       (void)zones.rig.pool->create_volume(zoned_options(6)).ok();
     }
@@ -312,6 +314,7 @@ TEST_F(ZonedPoolTest, CreationAndDeletionAreWholeAtAPowerCut) {
       zones.session.reset();
       ASSERT_TRUE(zones.rig.pool->delete_volume("zones").ok());
     }
+    zones.rig.return_zones();
     // Whatever it was, all zones but the ring's and the pages' are free and empty.
     const PoolInfo info = zones.rig.pool->info();
     EXPECT_EQ(info.zones_bad, 0u) << lbas;
@@ -341,6 +344,7 @@ TEST_F(ZonedPoolTest, SharesAddUp) {
   EXPECT_EQ(create(another).status().code(), Code::too_many_zones);
   zones_.session.reset();
   ASSERT_TRUE(zones_.rig.pool->delete_volume("zones").ok());
+  zones_.rig.return_zones();
   // Of what is left by default one half.
   ASSERT_TRUE(create(zoned_options(20)).ok());
   EXPECT_EQ(zones_.geometry().active_zones_max, 4u);
@@ -479,6 +483,7 @@ TEST_F(ZonedPoolTest, ItsZonesNeedNotBeNeighbours) {
   for (const char* name : {"part0", "part2", "part4", "part6"}) {
     ASSERT_TRUE(zones_.rig.pool->delete_volume(name).ok());
   }
+  zones_.rig.return_zones();
   ASSERT_TRUE(create(zoned_options(12, 2, 2)).ok());
   zones_.rig.store = zones_.rig.pool->find("zones");
   for (std::uint32_t i = 0; i < 12; ++i) {

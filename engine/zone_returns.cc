@@ -1,0 +1,89 @@
+#include "engine/zone_returns.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "zone/check.h"
+#include "zone/zone_state_machine.h"
+
+namespace furrow {
+
+ZoneReturns::ZoneReturns(PoolContext& pool, Owner& owner) : pool_(pool), owner_(owner) {
+  io_.op = Io::Op::reset;
+  io_.context = this;
+  io_.on_complete = [](Io& io) { static_cast<ZoneReturns*>(io.context)->reset_done(); };
+  flush_.returns = this;
+  flush_.on_flushed = [](FlushWaiter& waiter) { static_cast<Flush&>(waiter).returns->flushed(); };
+}
+
+ZoneReturns::~ZoneReturns() { FURROW_CHECK(idle()); }
+
+// The zones that count against the device's limits come last, as the last one goes first.
+void ZoneReturns::add(Volume volume) {
+  std::ranges::reverse(volume.zones);
+  std::stable_partition(volume.zones.begin(), volume.zones.end(),
+                        [this](ZoneId zone) { return !is_active(pool_.device.zone(zone).state); });
+  volumes_.push_back(std::move(volume));
+  if (!busy_) go_on();
+}
+
+std::uint64_t ZoneReturns::zones() const {
+  std::uint64_t zones = reset_.size();
+  for (const Volume& volume : volumes_) zones += volume.zones.size();
+  return zones;
+}
+
+void ZoneReturns::go_on() {
+  busy_ = !stopping_ && !volumes_.empty();
+  if (!busy_) return;
+  const Volume& volume = volumes_.front();
+  return_limits();
+  if (volume.zones.empty() || (!volume.lent && reset_.size() == kFlushedAtOnce)) {
+    return pool_.flusher.request(flush_);
+  }
+  io_.zone = volume.zones.back();
+  io_.lba = pool_.geometry.zone_start(io_.zone);
+  pool_.queue.submit(io_);
+}
+
+void ZoneReturns::return_limits() {
+  const auto active = [this](ZoneId zone) { return is_active(pool_.device.zone(zone).state); };
+  const std::vector<ZoneId>& zones = volumes_.front().zones;
+  if (limits_returned_ || (!zones.empty() && active(zones.back()))) return;
+  limits_returned_ = true;
+  if (!volumes_.front().admitted) return;
+  owner_.on_limits_returned(volumes_.front().id,
+                            static_cast<unsigned>(std::ranges::count_if(kept_, active)));
+}
+
+void ZoneReturns::reset_done() {
+  Volume& volume = volumes_.front();
+  volume.zones.pop_back();
+  if (io_.status.ok()) {
+    reset_.push_back(io_.zone);
+  } else {
+    pool_.allocator.retire(io_.zone);
+    kept_.push_back(io_.zone);
+    if (!volume.lent) owner_.on_kept(io_.zone);
+  }
+  go_on();
+}
+
+// Before that none is written again: a power cut could leave one with its old write pointer.
+void ZoneReturns::flushed() {
+  const Volume& volume = volumes_.front();
+  const bool last = volume.zones.empty();
+  Status status = flush_.status;
+  if (status.ok() && volume.lent) status = owner_.note_returned(volume.id, kept_);
+  for (const ZoneId zone : std::exchange(reset_, {})) {
+    status.ok() ? pool_.allocator.release(zone) : pool_.allocator.retire(zone);
+  }
+  if (last) {
+    volumes_.pop_front();
+    kept_.clear();
+    limits_returned_ = false;
+  }
+  go_on();
+}
+
+}  // namespace furrow
