@@ -12,6 +12,12 @@ std::vector<std::string_view> DeviceWatch::look(const PoolInfo& info) {
                          "is to be stored is refused until there is room"
                        : "the device takes data again");
   }
+  if (std::exchange(flush_failed_, info.flush_failed) != info.flush_failed) {
+    news.push_back(info.flush_failed
+                       ? "a flush failed: what was not flushed before may be lost at a power cut, "
+                         "and flushes fail until the device is sound and furrowd is started again"
+                       : "the device flushes again");
+  }
   if (info.device_gone && !std::exchange(gone_, true)) {
     news.push_back(
         "the drive is gone: it was removed, or has failed; every operation fails until it is back "

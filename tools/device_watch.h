@@ -17,6 +17,7 @@ class DeviceWatch {
 
  private:
   bool full_ = false;
+  bool flush_failed_ = false;
   bool gone_ = false;
   bool misplaced_writes_ = false;
 };

@@ -11,12 +11,12 @@ using prometheus::ClientMetric;
 using prometheus::MetricFamily;
 using prometheus::MetricType;
 
-template <class Source>
+template <class Source, class Value = std::uint64_t>
 struct Metric {
   const char* name;
   const char* help;
   MetricType type;
-  std::uint64_t Source::*member;
+  Value Source::*member;
 };
 
 constexpr auto kCounter = MetricType::Counter;
@@ -32,6 +32,13 @@ constexpr Metric<VolumeUsage> kUsage[] = {
     {"furrow_volume_free_bytes",
      "Of a store: room for pages, of any size up to the largest; else 0", kGauge,
      &VolumeUsage::free_bytes},
+};
+
+constexpr Metric<VolumeUsage, bool> kUsageFlags[] = {
+    {"furrow_volume_incomplete",
+     "1: a zone that the last open could not read, or that is offline, may hold something of it; "
+     "a disk is not served then",
+     kGauge, &VolumeUsage::incomplete},
 };
 
 constexpr Metric<VolumeStats> kStats[] = {
@@ -84,6 +91,17 @@ constexpr Metric<PoolInfo> kPool[] = {
      &PoolInfo::recovered_pages},
     {"furrow_pool_opening_damage", "Things that the last open found damaged or lost", kGauge,
      &PoolInfo::opening_damage},
+};
+
+constexpr Metric<PoolInfo, bool> kPoolFlags[] = {
+    {"furrow_pool_device_full",
+     "1: the device took no more at the last write, as on a full file system", kGauge,
+     &PoolInfo::device_full},
+    {"furrow_pool_flush_failed",
+     "1: the last flush failed: what was not flushed before may be lost", kGauge,
+     &PoolInfo::flush_failed},
+    {"furrow_pool_device_gone", "1: the drive was removed, or has failed as a whole", kGauge,
+     &PoolInfo::device_gone},
 };
 
 constexpr Metric<ScrubStats> kScrub[] = {
@@ -165,21 +183,21 @@ ClientMetric sample(MetricType type, double value, std::vector<ClientMetric::Lab
   return metric;
 }
 
-template <class Source>
-MetricFamily family(const Metric<Source>& metric) {
+template <class Source, class Value>
+MetricFamily family(const Metric<Source, Value>& metric) {
   return {metric.name, metric.help, metric.type, {}};
 }
 
-template <class Source>
-void add_single(std::vector<MetricFamily>& families, const Metric<Source>& metric,
+template <class Source, class Value>
+void add_single(std::vector<MetricFamily>& families, const Metric<Source, Value>& metric,
                 const Source& source) {
   families.push_back(family(metric));
   families.back().metric.push_back(
       sample(metric.type, static_cast<double>(source.*metric.member), {}));
 }
 
-template <class Source>
-void add_volumes(std::vector<MetricFamily>& families, const Metric<Source>& metric,
+template <class Source, class Value>
+void add_volumes(std::vector<MetricFamily>& families, const Metric<Source, Value>& metric,
                  const std::vector<VolumeSnapshot>& volumes, Source VolumeSnapshot::*part) {
   families.push_back(family(metric));
   for (const VolumeSnapshot& volume : volumes) {
@@ -207,10 +225,14 @@ std::string metrics_text(const ServerSnapshot& snapshot) {
   for (const auto& metric : kUsage) {
     add_volumes(families, metric, snapshot.volumes, &VolumeSnapshot::usage);
   }
+  for (const auto& metric : kUsageFlags) {
+    add_volumes(families, metric, snapshot.volumes, &VolumeSnapshot::usage);
+  }
   for (const auto& metric : kStats) {
     add_volumes(families, metric, snapshot.volumes, &VolumeSnapshot::stats);
   }
   for (const auto& metric : kPool) add_single(families, metric, snapshot.pool);
+  for (const auto& metric : kPoolFlags) add_single(families, metric, snapshot.pool);
   for (const auto& metric : kScrub) add_single(families, metric, snapshot.pool.scrub);
   for (const auto& metric : kTarget) add_single(families, metric, snapshot.target);
   for (const auto& metric : kReactors) add_reactors(families, metric, snapshot.target);
@@ -221,16 +243,6 @@ std::string metrics_text(const ServerSnapshot& snapshot) {
   families.push_back({"furrow_pool_recovery_seconds", "How long the last open took", kGauge, {}});
   families.back().metric.push_back(
       sample(kGauge, static_cast<double>(snapshot.pool.recovery_us) / kSecond_us, {}));
-  families.push_back({"furrow_pool_device_full",
-                      "1: the device took no more at the last write, as on a full file system",
-                      kGauge,
-                      {}});
-  families.back().metric.push_back(sample(kGauge, snapshot.pool.device_full ? 1 : 0, {}));
-  families.push_back({"furrow_pool_device_gone",
-                      "1: the drive was removed, or has failed as a whole",
-                      kGauge,
-                      {}});
-  families.back().metric.push_back(sample(kGauge, snapshot.pool.device_gone ? 1 : 0, {}));
   families.push_back({"furrow_pool_zone_capacity_bytes", "Writable bytes of a zone", kGauge, {}});
   families.back().metric.push_back(
       sample(kGauge, static_cast<double>(snapshot.pool.geometry.zone_capacity_bytes()), {}));

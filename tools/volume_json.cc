@@ -104,6 +104,7 @@ nlohmann::ordered_json volume_json(const PageStore& store) {
                                  {"id", info.id},
                                  {"uuid", format_uuid(info.uuid)}};
   if (info.options.mode == VolumeMode::store) json["free_bytes"] = usage.free_bytes;
+  if (usage.incomplete) json["incomplete"] = true;
   if (info.options.kind == VolumeKind::block) {
     json["size_bytes"] = info.options.block_bytes;
     json["lba_bytes"] = info.options.block_lba_bytes;

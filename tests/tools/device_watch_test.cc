@@ -1,5 +1,6 @@
-// Establishes that a full device and a drive that does not keep the order of writes are said when
-// they are first seen, that room is said when it is back, and nothing in between.
+// Establishes that a full device, a flush that failed and a drive that does not keep the order of
+// writes are said when they are first seen, that room, and a flush, is said when it is back, and
+// nothing in between.
 #include "tools/device_watch.h"
 
 #include <gmock/gmock.h>
@@ -22,6 +23,16 @@ TEST(DeviceWatch, EachChangeIsSaidOnce) {
   info.device_full = false;
   EXPECT_THAT(watch.look(info), ElementsAre(HasSubstr("takes data again")));
   EXPECT_THAT(watch.look(info), IsEmpty());
+}
+
+TEST(DeviceWatch, AFailedFlushIsSaidOnce) {
+  DeviceWatch watch;
+  PoolInfo info;
+  info.flush_failed = true;
+  EXPECT_THAT(watch.look(info), ElementsAre(HasSubstr("a flush failed")));
+  EXPECT_THAT(watch.look(info), IsEmpty());
+  info.flush_failed = false;
+  EXPECT_THAT(watch.look(info), ElementsAre(HasSubstr("flushes again")));
 }
 
 TEST(DeviceWatch, ADriveThatIsGoneIsSaidOnce) {

@@ -24,7 +24,9 @@ ServerSnapshot two_volumes() {
   snapshot.volumes[0].stats.gets = 5;
   snapshot.volumes[1].usage.pages = 9;
   snapshot.volumes[1].usage.free_bytes = 4096;
+  snapshot.volumes[1].usage.incomplete = true;
   snapshot.pool.device_full = true;
+  snapshot.pool.flush_failed = true;
   snapshot.pool.device_gone = true;
   snapshot.pool.misplaced_writes = 3;
   snapshot.pool.interruptions = 8;
@@ -40,6 +42,8 @@ TEST(Metrics, HasEachVolumesCounters) {
   EXPECT_THAT(text, HasSubstr("# TYPE furrow_volume_pages gauge\n"));
   EXPECT_THAT(text, HasSubstr("furrow_volume_pages{volume=\"other\"} 9\n"));
   EXPECT_THAT(text, HasSubstr("furrow_volume_free_bytes{volume=\"other\"} 4096\n"));
+  EXPECT_THAT(text, HasSubstr("furrow_volume_incomplete{volume=\"pages\"} 0\n"));
+  EXPECT_THAT(text, HasSubstr("furrow_volume_incomplete{volume=\"other\"} 1\n"));
 }
 
 TEST(Metrics, HasThePoolAndTheTarget) {
@@ -48,6 +52,7 @@ TEST(Metrics, HasThePoolAndTheTarget) {
   EXPECT_THAT(text, HasSubstr("furrow_pool_recovery_seconds 1.5\n"));
   EXPECT_THAT(text, HasSubstr("furrow_pool_zones_free 7\n"));
   EXPECT_THAT(text, HasSubstr("furrow_pool_device_full 1\n"));
+  EXPECT_THAT(text, HasSubstr("furrow_pool_flush_failed 1\n"));
   EXPECT_THAT(text, HasSubstr("furrow_pool_device_gone 1\n"));
   EXPECT_THAT(text, HasSubstr("furrow_pool_misplaced_writes_total 3\n"));
   EXPECT_THAT(text, HasSubstr("furrow_pool_interruptions_total 8\n"));

@@ -1,5 +1,6 @@
 // Establishes that what furrowctl says of a volume to be made is what furrowd makes of it: options
-// of every kind come through JSON as they were, and what is not such a text is refused.
+// of every kind come through JSON as they were, and what is not such a text is refused. And that of
+// a volume of which something may be missing it is said, of another it is not.
 #include "tools/volume_json.h"
 
 #include <gtest/gtest.h>
@@ -109,6 +110,23 @@ TEST(VolumeJson, ARefusedResizeHasFigures) {
   EXPECT_EQ(said["zones_to_free"], 7);
   EXPECT_EQ(said["code"], "busy");
   EXPECT_FALSE(error_json(ResizeAnswer{{Code::not_found, Origin::engine, "no"}}).contains("quota"));
+}
+
+class Volume final : public PageStore {
+ public:
+  explicit Volume(bool incomplete) : incomplete_(incomplete) {}
+  const VolumeInfo& info() const override { return info_; }
+  VolumeUsage usage() const override { return {.incomplete = incomplete_}; }
+  VolumeStats stats() const override { return {}; }
+
+ private:
+  VolumeInfo info_;
+  bool incomplete_;
+};
+
+TEST(VolumeJson, WhatMayBeMissingIsSaid) {
+  EXPECT_EQ(volume_json(Volume(true)).value("incomplete", false), true);
+  EXPECT_FALSE(volume_json(Volume(false)).contains("incomplete"));
 }
 
 TEST(VolumeJson, AnErrorSaysWhatAndWhichKind) {
