@@ -210,6 +210,7 @@ void Scrubber::read(std::uint64_t lba, std::uint64_t lbas) {
 void Scrubber::completed() {
   reading_ = false;
   epoch_.leave(epoch_side_);
+  if (!io_.status.ok() && pool_.device.gone()) stop();
   if (stopped_ || !still_there()) return go_on();
   switch (step_) {
     case Step::scan:

@@ -7,6 +7,8 @@
 // and goes on answering `corrupt`. A store's zone with a damaged summary or batch header is
 // collected, so that its records stand in two places again.
 //
+// A device that is gone says nothing of its pages, and does not come back: that is the end of it.
+//
 // A zone is read only while it is sealed or being emptied, within the epoch: its reset waits.
 //
 // Threads: the home executor.

@@ -100,6 +100,13 @@ void FaultDevice::fail_flushes(unsigned next) {
   flushes_to_fail_ = next;
 }
 
+void FaultDevice::pull_out() {
+  const std::uint64_t lbas = geometry().zone_size_lbas * geometry().zone_count;
+  fail_reads(Lba{0}, lbas);
+  fail_writes(Lba{0}, lbas);
+  pulled_out_.store(true);
+}
+
 void FaultDevice::degrade(ZoneId zone, ZoneState state) {
   table_.degrade(zone, state, "taken away by the fault device");
   zones_taken_.fetch_add(1);

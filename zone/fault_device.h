@@ -57,7 +57,7 @@ class FaultDevice final : public ZonedDevice, private ZoneStore {
   std::uint64_t missing_bytes() const override { return inner_->missing_bytes(); }
   std::uint64_t misplaced_writes() const override { return inner_->misplaced_writes(); }
   std::uint64_t interruptions() const override { return inner_->interruptions(); }
-  bool gone() const override { return inner_->gone(); }
+  bool gone() const override { return pulled_out_.load() || inner_->gone(); }
   std::vector<std::string> damage() const override { return inner_->damage(); }
   Status mend() override { return inner_->mend(); }
 
@@ -78,6 +78,7 @@ class FaultDevice final : public ZonedDevice, private ZoneStore {
   void fail_read_once(Lba lba);      // the next one
   void heal();                       // none of these LBAs fails any more
   void fail_flushes(unsigned next);  // so many flushes from now on
+  void pull_out();                   // gone(): reads and writes of all LBAs fail from now on
   // The zone goes read_only or offline now. Only in this device: the inner one's zone stays usable.
   void degrade(ZoneId zone, ZoneState state);
   // All unflushed bytes held, for tests that bound it.
@@ -137,6 +138,7 @@ class FaultDevice final : public ZonedDevice, private ZoneStore {
   std::unique_ptr<IoQueue> inner_queue_;
   ZoneTable table_;
   std::atomic<std::uint64_t> zones_taken_{0};
+  std::atomic<bool> pulled_out_{false};
   mutable std::mutex mutex_;
   std::mt19937_64 random_;
   std::vector<Media> media_;

@@ -1,6 +1,6 @@
 // Establishes that the scrubber finds, without anybody reading them, pages that have rotted, pages
 // that are hard to read, and damaged summaries and batch headers; that it does with each what it
-// says; and that it keeps its rate.
+// says; that it calls nothing lost for a drive that is gone; and that it keeps its rate.
 //
 // Pools on files are damaged while they are closed, devices in memory fail reads; the pool is then
 // open, with nothing asked of it, until a pass has ended.
@@ -218,6 +218,23 @@ TEST_F(ScrubTest, APageThatCannotBeRead) {
       EXPECT_EQ(rig_.get(3).status().code(), Code::not_found);
       EXPECT_TRUE(rig_.get(2).ok());
     }
+    rig_.close();
+    rig_.device.reset();
+  }
+}
+
+// It may be put back, with all that it has.
+TEST_F(ScrubTest, ADriveThatIsGoneHasLostNothing) {
+  for (const VolumeMode mode : {VolumeMode::store, VolumeMode::cache}) {
+    scrub(rig_, findings_);
+    ASSERT_NO_FATAL_FAILURE(make(mode));
+    findings_.clear();
+    fault_->pull_out();
+    const std::uint64_t read = rig_.pool->info().scrub.bytes_read;
+    rig_.turns(10'000);
+    EXPECT_TRUE(findings_.empty()) << findings_.size() << ", " << describe(findings_.front());
+    EXPECT_LE(rig_.pool->info().scrub.bytes_read, read + (2 << 20)) << "it goes on";
+    EXPECT_EQ(rig_.pool->info().scrub.pages_lost, 0u);
     rig_.close();
     rig_.device.reset();
   }
