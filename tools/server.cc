@@ -82,6 +82,7 @@ int Server::run() {
     watch_device();
     home_.run();
     home_.stop(watch_timer_);
+    tell_scrub(scrub_log_.second_passed());
   } else {
     end_waiting();
   }
@@ -170,8 +171,8 @@ void Server::leave_start(Phase to) {
 
 int Server::open_pool_and_volume() {
   Pool::OpenOptions opening = options_.opening;
-  opening.on_scrub_finding = [](const ScrubFinding& finding) {
-    tell("{}: scrub: {}\n", program_name(), describe(finding));
+  opening.on_scrub_finding = [this](const ScrubFinding& finding) {
+    tell_scrub(scrub_log_.found(finding));
   };
   auto opened = options_.create ? open_or_create_pool(options_.pool, home_, opening)
                                 : open_made_pool(options_.pool, home_, opening);
@@ -247,12 +248,17 @@ int Server::start_admin() {
   return kExitDone;
 }
 
+void Server::tell_scrub(const std::optional<std::string>& what) {
+  if (what) tell("{}: scrub: {}\n", program_name(), *what);
+}
+
 void Server::watch_device() {
   constexpr std::uint64_t kWatchNs = 1'000'000'000;
   for (const std::string_view news : device_watch_.look(open_->info())) {
     tell("{}: {}\n", program_name(), news);
   }
   if (admin_ && open_->info().device_gone) admin_->set_ready(false);
+  tell_scrub(scrub_log_.second_passed());
   watch_timer_.server = this;
   watch_timer_.fire = [](Timer& timer) { static_cast<WatchTimer&>(timer).server->watch_device(); };
   home_.start(watch_timer_, kWatchNs);

@@ -17,6 +17,7 @@
 #include "tools/live_volumes.h"
 #include "tools/make_pool.h"
 #include "tools/metrics.h"
+#include "tools/scrub_log.h"
 #include "transport/target.h"
 #include "zone/event_loop.h"
 
@@ -74,6 +75,7 @@ class Server {
   void post(MemberTask& task, void (Server::*call)());
   void stop_home() { home_.stop_running(); }
   void watch_device();
+  void tell_scrub(const std::optional<std::string>& what);
 
   struct WatchTimer : Timer {
     Server* server = nullptr;
@@ -93,6 +95,7 @@ class Server {
   MemberTask stop_task_, admin_stopped_task_;
   WatchTimer watch_timer_;
   DeviceWatch device_watch_;
+  ScrubLog scrub_log_;
 };
 
 }  // namespace furrow::tools
