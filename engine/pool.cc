@@ -424,6 +424,8 @@ PoolInfo PoolImpl::info() const {
       context_.geometry.zone_count - info.zones_free - info.zones_metadata - info.zones_bad;
   info.preallocated = device_.preallocated();
   info.device_full = context_.device_full || device_.short_of_room();
+  info.write_failure = context_.write_failure;
+  info.failed_writes = context_.failed_writes;
   info.flush_failed = context_.flusher.last_failed();
   info.device_gone = device_.gone();
   info.misplaced_writes = device_.misplaced_writes();

@@ -114,8 +114,11 @@ struct PoolInfo {
   std::uint64_t zones_free = 0, zones_metadata = 0, zones_data = 0, zones_bad = 0;
   bool preallocated = false;  // ZonedDevice::preallocated()
   bool device_full = false;   // the device took no more at the last write, as on a full file system
-  bool flush_failed = false;  // the last one did: what was not flushed before may be lost
-  bool device_gone = false;   // ZonedDevice::gone()
+  // Since open, of pages, for another reason than want of room: each has ended a zone.
+  std::uint64_t failed_writes = 0;
+  Status write_failure;                // of the last of these
+  bool flush_failed = false;           // the last one did: what was not flushed before may be lost
+  bool device_gone = false;            // ZonedDevice::gone()
   std::uint64_t misplaced_writes = 0;  // ZonedDevice::misplaced_writes()
   std::uint64_t interruptions = 0;     // ZonedDevice::interruptions()
   std::uint64_t system_calls = 0;      // of the device queue for all that writes, since open

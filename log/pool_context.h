@@ -102,7 +102,9 @@ struct PoolContext {
   // A change of the volumes failed, and its record may count: nothing is answered but behind a
   // flush, which takes it back.
   bool unsettled = false;
-  bool device_full = false;  // the last write that ended was refused for want of space
+  bool device_full = false;         // the last write that ended was refused for want of space
+  std::uint64_t failed_writes = 0;  // for any other reason, the first one in a zone alone
+  Status write_failure;             // of the last of these
   // Nothing from this LBA of the zone on counts, nor must it come back at the next recovery: a
   // write failed there, or (0) the zone went bad after it was drained.
   std::function<void(ZoneId, std::uint32_t)> on_zone_cut;

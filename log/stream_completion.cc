@@ -39,8 +39,13 @@ void Stream::completed(Batch& batch) {
 
 // In the order of submission.
 void Stream::finish(Batch& batch) {
-  if (!batch.io.status.ok() && failure_.ok()) failure_ = batch.io.status;
+  const bool first = failure_.ok();
+  if (!batch.io.status.ok() && first) failure_ = batch.io.status;
   pool_.device_full = failure_.code() == Code::no_space;
+  if (!failure_.ok() && first && !pool_.device_full) {
+    ++pool_.failed_writes;
+    pool_.write_failure = failure_;
+  }
   if (!failure_.ok()) {  // this batch failed, or one before it: its place in the log is not safe
     while (Append* append = batch.appends.pop()) to_retry_.push(*append);
     return;

@@ -1,16 +1,25 @@
 #include "tools/device_watch.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 namespace furrow::tools {
 
-std::vector<std::string_view> DeviceWatch::look(const PoolInfo& info) {
-  std::vector<std::string_view> news;
+std::vector<std::string> DeviceWatch::look(const PoolInfo& info) {
+  std::vector<std::string> news;
   if (std::exchange(full_, info.device_full) != info.device_full) {
     news.push_back(info.device_full
                        ? "the device takes no more data (is the file system under it full?): what "
                          "is to be stored is refused until there is room"
                        : "the device takes data again");
+  }
+  const std::uint64_t told = std::exchange(failed_writes_, info.failed_writes);
+  if (told != info.failed_writes) {
+    news.push_back(fmt::format(
+        "writes failed: {}, the last one by {}; each has ended a zone, and what was to be stored "
+        "goes to another, or is refused",
+        info.failed_writes - told, info.write_failure.describe()));
   }
   if (std::exchange(flush_failed_, info.flush_failed) != info.flush_failed) {
     news.push_back(info.flush_failed

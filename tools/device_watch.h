@@ -1,9 +1,10 @@
-// DeviceWatch: what furrowd says of its pool's device while it serves: each change once.
+// DeviceWatch: what furrowd says of its pool's device while it serves: each change once, and
+// writes that fail as often as it looks.
 //
 // Threads: one at a time.
 #pragma once
 
-#include <string_view>
+#include <string>
 #include <vector>
 
 #include "engine/pool.h"
@@ -13,10 +14,11 @@ namespace furrow::tools {
 class DeviceWatch {
  public:
   // What is new since it looked last, a sentence each.
-  std::vector<std::string_view> look(const PoolInfo& info);
+  std::vector<std::string> look(const PoolInfo& info);
 
  private:
   bool full_ = false;
+  std::uint64_t failed_writes_ = 0;
   bool flush_failed_ = false;
   bool gone_ = false;
   bool misplaced_writes_ = false;

@@ -78,6 +78,10 @@ constexpr Metric<PoolInfo> kPool[] = {
     {"furrow_pool_zones_metadata", "Zones of the metadata ring", kGauge, &PoolInfo::zones_metadata},
     {"furrow_pool_zones_data", "Zones that volumes hold", kGauge, &PoolInfo::zones_data},
     {"furrow_pool_zones_bad", "Zones that are read-only or offline", kGauge, &PoolInfo::zones_bad},
+    {"furrow_pool_failed_writes_total",
+     "Writes of pages that the device failed, but for want of room; each ends a zone, and is tried "
+     "again in another",
+     kCounter, &PoolInfo::failed_writes},
     {"furrow_pool_misplaced_writes_total",
      "Writes that failed because the drive placed them elsewhere; with one, a zone's writes are "
      "given to it one at a time",

@@ -254,7 +254,7 @@ void Server::tell_scrub(const std::optional<std::string>& what) {
 
 void Server::watch_device() {
   constexpr std::uint64_t kWatchNs = 1'000'000'000;
-  for (const std::string_view news : device_watch_.look(open_->info())) {
+  for (const std::string& news : device_watch_.look(open_->info())) {
     tell("{}: {}\n", program_name(), news);
   }
   if (admin_ && open_->info().device_gone) admin_->set_ready(false);

@@ -31,6 +31,8 @@ TEST_F(StreamTest, AfterAFailedWriteAllGoesToAnotherZoneInOrder) {
   EXPECT_EQ(pool_->allocator.zone(bad).use, ZoneUse::sealed);
   EXPECT_EQ(pool_->tables[bad.value].batch_lbas, std::vector<std::uint32_t>{1});
   EXPECT_FALSE(pool_->device_full);
+  EXPECT_EQ(pool_->failed_writes, 1u);
+  EXPECT_EQ(pool_->write_failure.code(), Code::io_error);
 }
 
 // Recovery verifies the newest zone only: with another one behind it, the zone that failed would
@@ -78,6 +80,7 @@ TEST_F(StreamTest, AFullDeviceIsToldAtOnceAndNotTriedAgainAndAgain) {
   EXPECT_EQ(told.status.code(), Code::no_space);
   EXPECT_EQ(writes().size(), 1u);
   EXPECT_TRUE(pool_->device_full);
+  EXPECT_EQ(pool_->failed_writes, 0u);
   put_now(2, 100);  // there is room again
   EXPECT_FALSE(pool_->device_full);
 }

@@ -1,6 +1,6 @@
 // Establishes that a full device, a flush that failed and a drive that does not keep the order of
-// writes are said when they are first seen, that room, and a flush, is said when it is back, and
-// nothing in between.
+// writes are said when they are first seen, that room, and a flush, is said when it is back, writes
+// that fail whenever there are more of them, and nothing in between.
 #include "tools/device_watch.h"
 
 #include <gmock/gmock.h>
@@ -22,6 +22,19 @@ TEST(DeviceWatch, EachChangeIsSaidOnce) {
   EXPECT_THAT(watch.look(info), IsEmpty());
   info.device_full = false;
   EXPECT_THAT(watch.look(info), ElementsAre(HasSubstr("takes data again")));
+  EXPECT_THAT(watch.look(info), IsEmpty());
+}
+
+TEST(DeviceWatch, FailedWritesAreCounted) {
+  DeviceWatch watch;
+  PoolInfo info;
+  info.failed_writes = 1;
+  info.write_failure = Status(Code::io_error, Origin::zone);
+  EXPECT_THAT(watch.look(info),
+              ElementsAre(HasSubstr("writes failed: 1, the last one by I/O error")));
+  EXPECT_THAT(watch.look(info), IsEmpty());
+  info.failed_writes = 8;
+  EXPECT_THAT(watch.look(info), ElementsAre(HasSubstr("writes failed: 7")));
   EXPECT_THAT(watch.look(info), IsEmpty());
 }
 

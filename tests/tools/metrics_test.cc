@@ -28,6 +28,7 @@ ServerSnapshot two_volumes() {
   snapshot.pool.device_full = true;
   snapshot.pool.flush_failed = true;
   snapshot.pool.device_gone = true;
+  snapshot.pool.failed_writes = 6;
   snapshot.pool.misplaced_writes = 3;
   snapshot.pool.interruptions = 8;
   snapshot.target.commands_failed = 7;
@@ -54,6 +55,7 @@ TEST(Metrics, HasThePoolAndTheTarget) {
   EXPECT_THAT(text, HasSubstr("furrow_pool_device_full 1\n"));
   EXPECT_THAT(text, HasSubstr("furrow_pool_flush_failed 1\n"));
   EXPECT_THAT(text, HasSubstr("furrow_pool_device_gone 1\n"));
+  EXPECT_THAT(text, HasSubstr("furrow_pool_failed_writes_total 6\n"));
   EXPECT_THAT(text, HasSubstr("furrow_pool_misplaced_writes_total 3\n"));
   EXPECT_THAT(text, HasSubstr("furrow_pool_interruptions_total 8\n"));
   EXPECT_THAT(text, HasSubstr("furrow_target_commands_total 42\n"));
