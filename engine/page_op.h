@@ -40,20 +40,25 @@ struct PageOp {
   Kind kind = Kind::get;
   Condition condition = Condition::always;   // put
   Durability durability = Durability::none;  // put, remove, remove_group
-  bool pinned = false;                       // put: store it pinned (never evicted)
+  // put: store it pinned: a cache never evicts it, but it goes when its time to live has passed,
+  // its group is removed, or it is. Pinned pages take half of a cache's quota at most, then
+  // no_space. A store evicts nothing anyway. pin and unpin write the page again.
+  bool pinned = false;
   // put, of a pool in this process: what is there loses something, so that something can be
   // deleted. One that is no longer than that is taken as a remove is, also while the file system
   // under the device is full.
   bool shrinks = false;
-  Key key;                  // list: where to start; length 0: the beginning
-  std::uint64_t group = 0;  // put: 0 is no group; remove_group: which
-  std::uint32_t ttl_s = 0;  // put: seconds to live; 0: for ever
+  Key key;  // list: where to start; length 0: the beginning
+  // What a put does not say again its key does not have any more: pinned, group, ttl_s.
+  std::uint64_t group = 0;  // put: 0 is no group; remove_group: which, not 0; ok also without pages
+  std::uint32_t ttl_s = 0;  // put: seconds to live, by the system's clock; 0: for ever
 
   // The page. put: `length` bytes are stored (1 byte .. the volume's limit). get: at most
   // `capacity` bytes are read; `length` returns the value's true length, which may be larger.
-  // `capacity` is what may be touched behind `data`. When `data` is aligned to the device's LBA and
-  // capacity >= length rounded up to LBAs, the device reads or writes this memory itself (a put
-  // then zeroes data[length .. rounded up)); otherwise the bytes are copied once.
+  // So does exist, of a pool in this process. `capacity` is what may be touched behind `data`. When
+  // `data` is aligned to the device's LBA and capacity >= length rounded up to LBAs, the device
+  // reads or writes this memory itself (a put then zeroes data[length .. rounded up)); otherwise
+  // the bytes are copied once.
   std::byte* data = nullptr;
   std::uint32_t length = 0;
   std::uint32_t capacity = 0;
