@@ -1,5 +1,6 @@
 #include "engine/home_ops.h"
 
+#include "engine/op_answer.h"
 #include "engine/page_session.h"
 #include "engine/pool_impl.h"
 
@@ -11,7 +12,7 @@ PageOp& op_of(Task& task) { return *reinterpret_cast<PageOp::Internal&>(task).se
 
 // Back to the thread that asked.
 void reply(PageOp& op, Status status) {
-  op.status = status;
+  op.internal.status = status;
   if (op.kind == PageOp::Kind::get || op.kind == PageOp::Kind::get_range) {
     op.internal.task.run = [](Task& task) { PageSessionImpl::diagnosed(op_of(task)); };
   } else {

@@ -11,11 +11,4 @@ namespace furrow {
 // absent.
 void send_home(PageStoreImpl& store, PageOp& op);
 
-// Calls the operation's two events.
-inline void answer(PageOp& op) {
-  void (*const on_released)(PageOp&) = op.on_released;
-  if (op.on_result != nullptr) op.on_result(op);
-  if (on_released != nullptr) on_released(op);
-}
-
 }  // namespace furrow

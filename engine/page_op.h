@@ -32,7 +32,7 @@ struct PageOp {
     list,
     flush,
     remove_group,
-    pin,    // or unpin; io_error also where an opening could not read what may be a newer version
+    pin,  // or unpin; io_error also where an opening could not read what may be a newer version
     unpin,
   };
   enum class Condition : std::uint8_t { always, if_absent, if_exists };
@@ -52,6 +52,13 @@ struct PageOp {
   // What a put does not say again its key does not have any more: pinned, group, ttl_s.
   std::uint64_t group = 0;  // put: 0 is no group; remove_group: which, not 0; ok also without pages
   std::uint32_t ttl_s = 0;  // put: seconds to live, by the system's clock; 0: for ever
+
+  // How long its caller waits for the result, from submit() on; 0: for as long as it takes. Then
+  // on_result comes with `late` (and the data may still be written to). The operation goes on, and
+  // its end is on_released, with the status that it had then: a put may have been done or not. What
+  // has not been sent to a server by then is not sent any more. Calls that block
+  // (SyncPageStore::run()) return at the end.
+  std::uint32_t within_us = 0;
 
   // The page. put: `length` bytes are stored (1 byte .. the volume's limit). get: at most
   // `capacity` bytes are read; `length` returns the value's true length, which may be larger.
@@ -93,11 +100,12 @@ struct PageOp {
 
   // Results. Codes: not_found, exists, no_space, corrupt (the page is damaged and was not served),
   // invalid_argument (a key or value of a wrong size), too_large (a value over the volume's limit),
-  // permission (the pool was opened for reading alone), io_error, aborted; from a server what
-  // Initiator::submit() says, too.
+  // permission (the pool was opened for reading alone), io_error, aborted, late (within_us); from a
+  // server what Initiator::submit() says, too.
   Status status;
-  // Both are called on the thread that submitted: first on_result (status and results are final),
-  // then on_released (this op and its data are the caller's again). on_released may be null.
+  // Both are called on the thread that submitted: first on_result (status and results are final,
+  // but for `late`), then on_released (this op and its data are the caller's again). on_released
+  // may be null where there is no within_us.
   void (*on_result)(PageOp&) = nullptr;
   void (*on_released)(PageOp&) = nullptr;
   void* context = nullptr;  // the caller's
@@ -107,8 +115,13 @@ struct PageOp {
     Task task;  // must be first: a Task& is an Internal&
     PageOp* self = nullptr;
     PageStore* store = nullptr;
-    Executor* reply_to = nullptr;
+    Executor* reply_to = nullptr;  // where it was submitted
     PageOp* next = nullptr;
+    Status status;  // as far as it has got
+    struct Deadline : Timer {
+      bool passed = false;
+      PageOp* op = nullptr;
+    } deadline;
     Io io;
     KeyHash hash;
     AlignedBuffer* bounce = nullptr;  // of a get whose memory the device cannot fill itself
@@ -116,7 +129,7 @@ struct PageOp {
     unsigned candidate = 0, candidate_count = 0;
     bool mismatch = false;
     std::uint64_t diagnosed_lba = 0;  // where home last said that the page of a get is
-    std::uint64_t state[8]{};
+    std::uint64_t state[4]{};
     void* scratch[2]{};
     KeyOp key_op;
     ListOp list_op;

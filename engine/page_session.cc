@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "engine/home_ops.h"
+#include "engine/op_answer.h"
 #include "engine/pool_impl.h"
 #include "zone/check.h"
 
@@ -35,6 +36,7 @@ Status PageSessionImpl::register_buffers(std::span<const iovec> buffers) {
 Status PageSessionImpl::refusal(const PageStoreImpl& store, const PageOp& op) const {
   using enum PageOp::Kind;
   if (store.deleted()) return PageStoreImpl::deleted_status();
+  if (const Status status = check_time_limit(op); !status.ok()) return status;
   if (store.zones() != nullptr && op.kind != flush) {
     return {Code::invalid_argument, Origin::engine, "a zoned volume has no pages"};
   }
@@ -83,16 +85,15 @@ void PageSessionImpl::submit(PageStore& store, PageOp& op) {
   auto& its_store = static_cast<PageStoreImpl&>(store);
   op.internal.self = &op;
   op.internal.store = &store;
-  op.internal.reply_to = &executor_;
-  op.status = refusal(its_store, op);
-  if (!op.status.ok()) return answer_later(op, op.status);
+  accept(op, executor_, [](Timer& timer) { tell_late(timer); });
+  if (const Status status = refusal(its_store, op); !status.ok()) return answer_later(op, status);
   if (op.kind == PageOp::Kind::get || op.kind == PageOp::Kind::get_range) return start_get(op);
   send_home(its_store, op);
 }
 
 // Never from within submit(): the caller may not expect its events there.
 void PageSessionImpl::answer_later(PageOp& op, Status status) {
-  op.status = status;
+  op.internal.status = status;
   op.internal.task.run = [](Task& task) {
     answer(*reinterpret_cast<PageOp::Internal&>(task).self);
   };
@@ -122,7 +123,7 @@ void PageSessionImpl::look_up(PageOp& op) {
   in.epoch_side = epoch_.enter();
   in.candidate = 0;
   in.mismatch = false;
-  op.status = Status();
+  in.status = Status();
   in.candidate_count =
       std::min(static_cast<PageStoreImpl*>(in.store)->log().lookup(in.hash, in.key_op.candidates),
                KeyOp::kCandidatesMax);
@@ -203,7 +204,7 @@ void PageSessionImpl::page_read(PageOp& op) {
   const bool part = wanted_of(op, entry).bytes != entry.length;
   if (!in.io.status.ok()) {
     in.mismatch = true;
-    op.status = in.io.status;
+    in.status = in.io.status;
   } else if (part || page_checksum({page, entry.length}, in.hash) == entry.checksum) {
     return got(op, entry);
   } else {
@@ -228,7 +229,7 @@ void PageSessionImpl::got(PageOp& op, const IndexEntry& entry) {
                     std::memory_order_relaxed);
   epoch_.leave(in.epoch_side);
   give_bounce_back(op);
-  op.status = Status();
+  in.status = Status();
   answer(op);
 }
 
@@ -241,7 +242,7 @@ void PageSessionImpl::no_candidate_left(PageOp& op) {
     count.misses.store(count.misses.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     return answer_later(op, {Code::not_found, Origin::engine});
   }
-  if (!op.status.ok()) return answer_later(op, op.status);  // the device failed the read
+  if (!in.status.ok()) return answer_later(op, in.status);  // the device failed the read
   // Something was read, and was not this key's page: another key's, or a damaged one. The batch
   // header knows, and is read at home.
   send_home(*static_cast<PageStoreImpl*>(in.store), op);
@@ -257,13 +258,13 @@ void PageSessionImpl::diagnosed(PageOp& op) {
 // and still is where home said.
 void PageSessionImpl::answer_diagnosed(PageOp& op) {
   PageOp::Internal& in = op.internal;
-  if (op.status.code() == Code::corrupt) {
+  if (in.status.code() == Code::corrupt) {
     if (in.diagnosed_lba != in.key_op.old.lba) {
       in.diagnosed_lba = in.key_op.old.lba;
       return look_up(op);
     }
     static_cast<PageStoreImpl*>(in.store)->log().count_corrupt();
-  } else if (op.status.code() == Code::not_found) {
+  } else if (in.status.code() == Code::not_found) {
     GetCounters& count = counters(op);
     count.misses.store(count.misses.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }

@@ -78,16 +78,16 @@ struct KeyOp {
   } flush;
   std::array<IndexEntry, kCandidatesMax> candidates;
   unsigned candidate = 0, candidate_count = 0;
-  bool in_epoch = false;
   unsigned epoch_side = 0;
-  bool overtaken = false;             // by collection, while it waited for a zone
-  std::uint64_t failures_before = 0;  // of collection
+  bool in_epoch = false;
+  bool overtaken = false;  // by collection, while it waited for a zone
   bool found = false;
   bool expired = false;
-  KeyOp* next = nullptr;  // waits for ExpirySweep
-  IndexEntry old;         // when found
-  Io io;                  // pin: reads the page
-  AlignedBuffer page;     // pin: the page
+  std::uint64_t failures_before = 0;  // of collection
+  KeyOp* next = nullptr;              // waits for ExpirySweep
+  IndexEntry old;                     // when found
+  Io io;                              // pin: reads the page
+  AlignedBuffer page;                 // pin: the page
 };
 
 }  // namespace furrow

@@ -24,7 +24,7 @@ constexpr unsigned kLastTurnsMax = 10'000;  // of the destructor, for what callb
 InitiatorImpl::InitiatorImpl(Executor& executor, const InitiatorOptions& options, SocketRing& ring,
                              std::unique_ptr<SocketRing> own_ring)
     : executor_(executor), options_(options), own_ring_(std::move(own_ring)), ring_(ring) {
-  retry_.self = refused_work_.self = this;
+  retry_.self = refused_work_.self = late_work_.self = this;
   retry_.fire = [](Timer& timer) { static_cast<RetryTimer&>(timer).self->open_controller(false); };
   patience_.self = this;
   patience_.fire = [](Timer& timer) { static_cast<RetryTimer&>(timer).self->give_up(); };
@@ -35,6 +35,7 @@ InitiatorImpl::InitiatorImpl(Executor& executor, const InitiatorOptions& options
   refused_work_.run = [](SocketRing::Deferred& work) {
     static_cast<Work&>(work).self->deliver_refused();
   };
+  late_work_.run = [](SocketRing::Deferred& work) { static_cast<Work&>(work).self->drop_late(); };
   executor_.add(ring_);
 }
 
@@ -49,7 +50,7 @@ InitiatorImpl::~InitiatorImpl() {
     takes_more_ = turns < kLastTurnsMax;
     deliver_refused();
   }
-  while (refused_work_.queued) ring_.poll();
+  while (refused_work_.queued || late_work_.queued) ring_.poll();
   executor_.remove(ring_);
 }
 

@@ -60,13 +60,15 @@ class Initiator {
   // reach the target any more: what others (or this host) store under its key meanwhile may be
   // followed by it, as it has no answer yet. One that fails instead may still be carried out until
   // then. What was lost eight times is not sent again. `late` (ETIMEDOUT): no answer in
-  // command_timeout_ms; it may have been done or not. `busy`: in all of that time the target had no
-  // room for it, or could not do it for another reason that passes; it was not done, or is stored
-  // and not flushed. `in_use`: another host's reservation forbids it. `protocol`: the target's
-  // answer made no sense. A `flushed` put or remove is stored and flushed over one connection, or
-  // again from its beginning; a flush of its own vouches for what was acknowledged since
-  // reconnects() last changed, as a target that lost its power before may have lost what was put
-  // before. kinds get, put, remove, exist, list, flush; others: unsupported.
+  // command_timeout_ms; it may have been done or not. PageOp::within_us: `late` comes by then, and
+  // what is not with the target at that time is not sent (any more); the memory of what is comes
+  // back with the answer, or when command_timeout_ms ends the connection. `busy`: in all of that
+  // time the target had no room for it, or could not do it for another reason that passes; it was
+  // not done, or is stored and not flushed. `in_use`: another host's reservation forbids it.
+  // `protocol`: the target's answer made no sense. A `flushed` put or remove is stored and flushed
+  // over one connection, or again from its beginning; a flush of its own vouches for what was
+  // acknowledged since reconnects() last changed, as a target that lost its power before may have
+  // lost what was put before. kinds get, put, remove, exist, list, flush; others: unsupported.
   virtual void submit(PageOp& op) = 0;
   virtual std::uint32_t value_bytes_max() const = 0;
   virtual std::uint64_t reconnects() const = 0;

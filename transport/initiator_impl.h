@@ -74,7 +74,11 @@ class InitiatorImpl final : public Initiator, private HostController::Owner {
   Status lost(const PageOp& op) const;
   void lose_unflushed();
   void settle(PageOp& op, Status status);
-  void refuse(PageOp& op);
+  static InitiatorImpl& self_of(PageOp& op);
+  void drop_late_soon() { ring_.defer(late_work_); }
+  void drop_late();
+  static Status given_up(const PageOp& op);
+  void refuse(PageOp& op, Status status);
   void refuse_waiting();
   void deliver_refused();
 
@@ -102,6 +106,7 @@ class InitiatorImpl final : public Initiator, private HostController::Owner {
   std::uint64_t forgotten_ns_ = 0;  // what was lost before that, this target knows nothing of
   OpQueue refused_;                 // whose status is final, to be told in a turn of the executor
   Work refused_work_{};
+  Work late_work_{};
   RetryTimer retry_{};
   RetryTimer patience_{};  // its end is that of reconnect_for_ms
   Status down_why_;

@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "engine/op_answer.h"
 #include "transport/initiator_impl.h"
 
 namespace furrow::transport {
@@ -15,6 +16,8 @@ namespace {
 // the last time.
 enum Phase : std::uint64_t { kOperate, kFlush };
 enum PutOff : std::uint64_t { kNever, kNotAnyMore };
+
+bool is_late(const PageOp& op) { return op.internal.deadline.passed; }
 
 constexpr std::uint64_t kAgainNsMin = 5 * kNsPerMs, kAgainNsMax = 100 * kNsPerMs;
 
@@ -41,15 +44,26 @@ Status InitiatorImpl::lost(const PageOp& op) const {
                 ENOTCONN);
 }
 
+InitiatorImpl& InitiatorImpl::self_of(PageOp& op) {
+  return *static_cast<InitiatorImpl*>(op.internal.scratch[1]);
+}
+
 void InitiatorImpl::submit(PageOp& op) {
   op.internal.self = &op;
   op.internal.state[0] = kOperate;
   op.internal.state[1] = 0;
   op.internal.state[2] = kNever;
   op.internal.scratch[0] = nullptr;
-  op.status = check_page_op(op, limits_);
-  if (op.status.ok() && given_up_) op.status = lost(op);
-  if (!op.status.ok()) return takes_more_ ? refuse(op) : void();
+  op.internal.scratch[1] = this;
+  Status status = check_page_op(op, limits_);
+  if (status.ok()) status = check_time_limit(op);
+  if (status.ok() && given_up_) status = lost(op);
+  if (!status.ok() && !takes_more_) {
+    op.status = status;
+    return;
+  }
+  accept(op, executor_, [](Timer& timer) { self_of(tell_late(timer)).drop_late_soon(); });
+  if (!status.ok()) return refuse(op, status);
   if (!waiting_.empty() || !dispatch(op)) waiting_.push(op);
 }
 
@@ -60,10 +74,8 @@ bool InitiatorImpl::dispatch(PageOp& op) {
   if (command == nullptr) return false;
   encode_page_op(op, limits_, op.internal.state[0] == kFlush, *command);
   command->context = &op;
-  op.internal.scratch[1] = this;
   command->done = [](HostCommand& done, Status status) {
-    auto& answered = *static_cast<PageOp*>(done.context);
-    static_cast<InitiatorImpl*>(answered.internal.scratch[1])->on_answer(done, status);
+    self_of(*static_cast<PageOp*>(done.context)).on_answer(done, status);
   };
   queue->submit(*command);
   return true;
@@ -100,7 +112,7 @@ bool InitiatorImpl::send_later(PageOp& op) {
   const std::uint64_t now = executor_.now_ns(), limit = options_.command_timeout_ms * kNsPerMs;
   std::uint64_t& since = op.internal.state[2];
   if (since <= kNotAnyMore) since = now;
-  if (closing_ || (limit != 0 && now - since >= limit)) return false;
+  if (closing_ || is_late(op) || (limit != 0 && now - since >= limit)) return false;
   const std::uint64_t delay = std::clamp(now - since, kAgainNsMin, kAgainNsMax);
   if (again_.empty()) executor_.start(again_timer_, delay);
   again_.push(op);
@@ -118,8 +130,8 @@ void InitiatorImpl::on_lost(PageOp& op, bool sent) {
     ++op.internal.state[1];
     op.internal.state[3] = executor_.now_ns();
   }
-  if (closing_ || options_.reconnect_for_ms == 0 || (may_be_done && !is_idempotent(op)) ||
-      op.internal.state[1] >= kLossesMax) {
+  if (closing_ || is_late(op) || options_.reconnect_for_ms == 0 ||
+      (may_be_done && !is_idempotent(op)) || op.internal.state[1] >= kLossesMax) {
     return settle(op, lost(op));
   }
   begin_phase(op, kOperate);  // what a Store promised may be gone: from its beginning
@@ -150,15 +162,38 @@ void InitiatorImpl::lose_unflushed() {
   waiting_.push_front_all(kept);
 }
 
-void InitiatorImpl::settle(PageOp& op, Status status) {
-  free_list_memory(op);
-  op.status = status;
-  op.on_result(op);
-  if (op.on_released != nullptr) op.on_released(op);
+// What is with the target ends with its answer, or with the connection; it is in none of these.
+void InitiatorImpl::drop_late() {
+  OpQueue late;
+  for (OpQueue* const queue : {&waiting_, &again_, &resend_, &held_}) {
+    OpQueue kept;
+    while (!queue->empty()) {
+      PageOp& op = queue->pop();
+      (is_late(op) ? late : kept).push(op);
+    }
+    *queue = kept;
+  }
+  while (!late.empty()) {
+    PageOp& op = late.pop();
+    settle(op, given_up(op));
+  }
 }
 
-// Its status says why.
-void InitiatorImpl::refuse(PageOp& op) {
+Status InitiatorImpl::given_up(const PageOp& op) {
+  const bool nothing_done = op.internal.state[1] == 0 && op.internal.state[0] == kOperate;
+  return {Code::late, Origin::transport,
+          nothing_done ? "not sent within within_us; nothing was done"
+                       : "no answer within within_us; it may have been done or not"};
+}
+
+void InitiatorImpl::settle(PageOp& op, Status status) {
+  free_list_memory(op);
+  op.internal.status = status;
+  answer(op);
+}
+
+void InitiatorImpl::refuse(PageOp& op, Status status) {
+  op.internal.status = status;
   refused_.push(op);
   ring_.defer(refused_work_);
 }
@@ -166,8 +201,7 @@ void InitiatorImpl::refuse(PageOp& op) {
 void InitiatorImpl::refuse_waiting() {
   while (!waiting_.empty()) {
     PageOp& op = waiting_.pop();
-    op.status = lost(op);
-    refuse(op);
+    refuse(op, lost(op));
   }
 }
 
@@ -176,7 +210,7 @@ void InitiatorImpl::deliver_refused() {
   OpQueue due = std::exchange(refused_, OpQueue());
   while (!due.empty()) {
     PageOp& op = due.pop();
-    settle(op, op.status);
+    settle(op, op.internal.status);
   }
 }
 

@@ -4,11 +4,14 @@
 // their order; more gets than there are bounce buffers are all answered; counts outlive sessions,
 // and not stores that are forgotten, of which there may be any number; an intact page is never
 // called corrupt, however many other keys' pages were read first, and also where one read went
-// wrong.
+// wrong; and what is late is told so by its time, and released when it ends.
 // How: a pool whose home the test turns, and a session on a second loop that the test turns, too;
 // keys that the index cannot tell apart; a device that holds answers back, so that the test can
 // change what was read.
 #include <gtest/gtest.h>
+
+#include <chrono>
+#include <functional>
 
 #include "engine/pool_impl.h"
 #include "tests/engine/rig.h"
@@ -50,6 +53,7 @@ class PageSessionTest : public ::testing::Test {
     op.data = op.memory.data();
     if (kind == PageOp::Kind::get) ++op.data;  // not aligned: the device cannot fill it itself
     op.length = op.capacity = bytes;
+    op.within_us = within_us_;
     op.on_result = [](PageOp& done) {
       auto& self = static_cast<Op&>(done);
       ++self.results;
@@ -69,6 +73,14 @@ class PageSessionTest : public ::testing::Test {
     for (int i = 0; i < turns; ++i) {
       rig_.loop.run_once();
       loop_.run_once();
+    }
+  }
+
+  void turn_until(const std::function<bool()>& holds) {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (!holds()) {
+      ASSERT_LT(std::chrono::steady_clock::now(), until) << "nothing happens any more";
+      turn_both(1);
     }
   }
 
@@ -93,6 +105,7 @@ class PageSessionTest : public ::testing::Test {
     return alike;
   }
 
+  std::uint32_t within_us_ = 0;  // of what is submitted
   TapDevice* tap_ = nullptr;
   Rig rig_{"mem:16MiB?zone_size=1MiB"};
   EventLoop loop_{EventLoop::Options{50, 1}};
@@ -206,6 +219,53 @@ TEST_F(PageSessionTest, DeletedVolumesThatStayAreBounded) {
   EXPECT_EQ(rig_.pool->create_volume(options).status().code(), Code::no_space);
   rig_.pool->forget_deleted();
   EXPECT_TRUE(rig_.pool->create_volume(options).ok());
+}
+
+// The result comes by its time, the release when the device is done with the memory.
+TEST_F(PageSessionTest, AGetIsLateWhileTheDeviceReads) {
+  ASSERT_TRUE(rig_.put(1, 1, 5000).ok());
+  tap_->hold(Io::Op::read);
+  within_us_ = 1000;
+  Op& late = submit(PageOp::Kind::get, 1);
+  within_us_ = 3'600'000'000;
+  Op& patient = submit(PageOp::Kind::get, 1);
+  turn_until([&] { return late.results == 1; });
+  EXPECT_EQ(late.status.code(), Code::late) << late.status.describe();
+  EXPECT_EQ(late.releases, 0);
+  EXPECT_EQ(patient.results, 0);
+  tap_->let_go(Io::Op::read);
+  turn_until([&] { return late.releases == 1 && patient.releases == 1; });
+  for (const Op* op : {&late, &patient}) {
+    expect_done(*op, Code::ok);
+    EXPECT_EQ(std::memcmp(op->data, content(1, 1, 5000).data(), 5000), 0);
+  }
+}
+
+TEST_F(PageSessionTest, APutThatIsLateIsDoneAllTheSame) {
+  tap_->hold(Io::Op::write);
+  within_us_ = 1000;
+  Op& late = submit(PageOp::Kind::put, 1);
+  turn_until([&] { return late.results == 1; });
+  EXPECT_EQ(late.status.code(), Code::late) << late.status.describe();
+  tap_->let_go(Io::Op::write);
+  turn_until([&] { return late.releases == 1; });
+  expect_done(late, Code::ok);
+  within_us_ = 0;
+  Op& get = submit(PageOp::Kind::get, 1);
+  turn_until([&] { return get.releases == 1; });
+  expect_done(get, Code::ok);
+}
+
+TEST_F(PageSessionTest, ATimeLimitNeedsARelease) {
+  PageOp op;
+  op.key = key_of(1);
+  op.within_us = 1;
+  int results = 0;
+  op.context = &results;
+  op.on_result = [](PageOp& done) { ++*static_cast<int*>(done.context); };
+  session_->submit(*rig_.store, op);
+  turn_until([&] { return results == 1; });
+  EXPECT_EQ(op.status.code(), Code::invalid_argument) << op.status.describe();
 }
 
 // A get reads the pages of other keys that look like its own; its own is stored meanwhile.
