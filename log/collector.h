@@ -30,6 +30,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -183,7 +184,7 @@ class Collector {
   struct ZoneLife {
     ZoneId zone;
     std::uint64_t generation = 0;
-    bool operator==(const ZoneLife&) const = default;
+    auto operator<=>(const ZoneLife&) const = default;
   };
 
   struct Tombstone {
@@ -349,7 +350,7 @@ class Collector {
   };
   bool left_alone(const Stuck& stuck) const;
   std::vector<Stuck> stuck_;
-  std::vector<ZoneLife> requested_;
+  std::set<ZoneLife> requested_;
   std::vector<ZoneLife> copies_in_;     // of a store's victim, and not yet seen to be online still
   std::vector<ZoneLife> gone_;          // offline, with copies
   bool copies_gone_ = false;            // of the victim's, since it was scanned

@@ -121,8 +121,7 @@ bool Collector::holds_nothing(ZoneId id, bool groups_deleted) const {
 
 void Collector::request(ZoneId zone) {
   const std::uint64_t generation = pool_.allocator.zone(zone).generation;
-  const ZoneLife life{zone, generation};
-  if (std::ranges::find(requested_, life) == requested_.end()) requested_.push_back(life);
+  requested_.insert({zone, generation});
   if (note_failed_ == generation) note_failed_ = 0;
   kick();
 }
@@ -130,8 +129,8 @@ void Collector::request(ZoneId zone) {
 bool Collector::collects(ZoneId zone) const {
   if (step_ != Step::idle && victim_ == zone) return true;
   const ZoneLife life{zone, pool_.allocator.zone(zone).generation};
-  const bool asked = std::ranges::find(requested_, life) != requested_.end();
-  return asked && failures_ == 0 && !stopping_;  // after a failure nobody waits for it
+  return requested_.contains(life) && failures_ == 0 &&
+         !stopping_;  // after a failure nobody waits for it
 }
 
 Status Collector::not_collected(ZoneId zone) const {
@@ -148,8 +147,8 @@ Status Collector::not_collected(ZoneId zone) const {
 std::optional<ZoneId> Collector::choose_requested() {
   const std::uint64_t volume = log_.options_.volume;
   while (!requested_.empty()) {
-    const ZoneLife next = requested_.back();
-    requested_.pop_back();
+    const ZoneLife next = *requested_.rbegin();
+    requested_.erase(next);
     const ZoneAllocator::Zone& zone = pool_.allocator.zone(next.zone);
     if (zone.owner != volume || zone.generation != next.generation || !choosable(next.zone)) {
       continue;

@@ -242,6 +242,8 @@ class PageLog final : public StreamOwner {
   bool unpublish(const KeyHash& hash, const IndexEntry& entry);
   void forget(const IndexEntry& entry);
   void collect_dead();
+  void collect_if_dead(ZoneId id);
+  void zone_died(ZoneId zone);
   bool in_index(const KeyHash& hash, std::uint64_t lba) const;
   // May a key that the index does not have come back: evicted, and a power cut undoes the reset of
   // its zone, expired by a clock that was ahead, or let go?
@@ -355,6 +357,7 @@ class PageLog final : public StreamOwner {
   std::uint64_t cost_bytes_ = 0;     // of the pages present
   std::uint32_t largest_bytes_ = 0;  // page since the pool was opened
   bool left_out_ = false;            // of the index: pages that the medium has
+  bool short_of_room_ = false;       // the device, when a zone died last
   bool lost_ = false;                // likewise, for good
   bool hidden_ = false;              // records that nobody can read until the next opening
   std::uint64_t pinned_lbas_ = 0;

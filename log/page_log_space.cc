@@ -1,5 +1,6 @@
 // The page log's index, and what is counted with it: pages, tombstones, expiries, zones.
 #include <algorithm>
+#include <utility>
 
 #include "log/page_log.h"
 
@@ -64,12 +65,13 @@ void PageLog::collect(ZoneId zone) {
 
 // What the zones have in which nothing lives may be all that the medium can be given back.
 void PageLog::collect_dead() {
-  if (options_.cache) return;
-  for (std::uint32_t i = 0; i < pool_.geometry.zone_count; ++i) {
-    const ZoneAllocator::Zone& zone = pool_.allocator.zones()[i];
-    const bool ours = zone.owner == options_.volume && zone.use == ZoneUse::sealed;
-    if (ours && zone.live_lbas == 0) collector_->request(ZoneId{i});
-  }
+  for (std::uint32_t i = 0; i < pool_.geometry.zone_count; ++i) collect_if_dead(ZoneId{i});
+}
+
+void PageLog::collect_if_dead(ZoneId id) {
+  const ZoneAllocator::Zone& zone = pool_.allocator.zone(id);
+  const bool ours = zone.owner == options_.volume && zone.use == ZoneUse::sealed;
+  if (ours && zone.live_lbas == 0) collect(id);
 }
 
 bool PageLog::unpublish(const KeyHash& hash, const IndexEntry& entry) {
@@ -88,7 +90,14 @@ void PageLog::forget(const IndexEntry& entry) {
   if (entry.pinned) pinned_lbas_ -= pool_.page_lbas(entry.length);
   --stats_.pages;
   stats_.live_bytes -= entry.length;
-  if (pool_.allocator.zone(zone).live_lbas == 0 && pool_.device.short_of_room()) collect_dead();
+  if (pool_.allocator.zone(zone).live_lbas == 0) zone_died(zone);
+}
+
+// Those before it were asked for when the room became short, or when they died.
+void PageLog::zone_died(ZoneId zone) {
+  const bool was_short = std::exchange(short_of_room_, pool_.device.short_of_room());
+  if (!short_of_room_) return;
+  was_short ? collect_if_dead(zone) : collect_dead();
 }
 
 std::uint64_t PageLog::unpublish_some(std::uint64_t from,

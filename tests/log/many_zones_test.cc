@@ -125,6 +125,51 @@ TEST_F(ManyZonesTest, ZonesAreRecognizedAtAnOpening) {
   EXPECT_EQ(pool_->allocator.held(kVolume), kZones - 12);
 }
 
+// As a server does that makes room in a file system that is full.
+TEST_F(ManyZonesTest, ZonesDieWhileTheDeviceIsShortOfRoom) {
+  constexpr std::uint64_t kZones = 5000;
+  make({.zones = kZones,
+        .zone_size_lbas = 8,
+        .zone_capacity_lbas = 8,
+        .segment_lbas = 8,
+        .quota = kZones - 10,
+        .streams = 1});
+  PieceMemory memory;
+  auto records = std::make_unique<RecordPartitions>();
+  const auto entry_of = [](std::uint64_t zone) {
+    return IndexEntry{.lba = 8 * zone + 2, .length = 512};
+  };
+  const auto hash_of = [](std::uint64_t zone) {
+    return KeyHash{zone * (~std::uint64_t{0} / kZones), zone};
+  };
+  const std::uint64_t end = kZones - 20;
+  for (std::uint64_t zone = kMetadataZones; zone < end; ++zone) {
+    const ZoneId id{static_cast<std::uint32_t>(zone)};
+    pool_->allocator.adopt(id, {.use = ZoneUse::sealed, .owner = kVolume, .generation = zone});
+    pool_->allocator.add_live(id, 1, zone);
+    const KeyHash at = hash_of(zone);
+    (*records)[at.order >> (64 - kPartitionBits)].add(
+        {at, zone, {entry_of(zone).lba, 512}, RecoveredRecord::Kind::page, false}, memory);
+  }
+  options_.volume = kVolume;
+  options_.cache = false;
+  log_ = std::make_unique<PageLog>(*pool_, options_);
+  log_->load({.pages = {std::move(records), 1}, .outlived = {}});
+  const ZoneId early{kMetadataZones}, late{kMetadataZones + 1};
+  log_->let_go(hash_of(early.value), entry_of(early.value));
+  EXPECT_FALSE(log_->collects(early));
+  device_->set_short_of_room(true);
+  const auto before = cpu_time();
+  for (std::uint64_t zone = late.value; zone < end; ++zone) {
+    log_->let_go(hash_of(zone), entry_of(zone));
+  }
+  EXPECT_LT(cpu_time() - before, kTimeMax);
+  EXPECT_EQ(log_->stats().pages, 0u);
+  for (const ZoneId zone : {early, late, ZoneId{static_cast<std::uint32_t>(end - 1)}}) {
+    EXPECT_TRUE(log_->collects(zone)) << zone.value;
+  }
+}
+
 // So that a server does not stand still when one of its volumes is deleted.
 TEST_F(ManyZonesTest, AllPagesGoAtOnce) {
   constexpr std::uint64_t kPages = 3'000'000;
