@@ -41,7 +41,7 @@ Status PoolImpl::check_reservations(const ReservationRecord& wanted) const {
   std::vector<ReservationRecord> all = state.reservations;
   std::erase_if(all, [&](const auto& other) { return other.volume == wanted.volume; });
   if (wanted.persists) all.push_back(wanted);
-  const std::size_t volumes = volumes_max(context_.geometry);
+  const std::size_t volumes = std::max(volumes_max(context_.geometry), stores_.size());
   if (wanted.persists && !MetadataRing::has_room_for(context_.geometry, volumes, all)) {
     return {Code::no_space, Origin::engine,
             "the pool's metadata zones are too small to keep so many hosts' registrations"};

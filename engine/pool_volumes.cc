@@ -249,6 +249,12 @@ Status PoolImpl::check_new_volume(const VolumeOptions& options) const {
         "a pool has at most 64 volumes, counting those that were deleted since it was opened: end "
         "what has it open, and start that again"};
   }
+  // Zoned ones may be as many as there are zones.
+  const std::size_t volumes = std::max(volumes_max(context_.geometry), stores_.size() + 1);
+  if (!MetadataRing::has_room_for(context_.geometry, volumes, ring_.state().reservations)) {
+    return {Code::no_space, Origin::engine,
+            "the pool's metadata zones are too small for one more volume"};
+  }
   return check_options(context_.geometry, context_.segment_lbas, options);
 }
 

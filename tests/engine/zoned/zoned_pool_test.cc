@@ -494,6 +494,28 @@ TEST_F(ZonedPoolTest, ItsZonesNeedNotBeNeighbours) {
     ASSERT_TRUE(zones_.holds(zones_.start(i), kPoolZoneLbas, 5)) << i;
 }
 
+// Many of one zone each are more than a third of the zones: what there is room for in the metadata,
+// with a trim of each zone that is not theirs, is all that there can be, as no store could go on
+// without those.
+TEST_F(ZonedPoolTest, AsManyAsTheMetadataHasRoomFor) {
+  Rig rig("mem:7008KiB?zone_size=96KiB&lba=4096&mor=0&mar=0");
+  VolumeOptions store = pages_options(0, "pages");
+  store.quota_bytes = 6 * (96 << 10);
+  store.value_bytes_max = 4096;
+  ASSERT_NO_FATAL_FAILURE(rig.make(store));
+  const Geometry& geometry = rig.device->geometry();
+  Status status;
+  while (status.ok()) {
+    VolumeOptions options = zoned_options(1, 0, 0);
+    options.name = "part" + std::to_string(rig.pool->stores().size());
+    status = rig.pool->create_volume(options).status();
+  }
+  EXPECT_EQ(status.code(), Code::no_space) << status.describe();
+  EXPECT_GE(rig.pool->stores().size(), (geometry.zone_count - kRing) / 3);
+  EXPECT_TRUE(MetadataRing::has_room_for(geometry, rig.pool->stores().size(), {}))
+      << rig.pool->stores().size();
+}
+
 class LostRingTest : public ZonedPoolTest {
  protected:
   // Flips a bit of each structure of the ring that has one of `wanted`.
