@@ -94,9 +94,13 @@ Status check_features(const Features& features, bool read_only) {
 // Nothing in the zones tells whose lent ones are, nor how large a disk is: so that no end of a
 // journal that is lost ever gives one to somebody else, or cuts the other, a checkpoint and a
 // journal do, from the last of those records on that lend zones, or one that gives some back, and
-// from a resize on.
+// from a resize on. Likewise that a zone counts again which was void in whatever life.
 bool stands_twice(const JournalRecord& record) {
   using enum JournalRecord::Kind;
+  const ZoneTrimRecord& trim = record.trim;
+  const bool counts_again =
+      trim.generation == ZoneTrimRecord::kAnyLife && trim.end_lba == ZoneTrimRecord::kNothing;
+  if (record.kind == zone_trimmed) return counts_again;
   return (record.kind == volume_created && record.volume.kind == kKindZoned) ||
          (record.kind == zones_lent && record.anew) || record.kind == volume_resized;
 }

@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 
 #include "tests/engine/rig.h"
+#include "zone/blocking.h"
 #include "zone/fault_device.h"
+#include "zone/zone_state_machine.h"
 
 namespace furrow::testing::give_up_test {
 namespace {
@@ -86,6 +88,30 @@ class GiveUpTest : public ::testing::Test {
     while (rig_.pool->given_up().at(0).status.code() == Code::busy) rig_.loop.run_once();
     return rig_.pool->given_up().at(0).status;
   }
+  // Two LBAs, of the metadata zone that was written last.
+  void rot_end_of_journal() {
+    const std::vector<ZoneInfo> zones = rig_.device->report().value();
+    const ZoneId ring{is_active(zones[0].state) ? 0u : 1u};
+    const std::uint64_t written = zones[ring.value].written_lbas;
+    auto queue = rig_.device->create_queue(4);
+    ASSERT_TRUE(queue.ok() && is_active(zones[ring.value].state));
+    const std::uint32_t lba_bytes = rig_.device->geometry().lba_bytes;
+    AlignedBuffer all(written * lba_bytes);
+    Io io;
+    io.lba = rig_.device->geometry().zone_start(ring);
+    io.zone = ring;
+    io.op = Io::Op::read;
+    io.set_data(all.data(), static_cast<std::uint32_t>(written), lba_bytes);
+    ASSERT_TRUE(run_blocking(**queue, io).ok());
+    for (std::uint64_t lba = written - 2; lba < written; ++lba) {
+      all.data()[lba * lba_bytes + 60] ^= std::byte{1};
+    }
+    ASSERT_TRUE(manage_blocking(**queue, Io::Op::reset, ring).ok());
+    io.op = Io::Op::write;
+    io.lba = rig_.device->geometry().zone_start(ring);
+    io.set_data(all.data(), static_cast<std::uint32_t>(written), lba_bytes);
+    ASSERT_TRUE(run_blocking(**queue, io).ok());
+  }
   bool absent(std::uint64_t key) { return rig_.get(key).status().code() == Code::not_found; }
   // Those of the first zone are left out.
   void expect_others() {
@@ -112,6 +138,30 @@ TEST_F(GiveUpTest, AZoneOfNobodyKnowsWhom) {
   expect_others();
   rig_.reopen();
   EXPECT_TRUE(check().clean());
+}
+
+// That its life is over stood in the journal, and that this counts no more stands there, too.
+TEST_F(GiveUpTest, ItsNextLifeCountsThoughTheJournalsEndIsDamaged) {
+  fail_reads(0, kZoneLbas);
+  rig_.reopen();
+  EXPECT_TRUE(give_up().ok());
+  faults().heal();
+  constexpr std::uint64_t kNew = 5000;
+  std::uint64_t last = kNew;
+  while (zone().state != ZoneState::full) {
+    ASSERT_TRUE(rig_.put(last++, 1, kPageBytes).ok());
+    if (last - kNew > 60) {
+      for (std::uint64_t i = kNew; i < last; ++i) {
+        ASSERT_TRUE(rig_.simple(PageOp::Kind::remove, i).ok());
+      }
+      last = kNew;
+    }
+  }
+  rig_.close();
+  ASSERT_NO_FATAL_FAILURE(rot_end_of_journal());
+  rig_.open();
+  for (std::uint64_t i = kNew; i < last; ++i) EXPECT_TRUE(rig_.get(i).ok()) << i;
+  expect_others();
 }
 
 TEST_F(GiveUpTest, OneThatCannotBeResetEither) {
@@ -197,7 +247,7 @@ TEST_F(GiveUpTest, AStoreWithoutRoomForTheRestIsTold) {
 TEST_F(GiveUpTest, PowerCutsOnTheWay) {
   constexpr std::uint64_t kRemoved = 10;
   unsigned counted = 0, given_up = 0;
-  for (unsigned round = 0; round < 28; ++round) {
+  for (unsigned round = 0; round < 40; ++round) {
     SCOPED_TRACE(round);
     ASSERT_NO_FATAL_FAILURE(make_pool());
     for (std::uint64_t i = 0; i < kRemoved; ++i) {
