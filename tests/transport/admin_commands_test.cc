@@ -227,6 +227,7 @@ TEST(Features, NumberOfQueues) {
   EXPECT_EQ(world.set_feature(admin, nv::fid::kQueues, 99u << 16 | 99u)->cqe.dw0, 3u << 16 | 3u);
   EXPECT_EQ(world.set_feature(admin, nv::fid::kQueues, 1u << 16 | 9u)->cqe.dw0, 1u << 16 | 1u);
   EXPECT_EQ(world.set_feature(admin, nv::fid::kQueues, 0xFFFF)->status(), sc::kInvalidField);
+  EXPECT_EQ(world.set_feature(admin, nv::fid::kQueues, 0xFFFF << 16)->status(), sc::kInvalidField);
   world.io(world.last_cntlid, 2);
   EXPECT_EQ(world.set_feature(admin, nv::fid::kQueues, 0)->status(), sc::kCommandSequenceError);
   ConnectOptions third;
@@ -285,6 +286,8 @@ TEST(AsyncEvent, NamespaceChangesAreTold) {
   EXPECT_EQ(world.log(admin, nv::lid::kChangedNamespaces, 4096)->in, retained)
       << "what failed has read nothing";
   EXPECT_EQ(world.log(admin, nv::lid::kChangedNamespaces, 4096)->in, Bytes(4096)) << "cleared";
+  const auto third = world.call(admin, sqe(nv::admin::kAsyncEvent));
+  EXPECT_FALSE(second->done || third->done) << "the log told of what came meanwhile, too";
   add_volume(world, 5);
   ASSERT_TRUE(second->done);
   EXPECT_EQ(second->cqe.dw0, kNamespaceNotice);
@@ -300,6 +303,20 @@ TEST(AsyncEvent, AnEventWaitsForARequest) {
   const auto late = world.call(admin, sqe(nv::admin::kAsyncEvent));
   ASSERT_TRUE(late->done);
   EXPECT_EQ(late->cqe.dw0, kNamespaceNotice);
+}
+
+TEST(AsyncEvent, AResetForgetsTheOneThatWaited) {
+  World world;
+  FakeConnection& admin = world.admin();
+  world.set_feature(admin, nv::fid::kAsyncEvent, 1u << 8);
+  add_volume(world, 2);
+  world.set_cc(admin, World::kCcOn & ~1u);
+  world.set_cc(admin, World::kCcOn);
+  world.set_feature(admin, nv::fid::kAsyncEvent, 1u << 8);
+  const auto event = world.call(admin, sqe(nv::admin::kAsyncEvent));
+  EXPECT_FALSE(event->done);
+  add_volume(world, 3);
+  EXPECT_TRUE(event->done);
 }
 
 TEST(AsyncEvent, RequestsAreLimited) {
@@ -408,6 +425,20 @@ TEST(Abort, WhatThePoolWorksOnFinishesByItself) {
   EXPECT_EQ(slow->status(), sc::kKeyNotFound);
 }
 
+// ACL: so many at a time, and as many again when they are answered.
+TEST(Abort, AreLimited) {
+  World world;
+  FakeConnection& admin = world.admin();
+  world.io(world.last_cntlid);
+  for (int round = 0; round < 2; ++round) {
+    std::vector<CommandPtr> aborts;
+    for (int i = 0; i < 5; ++i) aborts.push_back(admin.send(abort_of(1, 99), {}, 0, false));
+    world.run();
+    for (int i = 0; i < 4; ++i) EXPECT_EQ(aborts[i]->status(), sc::kSuccess) << i;
+    EXPECT_EQ(aborts[4]->status(), sc::kAbortLimit);
+  }
+}
+
 TEST(Abort, ACommandThatWaitsForABuffer) {
   transport::SubsystemOptions options = World::small_buffers();  // four of each size
   World world(options);
@@ -427,6 +458,17 @@ TEST(Abort, ACommandThatWaitsForABuffer) {
   world.pool.store(1).hold = false;
   world.run();
   for (int i = 0; i < 6; ++i) EXPECT_EQ(commands[i]->status(), sc::kKeyNotFound) << i;
+}
+
+// What a host sends takes from its share as long as it is under way, and no longer.
+TEST(AdminMemory, WhatWasSentIsGivenBack) {
+  World world;
+  FakeConnection& admin = world.admin();
+  nv::Sqe set = sqe(nv::admin::kSetFeatures);
+  set.cdw10 = nv::fid::kHostBehavior;
+  for (int i = 0; i < 2100; ++i) {  // more than 16 MiB in all
+    ASSERT_EQ(world.call(admin, set, Bytes(8192), 8192)->status(), sc::kSuccess) << i;
+  }
 }
 
 // Hosts that do not read their answers use the memory for them up, each its share, and another one

@@ -88,6 +88,8 @@ TEST(ConnectionBudget, AnAddressInSetUpLeavesPlacesToOthers) {
   EXPECT_EQ(budget.take(1), Verdict::taken);
   EXPECT_EQ(budget.setting_up(), 9u);
   for (int i = 0; i < 8; ++i) budget.give(1, false);
+  for (int i = 0; i < 7; ++i) EXPECT_EQ(budget.take(1), Verdict::taken) << "those that ended left";
+  for (int i = 0; i < 7; ++i) budget.give(1, false);
   budget.give(1, true);
   budget.give(2, false);
   EXPECT_EQ(budget.connections(), 0u);

@@ -387,6 +387,44 @@ TEST(Fused, AnotherHostsReservation) {
   disk.expect_unchanged();
 }
 
+// While the data of the second command is on its way, the pair having had its turn.
+TEST(Fused, WhatHappensWhileTheSecondsDataIsOnItsWay) {
+  FusedDisk disk;
+  const auto pull_the_seconds = [&](FakeConnection& queue) {
+    queue.hold_pulls = true;
+    const Pair pair{disk.send(queue, FusedDisk::compare(), disk.there),
+                    disk.send(queue, FusedDisk::second(), disk.next)};
+    disk.settle();
+    queue.release_pulls();
+    queue.hold_pulls = true;
+    queue.run_once();
+    return pair;
+  };
+  FakeConnection& other = disk.join(9);
+  const Bytes keys(16);
+  nv::Sqe reserve = sqe(nv::reservation::kRegister, kDisk);
+  ASSERT_EQ(disk.call(other, reserve, keys, 16)->status(), sc::kSuccess);
+  reserve = sqe(nv::reservation::kAcquire, kDisk);
+  reserve.cdw10 = 1u << 8;
+  const Pair kept_out = pull_the_seconds(*disk.io);
+  ASSERT_EQ(disk.call(other, reserve, keys, 16)->status(), sc::kSuccess);
+  disk.io->release_pulls();
+  EXPECT_EQ(disk.wait(kept_out), (Statuses{sc::kReservationConflict, sc::kFailedFused}));
+  disk.expect_unchanged();
+  reserve = sqe(nv::reservation::kRelease, kDisk);
+  reserve.cdw10 = 1u << 8;
+  ASSERT_EQ(disk.call(other, reserve, Bytes(8), 8)->status(), sc::kSuccess);
+  const Pair deleted = pull_the_seconds(*disk.io);
+  nv::Sqe disable = fabrics(nv::fabrics::kPropertySet);
+  disable.cdw11 = nv::property::kCc;
+  disk.io->stuck = true;
+  EXPECT_EQ(disk.call(*disk.admin, disable)->status(), sc::kSuccess);
+  disk.io->release_pulls();
+  EXPECT_EQ(disk.wait(deleted), (Statuses{sc::kAbortedSqDeletion, sc::kAbortedSqDeletion}));
+  disk.io->stuck = false;
+  EXPECT_EQ(disk.call(other, FusedDisk::command(nv::nvm::kRead, 0, 0, 16), {}, 8192)->in, disk.old);
+}
+
 TEST(Fused, MediaErrors) {
   FusedDisk disk;
   const Geometry& geometry = disk.rig().device->geometry();

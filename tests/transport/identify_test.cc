@@ -121,6 +121,7 @@ TEST(IdentifyNamespace, TheOtherStructures) {
   EXPECT_EQ(read<std::uint64_t>(generic->in, 0), 5 * FakePool::kZoneBytes / 4096);
   EXPECT_EQ(read<std::uint64_t>(generic->in, 8), 5 * FakePool::kZoneBytes / 4096)
       << "NCAP: 0 would remove the namespace";
+  EXPECT_EQ((read<Uuid>(generic->in, 104)), world.pool.store(1).info().uuid) << "NGUID";
   EXPECT_EQ(read<std::uint32_t>(generic->in, 128), 12u << 16) << "LBAF0";
   EXPECT_EQ(read<std::uint32_t>(world.identify(admin, 0x06, 0, 1)->in, 0), 0x00010000u);
   EXPECT_EQ(read<std::uint64_t>(world.identify(admin, 0x1C)->in, 0), 7u);

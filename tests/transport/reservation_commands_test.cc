@@ -409,6 +409,7 @@ TEST(ReservationCommands, HostsAreNotified) {
     EXPECT_TRUE(second->done) << "there was more";
   }
   EXPECT_EQ(b.notification().count, 0u);
+  EXPECT_FALSE(b.wait_for_event()->done) << "all of it was read";
   EXPECT_EQ(a.notification().count, 0u) << "who does it is not told";
 }
 

@@ -147,8 +147,10 @@ TEST(Stash, BeyondTheLimitCommandsFailAloneAndMayBeTriedAgain) {
     EXPECT_EQ(cqe.sct_sc(), cid < 3 ? 0 : nvme::sc::kTransientTransportError) << cid;
   }
   EXPECT_EQ(target.reactor->stats().stash_bytes, 0u);
-  host.send(host.capsule(sent_command(fake::kLateWrite, 7, 3), patterned(3, 8192)));
-  target.eventually([&] { return target.reactor->stats().stash_bytes == 8192; });
+  for (std::uint16_t cid = 7; cid < 10; ++cid) {  // its share is as large as before
+    host.send(host.capsule(sent_command(fake::kLateWrite, cid, 3), patterned(3, 8192)));
+  }
+  target.eventually([&] { return target.reactor->stats().stash_bytes == 3u * 8192; });
   host.reset();
   target.eventually([&] {
     target.handler.go_on();

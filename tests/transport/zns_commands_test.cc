@@ -79,6 +79,8 @@ TEST(ZnsCommands, AHostIsToldOfTheZones) {
   const auto base = host.identify(0x00, kZonesNsid);
   EXPECT_EQ(read<std::uint64_t>(base->in, 0), kZoneCount * kZoneLbas) << "NSZE";
   EXPECT_EQ(read<std::uint64_t>(base->in, 8), kZoneCount * kCapacityLbas) << "NCAP";
+  EXPECT_EQ(read<std::uint8_t>(base->in, 30), 1u) << "NMIC: shared";
+  EXPECT_EQ((read<Uuid>(base->in, 104)), (read<Uuid>(descriptors->in, 4))) << "NGUID";
   EXPECT_EQ(read<std::uint8_t>(base->in, 130), 12u) << "LBADS";
   const auto zoned = host.identify(0x05, kZonesNsid, nv::csi::kZoned);
   ASSERT_EQ(zoned->status(), sc::kSuccess);
