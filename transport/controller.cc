@@ -203,9 +203,6 @@ void Controller::expire() {
   } else {
     subsystem_.count_keep_alive_expired();
   }
-  nvme::Cqe expired;
-  expired.set_status(sc::kKeepAliveExpired);
-  errors_.add(nvme::Sqe{}, 0, expired.status);
   fail_controller();
   std::shared_ptr<Queue> admin;
   {

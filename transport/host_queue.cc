@@ -74,7 +74,7 @@ HostCommand* HostQueue::take() {
   command->answered_ = command->digest_failed_ = command->last_received_ = false;
   command->late_ = false;
   command->ticks_ = 0;
-  command->asked_from_ = command->asked_bytes_ = command->sent_bytes_ = 0;
+  command->asked_bytes_ = command->sent_bytes_ = 0;
   ++in_flight_;
   return command;
 }
@@ -155,9 +155,8 @@ void HostQueue::put_data(SendBatch& batch, HostCommand& command) {
   const std::uint32_t bytes = std::min(command.asked_bytes_, h2c_data_bytes_);
   const bool last = bytes == command.asked_bytes_;
   batch.wrote(encoder_.data(batch.space(), PduType::h2c_data, command.sqe.cid, command.ttag_,
-                            command.asked_from_, bytes, last ? kFlagLast : std::uint8_t{0}));
-  put_payload(batch, command.data + command.asked_from_, bytes);
-  command.asked_from_ += bytes;
+                            command.sent_bytes_, bytes, last ? kFlagLast : std::uint8_t{0}));
+  put_payload(batch, command.data + command.sent_bytes_, bytes);
   command.asked_bytes_ -= bytes;
   command.sent_bytes_ += bytes;
   if (!last) enqueue(command);

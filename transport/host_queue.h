@@ -53,8 +53,8 @@ struct HostCommand {
   std::uint8_t ticks_ = 0;      // of age(), since submit()
   std::uint16_t index_ = 0;
   std::uint16_t ttag_ = 0;
-  std::uint32_t asked_from_ = 0, asked_bytes_ = 0;  // of the R2T being answered
-  std::uint32_t sent_bytes_ = 0;                    // by H2CData
+  std::uint32_t asked_bytes_ = 0;  // what is left of the R2T being answered
+  std::uint32_t sent_bytes_ = 0;   // from the beginning
   HostCommand* link_ = nullptr;
 };
 

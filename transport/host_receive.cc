@@ -114,7 +114,6 @@ void HostQueue::on_r2t() {
     return refuse(Fes::invalid_header_field, offsetof(R2t, r2to));
   }
   command->ttag_ = pdu.ttag;
-  command->asked_from_ = pdu.r2to;
   command->asked_bytes_ = pdu.r2tl;
   enqueue(*command);
 }
