@@ -260,23 +260,27 @@ TEST(BlockSessionTest, WhatIsLeftOfABlockIsFoundWhenItIsZeroedToo) {
   EXPECT_EQ(data.data()[4095], std::byte{0});
 }
 
-// All of a part, whose blocks the map was to say are gone.
+// Whole parts, whose blocks the map was to say are gone; where they have more blocks than there are
+// steps, also the part that it had come to, of which nothing was begun.
 TEST(BlockSessionTest, WhatADeviceDidNotTakeIsZeroedTheNextTime) {
-  Disk disk(kDevice);
-  ASSERT_NO_FATAL_FAILURE(disk.rig.open_device());
-  auto faulty = std::make_unique<FaultDevice>(std::move(disk.rig.device), FaultOptions());
-  FaultDevice& faults = *faulty;
-  disk.rig.device = std::move(faulty);
-  ASSERT_NO_FATAL_FAILURE(disk.make(block_options(4 * kMiB, 4096)));
-  AlignedBuffer data(4 * 4096);
-  std::memset(data.data(), 1, data.size());
-  ASSERT_TRUE(disk.run(BlockOp::Kind::write, 0, 4, data.data()).ok());
-  const Geometry& geometry = disk.rig.device->geometry();
-  faults.fail_writes(geometry.zone_start(ZoneId{2}), geometry.zone_count * geometry.zone_size_lbas);
-  EXPECT_EQ(disk.run(BlockOp::Kind::write_zeroes, 0, 256).code(), Code::io_error);
-  faults.heal();
-  EXPECT_TRUE(disk.run(BlockOp::Kind::write_zeroes, 0, 256).ok());
-  EXPECT_TRUE(disk.read(0, 4) == std::vector<std::byte>(data.size()));
+  for (const std::uint64_t blocks : {4, 260}) {
+    Disk disk(kDevice);
+    ASSERT_NO_FATAL_FAILURE(disk.rig.open_device());
+    auto faulty = std::make_unique<FaultDevice>(std::move(disk.rig.device), FaultOptions());
+    FaultDevice& faults = *faulty;
+    disk.rig.device = std::move(faulty);
+    ASSERT_NO_FATAL_FAILURE(disk.make(block_options(4 * kMiB, 4096)));
+    AlignedBuffer data(blocks * 4096);
+    std::memset(data.data(), 1, data.size());
+    ASSERT_TRUE(disk.run(BlockOp::Kind::write, 0, blocks, data.data()).ok());
+    const Geometry& geometry = disk.rig.device->geometry();
+    faults.fail_writes(geometry.zone_start(ZoneId{2}),
+                       geometry.zone_count * geometry.zone_size_lbas);
+    EXPECT_EQ(disk.run(BlockOp::Kind::write_zeroes, 0, 512).code(), Code::io_error);
+    faults.heal();
+    EXPECT_TRUE(disk.run(BlockOp::Kind::write_zeroes, 0, 512).ok());
+    EXPECT_TRUE(disk.read(0, blocks) == std::vector<std::byte>(blocks * 4096));
+  }
 }
 
 TEST(BlockSessionTest, WhatIsZeroedTwiceAtOnceIsZeroesWhenEitherIsAnswered) {
