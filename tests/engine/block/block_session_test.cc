@@ -305,6 +305,37 @@ TEST(BlockSessionTest, WhatIsZeroedTwiceAtOnceIsZeroesWhenEitherIsAnswered) {
   }
 }
 
+// The one has come to where the map has other words, while what it began in the first part goes on.
+TEST(BlockSessionTest, WhatIsZeroedTwiceIsZeroesAlsoBehindOneThatHasMovedOn) {
+  constexpr std::uint64_t kPartLbas = 256, kFar = 64 * kPartLbas;
+  Disk disk(kDevice);
+  ASSERT_NO_FATAL_FAILURE(disk.make(block_options(1 << 30, 4096)));
+  AlignedBuffer data(4 * 4096);
+  std::memset(data.data(), 7, data.size());
+  ASSERT_TRUE(disk.run(BlockOp::Kind::write, 0, 4, data.data()).ok());
+  ASSERT_TRUE(disk.run(BlockOp::Kind::write, kFar, 1, data.data()).ok());
+  BlockOp longer, shorter;
+  longer.kind = shorter.kind = BlockOp::Kind::write_zeroes;
+  longer.count = kFar + kPartLbas;
+  shorter.count = kPartLbas;
+  static std::uint64_t left;  // when the shorter one is answered
+  static PageStore* store;
+  store = disk.rig.store;
+  for (BlockOp* op : {&longer, &shorter}) {
+    disk.submit(*op);
+    op->on_done = [](BlockOp& done) { done.context = nullptr; };
+  }
+  shorter.on_done = [](BlockOp& done) {
+    left = store->usage().pages;
+    done.context = nullptr;
+  };
+  while (shorter.context != nullptr) disk.rig.loop.run_once();
+  EXPECT_LE(left, 1u);
+  while (longer.context != nullptr) disk.rig.loop.run_once();
+  EXPECT_TRUE(shorter.status.ok() && longer.status.ok());
+  EXPECT_EQ(disk.rig.store->usage().pages, 0u);
+}
+
 TEST(BlockSessionTest, ALongDiscardLetsOthersBy) {
   constexpr std::uint64_t kLbas = 128 * kMiB / 4096;
   Disk disk("mem:64MiB?zone_size=2MiB");
