@@ -113,7 +113,7 @@ void Recovery::winners(std::uint64_t volume, std::span<const RecoveredRecord> so
   const RecoveredRecord* newest = nullptr;  // of a key
   for (std::size_t i = 0; i < sorted.size(); ++i) {
     if (newest != nullptr && sorted[i].same_key(*newest)) {
-      note_stray(sorted[i], newest->sequence, evicts, sums);
+      note_stray(sorted[i], *newest, evicts, sums);
       continue;
     }
     newest = &sorted[i];
@@ -169,13 +169,16 @@ const GroupTombstones::value_type* Recovery::deletion_of(std::uint64_t volume,
 }
 
 // A zone opened later than a key's newest record was written has no older version of it, but where
-// that was collected while the newest could not be read.
-void Recovery::note_stray(const RecoveredRecord& older, std::uint64_t newest, bool evicts,
+// that was collected while the newest could not be read. (A tombstone may have the sequence of what
+// it deletes; of pages of one sequence each is the newest.)
+void Recovery::note_stray(const RecoveredRecord& older, const RecoveredRecord& newest, bool evicts,
                           Merged& sums) const {
+  using Kind = RecoveredRecord::Kind;
+  if (older.kind != Kind::page) return;
+  if (newest.kind == Kind::page && older.sequence == newest.sequence) return;
   const ZoneId zone = pool_.geometry.zone_of(Lba{older.lba()});
-  const bool page = older.kind == RecoveredRecord::Kind::page && older.sequence < newest;
   const std::uint64_t opened = pool_.allocator.zone(zone).opened_sequence;
-  if (!page || opened < newest) return;
+  if (opened < newest.sequence) return;
   if (evicts) return sums.outlived.push_back({0, older.order, opened});
   std::uint64_t& lowest = sums.strays.try_emplace(zone.value, ~std::uint64_t{0}).first->second;
   lowest = std::min(lowest, older.sequence);

@@ -128,7 +128,7 @@ class Recovery {
   // The newest deletion of the page's group, if the page is older; null: none.
   const GroupTombstones::value_type* deletion_of(std::uint64_t volume,
                                                  const RecoveredRecord& record) const;
-  void note_stray(const RecoveredRecord& older, std::uint64_t newest, bool evicts,
+  void note_stray(const RecoveredRecord& older, const RecoveredRecord& newest, bool evicts,
                   Merged& sums) const;
   void note_outlived(std::uint64_t volume, std::span<const RecoveredRecord> versions,
                      std::vector<Outlived>& into) const;

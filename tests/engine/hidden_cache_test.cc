@@ -42,6 +42,19 @@ class HiddenCacheTest : public ::testing::Test {
     ASSERT_TRUE(rig_.put(key, version, kPageBytes).ok());
     ASSERT_TRUE(rig_.simple(PageOp::Kind::pin, key).ok());
   }
+  Status put_as_pinned(std::uint64_t key, std::uint64_t version) {
+    AlignedBuffer page(4096);
+    const auto bytes = content(key, version, kPageBytes);
+    std::memcpy(page.data(), bytes.data(), bytes.size());
+    PageOp op;
+    op.kind = PageOp::Kind::put;
+    op.key = key_of(key);
+    op.pinned = true;
+    op.data = page.data();
+    op.length = kPageBytes;
+    op.capacity = 4096;
+    return rig_.run(op);
+  }
   void reopen_without(std::uint32_t zone) {
     rig_.close();
     faults().fail_reads(Lba{zone * kZoneLbas}, kZoneLbas);
@@ -161,6 +174,21 @@ TEST_F(HiddenCacheTest, AnOlderVersionIsNotPinned) {
   expect_page(1, 2);
   expect_page(2, 2);
   EXPECT_TRUE(rig_.simple(PageOp::Kind::pin, 1).ok());
+}
+
+// Nor where the one was stored right before the other.
+TEST_F(HiddenCacheTest, NorDoesItWhereNothingWasStoredBetweenThem) {
+  std::uint64_t version = 0;
+  while (written(kFirst + 1) < 2) ASSERT_TRUE(put_as_pinned(1, ++version).ok());
+  fill_up_to(kFirst + 3);
+  reopen_without(kFirst + 1);
+  fill(400);  // and all are evicted
+  ASSERT_NO_FATAL_FAILURE(expect_page(1, version - 1));
+  for (int round = 0; round < 20; ++round) {
+    rig_.reopen();
+    ASSERT_TRUE(absent(1)) << round;
+    fill(20);
+  }
 }
 
 }  // namespace
