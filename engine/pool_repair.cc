@@ -26,6 +26,10 @@ struct RepairRoom {
 
 namespace {
 
+struct Known {  // of a zone, as in ZoneTrimRecord
+  bool durable = false, aside = false;
+};
+
 // Works on the closed pool's device.
 class PoolRepair {
  public:
@@ -63,17 +67,22 @@ class PoolRepair {
     if (!to.ok()) return to.status();
     const Geometry& geometry = device_.geometry();
     const ZoneStamp& from = work.zone.stamp;
+    const bool aside = was_aside(from.zone);  // so is what is written anew
     ZoneHeader header = work.header;
     header.stamp.zone = *to;
     header.stamp.generation = next_generation_++;
     // What the inspection found torn stays so: with two zones alike either may pass for the newest.
-    if (work.zone.end_lba < work.zone.written_lbas) status = trim(from, work.zone.end_lba);
+    if (work.zone.end_lba < work.zone.written_lbas) {
+      status = trim(from, work.zone.end_lba, {.aside = aside});
+    }
     if (status.ok()) status = trim(header.stamp, 0);
     if (!status.ok()) return status;
     const Result<std::uint64_t> end = rebuild_zone(queue_, geometry, work.zone, work.found, header);
     if (!end.ok()) return end.status();
     const bool cut = work.full && *end < geometry.zone_capacity_lbas;
-    status = work.full ? trim(header.stamp, *end, true) : trim(header.stamp, kNowhere);
+    const std::uint64_t nowhere = aside ? geometry.zone_capacity_lbas : kNowhere;
+    status = work.full ? trim(header.stamp, *end, {.durable = true, .aside = aside})
+                       : trim(header.stamp, nowhere, {.aside = aside});
     if (cut) {
       if (status.ok()) status = manage_blocking(queue_, Io::Op::finish, *to);
       if (status.ok()) status = flush_blocking(queue_);
@@ -119,7 +128,8 @@ class PoolRepair {
       });
       const auto finished = other == room_.active.end() ? room_.active.begin() : other;
       // A full zone does not say where its data ends, so that is noted first.
-      Status status = trim(finished->stamp, std::min(finished->end_lba, finished->written_lbas));
+      Status status = trim(finished->stamp, std::min(finished->end_lba, finished->written_lbas),
+                           {.aside = was_aside(finished->stamp.zone)});
       if (status.ok()) status = manage_blocking(queue_, Io::Op::finish, finished->stamp.zone);
       if (!status.ok()) return status;
       if (finished->stamp.zone == work.zone.stamp.zone) work.full = true;
@@ -128,11 +138,17 @@ class PoolRepair {
   }
 
   // Durable when it returns.
-  Status trim(const ZoneStamp& zone, std::uint64_t end_lba, bool durable = false) {
+  Status trim(const ZoneStamp& zone, std::uint64_t end_lba, Known known = {}) {
     JournalRecord record;
     record.kind = JournalRecord::Kind::zone_trimmed;
-    record.trim = {zone.zone.value, static_cast<std::uint32_t>(end_lba), zone.generation, durable};
+    record.trim = {zone.zone.value, static_cast<std::uint32_t>(end_lba), zone.generation,
+                   known.durable, known.aside};
     return ring_.append(record);
+  }
+  bool was_aside(ZoneId zone) const {
+    return std::ranges::any_of(ring_.state().trims, [zone](const ZoneTrimRecord& trim) {
+      return trim.zone == zone.value && trim.aside;
+    });
   }
   Result<ZoneId> empty_zone() const {
     const Result<std::vector<ZoneInfo>> zones = device_.report();

@@ -86,8 +86,9 @@ void Scanner::note_gaps(ZoneId zone, const std::vector<std::uint64_t>& lbas) {
   }
 }
 
-// Once for a zone; `aside`: not all of it could be verified.
+// Once for a zone; `aside`: not all of it could be verified. (One that was evicted stays so.)
 void Scanner::note_end(const FoundZone& zone, bool aside) {
+  aside |= zone.evicted;
   const auto capacity = static_cast<std::uint32_t>(pool_.geometry.zone_capacity_lbas);
   const std::uint32_t end_lba = pool_.tables[zone.info.zone.value].end_lba;
   std::erase_if(trims, [&](const ZoneTrim& trim) { return trim.zone == zone.info.zone; });
@@ -170,8 +171,7 @@ bool Scanner::end_newest(const FoundZone& zone, std::vector<SegmentScan>& scans)
   const bool all_read = std::ranges::none_of(
       scans, [&](const SegmentScan& scan) { return scan.unreadable_before(table.end_lba); });
   keep(zone, records);
-  const bool aside = !all_read || zone.evicted;
-  if (ends || zone.aside || !all_read) note_end(zone, aside);
+  if (ends || zone.aside || !all_read) note_end(zone, !all_read);
   if (full) return all_read;
   SegmentScan& tail = scans.back();
   // A segment with a gap takes no more: its summary would leave out what the gap hides, for good,
@@ -179,7 +179,7 @@ bool Scanner::end_newest(const FoundZone& zone, std::vector<SegmentScan>& scans)
   const bool whole =
       table.end_lba == ~std::uint32_t{0} && tail.gaps().empty() && all_read && !table.given_up;
   if (zone.unsure || zone.followed || !whole) {
-    finish(zone, aside);
+    finish(zone, !all_read);
     return all_read;
   }
   Stream::Resume resume;

@@ -4,6 +4,7 @@
 // good. How: reads of a zone fail for one opening.
 #include <gtest/gtest.h>
 
+#include "tests/engine/pool_file.h"
 #include "tests/engine/rig.h"
 #include "zone/fault_device.h"
 
@@ -21,6 +22,9 @@ class HiddenCacheTest : public ::testing::Test {
     std::unique_ptr<ZonedDevice> inner =
         open_device("mem:2560KiB?zone_size=256KiB", Access::exclusive).value();
     rig_.device = std::make_unique<FaultDevice>(std::move(inner), FaultOptions{.seed = 1});
+    ASSERT_NO_FATAL_FAILURE(make_volume());
+  }
+  void make_volume() {
     VolumeOptions options;
     options.name = "pages";
     options.mode = VolumeMode::cache;
@@ -189,6 +193,52 @@ TEST_F(HiddenCacheTest, NorDoesItWhereNothingWasStoredBetweenThem) {
     ASSERT_TRUE(absent(1)) << round;
     fill(20);
   }
+}
+
+// Nor what is written anew by a repair.
+class RepairedCacheTest : public PoolFile, public HiddenCacheTest {
+ protected:
+  void SetUp() override {
+    ASSERT_NO_FATAL_FAILURE(make_device(2560 << 10, 256 << 10));
+    open_file();
+    ASSERT_NO_FATAL_FAILURE(make_volume());
+  }
+  void open_file() {
+    rig_.device = std::make_unique<FaultDevice>(open_device(uri(), Access::exclusive).value(),
+                                                FaultOptions{.seed = 1});
+  }
+  // A batch header, which the summary repeats.
+  void rot(std::uint32_t zone) {
+    const std::size_t begin = kDataAt + zone * kZoneLbas * kLba;
+    const std::vector<std::size_t> headers = offsets_of("FUBH");
+    const auto first = std::ranges::lower_bound(headers, begin);
+    ASSERT_TRUE(first != headers.end() && *first < begin + kZoneLbas * kLba);
+    damage(*first + 100);
+  }
+};
+
+TEST_F(RepairedCacheTest, NothingOlderIsServed) {
+  put_pinned(1, 1);
+  ASSERT_TRUE(rig_.simple(PageOp::Kind::flush, 0).ok());
+  fill_up_to(kFirst + 1);
+  reopen_without(kFirst);
+  ASSERT_TRUE(rig_.put(1, 2, kPageBytes).ok());
+  while (!absent(1)) fill(1);
+  fill(10);
+  rig_.close();
+  rig_.device.reset();
+  ASSERT_NO_FATAL_FAILURE(rot(kFirst));
+  auto device = open_device(uri(), Access::exclusive).value();
+  const auto repaired = Pool::repair(*device, rig_.loop);
+  ASSERT_TRUE(repaired.ok()) << repaired.status().describe();
+  for (const std::string& line : repaired->failed) ADD_FAILURE() << line;
+  EXPECT_EQ(repaired->done.size(), 1u);
+  device.reset();
+  open_file();
+  rig_.open();
+  EXPECT_TRUE(absent(1));
+  rig_.reopen();
+  EXPECT_TRUE(absent(1));
 }
 
 }  // namespace

@@ -168,6 +168,25 @@ TEST_F(RecoveryTest, ACachesOldestZoneIsEvictedWhereAnOpeningWentWithoutIt) {
   EXPECT_EQ(info(ZoneId{2}).written_lbas, 0u) << "there is nothing else";
 }
 
+// As the journal says, whatever else it has to say of the zone.
+TEST_F(RecoveryTest, WhatACacheHasEvictedStaysSo) {
+  ZoneImage& a = zone(2, 10);
+  a.add_batch({a.page(1, 11, 600)});
+  ZoneImage& b = zone(3, 20);
+  b.add_batch({b.page(2, 21, 600)});
+  RecoveryOptions with = options();
+  with.caches = {kVolume};
+  for (const bool durable : {false, true}) {
+    with.trims = {{ZoneId{2}, 10, 96, durable, true}};
+    write_all();
+    recover_now(with);
+    EXPECT_EQ(found(1), 0u);
+    EXPECT_EQ(found(2), 21u);
+    const auto noted = std::ranges::find(result_->new_trims, ZoneId{2}, &ZoneTrim::zone);
+    EXPECT_TRUE(noted == result_->new_trims.end() || noted->aside) << durable;
+  }
+}
+
 TEST_F(RecoveryTest, AnEarlierLifeDoesNotPassForAZoneWithoutItsHeader) {
   ZoneImage& before = zone(2, 10);
   before.add_batch({before.page(1, 11, 600)});
