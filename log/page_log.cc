@@ -119,6 +119,7 @@ void PageLog::load(const Recovered& recovered) {
   largest_bytes_ = recovered.largest_bytes;
   left_out_ = recovered.expired;
   hidden_ = recovered.hidden;
+  first_sequence_ = pool_.next_sequence;
   lost_ = recovered.lost;
   for (const Outlived& each : recovered.outlived) collector_->note_outlived(each);
   stats_.pages = recovered.pages.size();
@@ -286,7 +287,6 @@ void PageLog::confirmed_put(KeyOp& op) {
 void PageLog::confirmed_pin(KeyOp& op) {
   op.pinned = op.kind == KeyOp::Kind::pin;
   if (op.old.pinned == op.pinned) return finish(op, Status());
-  if (hidden_) return finish(op, kMayBeHidden);
   const Status admitted = admit(op.old.length, &op.old, op.pinned);
   if (!admitted.ok()) return finish(op, admitted);
   // The record's group and expiry stand in its batch header.
@@ -302,13 +302,14 @@ void PageLog::confirmed_pin(KeyOp& op) {
       its_op.expires_s = record.expires_s;
       its_op.old_sequence = record.sequence;
     }
+    if (log.newer_may_be_hidden(its_op)) return log.finish(its_op, kMayBeHidden);
     log.read_page(its_op, its_op.old, [](Io& io) { op_of(io).log->page_read_for_pin(op_of(io)); });
   };
   headers_.read(op.header);
 }
 
 void PageLog::confirmed_rewrite(KeyOp& op) {
-  if (hidden_) return finish(op, kMayBeHidden);
+  if (newer_may_be_hidden(op)) return finish(op, kMayBeHidden);
   PageRecord old;
   old.group = op.group;
   old.sequence = op.old_sequence;

@@ -248,6 +248,10 @@ class PageLog final : public StreamOwner {
   // May a key that the index does not have come back: evicted, and a power cut undoes the reset of
   // its zone, expired by a clock that was ahead, or let go?
   bool may_come_back() const { return left_out_ || hidden_ || collector_->evicted(); }
+  // Of op.old. What was stored since the pool was opened is the newest.
+  bool newer_may_be_hidden(const KeyOp& op) const {
+    return hidden_ && op.old_sequence < first_sequence_;
+  }
   // Takes what `goes` names out of the index, some buckets from `from` on; the hash to go on from,
   // 0 at the end.
   std::uint64_t unpublish_some(std::uint64_t from,
@@ -354,12 +358,13 @@ class PageLog final : public StreamOwner {
     ZoneId zone;
     std::uint64_t opened = ~std::uint64_t{0}, next_opened = ~std::uint64_t{0};
   } oldest_;
-  std::uint64_t cost_bytes_ = 0;     // of the pages present
-  std::uint32_t largest_bytes_ = 0;  // page since the pool was opened
-  bool left_out_ = false;            // of the index: pages that the medium has
-  bool short_of_room_ = false;       // the device, when a zone died last
-  bool lost_ = false;                // likewise, for good
-  bool hidden_ = false;              // records that nobody can read until the next opening
+  std::uint64_t cost_bytes_ = 0;      // of the pages present
+  std::uint32_t largest_bytes_ = 0;   // page since the pool was opened
+  bool left_out_ = false;             // of the index: pages that the medium has
+  bool short_of_room_ = false;        // the device, when a zone died last
+  bool lost_ = false;                 // likewise, for good
+  bool hidden_ = false;               // records that nobody can read until the next opening
+  std::uint64_t first_sequence_ = 0;  // of this opening
   std::uint64_t pinned_lbas_ = 0;
   std::uint64_t pending_pinned_lbas_ = 0;
   std::uint64_t pending_cost_bytes_ = 0;   // of puts admitted and not yet published

@@ -195,6 +195,18 @@ TEST_F(HiddenCacheTest, NorDoesItWhereNothingWasStoredBetweenThem) {
   }
 }
 
+// What was stored since is the newest.
+TEST_F(HiddenCacheTest, ThatWhichIsStoredAnewIs) {
+  ASSERT_TRUE(rig_.put(1, 1, kPageBytes).ok());
+  fill_up_to(kFirst + 1);
+  fill_up_to(kFirst + 2);
+  reopen_without(kFirst + 1);
+  ASSERT_TRUE(rig_.put(1, 2, kPageBytes).ok());
+  EXPECT_TRUE(rig_.simple(PageOp::Kind::pin, 1).ok());
+  rig_.reopen();
+  expect_page(1, 2);
+}
+
 // Nor what is written anew by a repair.
 class RepairedCacheTest : public PoolFile, public HiddenCacheTest {
  protected:
