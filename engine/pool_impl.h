@@ -149,6 +149,7 @@ class PoolImpl final : public Pool, private ZoneReturns::Owner {
   void check_page(ZoneId zone, const PageRecord& record, PageLog& log, const ZoneRead& read,
                   CheckReport& report) const;
   std::uint32_t free_nsid() const;
+  std::uint64_t unused_id() const;  // of a volume to come
   Status check_new_volume(const VolumeOptions& options) const;
   std::size_t take_ordinal();
   Result<PageStore*> make_volume(const VolumeOptions& options);

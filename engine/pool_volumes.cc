@@ -230,6 +230,13 @@ std::uint32_t PoolImpl::free_nsid() const {
   return nsid;
 }
 
+// Nor that of a zoned volume whose creation was cut off: its zones are still to come back.
+std::uint64_t PoolImpl::unused_id() const {
+  std::uint64_t id = ring_.state().next_volume_id;
+  for (const LentZones& run : ring_.state().lent) id = std::max(id, run.volume + 1);
+  return id;
+}
+
 Status PoolImpl::check_new_volume(const VolumeOptions& options) const {
   if (options_.read_only) {
     return {Code::permission, Origin::engine, "the pool was opened for inspection only"};
@@ -274,7 +281,7 @@ Result<PageStore*> PoolImpl::create_volume(const VolumeOptions& asked) {
 Result<PageStore*> PoolImpl::make_volume(const VolumeOptions& options) {
   const std::uint64_t zone_bytes = context_.geometry.zone_capacity_bytes();
   VolumeRecord record;
-  record.id = ring_.state().next_volume_id;
+  record.id = unused_id();
   record.uuid = random_uuid(context_.home);
   record.name = options.name;
   record.kind = static_cast<std::uint8_t>(options.kind);

@@ -329,6 +329,42 @@ TEST_F(ZonedPoolTest, CreationAndDeletionAreWholeAtAPowerCut) {
   EXPECT_GT(gone, 3u);
 }
 
+// What a creation that was cut off has left is on its way back while another volume is made.
+TEST_F(ZonedPoolTest, ACreationThatWasCutOffTakesNothingFromTheNextOne) {
+  unsigned left = 0;
+  for (const bool zoned : {true, false}) {
+    for (std::uint64_t lbas = 1; lbas < 20; ++lbas) {
+      SCOPED_TRACE(std::to_string(lbas) + (zoned ? ", zones" : ", pages"));
+      Zones zones("unused");
+      auto inner = open_device(kPoolDevice, Access::exclusive);
+      ASSERT_TRUE(inner.ok());
+      auto fault = std::make_unique<FaultDevice>(std::move(*inner), FaultOptions());
+      FaultDevice* device = fault.get();
+      zones.rig.device = std::move(fault);
+      ASSERT_NO_FATAL_FAILURE(zones.rig.make(pages_options(8)));
+      device->cut_after(lbas, CrashModel::drive);
+      (void)zones.rig.pool->create_volume(zoned_options(6)).ok();
+      ASSERT_TRUE(device->power_cut(CrashModel::drive).ok());
+      zones.close();
+      std::unique_ptr<ZonedDevice> its = device->take_inner();
+      zones.rig.device = std::move(its);
+      ASSERT_NO_FATAL_FAILURE(zones.rig.open());
+      if (zones.rig.pool->find("zones") != nullptr) continue;
+      left += zones.rig.pool->info().zones_returning != 0 ? 1 : 0;
+      const auto made =
+          zones.rig.pool->create_volume(zoned ? zoned_options(6) : pages_options(6, "zones"));
+      ASSERT_TRUE(made.ok()) << made.status().describe();
+      zones.rig.return_zones();
+      EXPECT_EQ(zones.rig.pool->info().zones_bad, 0u);
+      EXPECT_EQ(zones.rig.pool->info().zones_unpromised, kDeviceZones - kRing - 8 - 6);
+      ASSERT_NO_FATAL_FAILURE(zones.rig.reopen());
+      EXPECT_NE(zones.rig.pool->find("zones"), nullptr);
+      EXPECT_EQ(zones.rig.pool->info().zones_returning, 0u);
+    }
+  }
+  EXPECT_GT(left, 1u);
+}
+
 TEST_F(ZonedPoolTest, SharesAddUp) {
   // 10 open and active zones, of which the ring has one.
   ASSERT_NO_FATAL_FAILURE(zones_.rig.make(pages_options(4)));  // and a second for collection
