@@ -57,6 +57,11 @@ Result<std::unique_ptr<ZonedDevice>> open_or_create(std::string_view uri,
   return open_device(uri, Access::exclusive);
 }
 
+// Zones of volumes that were deleted may be on their way back, whatever it is asked for.
+void end(Pool& pool, EventLoop& loop) {
+  while (!pool.quiesce()) loop.run_once();
+}
+
 // `may_make`: a pool on a device that has none, and a volume in a pool that has none. Each is made
 // by itself, so that a program that was killed in between goes on here.
 Result<std::unique_ptr<Pool>> open_pool(ZonedDevice& device, EventLoop& loop, bool may_make,
@@ -77,7 +82,10 @@ Result<std::unique_ptr<Pool>> open_pool(ZonedDevice& device, EventLoop& loop, bo
   for (;;) {
     const Status made = (*pool)->create_volume(make.volume).status();
     if (made.ok()) return pool;
-    if (made.code() != Code::busy) return made;
+    if (made.code() != Code::busy) {
+      end(**pool, loop);
+      return made;
+    }
     loop.run_once();
   }
 }
@@ -126,14 +134,17 @@ Result<std::unique_ptr<EmbeddedPool>> EmbeddedPool::start(std::unique_ptr<ZonedD
     if (!pool.ok()) return opened.set_value(pool.status());
     Result<std::unique_ptr<PageSession>> session =
         (*pool)->create_session(*thread.loop, kReadDepth);
-    if (!session.ok()) return opened.set_value(session.status());
+    if (!session.ok()) {
+      end(**pool, *thread.loop);
+      return opened.set_value(session.status());
+    }
     embedded.pool_ = std::move(*pool);
     thread.session = std::move(*session);
     opened.set_value(Status());
     thread.loop->run();
     // Everything that was submitted has been answered: its callers were waiting for it.
     thread.session.reset();
-    while (!embedded.pool_->quiesce()) thread.loop->run_once();
+    end(*embedded.pool_, *thread.loop);
     embedded.pool_.reset();
   };
   Status status = start_thread(embedded->thread_->thread, body);

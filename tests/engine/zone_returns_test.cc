@@ -8,6 +8,7 @@
 // counts what it is asked and holds answers back.
 #include <gtest/gtest.h>
 
+#include "engine/embedded_pool.h"
 #include "tests/engine/zoned/zones.h"
 #include "tests/log/tap_device.h"
 
@@ -185,6 +186,17 @@ TEST_P(ZoneReturnsTest, OneThatCannotBeResetIsTriedAgainAtTheNextOpening) {
   rig_.return_zones();
   EXPECT_EQ(rig_.pool->info().zones_bad, 0u);
   EXPECT_EQ(rig_.pool->info().zones_unpromised, kZones - kRing - kBeside);
+}
+
+// Before anything else of the pool is there that could be refused.
+TEST_P(ZoneReturnsTest, APoolThatCannotBeUsedAsAskedIsClosed) {
+  ASSERT_TRUE(rig_.pool->delete_volume("beside").ok());
+  ASSERT_TRUE(rig_.pool->delete_volume("gone").ok());
+  rig_.close();
+  EmbeddedPool::CreateOptions make;
+  make.volume = store_of("new", kRing);
+  const auto pool = EmbeddedPool::open(std::move(rig_.device), make);
+  EXPECT_EQ(pool.status().code(), Code::invalid_argument) << pool.status().describe();
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, ZoneReturnsTest,
