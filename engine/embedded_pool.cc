@@ -31,6 +31,9 @@ Result<std::unique_ptr<EmbeddedPool>> EmbeddedPool::open(std::string_view uri) {
 
 namespace {
 
+constexpr Status kReadOnly{Code::invalid_argument, Origin::engine,
+                           "for reading alone a pool is opened by open_to_read()"};
+
 // Whether the pool and its volume can be made on such a device.
 Status check_fit(const Geometry& geometry, const EmbeddedPool::CreateOptions& make) {
   const Status status = Pool::suits(geometry);
@@ -73,7 +76,7 @@ Result<std::unique_ptr<Pool>> open_pool(ZonedDevice& device, EventLoop& loop, bo
     if (status.ok() && *blank) status = Pool::format(device, make.name, loop);
     if (!status.ok()) return status;
   }
-  Pool::OpenOptions options;
+  Pool::OpenOptions options = make.opening;
   options.may_block = true;
   Result<std::unique_ptr<Pool>> pool = Pool::open(device, loop, options);
   if (!pool.ok() || !may_make || make.volume.name.empty() || !(*pool)->stores().empty()) {
@@ -94,6 +97,7 @@ Result<std::unique_ptr<Pool>> open_pool(ZonedDevice& device, EventLoop& loop, bo
 
 Result<std::unique_ptr<EmbeddedPool>> EmbeddedPool::open(std::string_view uri,
                                                          const CreateOptions& make) {
+  if (make.opening.read_only) return kReadOnly;
   Result<std::unique_ptr<ZonedDevice>> device = open_or_create(uri, make);
   if (!device.ok()) return device.status();
   return open(std::move(*device), make);
@@ -101,6 +105,7 @@ Result<std::unique_ptr<EmbeddedPool>> EmbeddedPool::open(std::string_view uri,
 
 Result<std::unique_ptr<EmbeddedPool>> EmbeddedPool::open(std::unique_ptr<ZonedDevice> device,
                                                          const CreateOptions& make) {
+  if (make.opening.read_only) return kReadOnly;
   // A mem: device is always new.
   const bool may_make = make.size_bytes != 0 || device->uri().starts_with("mem:");
   return start(std::move(device), [may_make, make](ZonedDevice& its_device, EventLoop& loop) {

@@ -49,6 +49,10 @@ class EmbeddedPool final : public BlockingPool {
     std::string name = "furrow";   //   a pool of this name, and `volume` where there is none at all
     bool preallocate = false;      // of that device: see DeviceShape
     VolumeOptions volume;
+    // How a pool is opened: what it verifies in the background, which zones a store collects, and
+    // so on; on_scrub_finding is called by the thread that works for the pool then. may_block is
+    // set, and read_only is refused: see open_to_read().
+    Pool::OpenOptions opening = {};
   };
   static Result<std::unique_ptr<EmbeddedPool>> open(std::string_view uri);
   static Result<std::unique_ptr<EmbeddedPool>> open(std::string_view uri,

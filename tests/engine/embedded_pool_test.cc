@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -89,6 +90,29 @@ TEST_F(EmbeddedPoolTest, CallsDoWhatTheOperationsDo) {
   EXPECT_EQ(store_->remove(key).code(), Code::not_found);
   EXPECT_EQ(store_->put(Key(), bytes_of(1, 1)).code(), Code::invalid_argument);
   EXPECT_EQ(store_->put(key, {}).code(), Code::invalid_argument);
+}
+
+TEST_F(EmbeddedPoolTest, IsOpenedAsAsked) {
+  EmbeddedPool::CreateOptions make = small();
+  make.opening.read_only = true;
+  EXPECT_EQ(EmbeddedPool::open("mem:32MiB?zone_size=2MiB", make).status().code(),
+            Code::invalid_argument);
+  make.opening = {.victim_policy = VictimPolicy::fifo};  // a store's cannot be that
+  EXPECT_EQ(EmbeddedPool::open("mem:32MiB?zone_size=2MiB", make).status().code(),
+            Code::invalid_argument);
+  make.opening = {.scrub_bytes_per_s = 1 << 30, .scrub_pause_s = 1};
+  auto scrubbed = EmbeddedPool::open("mem:32MiB?zone_size=2MiB", make);
+  ASSERT_TRUE(scrubbed.ok()) << scrubbed.status().describe();
+  auto pages = (*scrubbed)->store("pages");
+  ASSERT_TRUE(pages.ok());
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_TRUE(pages->put(Key::from(std::to_string(i)), bytes_of(60000, 1)).ok());
+  }
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while ((*scrubbed)->info().scrub.pages == 0) {
+    ASSERT_LT(std::chrono::steady_clock::now(), until) << "nothing is verified";
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
 }
 
 // While others use the pool, from threads that are not its own.
