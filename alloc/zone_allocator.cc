@@ -81,18 +81,25 @@ Status ZoneAllocator::admit(std::uint64_t owner, std::uint64_t quota, unsigned s
   return {};
 }
 
-Status ZoneAllocator::lend(std::uint64_t owner, std::span<const ZoneId> zones,
-                           const ZoneShare& share) {
-  FURROW_CHECK(!owners_.contains(owner));
-  if (zones.size() > unpromised()) {
+Status ZoneAllocator::may_lend(std::uint64_t zones, const ZoneShare& share) const {
+  if (zones > unpromised()) {
     return {Code::no_space, Origin::alloc,
-            "there are fewer zones than that which no other volume was promised"};
+            "there are fewer zones than that which no other volume was promised; see "
+            "zones_unpromised of `furrowctl pool info`"};
   }
   if (!fits(open_left_, share.open) || !fits(active_left_, share.active)) {
     return {Code::too_many_zones, Origin::alloc,
             "the device's open and active zone limits (MOR, MAR) leave the volume no such share: "
             "each other volume needs one, and the metadata one"};
   }
+  return {};
+}
+
+Status ZoneAllocator::lend(std::uint64_t owner, std::span<const ZoneId> zones,
+                           const ZoneShare& share) {
+  FURROW_CHECK(!owners_.contains(owner));
+  const Status may = may_lend(zones.size(), share);
+  if (!may.ok()) return may;
   take_share(share);
   owners_[owner] = {zones.size(), zones.size(), 0, share};
   for (const ZoneId zone : zones) {

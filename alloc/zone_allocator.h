@@ -69,6 +69,8 @@ class ZoneAllocator {
   // Admits a volume: `quota` zones and `streams` open zones at a time are its own from now on.
   // no_space: fewer zones are unpromised; too_many_zones: MOR or MAR has no slot left.
   Status admit(std::uint64_t owner, std::uint64_t quota, unsigned streams);
+  // Is there room for a volume that so many zones are lent to, and for its share? Else as lend().
+  Status may_lend(std::uint64_t zones, const ZoneShare& share) const;
   // Admits a volume whose zones are these, all of them free, and only these: they are lent until
   // they are released. The share is what none of the pool's streams can use any more. no_space,
   // too_many_zones: as above.

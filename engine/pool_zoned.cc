@@ -125,12 +125,6 @@ Status PoolImpl::journal_lent(std::uint64_t volume, const std::vector<ZoneId>& z
 // Empty ones, from the longest runs, so that few runs are to be remembered.
 Result<std::vector<ZoneId>> PoolImpl::choose_zones(std::uint64_t count,
                                                    const std::vector<ZoneInfo>& report) const {
-  if (count > context_.allocator.unpromised()) {
-    return Status(Code::no_space, Origin::engine,
-                  "there are fewer zones than that which no other volume was promised; see "
-                  "zones_unpromised of "
-                  "`furrowctl pool info`");
-  }
   std::vector<ZoneId> free;
   for (const ZoneInfo& info : report) {
     const bool is_free = context_.allocator.zone(info.zone).use == ZoneUse::free;
@@ -178,11 +172,14 @@ Result<PageStore*> PoolImpl::create_zoned(VolumeRecord record, const VolumeOptio
   record.active_zones_max = share->active;
   record.quota_zones = options.zones;
   record.value_bytes_max = 0;
+  // First, as the device takes its time to report, and whoever waits for room asks often.
+  Status status = context_.allocator.may_lend(options.zones, *share);
+  if (!status.ok()) return status;
   const Result<std::vector<ZoneInfo>> report = device_.report();
   if (!report.ok()) return report.status();
   const Result<std::vector<ZoneId>> zones = choose_zones(options.zones, *report);
   if (!zones.ok()) return zones.status();
-  Status status = context_.allocator.lend(record.id, *zones, *share);
+  status = context_.allocator.lend(record.id, *zones, *share);
   if (!status.ok()) return status;
   // Their resets are durable, so a power cut brings nothing back that was in them.
   status = flush_blocking(*queue_);

@@ -28,7 +28,10 @@ class TapDevice final : public ZonedDevice {
   explicit TapDevice(std::unique_ptr<ZonedDevice> inner);
 
   Result<std::unique_ptr<IoQueue>> create_queue(unsigned depth) override;
-  Result<std::vector<ZoneInfo>> report() override { return inner_->report(); }
+  Result<std::vector<ZoneInfo>> report() override {
+    ++reports_;
+    return inner_->report();
+  }
   ZoneInfo zone(ZoneId zone) const override { return inner_->zone(zone); }
 
   bool short_of_room() override { return short_of_room_ || inner_->short_of_room(); }
@@ -39,6 +42,7 @@ class TapDevice final : public ZonedDevice {
   // All submissions and answers so far, in their order; without reads unless they are asked for.
   std::vector<Event> events(bool reads = false) const;
   std::size_t count(Io::Op op) const;  // submitted
+  std::size_t reports() const { return reports_; }
   void forget_events();
 
   // Answers of this kind wait from now on. What was asked for is done all the same.
@@ -62,7 +66,7 @@ class TapDevice final : public ZonedDevice {
   static std::size_t at(Io::Op op) { return static_cast<std::size_t>(op); }
 
   std::unique_ptr<ZonedDevice> inner_;
-  std::atomic<std::uint64_t> misplaced_{0};
+  std::atomic<std::uint64_t> misplaced_{0}, reports_{0};
   std::atomic<bool> short_of_room_{false};
   mutable std::mutex mutex_;
   std::vector<Event> events_;
