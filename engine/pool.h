@@ -244,8 +244,8 @@ class Pool {
   // What was found damaged or lost when the pool was opened, in words: of the metadata, zones,
   // and batch headers of whose pages nothing else tells. Not pages, which are verified when read.
   virtual std::vector<std::string> opening_damage() const = 0;
-  // busy: there is room when zones of volumes that were deleted have been reset; give the home
-  // executor turns, and try again.
+  // busy: there is room, or are zones that may be open, when zones of volumes that were deleted
+  // have been reset; give the home executor turns, and try again.
   virtual Result<PageStore*> create_volume(const VolumeOptions& options) = 0;
   // busy: something that changes the volume runs, or of a zoned volume anything; stop its clients,
   // or try again. Gets may run, on any thread: they find their page or nothing. What is submitted

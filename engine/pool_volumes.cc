@@ -271,7 +271,8 @@ Result<PageStore*> PoolImpl::create_volume(const VolumeOptions& asked) {
   if (!checked.ok()) return checked;
   const bool more_to_come = returns_.zones() != 0;
   const bool takes_all = options.kind != VolumeKind::zoned && options.quota_bytes == 0;
-  if (more_to_come && takes_all) return kReturning;
+  // Of the zones that may be open each has what it finds, for as long as it is there.
+  if ((more_to_come && takes_all) || returns_.limits()) return kReturning;
   Result<PageStore*> made = make_volume(options);
   const Code code = made.status().code();
   const bool lacks = code == Code::no_space || code == Code::too_many_zones;

@@ -33,6 +33,12 @@ std::uint64_t ZoneReturns::zones() const {
   return zones;
 }
 
+bool ZoneReturns::limits() const {
+  return pool_.geometry.limits_zones() && std::ranges::any_of(volumes_, [this](const Volume& each) {
+           return each.admitted && !(limits_returned_ && &each == &volumes_.front());
+         });
+}
+
 void ZoneReturns::go_on() {
   busy_ = !stopping_ && !volumes_.empty();
   if (!busy_) return;

@@ -43,6 +43,7 @@ class ZoneReturns {
 
   void add(Volume volume);
   std::uint64_t zones() const;       // that are on their way
+  bool limits() const;               // some of the device's that are to be returned are not yet
   void stop() { stopping_ = true; }  // begins nothing more
   bool idle() const { return !busy_; }
 

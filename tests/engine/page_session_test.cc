@@ -199,6 +199,7 @@ TEST_F(PageSessionTest, VolumesComeAndGoWithoutEnd) {
     EXPECT_EQ(stats.get_bytes, 5000u);
     rig_.settle();
     ASSERT_TRUE(rig_.pool->delete_volume("passes").ok());
+    rig_.return_zones();
     if (i % 3 == 2) rig_.pool->forget_deleted();
   }
   rig_.store = stays;
