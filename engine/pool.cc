@@ -420,8 +420,8 @@ PoolInfo PoolImpl::info() const {
   info.zones_free = allocator.count(ZoneUse::free);
   info.zones_metadata = allocator.count(ZoneUse::metadata);
   info.zones_bad = allocator.count(ZoneUse::bad);
-  info.zones_data =
-      context_.geometry.zone_count - info.zones_free - info.zones_metadata - info.zones_bad;
+  info.zones_data = context_.geometry.zone_count - info.zones_free - info.zones_metadata -
+                    info.zones_bad - info.zones_returning;
   info.preallocated = device_.preallocated();
   info.device_full = context_.device_full || device_.short_of_room();
   info.write_failure = context_.write_failure;

@@ -113,6 +113,7 @@ TEST_P(ZoneReturnsTest, TheDeletionIsAnsweredBeforeItsZonesAreReset) {
   // What the volume held is nobody's yet.
   const PoolInfo info = rig_.pool->info();
   EXPECT_EQ(info.zones_returning, was_held_);
+  EXPECT_EQ(info.zones_data, rig_.store->usage().zones);
   EXPECT_EQ(info.zones_unpromised, kZones - kRing - kBeside - was_held_);
   EXPECT_EQ(rig_.pool->create_volume(store_of("new", kGone)).status().code(), Code::busy);
   EXPECT_EQ(rig_.pool->create_volume(store_of("new", 0)).status().code(), Code::busy);
