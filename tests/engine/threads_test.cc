@@ -122,6 +122,7 @@ TEST(ThreadsTest, AVolumeIsDeletedUnderItsReaders) {
     EXPECT_EQ(doomed.usage().pages, 0u);
     EXPECT_EQ(rig.get(1).status().code(), Code::not_found);
     EXPECT_EQ(rig.put(1, 1, 100).code(), Code::not_found);
+    rig.return_zones();
     const auto next = rig.pool->create_volume(options);
     EXPECT_TRUE(next.ok()) << next.status().describe();
     if (next.ok()) {
