@@ -222,7 +222,7 @@ class Pool {
     std::uint64_t scrub_bytes_per_s = 0;
     std::uint64_t scrub_pause_s = 3600;
     // What it finds, on the home executor's thread; may be empty.
-    std::function<void(const ScrubFinding&)> on_scrub_finding;
+    std::function<void(const ScrubFinding&)> on_scrub_finding = {};
     // Zones of which something cannot be read (`unreadable` in a CheckReport), and is given up, for
     // good. One of which nobody can tell whose it is is reset. What can be read of a store's is
     // written to other zones, and the zone is reset: how far that is, given_up() says.
