@@ -368,6 +368,7 @@ TEST_F(FailingZonesTest, FlushEveryWriteWhereTheVolumeSaysSo) {
   EXPECT_EQ(zones_.manage(Kind::flush, 0).code(), Code::io_error);
   zones_.session.reset();
   ASSERT_TRUE(zones_.rig.pool->delete_volume("zones").ok());
+  zones_.rig.return_zones();
   VolumeOptions options = zoned_options(6, 2, 3);
   options.durability = Durability::flushed;
   zones_.rig.store = *zones_.rig.pool->create_volume(options);
