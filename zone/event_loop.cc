@@ -75,7 +75,9 @@ EventLoop::EventLoop(Options options, const EventFds& fds)
                   ? options.seed
                   : (std::uint64_t{std::random_device()()} << 32 | std::random_device()())) {}
 
+// Who posted a task that has run may still be about to wake this.
 EventLoop::~EventLoop() {
+  while (posting_.load(std::memory_order_acquire) != 0) std::this_thread::yield();
   for (const int fd : {wake_fd_, rest_fd_}) {
     if (fd >= 0) close(fd);
   }
@@ -182,6 +184,7 @@ unsigned EventLoop::run_once() {
 }
 
 void EventLoop::post(Task& task) {
+  posting_.fetch_add(1, std::memory_order_relaxed);  // seen by who sees the task
   Task* head = posted_.load(std::memory_order_relaxed);
   do {
     task.next = head;
@@ -190,6 +193,7 @@ void EventLoop::post(Task& task) {
   // Pairs with sleep(), rest() and give_back(): either this sees their state, or they the task.
   const State state = state_.load(std::memory_order_seq_cst);
   if (state != State::turning) wake(state == State::asleep ? wake_fd_ : rest_fd_);
+  posting_.fetch_sub(1, std::memory_order_release);  // the last look at this
 }
 
 bool EventLoop::is_current() const {

@@ -114,6 +114,7 @@ class EventLoop final : public Executor {
 
   Options options_;
   std::atomic<Task*> posted_{nullptr};  // a stack; reversed when taken
+  std::atomic<unsigned> posting_{0};    // threads within post()
   std::atomic<State> state_{State::turning};
   std::atomic<bool> stop_{false};
   std::atomic<bool> recalled_{false};  // rest() is to end

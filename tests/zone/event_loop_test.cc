@@ -11,6 +11,7 @@
 
 #include <array>
 #include <functional>
+#include <memory>
 #include <thread>
 
 namespace furrow {
@@ -91,6 +92,19 @@ TEST(EventLoop, RunsTasksOfEachThreadInOrder) {
   EXPECT_EQ(total, kThreads * kTasks);
   EXPECT_TRUE(ordered);
   EXPECT_FALSE(loop.is_current());
+}
+
+// While the thread that posted it may still be about to wake the loop.
+TEST(EventLoop, MayEndOnceItsTaskHasRun) {
+  for (unsigned i = 0; i < 2000; ++i) {
+    bool ran = false;
+    Call last([&] { ran = true; });
+    auto loop = std::make_unique<EventLoop>();
+    std::thread poster([&last, its_loop = loop.get()] { its_loop->post(last); });
+    while (!ran) loop->run_once();
+    loop.reset();
+    poster.join();
+  }
 }
 
 TEST(EventLoop, ATaskMayPostItselfAgain) {
