@@ -214,8 +214,12 @@ Status EmbeddedPool::delete_volume(std::string_view name) {
   Status status;
   call([&](Pool& pool) { status = pool.delete_volume(name); });
   if (!status.ok()) return status;
-  while (info().zones_returning != 0) std::this_thread::sleep_for(kRetry);
-  return status;
+  for (;;) {
+    std::uint64_t left = 0;
+    call([&](Pool& pool) { left = pool.zones_returning(); });
+    if (left == 0) return status;
+    std::this_thread::sleep_for(kRetry);
+  }
 }
 
 ResizeAnswer EmbeddedPool::resize_volume(std::string_view name, const ResizeOptions& options) {

@@ -244,6 +244,8 @@ class Pool {
   // What was found damaged or lost when the pool was opened, in words: of the metadata, zones,
   // and batch headers of whose pages nothing else tells. Not pages, which are verified when read.
   virtual std::vector<std::string> opening_damage() const = 0;
+  // PoolInfo's, for who waits and asks often: info() looks at every zone.
+  virtual std::uint64_t zones_returning() const = 0;
   // busy: there is room, or are zones that may be open, when zones of volumes that were deleted
   // have been reset; give the home executor turns, and try again.
   virtual Result<PageStore*> create_volume(const VolumeOptions& options) = 0;

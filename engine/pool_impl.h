@@ -62,6 +62,7 @@ class PoolImpl final : public Pool, private ZoneReturns::Owner {
 
   bool quiesce() override;
   PoolInfo info() const override;
+  std::uint64_t zones_returning() const override { return returns_.zones(); }
   std::vector<PoolZone> zones() const override;
   std::vector<std::string> opening_damage() const override;
   Result<PageStore*> create_volume(const VolumeOptions& options) override;

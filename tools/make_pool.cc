@@ -170,7 +170,7 @@ Result<PageStore*> OpenPool::create_volume(const VolumeOptions& options) const {
 
 Status OpenPool::delete_volume(std::string_view name) const {
   const Status deleted = pool_->delete_volume(name);
-  while (pool_->info().zones_returning != 0) home_->run_once();
+  while (pool_->zones_returning() != 0) home_->run_once();
   return deleted;
 }
 

@@ -222,6 +222,7 @@ class FakePool final : public Pool {
     info.zones_bad = zones_bad;
     return info;
   }
+  std::uint64_t zones_returning() const override { return 0; }
   std::vector<std::string> opening_damage() const override { return {}; }
   Result<PageStore*> create_volume(const VolumeOptions& options) override {
     VolumeInfo info;
