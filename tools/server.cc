@@ -27,11 +27,13 @@ sigset_t stop_signals() {
   sigset_t set;
   sigemptyset(&set);
   sigaddset(&set, SIGTERM);
-  sigaddset(&set, SIGINT);
-  // nohup(1) has it ignored, and who waits for it would get it all the same.
-  struct sigaction at_start {};
-  const bool known = sigaction(SIGHUP, nullptr, &at_start) == 0;
-  if (known && at_start.sa_handler != SIG_IGN) sigaddset(&set, SIGHUP);
+  // nohup(1) has the second ignored, a shell without job control the first for what it runs in the
+  // background; who waits for one would get it all the same.
+  for (const int number : {SIGINT, SIGHUP}) {
+    struct sigaction at_start {};
+    const bool known = sigaction(number, nullptr, &at_start) == 0;
+    if (known && at_start.sa_handler != SIG_IGN) sigaddset(&set, number);
+  }
   return set;
 }
 

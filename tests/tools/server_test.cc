@@ -158,11 +158,12 @@ TEST_F(ServerTest, ServesAndEndsInOrderByAnySignal) {
   }
 }
 
-TEST_F(ServerTest, OutlivesItsTerminalUnderNohup) {
-  signal(SIGHUP, SIG_IGN);
+// As under nohup(1), or in the background of a script.
+TEST_F(ServerTest, WhatItWasStartedToIgnoreItIgnores) {
+  for (const int number : {SIGHUP, SIGINT}) signal(number, SIG_IGN);
   ASSERT_NO_FATAL_FAILURE(run_until_ready());
-  signal(SIGHUP, SIG_DFL);
-  kill(pid_, SIGHUP);
+  for (const int number : {SIGHUP, SIGINT}) signal(number, SIG_DFL);
+  for (const int number : {SIGHUP, SIGINT}) kill(pid_, number);
   RawHost host(port_);
   transport::enable_controller(host, "nqn.2026-11.io.furrow:server");
   EXPECT_NE(ask("GET /ready HTTP/1.0\r\n\r\n").find(" 200 "), std::string::npos);
