@@ -32,6 +32,7 @@ class DeadlineStream final : public httplib::Stream {
   void get_remote_ip_and_port(std::string& ip, int& port) const override { ip.clear(), port = 0; }
   void get_local_ip_and_port(std::string& ip, int& port) const override { ip.clear(), port = 0; }
   socket_t socket() const override { return fd_; }
+  void end();
 
  private:
   static constexpr std::size_t kRequestBytesMax = 16384;
@@ -39,7 +40,7 @@ class DeadlineStream final : public httplib::Stream {
 
   int fd_;
   Clock::time_point deadline_;
-  std::array<char, 1024> buffer_;
+  std::array<char, 4096> buffer_;
   std::size_t from_ = 0, to_ = 0, read_ = 0;
 };
 
@@ -77,6 +78,14 @@ ssize_t DeadlineStream::write(const char* from, size_t size) {
     sent += static_cast<std::size_t>(taken);
   }
   return static_cast<ssize_t>(size);
+}
+
+// Nothing more is said. What its peer still sends, as a body that was refused, is let pass: closing
+// before that would take the answer away.
+void DeadlineStream::end() {
+  (void)::shutdown(fd_, SHUT_WR);
+  while (wait(POLLIN) && recv(fd_, buffer_.data(), buffer_.size(), MSG_DONTWAIT) > 0) {
+  }
 }
 
 }  // namespace
@@ -139,6 +148,7 @@ void AdminHttp::serve(Connections::iterator connection) {
   // Ranges make an answer any number of times as long, and nobody needs a part of one.
   const auto take_whole = [](httplib::Request& request) { request.ranges.clear(); };
   (void)process_request(stream, true, closed, take_whole);  // false: its peer's trouble
+  stream.end();
   const std::lock_guard lock(mutex_);
   if (!connection->cut) --whole_;
   (void)::shutdown(connection->fd, SHUT_RDWR);

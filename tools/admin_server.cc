@@ -68,7 +68,7 @@ AdminServer::~AdminServer() {
   if (thread_.joinable()) thread_.join();
 }
 
-// Before a body is read: one without a length would be waited for.
+// Before a body is read: one without a length, or that is too long, would be waited for.
 void AdminServer::guard_changes() {
   using Response = httplib::Server::HandlerResponse;
   server_->set_pre_routing_handler(
@@ -85,6 +85,9 @@ void AdminServer::guard_changes() {
         } else if (!request.has_header("Content-Length") && request.method != "DELETE") {
           answer.status = 411;
           answer.set_content("Content-Length is missing\n", kText);
+        } else if (request.get_header_value<std::uint64_t>("Content-Length") > kBodyBytesMax) {
+          answer.status = 413;
+          answer.set_content("a request's body has at most 4096 bytes\n", kText);
         } else {
           return Response::Unhandled;
         }

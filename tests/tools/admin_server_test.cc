@@ -56,7 +56,7 @@ int connect_to(std::uint16_t port) {
 std::string ask(std::uint16_t port, const std::string& request) {
   const int connection = connect_to(port);
   std::string answer;
-  EXPECT_EQ(send(connection, request.data(), request.size(), 0),
+  EXPECT_EQ(send(connection, request.data(), request.size(), MSG_NOSIGNAL),
             static_cast<ssize_t>(request.size()));
   char piece[4096];
   for (ssize_t got; (got = recv(connection, piece, sizeof piece, 0)) > 0;) {
@@ -218,6 +218,30 @@ TEST_F(AdminServerTest, ChangesNeedTheToken) {
       << "its body's end would be waited for";
   EXPECT_EQ(with("POST /volumes", token, std::string(5000, ' ')).substr(0, 3), "413");
   EXPECT_EQ(with("PATCH /volumes/a", token, std::string(5000, ' ')).substr(0, 3), "413");
+}
+
+// Whether it comes or not.
+TEST_F(AdminServerTest, ABodyThatIsTooLongIsNotWaitedFor) {
+  start("0123456789abcdef");
+  for (const char* method : {"POST /volumes", "PATCH /volumes/a", "DELETE /volumes/a"}) {
+    for (const char* bytes : {"4097", "1000000000", "99999999999999999999999"}) {
+      const std::string request = std::string(method) +
+                                  " HTTP/1.1\r\nHost: furrow\r\nContent-Length: " + bytes +
+                                  "\r\nAuthorization: Bearer 0123456789abcdef\r\n\r\n";
+      const auto refused = [&] {
+        EXPECT_EQ(ask(admin_->port(), request).substr(0, 3), "413") << request;
+      };
+      EXPECT_LT(seconds_of(refused), 2);
+    }
+  }
+  for (const char* token : {"0123456789abcdef", "another"}) {
+    const std::string body(8 << 20, ' ');
+    const std::string answer = ask(
+        admin_->port(),
+        "POST /volumes HTTP/1.1\r\nHost: furrow\r\nContent-Length: " + std::to_string(body.size()) +
+            "\r\nAuthorization: Bearer " + token + "\r\n\r\n" + body);
+    EXPECT_EQ(answer.substr(0, 3), *token == '0' ? "413" : "401");
+  }
 }
 
 TEST_F(AdminServerTest, SaysWhenItHasStopped) {
