@@ -203,6 +203,8 @@ void PageSessionImpl::page_read(PageOp& op) {
   const auto* page = static_cast<const std::byte*>(in.io.one.iov_base);
   const bool part = wanted_of(op, entry).bytes != entry.length;
   if (!in.io.status.ok()) {
+    auto& failed = counters(op).failed_reads;
+    failed.store(failed.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     in.mismatch = true;
     in.status = in.io.status;
   } else if (part || page_checksum({page, entry.length}, in.hash) == entry.checksum) {

@@ -14,15 +14,16 @@ namespace furrow {
 
 // What one session did to one store. Written by the session's thread, read by any.
 struct alignas(64) GetCounters {
-  std::atomic<std::uint64_t> gets{0}, hits{0}, misses{0}, bytes{0};
+  std::atomic<std::uint64_t> gets{0}, hits{0}, misses{0}, bytes{0}, failed_reads{0};
 
   void add_to(GetCounters& sum) const {
     sum.gets += gets;
     sum.hits += hits;
     sum.misses += misses;
     sum.bytes += bytes;
+    sum.failed_reads += failed_reads;
   }
-  void reset() { gets = hits = misses = bytes = 0; }
+  void reset() { gets = hits = misses = bytes = failed_reads = 0; }
 };
 
 class PoolImpl;

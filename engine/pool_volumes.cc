@@ -451,6 +451,7 @@ VolumeStats PageStoreImpl::stats() const {
   stats.get_bytes = gets.bytes;
   if (zones_ != nullptr) {
     const ZonedVolume::Stats& zones = zones_->stats();
+  stats.failed_reads = gets.failed_reads;
     stats.puts = zones.writes;
     stats.put_bytes = stats.device_bytes_written = zones.bytes_written;
     stats.flushes = zones.flushes;

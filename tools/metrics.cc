@@ -55,6 +55,8 @@ constexpr Metric<VolumeStats> kStats[] = {
     {"furrow_volume_flushes_total", "Flushes", kCounter, &VolumeStats::flushes},
     {"furrow_volume_corrupt_pages_total", "Reads refused because the checksum was wrong", kCounter,
      &VolumeStats::corrupt_pages},
+    {"furrow_volume_failed_reads_total", "Reads for hosts that the device failed", kCounter,
+     &VolumeStats::failed_reads},
     {"furrow_volume_device_bytes_written_total",
      "Bytes written to the device: pages, headers, summaries, padding, relocation", kCounter,
      &VolumeStats::device_bytes_written},

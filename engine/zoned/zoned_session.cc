@@ -146,6 +146,8 @@ void ZonedSession::was_read(ZonedOp& op) {
   op.status = op.internal.step.io.status;
   count(op, op.status.ok());
   if (op.status.ok()) return done(op);
+  auto& pages = static_cast<PageSessionImpl&>(pages_);
+  ++pages.counters(op.internal.store->ordinal()).failed_reads;
   send_home(op, &ZonedSession::look_again_at_home);  // is the zone still there?
 }
 

@@ -22,6 +22,7 @@ ServerSnapshot two_volumes() {
     snapshot.volumes.push_back(volume);
   }
   snapshot.volumes[0].stats.gets = 5;
+  snapshot.volumes[0].stats.failed_reads = 2;
   snapshot.volumes[1].usage.pages = 9;
   snapshot.volumes[1].usage.free_bytes = 4096;
   snapshot.volumes[1].usage.incomplete = true;
@@ -40,6 +41,7 @@ TEST(Metrics, HasEachVolumesCounters) {
   EXPECT_THAT(text, HasSubstr("# TYPE furrow_volume_gets_total counter\n"));
   EXPECT_THAT(text, HasSubstr("furrow_volume_gets_total{volume=\"pages\"} 5\n"));
   EXPECT_THAT(text, HasSubstr("furrow_volume_gets_total{volume=\"other\"} 0\n"));
+  EXPECT_THAT(text, HasSubstr("furrow_volume_failed_reads_total{volume=\"pages\"} 2\n"));
   EXPECT_THAT(text, HasSubstr("# TYPE furrow_volume_pages gauge\n"));
   EXPECT_THAT(text, HasSubstr("furrow_volume_pages{volume=\"other\"} 9\n"));
   EXPECT_THAT(text, HasSubstr("furrow_volume_free_bytes{volume=\"other\"} 4096\n"));

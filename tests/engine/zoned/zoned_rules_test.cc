@@ -276,7 +276,9 @@ TEST_F(FailingZonesTest, AreWhatTheDeviceSaysAfterwards) {
   EXPECT_EQ(zones_.zone(0).state, ZoneState::read_only);
   EXPECT_TRUE(zones_.holds(0, 2, 1));
   AlignedBuffer there;
+  EXPECT_EQ(zones_.rig.store->stats().failed_reads, 0u);
   EXPECT_EQ(zones_.read(kSize, 1, there).nvme(), status::kZoneOffline);
+  EXPECT_EQ(zones_.rig.store->stats().failed_reads, 1u);
   EXPECT_EQ(zones_.zone(1).state, ZoneState::offline);
   EXPECT_EQ(zones_.status_of(Kind::reset, kSize), status::kInvalidTransition);
   EXPECT_EQ(zones_.status_of(Kind::set_offline, 0), 0);
