@@ -20,7 +20,9 @@ struct ZoneWork {
 
 // Where a repair finds room among the zones, and among those that the device allows to be active.
 struct RepairRoom {
-  std::vector<ZoneId> unused;        // with data that nobody owns: the next open would reset them
+  // With data that nobody owns: the next open would reset them. Those that may be among the active
+  // ones; and others, which may be thousands, of deleted volumes.
+  std::vector<ZoneId> unused, spare;
   std::vector<SurveyedZone> active;  // may be finished
 };
 
@@ -150,7 +152,7 @@ class PoolRepair {
       return trim.zone == zone.value && trim.aside;
     });
   }
-  Result<ZoneId> empty_zone() const {
+  Result<ZoneId> empty_zone() {
     const Result<std::vector<ZoneInfo>> zones = device_.report();
     if (!zones.ok()) return zones.status();
     for (const ZoneInfo& info : *zones) {
@@ -161,8 +163,16 @@ class PoolRepair {
       });
       if (!metadata && !lent && info.state == ZoneState::empty) return info.zone;
     }
+    while (!room_.spare.empty()) {
+      const ZoneId zone = room_.spare.back();
+      room_.spare.pop_back();
+      Status status = manage_blocking(queue_, Io::Op::reset, zone);
+      if (status.ok()) status = flush_blocking(queue_);
+      if (status.ok()) return zone;
+    }
     return Status(Code::no_space, Origin::engine,
-                  "no zone of the device is empty; delete a volume, or pages, and try again");
+                  "no zone of the device is empty; delete a volume, or pages, and try again (those "
+                  "of a zoned volume that was deleted are so when the pool was open for a while)");
   }
 
   ZonedDevice& device_;
@@ -216,7 +226,10 @@ Result<RepairRoom> PoolImpl::room_for_repair() {
     const bool unknown = std::ranges::any_of(unknown_, [&](const auto& volume) {
       return std::ranges::find(volume.second, info.zone) != volume.second.end();
     });
-    if (zone.use == ZoneUse::free && written && !unknown) room.unused.push_back(info.zone);
+    if (zone.use != ZoneUse::free || unknown) continue;
+    if (written) room.unused.push_back(info.zone);
+    const bool spare = !written && info.state == ZoneState::full && !ring_.lost();
+    if (spare) room.spare.push_back(info.zone);
   }
   return room;
 }

@@ -7,6 +7,7 @@
 
 #include "tests/engine/pool_file.h"
 #include "tests/log/reseal.h"
+#include "tests/log/tap_device.h"
 #include "tests/rounds.h"
 #include "zone/blocking.h"
 #include "zone/fault_device.h"
@@ -20,7 +21,7 @@ constexpr std::size_t kFooterAt = 4096 - 96;  // of a summary, in the segment's 
 class RepairTest : public PoolFileTest {
  protected:
   void SetUp() override {
-    ASSERT_NO_FATAL_FAILURE(make_pool(40 << 20, VolumeMode::store));
+    ASSERT_NO_FATAL_FAILURE(make_pool(48 << 20, VolumeMode::store));
     for (std::uint64_t i = 0; i < kKeys; ++i) ASSERT_TRUE(rig_->put(i, 1, bytes_of(i)).ok());
     for (std::uint64_t i = 0; i < kKeys; i += 10) {
       ASSERT_TRUE(rig_->simple(PageOp::Kind::remove, i).ok());
@@ -306,28 +307,88 @@ TEST_F(RepairTest, ADamagedPageMovesAlong) {
   EXPECT_EQ(after.damage.front().structure, Finding::Structure::page);
 }
 
-// No zone is empty: said, and nothing is lost.
-TEST_F(RepairTest, WithoutAnEmptyZone) {
-  ASSERT_NO_FATAL_FAILURE(rig_->open_device());
-  const Geometry geometry = rig_->device->geometry();
-  {
+// Leaves the volume no more than it needs, for others.
+class RepairWithoutEmptyZonesTest : public RepairTest {
+ protected:
+  void SetUp() override {
+    ASSERT_NO_FATAL_FAILURE(RepairTest::SetUp());
+    ASSERT_NO_FATAL_FAILURE(rig_->open_device());
+    ASSERT_NO_FATAL_FAILURE(rig_->open());
+    ResizeAnswer answer;
+    do {
+      rig_->loop.run_once();
+      answer = rig_->pool->resize_volume("pages", {.quota_bytes = 6 * kZone});
+    } while (answer.status.code() == Code::busy);
+    ASSERT_TRUE(answer.status.ok()) << answer.status.describe();
+    left_ = rig_->pool->info().zones_unpromised;
+    ASSERT_GE(left_, 3u);
+  }
+  std::vector<ZoneInfo> zones_that_are(ZoneState state) const {
+    std::vector<ZoneInfo> zones = *rig_->device->report();
+    std::erase_if(zones, [state](const ZoneInfo& info) { return info.state != state; });
+    return zones;
+  }
+  void finish(const std::vector<ZoneInfo>& zones) const {
     auto queue = rig_->device->create_queue(4);
     ASSERT_TRUE(queue.ok());
-    const auto zones = rig_->device->report();
-    for (const ZoneInfo& info : *zones) {
-      if (info.state != ZoneState::empty) continue;
-      Io io;
-      io.op = Io::Op::finish;
-      io.zone = info.zone;
-      io.lba = geometry.zone_start(info.zone);
-      ASSERT_TRUE(run_blocking(**queue, io).ok());
+    for (const ZoneInfo& info : zones) {
+      ASSERT_TRUE(manage_blocking(**queue, Io::Op::finish, info.zone).ok());
     }
   }
+
+  static constexpr std::uint64_t kZone = 4 << 20;
+  std::uint64_t left_ = 0;  // zones that the volume has not
+};
+
+// None can be had: said, and nothing is lost.
+TEST_F(RepairWithoutEmptyZonesTest, IsNotDone) {
+  rig_->close();
+  ASSERT_NO_FATAL_FAILURE(finish(zones_that_are(ZoneState::empty)));
   rig_->device.reset();
   damage(offsets_of("FUZH").front() + 40);
+  ASSERT_NO_FATAL_FAILURE(rig_->open_device());
+  {
+    TapDevice tap(std::move(rig_->device));
+    tap.fail(Io::Op::reset, Status(Code::io_error, Origin::zone), 100);
+    const auto repaired = Pool::repair(tap, rig_->loop);
+    ASSERT_TRUE(repaired.ok()) << repaired.status().describe();
+    ASSERT_EQ(repaired->failed.size(), 1u);
+    EXPECT_NE(repaired->failed[0].find("empty"), std::string::npos) << repaired->failed[0];
+  }
+  ASSERT_NO_FATAL_FAILURE(expect_pages());
+}
+
+// A stop came before they were reset.
+TEST_F(RepairWithoutEmptyZonesTest, TakesThoseOfADeletedVolume) {
+  VolumeOptions options;
+  options.name = "gone";
+  options.mode = VolumeMode::store;
+  options.value_bytes_max = 64 << 10;
+  const auto made = rig_->pool->create_volume(options);
+  ASSERT_TRUE(made.ok()) << made.status().describe();
+  rig_->store = *made;
+  for (std::uint64_t i = 0; rig_->put(i, 1, 60'000).ok(); ++i) {
+  }
+  const std::vector<PoolZone> zones = rig_->pool->zones();
+  const std::uint64_t other = rig_->pool->find("pages")->info().id;
+  Status deleted;
+  while ((deleted = rig_->pool->delete_volume("gone")).code() == Code::busy) rig_->turns(1);
+  ASSERT_TRUE(deleted.ok()) << deleted.describe();
+  rig_->close();
+  std::vector<ZoneInfo> its_open_ones = zones_that_are(ZoneState::implicitly_open);
+  std::erase_if(its_open_ones, [&](const ZoneInfo& info) {
+    const PoolZone& zone = zones[info.zone.value];
+    return zone.use == ZoneUse::metadata || zone.volume == other;
+  });
+  ASSERT_NO_FATAL_FAILURE(finish(its_open_ones));
+  EXPECT_GE(zones_that_are(ZoneState::full).size(), 2u);
+  ASSERT_NO_FATAL_FAILURE(finish(zones_that_are(ZoneState::empty)));
+  rig_->device.reset();
+  const auto headers = offsets_of("FUZH");
+  damage(headers.front() + 40);
   const RepairReport repaired = repair();
-  ASSERT_EQ(repaired.failed.size(), 1u);
-  EXPECT_NE(repaired.failed.front().find("empty"), std::string::npos) << repaired.failed.front();
+  for (const std::string& line : repaired.failed) ADD_FAILURE() << line;
+  EXPECT_TRUE(check().clean());
   ASSERT_NO_FATAL_FAILURE(expect_pages());
 }
 
