@@ -426,6 +426,7 @@ PoolInfo PoolImpl::info() const {
   info.device_full = context_.device_full || device_.short_of_room();
   info.write_failure = context_.write_failure;
   info.failed_writes = context_.failed_writes;
+  info.media_errors = media_errors();
   info.flush_failed = context_.flusher.last_failed();
   info.device_gone = device_.gone();
   info.misplaced_writes = device_.misplaced_writes();
@@ -436,6 +437,17 @@ PoolInfo PoolImpl::info() const {
   info.opening_damage = damage_.size() + lost_.size() + gaps_.size();
   if (scrubber_) info.scrub = scrubber_->stats();
   return info;
+}
+
+std::uint64_t PoolImpl::media_errors() const {
+  std::uint64_t errors = media_errors_forgotten_;
+  for (const auto* stores : {&stores_, &deleted_}) {
+    for (const auto& store : *stores) {
+      const VolumeStats stats = store->stats();
+      errors += stats.corrupt_pages + stats.failed_reads;
+    }
+  }
+  return errors;
 }
 
 std::vector<PoolZone> PoolImpl::zones() const {

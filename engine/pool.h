@@ -117,7 +117,10 @@ struct PoolInfo {
   bool device_full = false;   // the device took no more at the last write, as on a full file system
   // Since open, of pages, for another reason than want of room: each has ended a zone.
   std::uint64_t failed_writes = 0;
-  Status write_failure;                // of the last of these
+  Status write_failure;  // of the last of these
+  // Since open: pages that were damaged (VolumeStats::corrupt_pages), and failed reads, also of
+  // volumes that were deleted.
+  std::uint64_t media_errors = 0;
   bool flush_failed = false;           // the last one did: what was not flushed before may be lost
   bool device_gone = false;            // ZonedDevice::gone()
   std::uint64_t misplaced_writes = 0;  // ZonedDevice::misplaced_writes()
@@ -241,12 +244,12 @@ class Pool {
                                      unsigned recovery_threads = 0);
 
   virtual PoolInfo info() const = 0;
+  // PoolInfo's, for who waits and asks often: info() looks at every zone.
+  virtual std::uint64_t zones_returning() const = 0;
   virtual std::vector<PoolZone> zones() const = 0;  // by number
   // What was found damaged or lost when the pool was opened, in words: of the metadata, zones,
   // and batch headers of whose pages nothing else tells. Not pages, which are verified when read.
   virtual std::vector<std::string> opening_damage() const = 0;
-  // PoolInfo's, for who waits and asks often: info() looks at every zone.
-  virtual std::uint64_t zones_returning() const = 0;
   // busy: there is room, or are zones that may be open, when zones of volumes that were deleted
   // have been reset; give the home executor turns, and try again.
   virtual Result<PageStore*> create_volume(const VolumeOptions& options) = 0;

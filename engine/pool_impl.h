@@ -159,6 +159,7 @@ class PoolImpl final : public Pool, private ZoneReturns::Owner {
   Status note_returned(std::uint64_t volume, const std::vector<ZoneId>& kept) override;
   void on_kept(ZoneId zone) override;
   void set_aside(PageStoreImpl& store);  // it was deleted
+  std::uint64_t media_errors() const;
 
   ZonedDevice& device_;
   MetadataRing ring_;
@@ -190,7 +191,8 @@ class PoolImpl final : public Pool, private ZoneReturns::Owner {
   std::vector<ZoneTrimRecord> cuts_;                      // to be noted in the journal
   std::uint64_t recovery_us_ = 0;
   std::uint64_t recovered_pages_ = 0;
-  mutable std::mutex sessions_mutex_;  // of the list and of ended_, never on a page's path
+  std::uint64_t media_errors_forgotten_ = 0;  // of stores that are gone
+  mutable std::mutex sessions_mutex_;         // of the list and of ended_, never on a page's path
   std::vector<PageSessionImpl*> sessions_;
   std::unique_ptr<GetCounters[]> ended_;  // what sessions that are gone had counted
 };

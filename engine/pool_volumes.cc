@@ -385,6 +385,7 @@ void PoolImpl::set_aside(PageStoreImpl& store) {
 }
 
 void PoolImpl::forget_deleted() {
+  const std::uint64_t media_errors = this->media_errors();
   for (std::unique_ptr<PageStoreImpl>& store : std::exchange(deleted_, {})) {
     reset_counters(store->ordinal());
     ordinals_.reset(store->ordinal());
@@ -392,6 +393,7 @@ void PoolImpl::forget_deleted() {
     store.reset();
     context_.blocks.erase(id);
   }
+  media_errors_forgotten_ += media_errors - this->media_errors();
 }
 
 std::vector<PageStore*> PoolImpl::stores() const {
@@ -449,9 +451,9 @@ VolumeStats PageStoreImpl::stats() const {
   stats.get_hits = gets.hits;
   stats.get_misses = gets.misses;
   stats.get_bytes = gets.bytes;
+  stats.failed_reads = gets.failed_reads;
   if (zones_ != nullptr) {
     const ZonedVolume::Stats& zones = zones_->stats();
-  stats.failed_reads = gets.failed_reads;
     stats.puts = zones.writes;
     stats.put_bytes = stats.device_bytes_written = zones.bytes_written;
     stats.flushes = zones.flushes;

@@ -154,17 +154,16 @@ nvme::SmartLog Controller::smart_log() const {
   out.temperature[0] = kRoomTemperature_K & 0xFF;
   out.temperature[1] = kRoomTemperature_K >> 8;
   out.spare_threshold = kSpareThreshold;
-  out.critical_warning = out.spare < kSpareThreshold ? 1 : 0;
+  if (out.spare < kSpareThreshold) out.critical_warning |= nvme::smart::kSpareLow;
+  if (gauges.failed) out.critical_warning |= nvme::smart::kReliability;
+  if (gauges.read_only) out.critical_warning |= nvme::smart::kReadOnly;
   out.data_units_read[0] = (stats.bytes_read + kUnitBytes - 1) / kUnitBytes;
   out.data_units_written[0] = (stats.bytes_written + kUnitBytes - 1) / kUnitBytes;
   out.host_reads[0] = stats.host_reads;
   out.host_writes[0] = stats.host_writes;
   out.power_on_hours[0] =
       (reactor_.executor().now_ns() - subsystem_.created_ns()) / 3'600'000'000'000;
-  const auto table = subsystem_.namespaces();
-  for (const auto& ns : table->all()) {
-    out.media_errors[0] += ns->store->stats().corrupt_pages;
-  }
+  out.media_errors[0] = gauges.media_errors;
   out.error_log_entries[0] = errors_.count();
   return out;
 }

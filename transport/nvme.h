@@ -362,6 +362,10 @@ static_assert(sizeof(SmartLog) == 512);
 static_assert(offsetof(SmartLog, data_units_read) == 32);
 static_assert(offsetof(SmartLog, error_log_entries) == 176);
 
+namespace smart {  // SmartLog::critical_warning
+inline constexpr std::uint8_t kSpareLow = 1, kReliability = 1u << 2, kReadOnly = 1u << 3;
+}
+
 struct EffectsLog {
   std::uint32_t admin[256]{}, io[256]{};
   std::uint8_t reserved2048[2048]{};

@@ -120,6 +120,9 @@ void SubsystemImpl::refresh_gauges() {
   PoolGauges gauges;
   gauges.zones = info.geometry.zone_count;
   gauges.zones_bad = info.zones_bad;
+  gauges.media_errors = info.media_errors;
+  gauges.failed = info.device_gone || info.flush_failed;
+  gauges.read_only = info.zones_bad + info.zones_metadata >= gauges.zones;
   gauges.capacity_bytes = gauges.zones * info.geometry.zone_capacity_bytes();
   gauges.free_bytes = info.zones_free * info.geometry.zone_capacity_bytes();
   {

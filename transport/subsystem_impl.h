@@ -58,7 +58,9 @@ class SubsystemImpl final : public Subsystem {
 
   // A gauge of the pool that only its home thread may ask for; refreshed now and then.
   struct PoolGauges {
-    std::uint64_t capacity_bytes = 0, free_bytes = 0, zones = 0, zones_bad = 0;
+    std::uint64_t capacity_bytes = 0, free_bytes = 0, zones = 0, zones_bad = 0, media_errors = 0;
+    bool failed = false;     // it is gone, or does not make durable what was written
+    bool read_only = false;  // none of its zones for data can be written, or will be again
   };
   PoolGauges pool_gauges() const;
   std::uint64_t created_ns() const { return created_ns_; }  // on the monotonic clock

@@ -146,6 +146,24 @@ TEST(UnreadableTest, ABatchHeaderInTheNewestZone) {
   for (std::uint64_t i = 0; i < 20; ++i) EXPECT_TRUE(rig.get(i).ok()) << i;
 }
 
+// A page's read is counted each time, also when the volume is gone.
+TEST(UnreadableTest, AReadThatFailsIsCounted) {
+  Rig rig("");
+  FaultDevice* device = nullptr;
+  ASSERT_NO_FATAL_FAILURE(make_on_fault_device(rig, VolumeMode::store, device));
+  for (std::uint64_t i = 0; i < 5; ++i) ASSERT_TRUE(rig.put(i, 1, 9000).ok());
+  device->fail_reads(Lba{2 * 256 + 1 + 4 * 3 + 1}, 1);  // the fourth page, behind its batch header
+  for (std::uint64_t i = 0; i < 5; ++i) EXPECT_EQ(rig.get(i).ok(), i != 3) << i;
+  EXPECT_EQ(rig.store->stats().failed_reads, 1u);
+  EXPECT_EQ(rig.get(3).status().code(), Code::io_error);
+  EXPECT_EQ(rig.store->stats().failed_reads, 2u);
+  EXPECT_EQ(rig.pool->info().media_errors, 2u);
+  ASSERT_TRUE(rig.pool->delete_volume("pages").ok());
+  EXPECT_EQ(rig.pool->info().media_errors, 2u);
+  rig.pool->forget_deleted();
+  EXPECT_EQ(rig.pool->info().media_errors, 2u);
+}
+
 // A header that cannot be read at one opening, and can at the next. Until then a store neither
 // writes a summary that leaves its batch out nor collects the zone, however much else is stored and
 // deleted: pages are there again, and what was deleted stays deleted.

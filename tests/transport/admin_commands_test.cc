@@ -118,8 +118,9 @@ TEST(LogPage, SmartCountsWhatHappened) {
   retrieve.cdw10 = 4096;
   retrieve.cdw11 = 1;
   for (int i = 0; i < 3; ++i) world.call(io, retrieve, {}, 4096);
-  world.pool.store(1).corrupt_pages = 2;
+  world.pool.media_errors = 2;
   world.clock_ns += 2ull * 3600 * 1'000'000'000;
+  world.run();  // the pool is looked at now and then
   const Bytes smart = world.log(admin, nv::lid::kSmart, 512)->in;
   EXPECT_EQ(read<std::uint8_t>(smart, 0), 0u) << "critical warning";
   EXPECT_EQ(read<std::uint16_t>(smart, 1), 298u) << "no sensor, and not 0 K";
@@ -132,6 +133,28 @@ TEST(LogPage, SmartCountsWhatHappened) {
   EXPECT_EQ(read<std::uint64_t>(smart, 128), 2u) << "hours";
   EXPECT_EQ(read<std::uint64_t>(smart, 160), 2u) << "media errors";
   EXPECT_EQ(read<std::uint64_t>(smart, 176), 0u) << "error log entries";
+}
+
+TEST(LogPage, SmartWarnsOfWhatTheDeviceIs) {
+  World world;
+  FakeConnection& admin = world.admin();
+  const auto warning = [&] {
+    world.clock_ns += 2'000'000'000;
+    world.run();
+    return read<std::uint8_t>(world.log(admin, nv::lid::kSmart, 512)->in, 0);
+  };
+  EXPECT_EQ(warning(), 0u);
+  world.pool.zones_bad = 18;  // of 20
+  EXPECT_EQ(warning(), 8u) << "the last two are the metadata's";
+  world.pool.zones_bad = 19;
+  EXPECT_EQ(warning(), 1u | 8u);
+  world.pool.zones_bad = 17;
+  EXPECT_EQ(warning(), 0u);
+  world.pool.flush_failed = true;
+  EXPECT_EQ(warning(), 4u);
+  world.pool.flush_failed = false;
+  world.pool.device_gone = true;
+  EXPECT_EQ(warning(), 4u);
 }
 
 TEST(LogPage, ErrorsTellTheNewestFirst) {

@@ -95,11 +95,7 @@ class FakeStore final : public PageStore {
         info_.options.quota_bytes == 0 ? 5 : info_.options.quota_bytes / kFakeZoneBytes;
     return usage;
   }
-  VolumeStats stats() const override {
-    VolumeStats stats;
-    stats.corrupt_pages = corrupt_pages;
-    return stats;
-  }
+  VolumeStats stats() const override { return {}; }
 
   void resize(const ResizeOptions& options) {
     if (options.quota_bytes != 0) info_.options.quota_bytes = options.quota_bytes;
@@ -119,7 +115,7 @@ class FakeStore final : public PageStore {
   Status next_failure;  // of the next operation
   Durability last_durability = Durability::none;
   std::uint32_t last_capacity = 0;
-  std::uint64_t corrupt_pages = 0, operations = 0, flushes = 0;
+  std::uint64_t operations = 0, flushes = 0;
   std::uint32_t keys_at_a_time = 1000;
   bool hold = false;  // operations wait until it is false
 
@@ -219,7 +215,11 @@ class FakePool final : public Pool {
     info.geometry.zone_count = 20;
     info.geometry.zone_size_lbas = info.geometry.zone_capacity_lbas = kZoneBytes / 4096;
     info.zones_free = 8;
+    info.zones_metadata = 2;
     info.zones_bad = zones_bad;
+    info.device_gone = device_gone;
+    info.flush_failed = flush_failed;
+    info.media_errors = media_errors;
     return info;
   }
   std::uint64_t zones_returning() const override { return 0; }
@@ -284,7 +284,8 @@ class FakePool final : public Pool {
   std::vector<ZoneGivenUp> given_up() const override { return {}; }
 
   FakeStore& store(std::uint32_t nsid) { return static_cast<FakeStore&>(*find_nsid(nsid)); }
-  std::uint64_t zones_bad = 1;
+  std::uint64_t zones_bad = 1, media_errors = 0;
+  bool device_gone = false, flush_failed = false;
   std::map<std::uint64_t, ReservationRecord> kept;
   Status keep_failure;
   std::uint64_t keeps = 0;
