@@ -101,6 +101,7 @@ void Driver::pump(std::uint64_t now_ns) {
 void Driver::on_result(PageOp& op) {
   Slot& slot = *static_cast<Slot*>(op.context);
   slot.latency_ns = slot.driver->loop_.now_ns() - slot.started_ns;
+  slot.late = op.status.code() == Code::late;
 }
 
 void Driver::on_released(PageOp& op) {
@@ -109,7 +110,8 @@ void Driver::on_released(PageOp& op) {
 }
 
 void Driver::released(Slot& slot) {
-  const std::uint64_t now_ns = slot.started_ns + slot.latency_ns;
+  // Of one that was late, that was a while ago.
+  const std::uint64_t now_ns = slot.late ? loop_.now_ns() : slot.started_ns + slot.latency_ns;
   if (job_->done(slot)) {
     submit(slot, now_ns);
     return;

@@ -21,6 +21,7 @@ struct Slot {
   std::uint64_t page = 0;   // the job's
   std::uint32_t state = 0;  // the job's
   std::uint64_t started_ns = 0, latency_ns = 0;
+  bool late = false;         // its time was up before it was done (PageOp::within_us)
   std::uint64_t buffer = 0;  // which of its buffers
   Driver* driver = nullptr;
 };

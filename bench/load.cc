@@ -21,6 +21,7 @@ void LoadResult::merge(const LoadResult& other) {
   puts += other.puts;
   wrong += other.wrong;
   failed += other.failed;
+  late += other.late;
   get.merge(other.get);
   put.merge(other.put);
 }
@@ -83,11 +84,19 @@ Job::Next LoadJob::next(Slot& slot, std::uint64_t now_ns) {
     set_up_put(slot);
   }
   slot.op.key = page_key(slot.page, options_.salt);
+  slot.op.within_us = options_.within_us;
   return Next::run;
 }
 
 bool LoadJob::done(Slot& slot) {
   const Status& status = slot.op.status;
+  if (slot.late) {
+    const bool put = slot.op.kind == PageOp::Kind::put;
+    ++result_.late;
+    ++(put ? result_.puts : result_.gets);
+    (put ? result_.put : result_.get).record(slot.latency_ns);
+    return false;
+  }
   if (slot.op.kind == PageOp::Kind::put) {
     ++result_.puts;
     result_.put.record(slot.latency_ns);

@@ -16,7 +16,8 @@ struct LoadOptions {
   bool put_new = false;  // puts store pages that were never there, else replace
   bool verify = false;   // derive all content and check every byte of every get
   std::uint64_t salt = 1;
-  std::uint32_t ttl_s = 0;  // of the pages that are stored; 0: they stay
+  std::uint32_t ttl_s = 0;      // of the pages that are stored; 0: they stay
+  std::uint32_t within_us = 0;  // what is measured waits for no longer (PageOp::within_us)
   std::uint64_t duration_ns = 0;
   std::uint64_t memory_bytes = 0;  // of a thread's buffers, see Driver::Options
 };
@@ -25,6 +26,7 @@ struct LoadResult {
   std::uint64_t gets = 0, misses = 0, puts = 0;
   std::uint64_t wrong = 0;   // pages whose bytes were not what was stored
   std::uint64_t failed = 0;  // operations with an error; `failure` is the first one
+  std::uint64_t late = 0;    // gets and puts whose time was up; how they ended is not looked at
   Status failure;
   Histogram get, put;
   void merge(const LoadResult& other);

@@ -22,6 +22,7 @@ DEFINE_bool(warm, true, "store these pages first; --nowarm: they are there alrea
 DEFINE_uint32(get_percent, 100, "share of gets; the rest are puts");
 DEFINE_bool(put_new, false, "puts store new pages, else they replace");
 DEFINE_uint32(ttl, 0, "seconds that the stored pages live (local); 0: for ever");
+DEFINE_uint32(within_us, 0, "microseconds after which a get or put is late; 0: never");
 DEFINE_bool(verify, false, "derive all content and check every byte of every get");
 DEFINE_uint32(threads, 1, "threads");
 DEFINE_string(memory, "0",
@@ -147,6 +148,7 @@ int take_options(LoadOptions& options) {
   options.verify = FLAGS_verify;
   options.salt = FLAGS_salt;
   options.ttl_s = FLAGS_ttl;
+  options.within_us = FLAGS_within_us;
   options.duration_ns = static_cast<std::uint64_t>(FLAGS_seconds * 1e9);
   return kExitDone;
 }
@@ -165,8 +167,8 @@ int take_files(unsigned connections) {
 
 Json load_report(const LoadOptions& options, const LoadRun& run) {
   const LoadResult& result = run.result();
-  // What was moved: a miss moves nothing.
-  const double pages = static_cast<double>(result.gets - result.misses + result.puts);
+  // What was moved: a miss moves nothing, and what is late is of no use.
+  const double pages = static_cast<double>(result.gets - result.misses + result.puts - result.late);
   const double per_s = ratio(pages, run.seconds());
   Json json{
       {"page_bytes", options.page_bytes},
@@ -178,6 +180,7 @@ Json load_report(const LoadOptions& options, const LoadRun& run) {
       {"misses", result.misses},
       {"wrong", result.wrong},
       {"failed", result.failed},
+      {"late", result.late},
       {"pages_per_s", rounded(per_s, 0)},
       {"GB_per_s", rounded(per_s * options.page_bytes / 1e9, 3)},
       {"system_calls_per_page", rounded(ratio(static_cast<double>(run.system_calls()), pages), 4)}};
@@ -237,20 +240,19 @@ int remote(const tools::Arguments&) {
 }
 
 constexpr const char* kLocalFlags[] = {
-    "pool",          "volume",     "create",  "size",   "zone_size",
-    "zone_capacity", "lba",        "mor",     "mar",    "preallocate",
-    "force",         "mode",       "quota",   "nsid",   "value_bytes_max",
-    "durability",    "page_bytes", "pages",   "warm",   "get_percent",
-    "put_new",       "verify",     "threads", "depth",  "seconds",
-    "histogram",     "salt",       "sleep",   "memory", "victim_policy",
-    "io_mode",       "ttl"};
-constexpr const char* kRemoteFlags[] = {"target",      "nqn",           tools::kClientNsid,
-                                        "connections", "header_digest", "data_digest",
-                                        "page_bytes",  "pages",         "warm",
-                                        "get_percent", "put_new",       "verify",
-                                        "threads",     "depth",         "seconds",
-                                        "histogram",   "salt",          "sleep",
-                                        "memory"};
+    "pool",          "volume",     "create",   "size",   "zone_size",
+    "zone_capacity", "lba",        "mor",      "mar",    "preallocate",
+    "force",         "mode",       "quota",    "nsid",   "value_bytes_max",
+    "durability",    "page_bytes", "pages",    "warm",   "get_percent",
+    "put_new",       "verify",     "threads",  "depth",  "seconds",
+    "histogram",     "salt",       "sleep",    "memory", "victim_policy",
+    "io_mode",       "ttl",        "within_us"};
+constexpr const char* kRemoteFlags[] = {
+    "target",        "nqn",         tools::kClientNsid, "connections",
+    "header_digest", "data_digest", "page_bytes",       "pages",
+    "warm",          "get_percent", "put_new",          "verify",
+    "threads",       "depth",       "seconds",          "histogram",
+    "salt",          "sleep",       "memory",           "within_us"};
 
 }  // namespace
 
