@@ -52,6 +52,7 @@ struct PageOp {
   // What a put does not say again its key does not have any more: pinned, group, ttl_s.
   std::uint64_t group = 0;  // put: 0 is no group; remove_group: which, not 0; ok also without pages
   std::uint32_t ttl_s = 0;  // put: seconds to live, by the system's clock; 0: for ever
+  // (Media count seconds in 32 bits: who would live beyond 7 February 2106 lives until then.)
 
   // How long its caller waits for the result, from submit() on; 0: for as long as it takes. Then
   // on_result comes with `late` (and the data may still be written to). The operation goes on, and

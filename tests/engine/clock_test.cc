@@ -31,6 +31,19 @@ VolumeOptions volume(VolumeMode mode) {
   return options;
 }
 
+// Beyond what 32 bits of seconds have, and not begun anew at 1970.
+TEST(ClockTest, ATimeToLiveBeyondTheClocksEndIsUpToIt) {
+  Rig rig("mem:16MiB?zone_size=1MiB");
+  ASSERT_NO_FATAL_FAILURE(rig.make(volume(VolumeMode::store)));
+  ASSERT_TRUE(put_for(rig, 1, 1, ~std::uint32_t{0}).ok());
+  EXPECT_TRUE(rig.get(1).ok());
+  ASSERT_NO_FATAL_FAILURE(rig.reopen());
+  rig.loop.advance_s(70ll * 365 * 86400);
+  EXPECT_TRUE(rig.get(1).ok());
+  rig.loop.advance_s(10ll * 365 * 86400);
+  EXPECT_EQ(rig.get(1).status().code(), Code::not_found);
+}
+
 // In the store, collection looks at the newer version's zone when the clock is right again.
 TEST(ClockTest, AVersionThatHadExpiredHidesTheOneBeforeIt) {
   Rig rig("mem:16MiB?zone_size=1MiB");
