@@ -3,6 +3,7 @@
 
 #include "tools/ctl_fs.h"
 
+#include <fmt/format.h>
 #include <gflags/gflags.h>
 
 #include <csignal>
@@ -13,6 +14,7 @@
 #include "tools/ctl_command.h"
 #include "tools/make_pool.h"
 #include "tools/progress.h"
+#include "tools/safe_text.h"
 
 DEFINE_string(volume, "", "the volume; empty: the pool's only one of kind fs");
 DEFINE_bool(recursive, false, "a directory with all that is in it");
@@ -71,14 +73,20 @@ int done(const FileVolume& volume, int status) {
 
 namespace {
 
+// JSON is UTF-8, which a name need not be.
 Json info_json(const FileInfo& info) {
-  return {{"name", info.name},
-          {"kind", info.directory ? "directory" : "file"},
-          {"bytes", info.bytes},
-          {"links", info.links},
-          {"chunks", info.chunks},
-          {"inode", info.inode},
-          {"modified_s", info.modified_s}};
+  Json json = {{"name", info.name},
+               {"kind", info.directory ? "directory" : "file"},
+               {"bytes", info.bytes},
+               {"links", info.links},
+               {"chunks", info.chunks},
+               {"inode", info.inode},
+               {"modified_s", info.modified_s}};
+  if (!json_asked() || is_utf8(info.name)) return json;
+  std::string hex;
+  for (const char byte : info.name) hex += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+  json["name_hex"] = hex;
+  return json;
 }
 
 int list(const Arguments& arguments) {

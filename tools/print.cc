@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tools/command.h"
+#include "tools/safe_text.h"
 
 DEFINE_bool(json, false, "print JSON");
 
@@ -17,7 +18,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 std::string cell(const Json& value) {
-  return value.is_string() ? value.get<std::string>() : json_text(value, -1);
+  return value.is_string() ? safe_text(value.get<std::string>()) : json_text(value, -1);
 }
 
 // "536870912 (512MiB)" for a number of bytes that is a whole number of a larger unit.
@@ -85,9 +86,23 @@ std::string text_of(const Json& result) {
 
 bool json_asked() { return FLAGS_json; }
 
-// A name need not be UTF-8, which JSON is.
+// A name need not be UTF-8, which JSON is. DEL and the controls behind it, which a terminal obeys,
+// JSON itself would let pass.
 std::string json_text(const nlohmann::ordered_json& value, int indent) {
-  return value.dump(indent, ' ', false, Json::error_handler_t::replace);
+  const std::string text = value.dump(indent, ' ', false, Json::error_handler_t::replace);
+  std::string safe;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto next = static_cast<unsigned char>(i + 1 < text.size() ? text[i + 1] : 0);
+    if (text[i] == '\x7f') {
+      safe += "\\u007f";
+    } else if (text[i] == '\xc2' && next < 0xA0) {
+      safe += fmt::format("\\u{:04x}", next);
+      ++i;
+    } else {
+      safe += text[i];
+    }
+  }
+  return safe;
 }
 
 int print(const nlohmann::ordered_json& result) {

@@ -1,19 +1,20 @@
 // tell(): what a tool has to say to whoever runs it, on standard error, from any thread. When
 // nobody can be told (the reader of a pipe has ended, a log's disk is full), it is lost: no server
-// ends for that, and no tool with another status.
+// ends for that, and no tool with another status. Texts among the arguments are made safe to show.
 #pragma once
 
 #include <fmt/format.h>
 
 #include <cstdio>
 #include <string>
-#include <utility>
+
+#include "tools/safe_text.h"
 
 namespace furrow::tools {
 
 template <class... Args>
 void tell(fmt::format_string<Args...> format, Args&&... args) {
-  const std::string text = fmt::format(format, std::forward<Args>(args)...);
+  const std::string text = fmt::vformat(format, fmt::make_format_args(safe_argument(args)...));
   (void)std::fwrite(text.data(), 1, text.size(), stderr);
 }
 

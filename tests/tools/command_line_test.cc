@@ -4,8 +4,37 @@
 
 #include <gtest/gtest.h>
 
+#include "tools/safe_text.h"
+
 namespace furrow::tools {
 namespace {
+
+TEST(SafeText, WhatATerminalObeysIsShown) {
+  const std::pair<std::string_view, std::string_view> kTexts[] = {
+      {"", ""},
+      {"a b\\x~", "a b\\x~"},
+      {"k\xc3\xa4se \xe2\x82\xac \xf0\x9f\xa7\x80", "k\xc3\xa4se \xe2\x82\xac \xf0\x9f\xa7\x80"},
+      {"\x1b[2Ja\n\r\t", "\\x1b[2Ja\\x0a\\x0d\\x09"},
+      {std::string_view("\0\x7f", 2), "\\x00\\x7f"},
+      {"\xc2\x9b\xc2\xa0", "\\xc2\\x9b\xc2\xa0"},  // C1's CSI
+      {"\xe2\x80\xae|\xe2\x80\xa8",
+       "\\xe2\\x80\\xae|\\xe2\\x80\\xa8"},  // right to left; a line's end
+      {"\x9b\xff", "\\x9b\\xff"},
+      {"\xc3", "\\xc3"},
+      {"\xe2\x82|", "\\xe2\\x82|"},
+      {"\xc0\x9b", "\\xc0\\x9b"},  // longer than it need be
+      {"\xe0\x82\x9b", "\\xe0\\x82\\x9b"},
+      {"\xed\xa0\x80", "\\xed\\xa0\\x80"},
+      {"\xf4\x90\x80\x80", "\\xf4\\x90\\x80\\x80"},
+  };
+  for (const auto& [text, shown] : kTexts) {
+    EXPECT_EQ(safe_text(text), shown);
+    EXPECT_TRUE(text != shown || is_utf8(text));
+  }
+  EXPECT_TRUE(is_utf8("\x1b\xc2\x9b"));
+  EXPECT_FALSE(is_utf8("a\xffz"));
+  EXPECT_FALSE(is_utf8("a\xc3"));
+}
 
 TEST(ParseEndpoint, TakesHostAndPort) {
   EXPECT_EQ(parse_endpoint("127.0.0.1:4420")->host, "127.0.0.1");
