@@ -2,6 +2,8 @@
 // what a host is told of both (lists, descriptors, structures, logs, by CC.CSS), each command's
 // effect beside a plain array of bytes, and the status of everything that is wrong. How: a host
 // without a wire, over a real pool in memory.
+#include "transport/nvm_commands.h"
+
 #include <gtest/gtest.h>
 
 #include <random>
@@ -12,6 +14,37 @@
 
 namespace furrow::test {
 namespace {
+
+TEST(NvmStatus, SaysWhatAFailureIs) {
+  namespace is = nvme::sc;
+  using enum BlockOp::Kind;
+  const auto of = [](BlockOp::Kind kind, Code code, bool equal = true) {
+    BlockOp op;
+    op.kind = kind;
+    op.status = Status(code, Origin::engine);
+    op.equal = equal;
+    return transport::NvmCommands::status_of(op);
+  };
+  EXPECT_EQ(of(compare, Code::ok), is::kSuccess);
+  EXPECT_EQ(of(compare, Code::ok, false), is::kCompareFailure);
+  for (const BlockOp::Kind kind : {read, compare}) {
+    EXPECT_EQ(of(kind, Code::io_error), is::kUnrecoveredRead);
+  }
+  EXPECT_EQ(of(compare_and_write, Code::io_error, false), is::kUnrecoveredRead);
+  EXPECT_EQ(of(compare_and_write, Code::io_error), is::kWriteFault);
+  for (const BlockOp::Kind kind : {write, discard, write_zeroes, flush}) {
+    EXPECT_EQ(of(kind, Code::io_error), is::kWriteFault);
+  }
+  EXPECT_EQ(of(read, Code::corrupt), is::kUnrecoveredRead);
+  EXPECT_EQ(of(write, Code::permission), is::kWriteProtected);
+  EXPECT_EQ(of(write, Code::no_space), is::kCapacityExceeded);
+  EXPECT_EQ(of(read, Code::invalid_argument), is::kLbaOutOfRange);
+  for (const Code code : {Code::busy, Code::late}) {
+    EXPECT_EQ(of(write, code), is::kNamespaceNotReady);
+  }
+  EXPECT_EQ(of(write, Code::aborted), is::kAbortRequested);
+  EXPECT_EQ(of(write, Code::foreign), is::kInternalError);
+}
 
 constexpr std::uint32_t kPagesNsid = 1, kDiskNsid = 2, kLargeNsid = 3;
 constexpr std::uint64_t kDiskBytes = 4 << 20, kLargeBytes = 1ull << 40;
