@@ -5,6 +5,7 @@
 // (Time limits and stuck transfers: tcp_connection_test, slow_host_test; controllers and queue
 // entries: bringup_test; buffers of one connection: kv_commands_test; admin memory:
 // admin_commands_test; idle controllers: keep_alive_test.)
+#include <arpa/inet.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -28,6 +29,43 @@ namespace furrow::transport {
 namespace {
 
 using Verdict = ConnectionBudget::Verdict;
+
+// Of a peer at `from` that has connected to a listener which takes IPv4 by IPv6 sockets, or not.
+AddressKey key_of_peer(const char* from, bool mapped) {
+  const int family = mapped ? AF_INET6 : AF_INET;
+  const int listener = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int no = 0;
+  sockaddr_storage at{};
+  at.ss_family = static_cast<sa_family_t>(family);
+  socklen_t bytes = mapped ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+  if (mapped) setsockopt(listener, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no);
+  EXPECT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&at), bytes), 0);
+  EXPECT_EQ(listen(listener, 1), 0);
+  EXPECT_EQ(getsockname(listener, reinterpret_cast<sockaddr*>(&at), &bytes), 0);
+  sockaddr_in to{}, own{};
+  to.sin_family = own.sin_family = AF_INET;
+  to.sin_port = mapped ? reinterpret_cast<sockaddr_in6&>(at).sin6_port
+                       : reinterpret_cast<sockaddr_in&>(at).sin_port;
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  inet_pton(AF_INET, from, &own.sin_addr);
+  const int peer = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  EXPECT_EQ(bind(peer, reinterpret_cast<sockaddr*>(&own), sizeof own), 0);
+  EXPECT_EQ(connect(peer, reinterpret_cast<sockaddr*>(&to), sizeof to), 0);
+  const int accepted = accept(listener, nullptr, nullptr);
+  const AddressKey key = address_key(accepted);
+  for (const int each : {accepted, peer, listener}) close(each);
+  return key;
+}
+
+// An IPv4 host has no second share by the other kind of socket.
+TEST(AddressKey, AnIpv4AddressIsOneByEitherKindOfSocket) {
+  const AddressKey first = key_of_peer("127.0.0.1", false);
+  const AddressKey second = key_of_peer("127.0.0.2", false);
+  EXPECT_NE(first, 0u);
+  EXPECT_NE(first, second);
+  EXPECT_EQ(key_of_peer("127.0.0.1", true), first);
+  EXPECT_EQ(key_of_peer("127.0.0.2", true), second);
+}
 
 TEST(FairShare, OneAloneGetsHalfAndManyLeaveSomething) {
   constexpr Shared kShared{1024, 1};
