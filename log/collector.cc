@@ -246,11 +246,11 @@ std::optional<std::uint32_t> Collector::missed_batch() const {
   const std::uint64_t begin = segment_ * pool_.segment_lbas;
   const std::uint64_t end = std::min<std::uint64_t>(begin + pool_.segment_lbas, table.end_lba);
   const std::vector<std::uint32_t>& found = scan_->batch_lbas();
-  for (auto at = std::ranges::lower_bound(table.batch_lbas, begin);
-       at != table.batch_lbas.end() && *at < end; ++at) {
-    if (!std::ranges::binary_search(found, *at)) return *at;
-  }
-  return std::nullopt;
+  std::optional<std::uint32_t> missed;
+  table.batches.for_each(begin, end, [&](std::uint32_t lba) {
+    if (!missed && !std::ranges::binary_search(found, lba)) missed = lba;
+  });
+  return missed;
 }
 
 // A sector that cannot be read, twice, costs what it tells. That the device answers nothing is no

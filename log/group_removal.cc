@@ -127,15 +127,13 @@ void GroupRemoval::gather() {
     const std::uint64_t end = log_.written_lba(ZoneId{i});
     for (const ZoneDirectory::GroupRun& run : table.groups) {
       if (run.group != op_.group || run.first_lba >= end) continue;
-      std::uint32_t batch = table.batch_of(run.first_lba);
-      auto next = std::ranges::upper_bound(table.batch_lbas, batch);
       batches_.push_back({ZoneId{i}, zone.generation, pool.device_lba(ZoneId{i}, run.first_lba)});
       // A run may go over several batches; each page behind a header is reached through the
       // header's own position plus one.
-      for (; next != table.batch_lbas.end() && *next <= run.last_lba && *next < end; ++next) {
-        batches_.push_back(
-            {ZoneId{i}, zone.generation, pool.device_lba(ZoneId{i}, std::uint64_t{*next} + 1)});
-      }
+      const std::uint64_t run_end = std::min<std::uint64_t>(run.last_lba + std::uint64_t{1}, end);
+      table.batches.for_each(run.first_lba, run_end, [&](std::uint64_t batch) {
+        batches_.push_back({ZoneId{i}, zone.generation, pool.device_lba(ZoneId{i}, batch + 1)});
+      });
     }
   }
 }
@@ -150,7 +148,7 @@ void GroupRemoval::read_next(Read& read) {
     read.batch = next_++;
     const Batch& batch = batches_[read.batch];
     const ZoneAllocator::Zone& zone = log_.pool_.allocator.zone(batch.zone);
-    const bool emptied = log_.pool_.tables[batch.zone.value].batch_lbas.empty();  // gone bad since
+    const bool emptied = log_.pool_.tables[batch.zone.value].batches.empty();  // gone bad since
     if (zone.generation != batch.generation || zone.use == ZoneUse::resetting || emptied) {
       continue;  // its pages were moved (and found there) or evicted
     }

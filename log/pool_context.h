@@ -10,6 +10,7 @@
 
 #include "alloc/epoch.h"
 #include "alloc/zone_allocator.h"
+#include "log/batch_starts.h"
 #include "log/block_map.h"
 #include "log/block_order.h"
 #include "log/flusher.h"
@@ -28,9 +29,9 @@ struct ZoneDirectory {
     std::uint32_t last_lba;  // of the last page's first LBA
     std::uint64_t group;
   };
-  std::vector<std::uint32_t> batch_lbas;  // zone-relative, ascending: where batch headers are
-  std::vector<GroupRun> groups;           // ascending
-  std::uint64_t records = 0;              // at least as many as are in the zone
+  BatchStarts batches;                                 // zone-relative: where batch headers are
+  std::vector<GroupRun> groups;                        // ascending
+  std::uint64_t records = 0;                           // at least as many as are in the zone
   std::uint64_t tombstones = 0, group_tombstones = 0;  // of these
   std::uint64_t last_tombstone = 0;                    // the highest sequence of its tombstones
   std::uint64_t expiring = 0;                          // likewise: pages that expire
@@ -46,8 +47,9 @@ struct ZoneDirectory {
   void count(const PageRecord& record);  // is in the zone, at its lba
   void add_group(std::uint64_t group, std::uint32_t lba);
   void truncate(std::uint32_t lba);  // what was to lie at or behind it was not written
+  void compact();                    // the zone is not written any more
   std::uint64_t bytes() const {
-    return batch_lbas.capacity() * sizeof(std::uint32_t) + groups.capacity() * sizeof(GroupRun);
+    return sizeof *this + batches.bytes() + groups.capacity() * sizeof(GroupRun);
   }
 };
 

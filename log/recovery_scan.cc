@@ -53,8 +53,7 @@ Status Scanner::scan(const FoundZone& zone) {
     if (!version.ok()) return version;
     std::ranges::set_difference(scan.gaps(), scan.unreadable_gaps(), std::back_inserter(missing));
     all_read &= !scan.unreadable_before(table.end_lba);
-    table.batch_lbas.insert(table.batch_lbas.end(), scan.batch_lbas().begin(),
-                            scan.batch_lbas().end());
+    for (const std::uint32_t lba : scan.batch_lbas()) table.batches.push_back(lba);
     if (zone.newest || zone.unsure) {
       scans.push_back(std::move(scan));
     } else {
@@ -73,7 +72,7 @@ Status Scanner::scan(const FoundZone& zone) {
   }
   if (!all_read) unreadable.push_back(zone.info.zone);
   note_gaps(zone.info.zone, missing);
-  table.batch_lbas.shrink_to_fit();
+  table.compact();
   return {};
 }
 
@@ -124,8 +123,9 @@ Result<BatchHeader> Scanner::batch_header(const FoundZone& zone, std::uint32_t b
 
 // What the last batch header that is whole says was flushed when it was written.
 std::uint64_t Scanner::flush_point(const FoundZone& zone) {
-  const std::vector<std::uint32_t>& batches = pool_.tables[zone.info.zone.value].batch_lbas;
-  for (auto batch = batches.rbegin(); batch != batches.rend(); ++batch) {
+  const BatchStarts& batches = pool_.tables[zone.info.zone.value].batches;
+  for (auto batch = batches.last_before(~std::uint32_t{0}); batch;
+       batch = batches.last_before(*batch)) {
     const Result<BatchHeader> header = batch_header(zone, *batch);
     if (header.ok()) return header->flushed_lba;
   }

@@ -176,7 +176,7 @@ void Stream::place(Batch& batch, std::uint64_t header_lbas, std::uint64_t note_l
   }
   end += note_lbas;
   zone_->batches.push_back(static_cast<std::uint32_t>(header_lba));
-  table.batch_lbas.push_back(static_cast<std::uint32_t>(header_lba));
+  table.batches.push_back(static_cast<std::uint32_t>(header_lba));
   const BatchHeader fixed{stamp,
                           static_cast<std::uint32_t>(header_lba),
                           static_cast<std::uint32_t>(header_lbas),

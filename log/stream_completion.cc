@@ -16,9 +16,7 @@ void Stream::note_filled() {
 
 void Stream::seal_zone() {
   note_filled();
-  ZoneDirectory& table = pool_.tables[zone_->id.value];
-  table.batch_lbas.shrink_to_fit();
-  table.groups.shrink_to_fit();
+  pool_.tables[zone_->id.value].compact();
   pool_.allocator.set_use(zone_->id, ZoneUse::sealed);
   spare_records_ = std::move(zone_->records);
   spare_batches_ = std::move(zone_->batches);
@@ -173,6 +171,7 @@ void Stream::abandon_zone() {
   ZoneDirectory& table = pool_.tables[zone_->id.value];
   table.end_lba = static_cast<std::uint32_t>(zone_->written_lba);
   table.truncate(table.end_lba);
+  table.compact();
   zone_.reset();
   note_filled();
   failure_ = Status();

@@ -5,9 +5,9 @@
 namespace furrow {
 
 std::uint32_t ZoneDirectory::batch_of(std::uint32_t lba) const {
-  const auto after = std::ranges::lower_bound(batch_lbas, lba);
-  FURROW_CHECK(after != batch_lbas.begin());
-  return *(after - 1);
+  const std::optional<std::uint32_t> batch = batches.last_before(lba);
+  FURROW_CHECK(batch);
+  return *batch;
 }
 
 void ZoneDirectory::count(const PageRecord& record) {
@@ -38,10 +38,15 @@ void ZoneDirectory::add_group(std::uint64_t group, std::uint32_t lba) {
 }
 
 void ZoneDirectory::truncate(std::uint32_t lba) {
-  batch_lbas.erase(std::ranges::lower_bound(batch_lbas, lba), batch_lbas.end());
-  if (batch_lbas.empty()) records = tombstones = group_tombstones = expiring = 0;
+  batches.truncate(lba);
+  if (batches.empty()) records = tombstones = group_tombstones = expiring = 0;
   groups.erase(std::ranges::lower_bound(groups, lba, {}, &GroupRun::first_lba), groups.end());
   if (!groups.empty()) groups.back().last_lba = std::min(groups.back().last_lba, lba - 1);
+}
+
+void ZoneDirectory::compact() {
+  batches.compact();
+  groups.shrink_to_fit();
 }
 
 }  // namespace furrow

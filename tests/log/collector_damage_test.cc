@@ -53,7 +53,7 @@ TEST_F(CollectorTest, AStoreKeepsAZoneInWhichATombstoneIsMissing) {
     fill(2);
     const ZoneId second = zone_of(filler_.back());
     ASSERT_TRUE(remove(500).ok());
-    const std::uint32_t header = pool_->tables[second.value].batch_lbas.back();
+    const std::uint32_t header = batches_of(pool_->tables[second.value]).back();
     const std::uint64_t segment = header / shape_.segment_lbas;
     ASSERT_EQ(pool_->tables[second.value].tombstones, 1u);
     fill(3);
@@ -98,7 +98,7 @@ TEST_F(CollectorTest, ATombstoneIsLostWhenItIsMissingAtTheThirdAttempt) {
     const std::uint64_t kept = filler_.back();
     filler_.pop_back();
     ASSERT_TRUE(remove(500).ok());
-    const std::uint32_t header = pool_->tables[second.value].batch_lbas.back();
+    const std::uint32_t header = batches_of(pool_->tables[second.value]).back();
     fill(3);
     thin_out(second);
     run();

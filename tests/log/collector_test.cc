@@ -248,7 +248,7 @@ TEST_F(CollectorTest, AResetThatFailsIsTriedAgain) {
   run();
   EXPECT_EQ(pool_->allocator.zone(first).use, ZoneUse::sealed);
   // What was in it is elsewhere, and nothing is looked for in it any more: it may be empty.
-  EXPECT_TRUE(pool_->tables[first.value].batch_lbas.empty());
+  EXPECT_TRUE(pool_->tables[first.value].batches.empty());
   EXPECT_EQ(pool_->tables[first.value].records, 0u);
   EXPECT_EQ(pool_->tables[first.value].end_lba, 0u);
   clock_.now_ns += 1'001'000'000;

@@ -42,7 +42,7 @@ class HeaderReaderTest : public LogRig {
   void TearDown() override { reader_.reset(); }
   std::uint32_t add(std::vector<ZoneImage::Item> items) {
     const std::uint32_t lba = image_->add_batch(std::move(items));
-    pool_->tables[kZone.value].batch_lbas.push_back(lba);
+    pool_->tables[kZone.value].batches.push_back(lba);
     return lba;
   }
   Request& start(std::uint64_t lba, bool whole = false) {

@@ -41,6 +41,12 @@ inline Key key_number(std::uint64_t number) {
   return Key::from(std::span<const std::byte>(bytes.data(), 8 + number % 9));
 }
 
+inline std::vector<std::uint32_t> batches_of(const ZoneDirectory& table) {
+  std::vector<std::uint32_t> all;
+  table.batches.for_each(0, ~std::uint32_t{0}, [&](std::uint32_t lba) { all.push_back(lba); });
+  return all;
+}
+
 class LogRig : public ::testing::Test {
  protected:
   // 512-byte LBAs. Zones 0 and 1 would be the metadata ring's.

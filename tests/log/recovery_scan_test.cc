@@ -112,7 +112,7 @@ TEST_F(RecoveryScanTest, GathersWhatASealedZoneSays) {
   ASSERT_EQ(gathered.groups.size(), 2u);
   EXPECT_EQ(gathered.groups[0].group, 5u);
   EXPECT_EQ(gathered.groups[0].lba, pool_->device_lba(kZone, image_->records()[1].lba));
-  EXPECT_EQ(table().batch_lbas, (std::vector<std::uint32_t>{first, second, third}));
+  EXPECT_EQ(batches_of(table()), (std::vector<std::uint32_t>{first, second, third}));
   EXPECT_EQ(table().records, 10u);
   EXPECT_EQ(table().tombstones, 1u);
   EXPECT_EQ(table().group_tombstones, 2u);

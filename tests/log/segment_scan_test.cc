@@ -107,6 +107,26 @@ TEST_F(SegmentScanTest, ASummaryTellsInTwoReads) {
   EXPECT_EQ(reads_[1].lba, summary);
 }
 
+// No writer makes such a one, and a zone's batches are to ascend over all its segments.
+TEST_F(SegmentScanTest, ASummaryThatNamesABatchBeforeItsSegmentIsDamaged) {
+  for (const std::uint32_t named : {31u, 32u}) {
+    ZoneImage image(shape());
+    add(image, 1, 2);
+    image.close_segment();
+    const std::uint32_t batch = add(image, 10, 1);
+    ASSERT_EQ(batch, 32u);
+    image.close_segment();
+    const auto last = image.lba(63);
+    const Summary summary = *SummaryView::footer(last, image.shape().stamp);
+    ASSERT_EQ(summary.summary_lbas, 1u);
+    encode(summary, std::vector{image.records().back()}, std::vector{named}, last);
+    const SegmentScan found = scan(image, 1);
+    EXPECT_EQ(found.summarized(), named == batch);
+    EXPECT_EQ(found.damaged(), named != batch);
+    EXPECT_EQ(found.batch_lbas(), std::vector{batch}) << "by its header";
+  }
+}
+
 TEST_F(SegmentScanTest, RecordsOfASummaryCanStayWhereTheyAre) {
   // Blocks of 64 are handed out: none, fewer, as many, more.
   for (const std::uint64_t count : {0u, 1u, 63u, 64u, 65u, 128u, 130u}) {

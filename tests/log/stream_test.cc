@@ -56,7 +56,7 @@ TEST_F(StreamTest, AppendsOfOneTurnShareABatchAndStandInTheirOrder) {
   const ZoneDirectory& table = pool_->tables[zone.value];
   EXPECT_EQ(table.records, 7u);
   EXPECT_EQ(table.tombstones, 1u);
-  EXPECT_EQ(table.batch_lbas,
+  EXPECT_EQ(batches_of(table),
             (std::vector<std::uint32_t>{found[0].header.lba, found[1].header.lba}));
 }
 

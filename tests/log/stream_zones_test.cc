@@ -29,7 +29,7 @@ TEST_F(StreamTest, AfterAFailedWriteAllGoesToAnotherZoneInOrder) {
   EXPECT_EQ(device_->count(Io::Op::finish), 1u);
   EXPECT_EQ(info(bad).state, ZoneState::full);
   EXPECT_EQ(pool_->allocator.zone(bad).use, ZoneUse::sealed);
-  EXPECT_EQ(pool_->tables[bad.value].batch_lbas, std::vector<std::uint32_t>{1});
+  EXPECT_EQ(batches_of(pool_->tables[bad.value]), std::vector<std::uint32_t>{1});
   EXPECT_FALSE(pool_->device_full);
   EXPECT_EQ(pool_->failed_writes, 1u);
   EXPECT_EQ(pool_->write_failure.code(), Code::io_error);
@@ -175,7 +175,7 @@ TEST_F(StreamTest, AZoneThatIsEndedEarlyIsLeftForAnother) {
   EXPECT_EQ(info(ended).state, ZoneState::full);
   EXPECT_EQ(pool_->allocator.zone(ended).use, ZoneUse::sealed);
   EXPECT_EQ(pool_->tables[ended.value].end_lba, end);
-  EXPECT_EQ(pool_->tables[ended.value].batch_lbas, std::vector<std::uint32_t>{1});
+  EXPECT_EQ(batches_of(pool_->tables[ended.value]), std::vector<std::uint32_t>{1});
   // What was in it is durable before anything but the next zone's header is.
   const auto& events = device_->events();
   const auto at = [&](Io::Op op) {
