@@ -8,12 +8,19 @@
 
 namespace furrow {
 
+namespace {
+constexpr std::uint64_t kRetryNsMin = 10 * kNsPerMs;
+constexpr unsigned kFlushesFailedMax = 8;  // one after another, within 1.3 s
+}  // namespace
+
 ZoneReturns::ZoneReturns(PoolContext& pool, Owner& owner) : pool_(pool), owner_(owner) {
   io_.op = Io::Op::reset;
   io_.context = this;
   io_.on_complete = [](Io& io) { static_cast<ZoneReturns*>(io.context)->reset_done(); };
   flush_.returns = this;
   flush_.on_flushed = [](FlushWaiter& waiter) { static_cast<Flush&>(waiter).returns->flushed(); };
+  retry_.returns = this;
+  retry_.fire = [](Timer& timer) { static_cast<Retry&>(timer).returns->go_on(); };
 }
 
 ZoneReturns::~ZoneReturns() { FURROW_CHECK(idle()); }
@@ -37,6 +44,13 @@ bool ZoneReturns::limits() const {
   return pool_.geometry.limits_zones() && std::ranges::any_of(volumes_, [this](const Volume& each) {
            return each.admitted && !(limits_returned_ && &each == &volumes_.front());
          });
+}
+
+void ZoneReturns::stop() {
+  stopping_ = true;
+  if (retry_.heap_slot == -1) return;
+  pool_.home.stop(retry_);
+  busy_ = false;
 }
 
 void ZoneReturns::go_on() {
@@ -81,6 +95,8 @@ void ZoneReturns::flushed() {
   const bool last = volume.zones.empty();
   Status status = flush_.status;
   if (status.ok() && volume.lent) status = owner_.note_returned(volume.id, kept_);
+  flushes_failed_ = status.ok() ? 0 : flushes_failed_ + 1;
+  if (!status.ok() && flushes_failed_ < kFlushesFailedMax) return try_again();
   for (const ZoneId zone : std::exchange(reset_, {})) {
     status.ok() ? pool_.allocator.release(zone) : pool_.allocator.retire(zone);
   }
@@ -90,6 +106,19 @@ void ZoneReturns::flushed() {
     limits_returned_ = false;
   }
   go_on();
+}
+
+// They are reset once more: whether the next flush covers what this one did not is the device's
+// secret. Before those that are still to be reset, of which some may count against its limits.
+void ZoneReturns::try_again() {
+  std::vector<ZoneId>& zones = volumes_.front().zones;
+  zones.insert(zones.begin(), reset_.begin(), reset_.end());
+  reset_.clear();
+  if (stopping_) {
+    busy_ = false;
+    return;
+  }
+  pool_.home.start(retry_, kRetryNsMin << (flushes_failed_ - 1));
 }
 
 }  // namespace furrow

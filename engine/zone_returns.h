@@ -2,8 +2,9 @@
 //
 // A deletion counts once it is in the metadata journal. Its zones are reset afterwards, one at a
 // time beside all else that the pool does, and are free when a flush has made that durable. Until
-// then they are nobody's and promised to nobody. What a stop leaves of them, the next opening finds
-// by its headers, or in what the journal says is lent, and has returned likewise.
+// then they are nobody's and promised to nobody. Where a flush fails they are reset and flushed
+// again, a few times. What a stop leaves of them, the next opening finds by its headers, or in what
+// the journal says is lent, and has returned likewise.
 //
 // Threads: the pool's home executor.
 #pragma once
@@ -42,13 +43,16 @@ class ZoneReturns {
   ZoneReturns& operator=(const ZoneReturns&) = delete;
 
   void add(Volume volume);
-  std::uint64_t zones() const;       // that are on their way
-  bool limits() const;               // some of the device's that are to be returned are not yet
-  void stop() { stopping_ = true; }  // begins nothing more
+  std::uint64_t zones() const;  // that are on their way
+  bool limits() const;          // some of the device's that are to be returned are not yet
+  void stop();                  // begins nothing more
   bool idle() const { return !busy_; }
 
  private:
   struct Flush : FlushWaiter {
+    ZoneReturns* returns = nullptr;
+  };
+  struct Retry : Timer {
     ZoneReturns* returns = nullptr;
   };
   // More than one zone for a flush, and of lent ones all.
@@ -58,16 +62,19 @@ class ZoneReturns {
   void return_limits();
   void reset_done();
   void flushed();
+  void try_again();
 
   PoolContext& pool_;
   Owner& owner_;
-  std::deque<Volume> volumes_;  // of the first, zones are those that were not reset yet
-  std::vector<ZoneId> reset_;   // of the first volume, not known to be durable
-  std::vector<ZoneId> kept_;    // of the first volume
+  std::deque<Volume> volumes_;   // of the first, zones are those that were not reset yet
+  std::vector<ZoneId> reset_;    // of the first volume, not known to be durable
+  std::vector<ZoneId> kept_;     // of the first volume
+  unsigned flushes_failed_ = 0;  // one after another; from the limit on none is waited for
   bool limits_returned_ = false;
   bool busy_ = false, stopping_ = false;
   Io io_;
   Flush flush_;
+  Retry retry_;
 };
 
 }  // namespace furrow

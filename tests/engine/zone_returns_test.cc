@@ -215,6 +215,36 @@ TEST_P(ZoneReturnsTest, OneThatCannotBeResetIsTriedAgainAtTheNextOpening) {
   EXPECT_EQ(rig_.pool->info().zones_unpromised, kZones - kRing - kBeside);
 }
 
+// That costs no zone.
+TEST_P(ZoneReturnsTest, AFlushThatFailsIsTriedAgain) {
+  ASSERT_TRUE(rig_.pool->delete_volume("gone").ok());
+  while (rig_.pool->info().zones_returning == was_held_ && used() > 10) rig_.loop.run_once();
+  tap_->fail(Io::Op::flush, Status(Code::io_error, Origin::zone), 3);
+  rig_.return_zones();
+  EXPECT_EQ(rig_.pool->info().zones_bad, 0u);
+  EXPECT_EQ(rig_.pool->info().zones_unpromised, kZones - kRing - kBeside);
+  ASSERT_TRUE(create(store_of("new", kGone)).ok());
+}
+
+// Nor is the pool kept from being closed by one that does for long, or who waits for room.
+TEST_P(ZoneReturnsTest, OneThatFailsForLongEnds) {
+  ASSERT_TRUE(rig_.pool->delete_volume("gone").ok());
+  tap_->fail(Io::Op::flush, Status(Code::io_error, Origin::zone), ~0u);
+  for (const bool to_its_end : {false, true}) {
+    const std::uint64_t until_ns = rig_.loop.now_ns() + 100'000'000;
+    while (rig_.loop.now_ns() < until_ns) rig_.loop.run_once();
+    if (to_its_end) rig_.return_zones();
+    EXPECT_EQ(rig_.pool->info().zones_returning == 0, to_its_end);
+    rig_.close();
+    tap_->fail(Io::Op::flush, Status(), 0);
+    ASSERT_NO_FATAL_FAILURE(rig_.open());
+    tap_->fail(Io::Op::flush, Status(Code::io_error, Origin::zone), ~0u);
+  }
+  tap_->fail(Io::Op::flush, Status(), 0);
+  rig_.return_zones();
+  EXPECT_EQ(rig_.pool->info().zones_bad, 0u);
+}
+
 // Before anything else of the pool is there that could be refused.
 TEST_P(ZoneReturnsTest, APoolThatCannotBeUsedAsAskedIsClosed) {
   ASSERT_TRUE(rig_.pool->delete_volume("beside").ok());
