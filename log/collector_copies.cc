@@ -157,7 +157,7 @@ bool Collector::look_at(const PageRecord& record) {
           !present && !copied && record.group != 0 && others().groups_deleted;
       const bool outlived = (present || !copied) && is_outlived(moving);
       if (!expired && !group_may_be_gone && !outlived) return true;
-      if (!tombstone_needed(moving) || said_by_another(moving)) return true;
+      if (!tombstone_needed(moving) || said_by_another(record)) return true;
     }
   }
   if (log_.options_.cache && !has_room(moving)) {  // it is pinned, or deletes a group
@@ -234,6 +234,7 @@ void Collector::forget_outlived() {
 }
 
 bool Collector::is_outlived(const PageRecord& record) const {
+  if (log_.older_may_be_hidden(victim_)) return true;
   if (outlived_.empty()) return false;
   const bool group = record.kind == RecordKind::group_tombstone;
   const auto found =
@@ -243,8 +244,9 @@ bool Collector::is_outlived(const PageRecord& record) const {
 }
 
 // In cache mode zones go in the order in which they were written, so nothing older is left, but for
-// copies of pages whose group was deleted meanwhile, or of which a newer version was hidden. In
-// store mode a record of a lower sequence in another zone may be an older version.
+// copies of pages whose group was deleted meanwhile, or of which a newer version was hidden; and
+// those may themselves be hidden now, so that nobody knows of which keys. In store mode a record of
+// a lower sequence in another zone may be an older version.
 bool Collector::tombstone_needed(const PageRecord& record) {
   if (canary(Canary::tombstone_dropped)) return false;
   if (log_.options_.cache) return is_outlived(record);
@@ -284,10 +286,11 @@ Collector::Tombstone Collector::deletion_of(const PageRecord& record) {
 
 void Collector::find_newest_tombstones() {
   newest_tombstones_.clear();
-  if (log_.options_.cache) return;  // which copies few
+  const bool of_pages = log_.older_may_be_hidden(victim_);
+  if (log_.options_.cache && !of_pages) return;  // which copies few
   for (const PageRecord& record : scan_->records()) {
     const bool counts = record.lba < pool_.tables[victim_.value].end_lba;
-    if (record.kind == RecordKind::page || !counts) continue;
+    if ((record.kind == RecordKind::page && !of_pages) || !counts) continue;
     newest_tombstones_.push_back(deletion_of(record));
   }
   std::ranges::sort(newest_tombstones_, [](const Tombstone& a, const Tombstone& b) {

@@ -252,6 +252,12 @@ class PageLog final : public StreamOwner {
   bool newer_may_be_hidden(const KeyOp& op) const {
     return hidden_ && op.old_sequence < first_sequence_;
   }
+  // Of a cache's zone that was there when the pool was opened: what could not be read then may be
+  // in zones that were opened after it, and older than what it holds.
+  bool older_may_be_hidden(ZoneId zone) const {
+    return options_.cache && hidden_ &&
+           pool_.allocator.zone(zone).opened_sequence < first_sequence_;
+  }
   // Takes what `goes` names out of the index, some buckets from `from` on; the hash to go on from,
   // 0 at the end.
   std::uint64_t unpublish_some(std::uint64_t from,

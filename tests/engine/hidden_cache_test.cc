@@ -59,9 +59,9 @@ class HiddenCacheTest : public ::testing::Test {
     op.capacity = 4096;
     return rig_.run(op);
   }
-  void reopen_without(std::uint32_t zone) {
+  void reopen_without(std::uint32_t zone, std::uint64_t zones = 1) {
     rig_.close();
-    faults().fail_reads(Lba{zone * kZoneLbas}, kZoneLbas);
+    faults().fail_reads(Lba{zone * kZoneLbas}, zones * kZoneLbas);
     rig_.open();
     faults().heal();
   }
@@ -153,6 +153,30 @@ TEST_F(HiddenCacheTest, NorDoesItWhereThatIsNotServed) {
   reopen_without(kFirst + 1);
   fill(400);  // and all are evicted
   ASSERT_NO_FATAL_FAILURE(expect_page(1, 1));
+  for (int round = 0; round < 20; ++round) {
+    rig_.reopen();
+    ASSERT_TRUE(absent(1)) << round;
+    ASSERT_TRUE(absent(2)) << round;
+    fill(20);
+  }
+}
+
+// Nor where it is hidden itself when what replaced it goes: nobody knows of it then.
+TEST_F(HiddenCacheTest, NorDoesItWhereTheOneIsHiddenAndThenTheOther) {
+  put_pinned(1, 1);
+  put_pinned(2, 1);
+  fill_up_to(kFirst + 1);
+  ASSERT_TRUE(rig_.put(1, 2, kPageBytes).ok());
+  ASSERT_TRUE(rig_.simple(PageOp::Kind::remove, 2).ok());
+  fill_up_to(kFirst + 3);
+  reopen_without(kFirst + 1);
+  while (written(kFirst) > 1) fill(1);
+  ASSERT_NO_FATAL_FAILURE(expect_page(1, 1));
+  std::uint32_t newest = kFirst;
+  while (written(newest) <= 1 || written(newest) == kZoneLbas) ++newest;
+  reopen_without(newest - 1, 2);  // one of which has the copies
+  ASSERT_NO_FATAL_FAILURE(expect_page(1, 2));
+  while (written(kFirst + 1) > 1) fill(1);
   for (int round = 0; round < 20; ++round) {
     rig_.reopen();
     ASSERT_TRUE(absent(1)) << round;
