@@ -135,13 +135,11 @@ void PageSessionImpl::try_candidates(PageOp& op) {
   PageLog& log = static_cast<PageStoreImpl*>(in.store)->log();
   for (; in.candidate != in.candidate_count; ++in.candidate) {
     const IndexEntry& entry = in.key_op.candidates[in.candidate];
-    if (entry.expires) {
-      const std::uint32_t expires_s = log.expiry(entry);
-      if (expires_s == 0) {  // swept, deleted or moved since it was looked up
-        epoch_.leave(in.epoch_side);
-        return look_up(op);
-      }
-      if (expires_s <= executor_.wall_s()) continue;
+    if (entry.expires && log.expired(entry, executor_.wall_s())) {
+      if (log.in_index(in.hash, entry.lba)) continue;
+      // Another one, perhaps, was stored before it expired: that is what counts.
+      epoch_.leave(in.epoch_side);
+      return look_up(op);
     }
     if (op.kind == PageOp::Kind::get_range && !PageLog::is_known(entry, *op.known)) continue;
     const Wanted wanted = wanted_of(op, entry);

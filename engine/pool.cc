@@ -325,9 +325,6 @@ Status PoolImpl::load(const RecoveryResult& recovered) {
     if (found == recovered.volumes.end()) continue;
     const RecoveredVolume& volume = found->second;
     PageLog& log = stores_.back()->log();
-    for (const RecoveredVolume::Expiry& expiry : volume.expiries) {
-      log.load_expiry(expiry.lba, expiry.expires_s);
-    }
     for (const auto& [stream, resume] : volume.resumes) {
       const bool granted = stream == kUserStream || streams[record.id].test(stream);
       const Status ended = granted ? Status() : end_zone(resume);
@@ -335,7 +332,8 @@ Status PoolImpl::load(const RecoveryResult& recovered) {
       log.resume(stream, Stream::Resume(resume));
     }
     log.load({volume.pages, volume.live_bytes, volume.pinned_lbas, volume.cost_bytes,
-              volume.largest_bytes, volume.expired, volume.hidden, volume.lost, volume.outlived});
+              volume.largest_bytes, volume.first_expiry_s, volume.expired, volume.hidden,
+              volume.lost, volume.outlived});
     recovered_pages_ += volume.pages.size();
   }
   if (!options_.read_only) {

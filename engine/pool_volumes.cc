@@ -361,7 +361,7 @@ Status PoolImpl::delete_volume(std::string_view name) {
   // What reads one of its zones now is the scrubber alone; it begins no other.
   while (scrubber_ && scrubber_->reading()) queue_->wait(kWaitUs);
   const std::vector<ZoneId> zones = context_.allocator.vacate(id);
-  for (const ZoneId zone : zones) context_.tables[zone.value] = ZoneDirectory();
+  for (const ZoneId zone : zones) context_.forget(zone);
   returns_.add({.id = id, .zones = zones});
   return {};
 }

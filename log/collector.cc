@@ -442,7 +442,7 @@ void Collector::wait_for_grace() {
 void Collector::reset_done() {
   if (io_.status.ok()) {
     resets_failed_ = 0;
-    pool_.tables[victim_.value] = ZoneDirectory();
+    pool_.forget(victim_);
     pool_.tables[victim_.value].end_lba = 0;  // also should it be sealed again
     ++log_.stats_.zones_reset;
     if (log_.options_.cache) ++log_.stats_.evicted_zones;
@@ -450,7 +450,7 @@ void Collector::reset_done() {
     if (canary(Canary::reset_not_durable)) return settled();
     return pool_.flusher.request(flush_);
   }
-  pool_.tables[victim_.value] = ZoneDirectory();
+  pool_.forget(victim_);
   pool_.tables[victim_.value].end_lba = 0;  // what it held is elsewhere, and it may be empty by now
   // A zone that went read-only or offline stays so; anything else may pass.
   const bool gone = io_.status.code() == Code::zone_state;

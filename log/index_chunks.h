@@ -27,14 +27,6 @@
 
 namespace furrow {
 
-inline std::uint64_t load_word(const std::uint64_t& word) {
-  return std::atomic_ref<std::uint64_t>(const_cast<std::uint64_t&>(word))
-      .load(std::memory_order_acquire);
-}
-inline void store_word(std::uint64_t& word, std::uint64_t value) {
-  std::atomic_ref<std::uint64_t>(word).store(value, std::memory_order_release);
-}
-
 struct ChunkEntry {
   std::uint16_t tag = 0;
   std::uint64_t position = 0;

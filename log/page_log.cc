@@ -34,8 +34,6 @@ PageLog::PageLog(PoolContext& pool, const PageLogOptions& options)
       blocks_(pool.blocks_of(options.volume)),
       index_(pool.allocator.quota(options.volume) * pool.geometry.zone_capacity_lbas,
              index_shape()),
-      expiries_(pool.allocator.quota(options.volume) * pool.geometry.zone_capacity_lbas,
-                {.entries_limit = quota_max_ * pool.geometry.zone_capacity_lbas}),
       headers_(pool, [this](ZoneId zone) { return written_lba(zone); }),
       epoch_(pool.epoch.add()) {
   for (std::uint8_t number = 0; number <= kStreamMax; ++number) {
@@ -89,7 +87,6 @@ void PageLog::clear() {
     if (stream) stream->stop_notes();
   }
   index_.clear();
-  expiries_.clear();
   stats_.pages = stats_.live_bytes = 0;
   cost_bytes_ = pinned_lbas_ = 0;
   note_used();
@@ -117,6 +114,7 @@ void PageLog::load(const Recovered& recovered) {
   cost_bytes_ = recovered.cost_bytes;
   pinned_lbas_ = recovered.pinned_lbas;
   largest_bytes_ = recovered.largest_bytes;
+  sweep_->note(recovered.first_expiry_s);
   left_out_ = recovered.expired;
   hidden_ = recovered.hidden;
   first_sequence_ = pool_.next_sequence;
@@ -229,9 +227,7 @@ void PageLog::page_read_for_confirm(KeyOp& op) {
 }
 
 void PageLog::confirmed(KeyOp& op) {
-  // One that has left the index meanwhile, and its expiry with it, was swept, evicted or deleted.
-  op.expired = op.found && op.old.expires &&
-               (!in_index(op.lock.hash, op.old.lba) || expired(op.old, pool_.home.wall_s()));
+  op.expired = op.found && expired(op.old, pool_.home.wall_s());
   const bool present = op.found && !op.expired;
   switch (op.kind) {
     case KeyOp::Kind::put:

@@ -92,8 +92,10 @@ class PageLog final : public StreamOwner {
     return index_.find(hash.order, 0, out);
   }
   bool expired(const IndexEntry& entry, std::uint64_t wall_s) const;
-  // Of one that expires: Unix time; 0: it is not in the index any more.
-  std::uint32_t expiry(const IndexEntry& entry) const;
+  // Of one that expires: Unix time. Of an entry that was looked up in an epoch that goes on.
+  std::uint32_t expiry(const IndexEntry& entry) const { return pool_.expiry(entry.lba); }
+  // Is the page there still the newest of its key?
+  bool in_index(const KeyHash& hash, std::uint64_t lba) const;
   KeyHash hash(const Key& key) const {
     const KeyHash hash = key_hash(pool_.hash_key, options_.volume, key);
     return blocks_ == nullptr ? hash : blocks_->order.hash(key, hash);
@@ -122,13 +124,13 @@ class PageLog final : public StreamOwner {
     const RecoveredPages& pages;
     std::uint64_t live_bytes = 0, pinned_lbas = 0, cost_bytes = 0;
     std::uint32_t largest_bytes = 0;
+    std::uint32_t first_expiry_s = ~std::uint32_t{0};
     bool expired = false;  // pages that have expired were left out
     bool hidden = false;   // there may be more at the next opening
     bool lost = false;     // or have been more, in a zone that is offline
     std::span<const Outlived> outlived;
   };
   void load(const Recovered& recovered);
-  void load_expiry(std::uint64_t lba, std::uint32_t expires_s);
   void resume(unsigned stream, Stream::Resume&& zone);
   void start();  // background work may begin
 
@@ -162,7 +164,7 @@ class PageLog final : public StreamOwner {
   void note_hit(const IndexEntry& entry) {
     if (options_.cache) pool_.hits.set(entry.lba);
   }
-  std::uint64_t index_bytes() const { return index_.bytes() + expiries_.bytes(); }
+  std::uint64_t index_bytes() const { return index_.bytes(); }
   // A cache's page that cannot be read: it leaves the index.
   void let_go(const KeyHash& hash, const IndexEntry& entry);
   // A store's sealed zone is written anew elsewhere, if there is room.
@@ -244,7 +246,6 @@ class PageLog final : public StreamOwner {
   void collect_dead();
   void collect_if_dead(ZoneId id);
   void zone_died(ZoneId zone);
-  bool in_index(const KeyHash& hash, std::uint64_t lba) const;
   // May a key that the index does not have come back: evicted, and a power cut undoes the reset of
   // its zone, expired by a clock that was ahead, or let go?
   bool may_come_back() const { return left_out_ || hidden_ || collector_->evicted(); }
@@ -350,7 +351,6 @@ class PageLog final : public StreamOwner {
   const PoolContext::Blocks* const blocks_;  // of a block volume, else null: its keys are all
                                              // blocks, and its pages of kBlockPageBytes
   Index index_;
-  Index expiries_;  // by a mix of the LBA: `checksum` is the Unix time
   KeyLocks locks_;
   HeaderReader headers_;
   Epoch::Reader& epoch_;  // entered while what the index said is read from the medium

@@ -1,4 +1,4 @@
-// The page log's index, and what is counted with it: pages, tombstones, expiries, zones.
+// The page log's index, and what is counted with it: pages, tombstones, zones.
 #include <algorithm>
 #include <utility>
 
@@ -11,8 +11,6 @@ namespace {
 constexpr unsigned kBucketsPerTurn = 1024;
 // Streams by lifetime are folded when fewer zones are left than these, or than a 16th.
 constexpr std::uint64_t kZonesLeftMax = 2, kZonesLeftShare = 16;
-
-std::uint64_t mix(std::uint64_t lba) { return lba * 0x9E3779B97F4A7C15u; }
 
 }  // namespace
 
@@ -39,7 +37,7 @@ void PageLog::note_used() { stats_.cost_bytes.store(used_bytes(), std::memory_or
 
 void PageLog::publish(const KeyHash& hash, const IndexEntry* old, const IndexEntry& entry,
                       std::uint32_t expires_s, std::uint64_t sequence) {
-  if (entry.expires) load_expiry(entry.lba, expires_s);
+  if (entry.expires) sweep_->note(expires_s);
   if (old != nullptr && index_.replace(hash.order, old->lba, entry)) {
     forget(*old);
   } else {
@@ -83,7 +81,6 @@ bool PageLog::unpublish(const KeyHash& hash, const IndexEntry& entry) {
 // Takes back what publish() counted, for an entry that has just left the index.
 void PageLog::forget(const IndexEntry& entry) {
   const ZoneId zone = pool_.geometry.zone_of(Lba{entry.lba});
-  if (entry.expires) expiries_.erase(mix(entry.lba), entry.lba);
   pool_.allocator.remove_live(zone, pool_.page_lbas(entry.length));
   cost_bytes_ -= cost_bytes(pool_, entry.length);
   note_used();
@@ -193,22 +190,8 @@ Status PageLog::admit(std::uint32_t length, const IndexEntry* replaced, bool pin
   return {};
 }
 
-void PageLog::load_expiry(std::uint64_t lba, std::uint32_t expires_s) {
-  expiries_.insert(mix(lba), {lba, 1, expires_s});
-  sweep_->note(expires_s);
-}
-
 bool PageLog::expired(const IndexEntry& entry, std::uint64_t wall_s) const {
   return entry.expires && expiry(entry) <= wall_s;
-}
-
-std::uint32_t PageLog::expiry(const IndexEntry& entry) const {
-  std::array<IndexEntry, KeyOp::kCandidatesMax> found;
-  const unsigned count = std::min(expiries_.find(mix(entry.lba), 0, found), KeyOp::kCandidatesMax);
-  for (unsigned i = 0; i < count; ++i) {
-    if (found[i].lba == entry.lba) return found[i].checksum;
-  }
-  return 0;
 }
 
 // --- zones ---
@@ -422,7 +405,7 @@ void PageLog::zones_changed() {
   for (std::uint32_t i = 0; i < pool_.geometry.zone_count; ++i) {
     if (pool_.allocator.zones()[i].anyones) oldest_ = {ZoneId{i}, 0, oldest_.opened};
     if (pool_.allocator.zones()[i].owner != options_.volume) continue;
-    bytes += pool_.tables[i].bytes();
+    bytes += pool_.tables[i].bytes() + pool_.expiries.bytes(ZoneId{i});
     if (options_.cache) bytes += pool_.hits.bytes(ZoneId{i});
     const Collector::Deletions copied = collector_->copied_of(ZoneId{i});
     tombstones_ += pool_.tables[i].tombstones - copied.keys;

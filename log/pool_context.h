@@ -13,6 +13,7 @@
 #include "log/batch_starts.h"
 #include "log/block_map.h"
 #include "log/block_order.h"
+#include "log/expiry_runs.h"
 #include "log/flusher.h"
 #include "log/format.h"
 #include "log/hit_map.h"
@@ -72,6 +73,7 @@ struct PoolContext {
         flusher(its_home, its_queue),
         allocator(geometry, superblock.metadata_zones),
         hits(geometry),
+        expiries(geometry),
         tables(geometry.zone_count),
         pool(superblock.pool),
         hash_key(superblock.hash_key),
@@ -84,8 +86,9 @@ struct PoolContext {
   Flusher flusher;
   ZoneAllocator allocator;
   Epoch epoch;
-  HitMap hits;     // any thread
-  struct Blocks {  // of a block volume
+  HitMap hits;          // any thread
+  ExpiryRuns expiries;  // any thread looks up
+  struct Blocks {       // of a block volume
     Blocks(const std::array<std::uint8_t, 16>& secret, std::uint64_t volume, std::uint64_t count)
         : order(secret, volume, count), map(count, order.blocks_max()) {}
     BlockOrder order;
@@ -128,6 +131,15 @@ struct PoolContext {
     return static_cast<std::uint32_t>(lba % geometry.zone_size_lbas);
   }
   std::uint64_t page_lbas(std::uint32_t length) const { return geometry.lbas(length); }
+
+  // The record is in the zone, at its lba. Of each zone one thread at a time.
+  void note_record(ZoneId zone, const PageRecord& record);
+  // What the zone held is gone.
+  void forget(ZoneId zone);
+  // Of the page at a device LBA, which expires: Unix time. Any thread, see ExpiryRuns.
+  std::uint32_t expiry(std::uint64_t lba) const {
+    return expiries.find(geometry.zone_of(Lba{lba}), relative_lba(lba));
+  }
 };
 
 }  // namespace furrow

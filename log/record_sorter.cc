@@ -17,8 +17,7 @@ bool before(const RecoveredRecord& a, const RecoveredRecord& b) {
   const bool a_deletes = a.kind == RecoveredRecord::Kind::tombstone;
   const bool b_deletes = b.kind == RecoveredRecord::Kind::tombstone;
   if (a_deletes != b_deletes) return a_deletes;
-  if (a.lba() != b.lba()) return a.lba() < b.lba();
-  return a.kind < b.kind;
+  return a.lba() < b.lba();
 }
 
 void sort_bin(std::span<RecoveredRecord> bin) {

@@ -1,7 +1,7 @@
 // RecordPile and RecoveredPages: where recovery keeps records until they are in the index. Private
 // to log/recovery and those who load from it.
 //
-// 32 bytes a record of the log (64 for one that expires), from the scan until the index is loaded:
+// 32 bytes a record of the log, from the scan until the index is loaded:
 // winners take the places of the records that they were chosen from. What recovery's time is spent
 // on is mostly memory that the process touches for the first time.
 #pragma once
@@ -24,11 +24,10 @@ struct Outlived {
   std::uint64_t opened_sequence = 0;   // of the page's zone
 };
 
-// One record, as small as a merge of all zones allows. Keys are told apart by 93 bits of their
-// keyed hash: among 10^10 pages two share them with a probability of 5 in 10^9.
+// One record, as small as a merge of all zones allows. Keys are told apart by 94 bits of their
+// keyed hash: among 10^10 pages two share them with a probability of 3 in 10^9.
 struct RecoveredRecord {
-  // `expiry`: goes with the page of the same key, sequence and LBA.
-  enum class Kind : std::uint32_t { page, tombstone, expiry };
+  enum class Kind : std::uint32_t { page, tombstone };
 
   RecoveredRecord() = default;  // not initialized
   RecoveredRecord(const KeyHash& hash, std::uint64_t its_sequence, const IndexEntry& entry,
@@ -47,13 +46,13 @@ struct RecoveredRecord {
     return order == other.order && identity == other.identity;
   }
 
-  static constexpr std::uint32_t kIdentityMask = (1u << 29) - 1;
+  static constexpr std::uint32_t kIdentityMask = (1u << 30) - 1;
   std::uint64_t order;
   std::uint64_t sequence;
   std::uint64_t position;  // as in the index
-  std::uint32_t checksum;  // of an expiry: the Unix time
-  std::uint32_t identity : 29;
-  Kind kind : 2;
+  std::uint32_t checksum;
+  std::uint32_t identity : 30;
+  Kind kind : 1;
   bool grouped : 1;  // its group: Gathered::groups
 };
 static_assert(sizeof(RecoveredRecord) == 32);

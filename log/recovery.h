@@ -31,14 +31,10 @@ namespace furrow {
 
 struct RecoveredVolume {
   RecoveredPages pages;
-  struct Expiry {
-    std::uint64_t lba;
-    std::uint32_t expires_s;
-  };
-  std::vector<Expiry> expiries;
   std::uint64_t live_bytes = 0, pinned_lbas = 0, cost_bytes = 0;
-  std::uint32_t largest_bytes = 0;  // page
-  bool expired = false;             // pages that have expired were left out
+  std::uint32_t largest_bytes = 0;                   // page
+  std::uint32_t first_expiry_s = ~std::uint32_t{0};  // of its pages
+  bool expired = false;                              // pages that have expired were left out
   bool hidden = false;  // what cannot be read now may be its, and count at the next opening
   bool lost = false;    // what a zone that is offline held may have been its
   std::map<unsigned, Stream::Resume> resumes;  // by stream

@@ -73,7 +73,7 @@ void Recovery::merge_volume(std::uint64_t volume, RecoveredVolume& into) {
     for (const auto& [zone, sequence] : one.strays) {
       pool_.allocator.note_stray(ZoneId{zone}, sequence);
     }
-    into.expiries.insert(into.expiries.end(), one.expiries.begin(), one.expiries.end());
+    into.first_expiry_s = std::min(into.first_expiry_s, one.first_expiry_s);
     into.outlived.insert(into.outlived.end(), one.outlived.begin(), one.outlived.end());
     for (std::uint32_t zone = 0; zone < one.live_lbas.size(); ++zone) {
       // The zone's lowest sequence was noted when it was scanned.
@@ -146,7 +146,9 @@ void Recovery::winners(std::uint64_t volume, std::span<const RecoveredRecord> so
     sums.largest_bytes = std::max(sums.largest_bytes, entry.length);
     sums.cost_bytes += PageLog::cost_bytes(pool_, entry.length);
     if (entry.pinned) sums.pinned_lbas += lbas;
-    if (entry.expires) sums.expiries.push_back({entry.lba, winner[1].checksum});
+    if (entry.expires) {
+      sums.first_expiry_s = std::min(sums.first_expiry_s, pool_.expiry(entry.lba));
+    }
     sums.live_lbas[pool_.geometry.zone_of(Lba{entry.lba}).value] += lbas;
   }
 }

@@ -257,7 +257,7 @@ void Scanner::keep(const FoundZone& zone, const PageRecord& record, const KeyHas
   if (record.lba >= table.end_lba) return;
   const std::uint64_t lba = pool_.device_lba(id, record.lba);
   pool_.allocator.note_sequence(id, record.sequence);  // one thread has this zone
-  table.count(record);
+  pool_.note_record(id, record);
   if (record.kind == RecordKind::group_tombstone) {
     GroupTombstone& newest =
         (zone.spare ? into.spare_group_tombstones : into.group_tombstones)[record.group];
@@ -277,10 +277,6 @@ void Scanner::keep(const FoundZone& zone, const PageRecord& record, const KeyHas
   }
   pile.add({hash, record.sequence, entry, page ? Kind::page : Kind::tombstone, record.group != 0},
            *memory);
-  if (record.expires_s == 0) return;
-  IndexEntry expiry = entry;
-  expiry.checksum = record.expires_s;
-  pile.add({hash, record.sequence, expiry, Kind::expiry, false}, *memory);
 }
 
 }  // namespace furrow

@@ -40,7 +40,6 @@ const RecoveredRecord* Recovery::same_without(std::uint64_t volume, ZoneId spare
   const RecoveredRecord* rest = nullptr;
   for (const RecoveredRecord& version : versions) {
     if (!version.same_key(newest)) break;
-    if (version.kind == RecoveredRecord::Kind::expiry) continue;
     if (pool_.geometry.zone_of(Lba{version.lba()}) == spare) continue;
     rest = &version;
     break;
@@ -107,18 +106,15 @@ void Recovery::verify_originals() {
       if (whole(originals, page.original->lba(), page)) continue;
       if (!whole(copies, page.copy_lba, page)) continue;  // nothing is gained by keeping it
       spare.needed = true;
-      take_copy(volume, page);
+      take_copy(page);
     }
   }
 }
 
 // The copy counts instead of the original.
-void Recovery::take_copy(std::uint64_t volume, const CopiedPage& page) {
+void Recovery::take_copy(const CopiedPage& page) {
   IndexEntry entry = page.original->entry();
   const std::uint64_t lbas = pool_.page_lbas(entry.length);
-  for (RecoveredVolume::Expiry& expiry : result_.volumes[volume].expiries) {
-    if (expiry.lba == entry.lba) expiry.lba = page.copy_lba;
-  }
   pool_.allocator.remove_live(pool_.geometry.zone_of(Lba{entry.lba}), lbas);
   entry.lba = page.copy_lba;
   pool_.allocator.add_live(pool_.geometry.zone_of(Lba{entry.lba}), lbas, page.original->sequence);
@@ -164,7 +160,7 @@ Status Recovery::give_back_spares() {
     }
     any = true;
     pool_.allocator.release(zone);
-    pool_.tables[zone.value] = ZoneDirectory();
+    pool_.forget(zone);
     std::erase_if(result_.volumes[volume].resumes,
                   [&](const auto& resume) { return resume.second.zone == zone; });
     std::erase_if(result_.new_trims, [&](const ZoneTrim& trim) { return trim.zone == zone; });

@@ -98,7 +98,7 @@ class Recovery {
   void merge_volume(std::uint64_t volume, RecoveredVolume& into);
   void verify_originals();
   std::vector<CopiedPage> copied_pages(Spare& spare);
-  void take_copy(std::uint64_t volume, const CopiedPage& page);
+  void take_copy(const CopiedPage& page);
   Status give_back_spares();
   Status note_durable_before(ZoneId newest);
   // What one thread has counted of a volume's pages.
@@ -107,7 +107,7 @@ class Recovery {
     std::uint32_t largest_bytes = 0;
     std::vector<std::uint64_t> live_lbas;           // by zone
     std::map<std::uint32_t, std::uint64_t> strays;  // by zone: Zone::stray_sequence
-    std::vector<RecoveredVolume::Expiry> expiries;
+    std::uint32_t first_expiry_s = ~std::uint32_t{0};
     bool expired = false;
     bool spare_needed = false;  // something stands in the volume's spare zone only
     std::vector<Copied> copied;
@@ -117,9 +117,8 @@ class Recovery {
                Merged& sums);
   const RecoveredRecord& latest_copy(std::span<const RecoveredRecord> versions) const;
   bool present(std::uint64_t volume, const RecoveredRecord& record) const;
-  // A page, among those that its expiry follows.
   bool expired(const RecoveredRecord& page) const {
-    return page.entry().expires && (&page)[1].checksum <= pool_.home.wall_s();
+    return page.entry().expires && pool_.expiry(page.lba()) <= pool_.home.wall_s();
   }
   const RecoveredRecord* same_without(std::uint64_t volume, ZoneId spare,
                                       std::span<const RecoveredRecord> versions) const;

@@ -1,10 +1,20 @@
 // ReservedMemory: address space of which only the touched pages take memory. Private to log/.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
 namespace furrow {
+
+// Of words that others read, or write, at the same time.
+inline std::uint64_t load_word(const std::uint64_t& word) {
+  return std::atomic_ref<std::uint64_t>(const_cast<std::uint64_t&>(word))
+      .load(std::memory_order_acquire);
+}
+inline void store_word(std::uint64_t& word, std::uint64_t value) {
+  std::atomic_ref<std::uint64_t>(word).store(value, std::memory_order_release);
+}
 
 class ReservedMemory {
  public:

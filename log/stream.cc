@@ -239,7 +239,7 @@ bool Stream::open_zone() {
   const std::uint64_t generation = pool_.next_sequence++;
   const Result<ZoneId> taken = pool_.allocator.take(volume_, number_, generation, generation);
   if (!taken.ok()) return false;  // the owner kicks when one is free
-  pool_.tables[taken->value] = ZoneDirectory();
+  pool_.forget(*taken);
   zone_ = OpenZone();
   zone_->id = *taken;
   zone_->records = std::move(spare_records_);

@@ -170,7 +170,7 @@ void Stream::place(Batch& batch, std::uint64_t header_lbas, std::uint64_t note_l
     record.lba = append->record.lba = static_cast<std::uint32_t>(lba);
     append->lba = pool_.device_lba(zone_->id, lba);
     if (page) end = lba + pool_.page_lbas(record.length);
-    table.count(record);
+    pool_.note_record(zone_->id, record);
     pool_.allocator.note_sequence(zone_->id, record.sequence);
     zone_->records.push_back(record);
   }

@@ -49,4 +49,15 @@ void ZoneDirectory::compact() {
   groups.shrink_to_fit();
 }
 
+void PoolContext::note_record(ZoneId zone, const PageRecord& record) {
+  tables[zone.value].count(record);
+  const bool expires = record.kind == RecordKind::page && record.expires_s != 0;
+  if (expires) expiries.add(zone, record.lba, record.expires_s);
+}
+
+void PoolContext::forget(ZoneId zone) {
+  tables[zone.value] = ZoneDirectory();
+  expiries.drop(zone);
+}
+
 }  // namespace furrow

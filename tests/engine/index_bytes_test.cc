@@ -30,7 +30,8 @@ class IndexBytesTest : public ::testing::Test {
     ASSERT_NO_FATAL_FAILURE(rig_.make(options));
   }
   // The keys from `first` on, 64 at a time.
-  void run(PageOp::Kind kind, std::uint64_t first, std::uint64_t count, std::uint32_t ttl_s = 0) {
+  void run(PageOp::Kind kind, std::uint64_t first, std::uint64_t count, std::uint32_t ttl_s = 0,
+           bool different = false) {
     std::vector<PageOp> ops(64);
     for (std::uint64_t done = 0; done < count; done += ops.size()) {
       const std::size_t now = std::min<std::uint64_t>(ops.size(), count - done);
@@ -39,7 +40,7 @@ class IndexBytesTest : public ::testing::Test {
         ops[i].key = key_of(first + done + i);
         ops[i].data = page_.data();
         ops[i].length = ops[i].capacity = kPageBytes;
-        ops[i].ttl_s = ttl_s;
+        ops[i].ttl_s = different ? ttl_s + static_cast<std::uint32_t>(i) : ttl_s;
         rig_.submit(ops[i]);
       }
       rig_.wait();
@@ -53,16 +54,23 @@ class IndexBytesTest : public ::testing::Test {
     std::uint64_t sum = 0;
     for (std::uint32_t i = 0; i < pool.geometry.zone_count; ++i) {
       if (pool.allocator.zones()[i].owner != rig_.store->info().id) continue;
-      sum += pool.tables[i].bytes() + (hits ? pool.hits.bytes(ZoneId{i}) : 0);
+      sum += pool.tables[i].bytes() + pool.expiries.bytes(ZoneId{i});
+      if (hits) sum += pool.hits.bytes(ZoneId{i});
     }
+    return sum;
+  }
+  std::uint64_t expiry_bytes() const {
+    const PoolContext& pool = static_cast<PoolImpl*>(rig_.pool.get())->context();
+    std::uint64_t sum = 0;
+    for (std::uint32_t i = 0; i < pool.geometry.zone_count; ++i) sum += pool.expiries.bytes({i});
     return sum;
   }
   // It is as of when a zone was opened last: since then the open zones' tables have grown, and
   // those of zones that are full have given back what they did not need.
-  void expect_sum(std::uint64_t its_table_bytes) const {
+  void expect_sum(std::uint64_t its_table_bytes, std::uint64_t grown = 2048) const {
     const std::uint64_t sum = log().index_bytes() + its_table_bytes;
     EXPECT_LE(bytes(), sum + 2048);
-    EXPECT_GE(bytes() + 2048, sum);
+    EXPECT_GE(bytes() + grown, sum);
   }
   PageLog& log() const { return static_cast<PageStoreImpl*>(rig_.store)->log(); }
 
@@ -94,8 +102,7 @@ TEST_F(IndexBytesTest, GrowsAndShrinksWithThePages) {
   }
 }
 
-// What it is beside the pages of a store: the hit bits of a cache, and a second, equal table for
-// pages that expire.
+// What it is beside the pages of a store: the hit bits of a cache, and when pages expire.
 TEST_F(IndexBytesTest, HitBitsCount) {
   ASSERT_NO_FATAL_FAILURE(make(VolumeMode::cache));
   ASSERT_NO_FATAL_FAILURE(run(PageOp::Kind::put, 0, kPages / 4));
@@ -103,14 +110,29 @@ TEST_F(IndexBytesTest, HitBitsCount) {
   expect_sum(table_bytes(true));
 }
 
-TEST_F(IndexBytesTest, ExpiriesCount) {
+TEST_F(IndexBytesTest, PagesOfOneTimeToLiveCostNoMoreThanOthers) {
   ASSERT_NO_FATAL_FAILURE(make(VolumeMode::store));
   ASSERT_NO_FATAL_FAILURE(run(PageOp::Kind::put, 0, kPages / 4));
   const std::uint64_t before = bytes();
   ASSERT_NO_FATAL_FAILURE(run(PageOp::Kind::put, 0, kPages / 4, 3600));
-  EXPECT_GT(bytes(), before + 12 * (kPages / 4));
-  EXPECT_LE(bytes(), before + kFixedBytes + 15 * (kPages / 4));
+  EXPECT_GT(expiry_bytes(), 0u);
+  EXPECT_LE(expiry_bytes(), kPages / 4) << "zones of 2048 pages: 320 bytes each";
+  EXPECT_LE(bytes(), before + before / 20 + kPages / 4);
   expect_sum(table_bytes(false));
+}
+
+TEST_F(IndexBytesTest, AnExpiryOfItsOwnCostsEightBytes) {
+  ASSERT_NO_FATAL_FAILURE(make(VolumeMode::store));
+  for (std::uint64_t key = 0; key < kPages / 4; key += 64) {
+    ASSERT_NO_FATAL_FAILURE(run(PageOp::Kind::put, key, 64, 3600, true));
+  }
+  EXPECT_GE(expiry_bytes(), 8 * (kPages / 4));
+  EXPECT_LE(expiry_bytes(), 9 * (kPages / 4));
+  expect_sum(table_bytes(false), 20 << 10);  // a zone of 2048 pages
+  // They go with their zones.
+  ASSERT_NO_FATAL_FAILURE(run(PageOp::Kind::put, 0, kPages / 4));
+  ASSERT_NO_FATAL_FAILURE(run(PageOp::Kind::put, 0, kPages / 4));
+  EXPECT_LE(expiry_bytes(), 9 * (kPages / 4));
 }
 
 }  // namespace

@@ -85,12 +85,12 @@ class PageLogRig : public LogRig {
     cuts_.insert(cuts_.end(), found->new_trims.begin(), found->new_trims.end());
     log_ = std::make_unique<PageLog>(*pool_, options_);
     const RecoveredVolume& volume = found->volumes[kVolume];
-    for (const auto& expiry : volume.expiries) log_->load_expiry(expiry.lba, expiry.expires_s);
     for (const auto& [stream, resume] : volume.resumes) {
       log_->resume(stream, Stream::Resume(resume));
     }
     log_->load({volume.pages, volume.live_bytes, volume.pinned_lbas, volume.cost_bytes,
-                volume.largest_bytes, volume.expired, volume.hidden, volume.lost, volume.outlived});
+                volume.largest_bytes, volume.first_expiry_s, volume.expired, volume.hidden,
+                volume.lost, volume.outlived});
     log_->start();
   }
   // The power goes off and on again.

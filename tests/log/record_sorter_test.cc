@@ -1,7 +1,7 @@
 // Establishes that RecordSorter sorts the records of one partition by hash and identity, the newest
-// version first, a tombstone before the page in whose place it stands, an expiry right behind its
-// page; for none, few and many, spread evenly or all of
-// one key, of several piles; and that it can be used again. How: against std::ranges::sort.
+// version first, a tombstone before the page in whose place it stands; for none, few and many,
+// spread evenly or all of one key, of several piles; and that it can be used again. How: against
+// std::ranges::sort.
 #include "log/record_sorter.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,6 @@ namespace {
 
 class RecordSorterTest : public testing::Test {
  protected:
-  static constexpr auto kExpiry = RecoveredRecord::Kind::expiry;
   static constexpr auto kTombstone = RecoveredRecord::Kind::tombstone;
 
   RecoveredRecord record(std::uint64_t order) {
@@ -29,7 +28,7 @@ class RecordSorterTest : public testing::Test {
   }
   static auto sort_key(const RecoveredRecord& r) {
     return std::tuple(r.order, std::uint32_t{r.identity}, ~r.sequence, r.kind != kTombstone,
-                      r.lba(), r.kind == kExpiry);
+                      r.lba());
   }
   // `hot`: one in so many records is of one of a few keys.
   void expect_sorted(std::size_t count, std::size_t hot) {
@@ -39,13 +38,7 @@ class RecordSorterTest : public testing::Test {
     for (std::size_t i = 0; i < count; ++i) {
       const std::uint64_t rest = i % hot == 0 ? 0 : random_();
       all.push_back(record(partition | rest >> kPartitionBits));
-      RecordPile& pile = piles[random_() % 3];
-      pile.add(all.back(), memory_);
-      if (all.back().kind == kTombstone || random_() % 2 == 0) continue;
-      RecoveredRecord expiry = all.back();
-      expiry.kind = kExpiry;
-      all.push_back(expiry);
-      pile.add(expiry, memory_);
+      piles[random_() % 3].add(all.back(), memory_);
     }
     std::ranges::sort(all, {}, sort_key);
     sorter_.clear();

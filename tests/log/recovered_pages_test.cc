@@ -23,9 +23,9 @@ class RecoveredPagesTest : public testing::Test {
     return {{order, random_() % 3}, random_() % 1000, entry, RecoveredRecord::Kind::page, false};
   }
   static auto sort_key(const RecoveredRecord& r) {
-    return std::tuple(r.order, std::uint32_t{r.identity}, ~r.sequence, r.lba(), r.kind == kExpiry);
+    return std::tuple(r.order, std::uint32_t{r.identity}, ~r.sequence, r.lba());
   }
-  static constexpr auto kExpiry = RecoveredRecord::Kind::expiry;
+  static constexpr auto kTombstone = RecoveredRecord::Kind::tombstone;
 
   std::mt19937_64 random_{test_seed()};
   std::uint64_t next_lba_ = 0;
@@ -36,15 +36,15 @@ TEST_F(RecoveredPagesTest, ARecordKeepsWhatItIsMadeOf) {
   for (const IndexEntry& entry :
        {IndexEntry{0, 1, 0, false, false},
         IndexEntry{(std::uint64_t{1} << 40) - 1, 4u << 20, 0xffffffff, true, true}}) {
-    const RecoveredRecord made({~std::uint64_t{0}, 5}, 9, entry, kExpiry, true);
+    const RecoveredRecord made({~std::uint64_t{0}, 5}, 9, entry, kTombstone, true);
     EXPECT_EQ(made.entry(), entry);
     EXPECT_EQ(made.lba(), entry.lba);
     EXPECT_EQ(made.sequence, 9u);
-    EXPECT_TRUE(made.kind == kExpiry && made.grouped);
+    EXPECT_TRUE(made.kind == kTombstone && made.grouped);
   }
   const IndexEntry entry;
   const auto made = [&](std::uint64_t order, std::uint64_t identity) {
-    return RecoveredRecord({order, identity}, 1, entry, kExpiry, false);
+    return RecoveredRecord({order, identity}, 1, entry, kTombstone, false);
   };
   EXPECT_TRUE(made(1, 2).same_key(made(1, 2)));
   EXPECT_FALSE(made(1, 2).same_key(made(1, 3)));

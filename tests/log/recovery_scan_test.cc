@@ -1,8 +1,9 @@
 // Establishes what one scanner of recovery makes of a zone: the records that count, by volume and
-// partition, with groups, expiries and group tombstones beside them; the zone's directory; and how
-// the newest zone of a stream ends: whole pages behind the last flush point count and the zone is
-// gone on with, the first that is not whole ends it for good, damage before that point voids
-// nothing. Zones that are not the newest are finished. How: Scanner on images of zones.
+// partition, with groups and group tombstones beside them; when its pages expire; the zone's
+// directory; and how the newest zone of a stream ends: whole pages behind the last flush point
+// count and the zone is gone on with, the first that is not whole ends it for good, damage before
+// that point voids nothing. Zones that are not the newest are finished. How: Scanner on images of
+// zones.
 #include "log/recovery_scan.h"
 
 #include <map>
@@ -46,7 +47,7 @@ class RecoveryScanTest : public LogRig {
     state.generation = 77;
     pool_->allocator.release(kZone);  // of an earlier scan
     pool_->allocator.adopt(kZone, state);
-    table() = ZoneDirectory();
+    pool_->forget(kZone);
     table().end_lba = end_lba_;
     patience_.emplace(pool_->home);
     scanner_ = std::make_unique<Scanner>(*pool_, *device_->create_queue(4), *patience_);
@@ -59,7 +60,7 @@ class RecoveryScanTest : public LogRig {
     return *scanner_;
   }
   ZoneDirectory& table() { return pool_->tables[kZone.value]; }
-  // Sequences of what was gathered, expiries apart.
+  // Sequences of what was gathered.
   std::multiset<std::uint64_t> sequences(Scanner& scanner) {
     std::multiset<std::uint64_t> all;
     for (auto& [volume, gathered] : scanner.gathered) {
@@ -67,7 +68,7 @@ class RecoveryScanTest : public LogRig {
       for (unsigned i = 0; i < kPartitions; ++i) {
         gathered.partitions[i].for_each([&](const RecoveredRecord& record) {
           EXPECT_EQ(record.order >> (64 - kPartitionBits), i);
-          if (record.kind != RecoveredRecord::Kind::expiry) all.insert(record.sequence);
+          all.insert(record.sequence);
         });
       }
     }
@@ -122,19 +123,19 @@ TEST_F(RecoveryScanTest, GathersWhatASealedZoneSays) {
   EXPECT_TRUE(scanner.to_finish.empty()) << "it is full";
   EXPECT_TRUE(scanner.trims.empty());
   EXPECT_TRUE(scanner.resumes.empty());
-  // The page's record is as it was, and its expiry goes with it.
+  // The page's record is as it was, and when it expires is known by where it is.
   const KeyHash hash = this->hash(key_number(4));
-  std::map<RecoveredRecord::Kind, RecoveredRecord> of_four;
+  std::vector<RecoveredRecord> of_four;
   gathered.partitions[hash.order >> (64 - kPartitionBits)].for_each([&](const RecoveredRecord& r) {
-    if (r.order == hash.order) of_four[r.kind] = r;
+    if (r.order == hash.order) of_four.push_back(r);
   });
-  ASSERT_EQ(of_four.size(), 2u);
-  const IndexEntry entry = of_four[RecoveredRecord::Kind::page].entry();
+  ASSERT_EQ(of_four.size(), 1u);
+  const IndexEntry entry = of_four[0].entry();
   EXPECT_EQ(entry.lba, pool_->device_lba(kZone, image_->records()[3].lba));
   EXPECT_EQ(entry.length, 600u);
   EXPECT_EQ(entry.checksum, image_->records()[3].checksum);
   EXPECT_TRUE(entry.expires);
-  EXPECT_EQ(of_four[RecoveredRecord::Kind::expiry].checksum, 99u);
+  EXPECT_EQ(pool_->expiry(entry.lba), 99u);
 }
 
 TEST_F(RecoveryScanTest, OfASpareZoneGroupTombstonesStandApart) {

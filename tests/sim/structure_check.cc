@@ -90,6 +90,10 @@ class StructureCheck {
       fail("a page at LBA {} of zone {}, which is void from {} on",
            context_.relative_lba(entry.lba), id.value, context_.tables[id.value].end_lba);
     }
+    if (entry.expires && context_.expiry(entry.lba) == 0) {
+      fail("nobody knows when the page at LBA {} of zone {} expires",
+           context_.relative_lba(entry.lba), id.value);
+    }
     live_lbas_[id.value] += lbas;
     extents_.push_back({entry.lba, entry.lba + lbas});
   }
