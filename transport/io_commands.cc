@@ -144,7 +144,7 @@ void IoCommands::end(Request& request) {
   if (ns != nullptr) leave(*ns);
   if (buffer != nullptr) {
     buffers_.give(buffer, queue.holders());
-    serve_waiting();
+    if (first_waiting_ != nullptr) serve_waiting();
   }
   reactor_.request_done(queue);
 }

@@ -100,7 +100,7 @@ std::uint32_t PduEncoder::finish(std::byte* out, PduCommon& common,
     put_digest(out + written, crc32c({out, common.hlen}));
     written += kDigestBytes;
   }
-  std::memset(out + written, 0, length - written);
+  if (length != written) std::memset(out + written, 0, length - written);
   return length;
 }
 
