@@ -36,10 +36,11 @@ std::string line_value(const std::string& name, const Json& value) {
 
 std::string object_text(const Json& object) {
   std::size_t width = 0;
-  for (const auto& item : object.items()) width = std::max(width, item.key().size());
+  for (const auto& item : object.items()) width = std::max(width, safe_text(item.key()).size());
   std::string text;
   for (const auto& item : object.items()) {
-    text += fmt::format("{:<{}}  {}\n", item.key(), width, line_value(item.key(), item.value()));
+    const std::string name = safe_text(item.key());
+    text += fmt::format("{:<{}}  {}\n", name, width, line_value(name, item.value()));
   }
   return text;
 }
@@ -52,7 +53,8 @@ std::string table_text(const Json& rows) {
       if (std::ranges::find(columns, item.key()) == columns.end()) columns.push_back(item.key());
     }
   }
-  std::vector<std::vector<std::string>> table{columns};
+  std::vector<std::vector<std::string>> table(1);
+  for (const std::string& name : columns) table[0].push_back(safe_text(name));
   for (const Json& row : rows) {
     auto& cells = table.emplace_back();
     for (const std::string& name : columns) {

@@ -1,7 +1,7 @@
 // Establishes what furrowctl makes of the answers of a server that it asks to change something: a
 // deletion that hosts delay goes on until it is done; where no answer comes to what was asked, it
-// says that it may have been done. How: the built program against the built furrowd and a raw host,
-// and against a listener that hangs up.
+// says that it may have been done. What it is answered is made safe to show. How: the built program
+// against the built furrowd and a raw host, and against a listener of another kind.
 #include <sys/socket.h>
 
 #include <filesystem>
@@ -76,32 +76,64 @@ TEST_F(CtlServerTest, ADeletionGoesOnUntilHostsCommandsAreDone) {
   EXPECT_NE(ended.said.find("deleted"), std::string::npos) << ended.said;
 }
 
+// Takes a request, answers with this, and hangs up; any number of times.
+class OtherServer {
+ public:
+  explicit OtherServer(std::string answer) : answer_(std::move(answer)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof address;
+    EXPECT_EQ(bind(listener_, reinterpret_cast<sockaddr*>(&address), length), 0);
+    EXPECT_EQ(listen(listener_, 8), 0);
+    EXPECT_EQ(getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &length), 0);
+    port = ntohs(address.sin_port);
+    thread_ = std::thread([this] {
+      for (int peer; (peer = accept(listener_, nullptr, nullptr)) >= 0; close(peer)) {
+        char request[4096];
+        (void)recv(peer, request, sizeof request, 0);
+        (void)send(peer, answer_.data(), answer_.size(), MSG_NOSIGNAL);
+      }
+    });
+  }
+  ~OtherServer() {
+    shutdown(listener_, SHUT_RDWR);
+    thread_.join();
+    close(listener_);
+  }
+
+  std::uint16_t port = 0;
+
+ private:
+  const std::string answer_;
+  const int listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  std::thread thread_;
+};
+
 TEST_F(CtlServerTest, WhereNoAnswerComesItMayHaveBeenDone) {
-  const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof address;
-  ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), length), 0);
-  ASSERT_EQ(listen(listener, 8), 0);
-  ASSERT_EQ(getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length), 0);
-  std::thread server([listener] {
-    for (int peer; (peer = accept(listener, nullptr, nullptr)) >= 0; close(peer)) {
-      char request[4096];
-      (void)recv(peer, request, sizeof request, 0);
-    }
-  });
+  const OtherServer other("");
   for (const char* change : {"create more", "resize pages --quota=1GiB", "delete pages"}) {
-    const Ended ended = furrowctl(with_token(change), ntohs(address.sin_port));
+    const Ended ended = furrowctl(with_token(change), other.port);
     EXPECT_EQ(ended.status, 1) << ended.said;
     EXPECT_NE(ended.said.find("may be done all the same"), std::string::npos) << ended.said;
   }
-  const Ended looks = furrowctl("list", ntohs(address.sin_port));
+  const Ended looks = furrowctl("list", other.port);
   EXPECT_EQ(looks.status, 1);
   EXPECT_NE(looks.said.find("is furrowd running there"), std::string::npos) << looks.said;
-  shutdown(listener, SHUT_RDWR);
-  server.join();
-  close(listener);
+}
+
+// Names of members included.
+TEST_F(CtlServerTest, WhatAServerSaysCommandsNoTerminal) {
+  const std::string member = R"({"na\u001b[2Jme\n": "va\u001b[2Jlue\n"})";
+  for (const std::string& body : {member, '[' + member + ']'}) {
+    const OtherServer other("HTTP/1.1 200 OK\r\nContent-Length: " + std::to_string(body.size()) +
+                            "\r\nConnection: close\r\n\r\n" + body);
+    const Ended looks = furrowctl("list", other.port);
+    EXPECT_EQ(looks.status, 0) << looks.said;
+    EXPECT_EQ(looks.said.find('\x1b'), std::string::npos) << looks.said;
+    EXPECT_NE(looks.said.find(R"(na\x1b[2Jme\x0a)"), std::string::npos) << looks.said;
+    EXPECT_NE(looks.said.find(R"(va\x1b[2Jlue\x0a)"), std::string::npos) << looks.said;
+  }
 }
 
 }  // namespace
