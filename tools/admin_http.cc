@@ -91,7 +91,7 @@ void DeadlineStream::end() {
 }  // namespace
 
 // One thread more than there may be connections, so that one is there to accept the newest and cut
-// the oldest; fewer where the process may have no more, of which httplib's own pool would end it.
+// another; fewer where the process may have no more, of which httplib's own pool would end it.
 void AdminHttp::run() {
   run_on_threads(kConnectionsMax + 1, [this](unsigned) {
     for (int fd; (fd = next_socket()) >= 0;) serve(take(fd));
@@ -127,17 +127,21 @@ void AdminHttp::cut(Connection& connection) {
   (void)::shutdown(connection.fd, SHUT_RDWR);  // its peer may have gone
 }
 
-void AdminHttp::cut_oldest() {
-  const auto oldest = std::ranges::find(connections_, false, &Connection::cut);
+void AdminHttp::cut_one() {
+  auto oldest = std::ranges::find_if(
+      connections_, [](const Connection& each) { return each.answered && !each.cut; });
+  if (oldest == connections_.end()) {
+    oldest = std::ranges::find(connections_, false, &Connection::cut);
+  }
   cut(*oldest);
   --whole_;
 }
 
 AdminHttp::Connections::iterator AdminHttp::take(int fd) {
   const std::lock_guard lock(mutex_);
-  connections_.push_back({fd, false, Clock::now() + kRequestMax});
+  connections_.push_back({.fd = fd, .deadline = Clock::now() + kRequestMax});
   const auto connection = std::prev(connections_.end());
-  if (++whole_ > kConnectionsMax) cut_oldest();
+  if (++whole_ > kConnectionsMax) cut_one();
   if (ending_) cut(*connection);
   return connection;
 }
@@ -148,6 +152,10 @@ void AdminHttp::serve(Connections::iterator connection) {
   // Ranges make an answer any number of times as long, and nobody needs a part of one.
   const auto take_whole = [](httplib::Request& request) { request.ranges.clear(); };
   (void)process_request(stream, true, closed, take_whole);  // false: its peer's trouble
+  {
+    const std::lock_guard lock(mutex_);
+    connection->answered = true;
+  }
   stream.end();
   const std::lock_guard lock(mutex_);
   if (!connection->cut) --whole_;

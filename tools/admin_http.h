@@ -1,7 +1,7 @@
 // AdminHttp: httplib's server with bounds on what a connection can hold up. A connection has one
-// request and a deadline for all of it, from accept to the last byte of the answer; where there are
-// too many, the oldest is cut for the newest, so that slow hosts delay nobody; and the end waits
-// for none of them.
+// request and a deadline for all of it, from accept to the last byte of the answer, and for its host
+// to hang up; where there are too many, the oldest that has its answer, or else the oldest, is cut
+// for the newest, so that slow hosts delay nobody; and the end waits for none of them.
 //
 // Threads: run() on one of its own, end() from any; the handlers run on that and on more threads of
 // the server.
@@ -34,7 +34,7 @@ class AdminHttp final : public httplib::Server {
   static constexpr int kBacklog = 256;
   struct Connection {
     int fd = -1;
-    bool cut = false;
+    bool answered = false, cut = false;
     std::chrono::steady_clock::time_point deadline;
   };
   using Connections = std::list<Connection>;
@@ -43,7 +43,7 @@ class AdminHttp final : public httplib::Server {
   Connections::iterator take(int fd);
   void serve(Connections::iterator connection);
   static void cut(Connection& connection);
-  void cut_oldest();
+  void cut_one();
 
   std::mutex mutex_;         // of what follows; a socket is closed under it
   Connections connections_;  // the oldest first

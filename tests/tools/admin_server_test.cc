@@ -280,6 +280,30 @@ TEST_F(AdminServerTest, SlowHostsHoldUpNoAnswer) {
   }
 }
 
+// Who has its answer and does not hang up goes before who waits for one.
+TEST_F(AdminServerTest, HostsThatDoNotHangUpCutNobodyOff) {
+  const int waits = connect_to(admin_->port());
+  const std::string begun = "GET /ready HTTP/1.0\r\n";
+  EXPECT_EQ(send(waits, begun.data(), begun.size(), MSG_NOSIGNAL),
+            static_cast<ssize_t>(begun.size()));
+  std::vector<int> answered;
+  for (unsigned i = 0; i < 40; ++i) {
+    const int socket = answered.emplace_back(connect_to(admin_->port()));
+    const std::string request = begun + "\r\n";
+    EXPECT_EQ(send(socket, request.data(), request.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(request.size()));
+    char piece[4096];
+    ssize_t all = 0;
+    for (ssize_t got; (got = recv(socket, piece, sizeof piece, 0)) > 0;) all += got;
+    EXPECT_GT(all, 0) << i;
+  }
+  EXPECT_EQ(send(waits, "\r\n", 2, MSG_NOSIGNAL), 2);
+  char answer[4096];
+  EXPECT_GT(recv(waits, answer, sizeof answer, 0), 0);
+  close(waits);
+  for (const int socket : answered) close(socket);
+}
+
 TEST_F(AdminServerTest, SlowHostsDoNotHoldUpTheEnd) {
   const SlowHosts slow(admin_->port(), 4);
   EXPECT_EQ(get(admin_->port(), "/ready"), "503 not ready\n");
