@@ -82,9 +82,10 @@ void AdminServer::guard_changes() {
           answer.status = 401;
           answer.set_header("WWW-Authenticate", "Bearer");
           answer.set_content("this needs the token of furrowd's --admin_token_file\n", kText);
-        } else if (!request.has_header("Content-Length") && request.method != "DELETE") {
+        } else if (request.has_header("Transfer-Encoding") ||
+                   (!request.has_header("Content-Length") && request.method != "DELETE")) {
           answer.status = 411;
-          answer.set_content("Content-Length is missing\n", kText);
+          answer.set_content("a Content-Length is needed, and no Transfer-Encoding\n", kText);
         } else if (request.get_header_value<std::uint64_t>("Content-Length") > kBodyBytesMax) {
           answer.status = 413;
           answer.set_content("a request's body has at most 4096 bytes\n", kText);

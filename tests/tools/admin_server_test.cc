@@ -244,6 +244,22 @@ TEST_F(AdminServerTest, ABodyThatIsTooLongIsNotWaitedFor) {
   }
 }
 
+// Also beside a length, which is not what such a body has.
+TEST_F(AdminServerTest, ABodyInChunksIsRefusedAtOnce) {
+  start("0123456789abcdef");
+  for (const char* method : {"POST /volumes", "PATCH /volumes/a", "DELETE /volumes/a"}) {
+    for (const char* length : {"", "Content-Length: 2\r\n"}) {
+      const std::string request = std::string(method) + " HTTP/1.1\r\nHost: furrow\r\n" + length +
+                                  "Transfer-Encoding: chunked\r\n"
+                                  "Authorization: Bearer 0123456789abcdef\r\n\r\n2\r\n{}\r\n";
+      const auto refused = [&] {
+        EXPECT_EQ(ask(admin_->port(), request).substr(0, 3), "411") << request;
+      };
+      EXPECT_LT(seconds_of(refused), 2) << request;
+    }
+  }
+}
+
 TEST_F(AdminServerTest, SaysWhenItHasStopped) {
   EXPECT_FALSE(stopped_);
   admin_.reset();
