@@ -14,7 +14,8 @@ namespace furrow::tools {
 
 template <class... Args>
 void tell(fmt::format_string<Args...> format, Args&&... args) {
-  const std::string text = fmt::vformat(format, fmt::make_format_args(safe_argument(args)...));
+  const std::string text =
+      fmt::format(fmt::runtime(fmt::string_view(format)), safe_argument(args)...);
   (void)std::fwrite(text.data(), 1, text.size(), stderr);
 }
 
