@@ -1,7 +1,7 @@
 // AdminHttp: httplib's server with bounds on what a connection can hold up. A connection has one
-// request and a deadline for all of it, from accept to the last byte of the answer, and for its host
-// to hang up; where there are too many, the oldest that has its answer, or else the oldest, is cut
-// for the newest, so that slow hosts delay nobody; and the end waits for none of them.
+// request and a deadline for all of it, from accept to the last byte of the answer, and for its
+// host to hang up; where there are too many, the oldest that has its answer, or else the oldest, is
+// cut for the newest, so that slow hosts delay nobody; and the end waits for none of them.
 //
 // Threads: run() on one of its own, end() from any; the handlers run on that and on more threads of
 // the server.
