@@ -50,6 +50,7 @@ class PageStoreImpl final : public PageStore {
   const VolumeInfo& info() const override { return *info_.load(std::memory_order_acquire); }
   VolumeUsage usage() const override;
   VolumeStats stats() const override;
+  std::uint64_t media_errors() const;  // its part of PoolInfo's
 
   PageLog& log() {
     FURROW_CHECK(log_ != nullptr);

@@ -440,10 +440,7 @@ PoolInfo PoolImpl::info() const {
 std::uint64_t PoolImpl::media_errors() const {
   std::uint64_t errors = media_errors_forgotten_;
   for (const auto* stores : {&stores_, &deleted_}) {
-    for (const auto& store : *stores) {
-      const VolumeStats stats = store->stats();
-      errors += stats.corrupt_pages + stats.failed_reads;
-    }
+    for (const auto& store : *stores) errors += store->media_errors();
   }
   return errors;
 }

@@ -385,15 +385,14 @@ void PoolImpl::set_aside(PageStoreImpl& store) {
 }
 
 void PoolImpl::forget_deleted() {
-  const std::uint64_t media_errors = this->media_errors();
   for (std::unique_ptr<PageStoreImpl>& store : std::exchange(deleted_, {})) {
+    media_errors_forgotten_ += store->media_errors();
     reset_counters(store->ordinal());
     ordinals_.reset(store->ordinal());
     const std::uint64_t id = store->info().id;
     store.reset();
     context_.blocks.erase(id);
   }
-  media_errors_forgotten_ += media_errors - this->media_errors();
 }
 
 std::vector<PageStore*> PoolImpl::stores() const {
@@ -441,6 +440,11 @@ VolumeUsage PageStoreImpl::usage() const {
   const std::uint64_t cost = stats.cost_bytes, usable = stats.usable_bytes;
   usage.free_bytes = usable - std::min(usable, cost);
   return usage;
+}
+
+std::uint64_t PageStoreImpl::media_errors() const {
+  const VolumeStats its = stats();
+  return its.corrupt_pages + its.failed_reads;
 }
 
 VolumeStats PageStoreImpl::stats() const {

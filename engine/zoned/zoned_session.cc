@@ -144,16 +144,19 @@ void ZonedSession::read(ZonedOp& op) {
 
 void ZonedSession::was_read(ZonedOp& op) {
   op.status = op.internal.step.io.status;
+  // Before its end is, with which the volume may go.
+  if (!op.status.ok()) ++counters_of(op).failed_reads;
   count(op, op.status.ok());
   if (op.status.ok()) return done(op);
-  auto& pages = static_cast<PageSessionImpl&>(pages_);
-  ++pages.counters(op.internal.store->ordinal()).failed_reads;
   send_home(op, &ZonedSession::look_again_at_home);  // is the zone still there?
 }
 
+GetCounters& ZonedSession::counters_of(const ZonedOp& op) {
+  return static_cast<PageSessionImpl&>(pages_).counters(op.internal.store->ordinal());
+}
+
 void ZonedSession::count(ZonedOp& op, bool ok) {
-  GetCounters& counters =
-      static_cast<PageSessionImpl&>(pages_).counters(op.internal.store->ordinal());
+  GetCounters& counters = counters_of(op);
   const auto add = [](std::atomic<std::uint64_t>& counter, std::uint64_t more) {
     counter.store(counter.load(std::memory_order_relaxed) + more, std::memory_order_release);
   };

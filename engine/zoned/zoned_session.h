@@ -15,6 +15,8 @@
 
 namespace furrow {
 
+struct GetCounters;
+
 class ZonedSession {
  public:
   // Both outlive it.
@@ -34,6 +36,7 @@ class ZonedSession {
   void read(ZonedOp& op);
   void was_read(ZonedOp& op);
   void count(ZonedOp& op, bool ok);
+  GetCounters& counters_of(const ZonedOp& op);
   static void run_at_home(Task& task);
   static void look_again_at_home(Task& task);
   void send_home(ZonedOp& op, void (*run)(Task&));
