@@ -40,7 +40,8 @@ ExpiryRuns::ExpiryRuns(const Geometry& geometry)
       directory_(
           lines_for(chunks_for(geometry.zone_capacity_lbas)) * geometry.zone_count * kLineBytes,
           lines_for(chunks_for(geometry.zone_capacity_lbas)) * geometry.zone_count * kLineBytes),
-      chunks_(std::min(chunks_for(geometry.zone_capacity_lbas) * geometry.zone_count,
+      // They are taken by whole groups.
+      chunks_(std::min(chunks_for(geometry.zone_capacity_lbas) * geometry.zone_count + kGroupChunks,
                        std::uint64_t{1} << 32) *
                   kChunkBytes,
               kReservedMin) {}

@@ -77,6 +77,20 @@ TEST_F(ExpiryRunsTest, AWholeZoneOfDifferentOnes) {
   }
 }
 
+// The address space is for all, and chunks are taken of it by many.
+TEST_F(ExpiryRunsTest, AllZonesFullOfDifferentOnes) {
+  constexpr std::uint32_t kZones = 41, kLbas = 3200;  // 4100 chunks
+  ExpiryRuns runs(geometry_of(kZones, kLbas));
+  for (std::uint32_t zone = 0; zone < kZones; ++zone) {
+    for (std::uint32_t lba = 0; lba < kLbas; ++lba) runs.add(ZoneId{zone}, lba, zone + lba + 1);
+  }
+  for (std::uint32_t zone = 0; zone < kZones; ++zone) {
+    for (std::uint32_t lba = 0; lba < kLbas; ++lba) {
+      ASSERT_EQ(runs.find(ZoneId{zone}, lba), zone + lba + 1);
+    }
+  }
+}
+
 TEST_F(ExpiryRunsTest, PagesOfOneExpiryShareARun) {
   ExpiryRuns runs(geometry_of(2, 1 << 16));
   for (std::uint32_t lba = 0; lba < 1 << 16; ++lba) runs.add(ZoneId{0}, lba, 7 + (lba >> 12));
