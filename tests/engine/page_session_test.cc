@@ -4,7 +4,8 @@
 // their order; more gets than there are bounce buffers are all answered; counts outlive sessions,
 // and not stores that are forgotten, of which there may be any number; an intact page is never
 // called corrupt, however many other keys' pages were read first, and also where one read went
-// wrong; and what is late is told so by its time, and released when it ends.
+// wrong; a page that was replaced before it expired is not taken for absent; and what is late is
+// told so by its time, and released when it ends.
 // How: a pool whose home the test turns, and a session on a second loop that the test turns, too;
 // keys that the index cannot tell apart; a device that holds answers back, so that the test can
 // change what was read.
@@ -291,6 +292,56 @@ TEST_F(PageSessionTest, APageStoredWhileOthersWereReadIsNotCorrupt) {
   });
   EXPECT_GT(pages_read, 5) << "of the others, and its own in the end";
   EXPECT_EQ(rig_.store->stats().corrupt_pages, 0u);
+}
+
+// Whoever asks for the time lets something happen before it is told.
+class SlowClock final : public Executor {
+ public:
+  explicit SlowClock(EventLoop& loop) : loop_(loop) {}
+  std::function<std::uint64_t()> tell;
+
+  void post(Task& task) override { loop_.post(task); }
+  bool is_current() const override { return loop_.is_current(); }
+  void start(Timer& timer, std::uint64_t delay_ns) override { loop_.start(timer, delay_ns); }
+  void stop(Timer& timer) override { loop_.stop(timer); }
+  void add(Poller& poller) override { loop_.add(poller); }
+  void remove(Poller& poller) override { loop_.remove(poller); }
+  std::uint64_t now_ns() const override { return loop_.now_ns(); }
+  std::uint64_t wall_s() const override { return tell(); }
+  std::uint64_t random() override { return loop_.random(); }
+
+ private:
+  EventLoop& loop_;
+};
+
+// Between what the index says and the look at the clock home stores a version that never expires,
+// and the time of the one before comes. At no moment there was no page.
+TEST_F(PageSessionTest, APageThatWasReplacedBeforeItExpiredIsThere) {
+  PageOp first;
+  const std::vector<std::byte> its = content(1, 1, 4096);
+  first.kind = PageOp::Kind::put;
+  first.key = key_of(1);
+  first.data = const_cast<std::byte*>(its.data());
+  first.length = 4096;
+  first.ttl_s = 100;
+  ASSERT_TRUE(rig_.run(first).ok());
+  SlowClock clock(loop_);
+  unsigned told = 0;
+  clock.tell = [&] {
+    if (told++ == 0) {
+      EXPECT_TRUE(rig_.put(1, 2, 4096).ok());
+    }
+    return rig_.loop.wall_s() + 100;
+  };
+  auto made = rig_.pool->create_session(clock, 8);
+  ASSERT_TRUE(made.ok()) << made.status().describe();
+  session_ = std::move(*made);
+  Op& get = submit(PageOp::Kind::get, 1, 4096);
+  turn_until([&] { return get.releases != 0; });
+  session_.reset();
+  EXPECT_EQ(told, 1u);
+  expect_done(get, Code::ok);
+  EXPECT_TRUE(equal({get.data, get.length}, content(1, 2, 4096)));
 }
 
 TEST_F(PageSessionTest, APageThatWasReadWrongOnceIsNotCorrupt) {
