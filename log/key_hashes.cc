@@ -16,7 +16,7 @@ namespace furrow {
 
 namespace {
 
-constexpr std::size_t kLanes = 8;
+constexpr std::size_t kHashedAtOnce = 8;
 
 #if defined(__x86_64__)
 
@@ -25,7 +25,7 @@ constexpr std::size_t kTextBytesMin = 8 + 1;
 constexpr std::size_t kWordsMax = (kTextBytesMin + Key::kBytesMax) / 8 + 1;
 
 struct Text {
-  alignas(32) std::uint64_t words[kWordsMax][kLanes];
+  alignas(32) std::uint64_t words[kWordsMax][kHashedAtOnce];
   std::size_t count;  // words in use
 };
 
@@ -34,7 +34,7 @@ Text text_of(std::uint64_t volume, const PageRecord* records) {
   const std::size_t length = records->key.length, bytes = kTextBytesMin + length;
   Text text;
   text.count = bytes / 8 + 1;
-  for (std::size_t lane = 0; lane < kLanes; ++lane) {
+  for (std::size_t lane = 0; lane < kHashedAtOnce; ++lane) {
     const std::byte* key = records[lane].key.bytes.data();
     const auto low = load_le<std::uint64_t>(key), high = load_le<std::uint64_t>(key + 8);
     text.words[0][lane] = volume;
@@ -102,18 +102,19 @@ template <int bits>
     rounds(s, 2);
     for (int half = 0; half < 2; ++half) s.v0[half] = _mm256_xor_si256(s.v0[half], word[half]);
   }
-  alignas(32) std::uint64_t order[kLanes], identity[kLanes];
+  alignas(32) std::uint64_t order[kHashedAtOnce], identity[kHashedAtOnce];
   mix_in(s.v2, 0xee);
   rounds(s, 4);
   store(s, order);
   mix_in(s.v1, 0xdd);
   rounds(s, 4);
   store(s, identity);
-  for (std::size_t lane = 0; lane < kLanes; ++lane) hashes[lane] = {order[lane], identity[lane]};
+  for (std::size_t lane = 0; lane < kHashedAtOnce; ++lane)
+    hashes[lane] = {order[lane], identity[lane]};
 }
 
 bool one_length(const PageRecord* records) {
-  return std::all_of(records + 1, records + kLanes, [&](const PageRecord& record) {
+  return std::all_of(records + 1, records + kHashedAtOnce, [&](const PageRecord& record) {
     return record.key.length == records->key.length;
   });
 }
@@ -133,14 +134,14 @@ void key_hashes(const std::array<std::uint8_t, 16>& secret, std::uint64_t volume
   static const bool has_avx2 = __builtin_cpu_supports("avx2");
   const auto* bytes = reinterpret_cast<const std::byte*>(secret.data());
   const auto k0 = load_le<std::uint64_t>(bytes), k1 = load_le<std::uint64_t>(bytes + 8);
-  while (has_avx2 && records.size() - i >= kLanes) {
+  while (has_avx2 && records.size() - i >= kHashedAtOnce) {
     const PageRecord* eight = &records[i];
     if (!one_length(eight)) {
-      one_by_one(i + kLanes);
+      one_by_one(i + kHashedAtOnce);
       continue;
     }
     hash_eight(k0, k1, text_of(volume, eight), &hashes[i]);
-    i += kLanes;
+    i += kHashedAtOnce;
   }
 #endif
   one_by_one(records.size());
