@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "engine/files/staging.h"
 #include "engine/pool.h"
 #include "engine/pool_impl.h"
 #include "log/metadata_format.h"
@@ -133,7 +134,9 @@ Status Pool::format(ZonedDevice& device, std::string_view name, Executor& execut
     const bool gone = info.state == ZoneState::offline && info.zone.value >= kMetadataZones;
     if (gone) state.trims.push_back({info.zone.value, 0, ZoneTrimRecord::kAnyLife});
   }
-  return MetadataRing::format(device, superblock, state);
+  const Status formatted = MetadataRing::format(device, superblock, state);
+  if (formatted.ok()) Staging::discard_all(device_identity(device.uri()));
+  return formatted;
 }
 
 }  // namespace furrow

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "engine/files/staging.h"
 #include "engine/page_session.h"
 #include "engine/pool_impl.h"
 #include "log/metadata_format.h"
@@ -356,6 +357,9 @@ Status PoolImpl::delete_volume(std::string_view name) {
     return journaled;
   }
   (*found)->mark_deleted();
+  if ((*found)->info().options.kind == VolumeKind::fs) {
+    Staging::discard((*found)->info().uuid, device_identity(context_.device.uri()));
+  }
   log.clear();
   set_aside(**found);
   // What reads one of its zones now is the scrubber alone; it begins no other.

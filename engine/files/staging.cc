@@ -11,6 +11,8 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
 
 namespace furrow {
 
@@ -122,6 +124,23 @@ std::string Staging::name(const Uuid& volume, std::string_view device) {
   }
   if (!device.empty()) text.append("-").append(device);
   return text;
+}
+
+void Staging::discard(const Uuid& volume, std::string_view device) {
+  shm_unlink(name(volume, device).c_str());
+}
+
+// Their UUIDs went with the old pool.
+void Staging::discard_all(std::string_view device) {
+  if (device.empty()) return;
+  const std::string any = name(Uuid(), device), end = any.substr(any.size() - device.size() - 1);
+  std::error_code error;
+  for (std::filesystem::directory_iterator at("/dev/shm", error), none; !error && at != none;
+       at.increment(error)) {
+    const std::string found = "/" + at->path().filename().string();
+    const bool of_device = found.size() == any.size() && found.ends_with(end);
+    if (of_device && found.starts_with("/furrow-")) shm_unlink(found.c_str());
+  }
 }
 
 // What is there already is opened, or the reason is told; else none of what goes wrong matters.

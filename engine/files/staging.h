@@ -93,6 +93,10 @@ class Staging {
   void forget() { left_behind_ = false; }  // all that is staged is with the device
   // Of the shared memory. `device`: device_identity(), which may be empty.
   static std::string name(const Uuid& volume, std::string_view device);
+  // What a process that was killed left for a volume that is gone, or for all that were on the
+  // device, which is a new pool's now, and locked, so that nobody else has one of them mounted.
+  static void discard(const Uuid& volume, std::string_view device);
+  static void discard_all(std::string_view device);
 
   // A free slot, for a file's bytes from `offset` on. Null: none is free; idle() may name a file
   // that can perhaps give one up, else wait_free().

@@ -3,7 +3,7 @@
 // cannot be had is not passed over. How: two handles of one file, of which one is closed; files cut
 // off, removed or synced with some chunks full; a process that may open no more files, or map no
 // more memory. Nor is it given to a file that was written to elsewhere, nor is what one call
-// appends there in part while that waits for the device.
+// appends there in part while that waits for the device. It goes with its volume, and its pool.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -315,6 +315,33 @@ TEST_F(FilesLeftTest, WhatIsStagedHereIsNotForWhatAnotherMachineWroteMeanwhile) 
   std::filesystem::rename(shm + ".ours", shm);
   ASSERT_NO_FATAL_FAILURE(mount());
   EXPECT_EQ(read("/log"), "theirs");
+}
+
+// Of a killed process, that nobody asks for any more. What others left stays.
+TEST_F(FilesLeftTest, WhatIsStagedGoesWithTheVolumeOrThePool) {
+  const std::string device = device_identity(uri());
+  for (const bool whole_pool : {false, true}) {
+    SCOPED_TRACE(whole_pool);
+    const std::string shm = "/dev/shm" + staging_name();
+    const std::string others = "/dev/shm" + Staging::name(Uuid{1}, device + "0");
+    volume()->abandon();
+    kill();
+    ASSERT_TRUE(std::filesystem::exists(shm));
+    std::ofstream(others) << "of another device";
+    if (whole_pool) {
+      auto opened = open_device(uri(), Access::exclusive);
+      ASSERT_TRUE(opened.ok()) << opened.status().describe();
+      EventLoop loop;
+      ASSERT_TRUE(Pool::format(**opened, "new", loop).ok());
+    } else {
+      auto pool = EmbeddedPool::open(uri());
+      ASSERT_TRUE(pool.ok()) << pool.status().describe();
+      (*pool)->call([](Pool& its) { EXPECT_TRUE(its.delete_volume("files").ok()); });
+    }
+    EXPECT_FALSE(std::filesystem::exists(shm));
+    EXPECT_TRUE(std::filesystem::remove(others));
+    ASSERT_NO_FATAL_FAILURE(mount());
+  }
 }
 
 }  // namespace
