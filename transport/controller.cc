@@ -223,7 +223,7 @@ void Controller::async_event(Request& request) {
 void Controller::raise(Event event) {
   // Feature 0Bh; reservations are always told of, unless they are masked.
   static constexpr std::uint32_t kAlways = 0;
-  static constexpr std::uint32_t kEnabledBy[kEvents] = {1u << 8, 1u << 31, 1u << 27, kAlways};
+  static constexpr std::uint32_t kEnabledBy[kEvents] = {1u << 8, 1u << 31, 1u << 27, kAlways, 0xFF};
   const auto index = static_cast<unsigned>(event);
   const std::uint32_t by = kEnabledBy[index];
   if (by != kAlways && (async_event_config_ & by) == 0) return;
@@ -232,12 +232,14 @@ void Controller::raise(Event event) {
 }
 
 void Controller::send_events() {
-  // DW0: type 7:0 (2: notice, 6: of I/O commands), information 15:8, log page 23:16.
+  // DW0: type 7:0 (1: health, 2: notice, 6: of I/O commands), information 15:8, log page 23:16.
   static constexpr std::uint32_t kDw0[kEvents] = {
       2u | 0x00u << 8 | std::uint32_t{nvme::lid::kChangedNamespaces} << 16,
       2u | 0xF0u << 8 | std::uint32_t{nvme::lid::kDiscovery} << 16,
       2u | 0xEFu << 8 | std::uint32_t{nvme::lid::kChangedZones} << 16,
-      6u | 0x00u << 8 | std::uint32_t{nvme::lid::kReservations} << 16};
+      6u | 0x00u << 8 | std::uint32_t{nvme::lid::kReservations} << 16,
+      1u | 0x00u << 8 | std::uint32_t{nvme::lid::kSmart} << 16};
+  static constexpr std::uint32_t kSpareBelowThreshold = 0x02u << 8;  // else it is the reliability
   for (unsigned i = 0; i < kEvents; ++i) {
     if (!event_pending_[i] || event_masked_[i] || async_event_count_ == 0) continue;
     event_pending_[i] = false;
@@ -248,7 +250,11 @@ void Controller::send_events() {
     if (static_cast<Event>(i) == Event::zones && !changed_zones_.empty()) {
       request.completion.dw1 = changed_zones_.begin()->first;  // the namespace
     }
-    succeed(request, kDw0[i]);
+    std::uint32_t dw0 = kDw0[i];
+    if (static_cast<Event>(i) == Event::health) {
+      if (std::exchange(warnings_new_, 0) == nvme::smart::kSpareLow) dw0 |= kSpareBelowThreshold;
+    }
+    succeed(request, dw0);
   }
 }
 
@@ -258,6 +264,7 @@ void Controller::abort_async_events() {
   }
   event_pending_ = {};
   event_masked_ = {};
+  warnings_new_ = 0;
 }
 
 void Controller::namespaces_changed(const std::vector<std::uint32_t>& nsids) {
@@ -284,6 +291,16 @@ void Controller::zones_acknowledged() {
   const auto index = static_cast<unsigned>(Event::zones);
   event_masked_[index] = event_pending_[index] = false;
   if (!changed_zones_.empty()) raise(Event::zones);  // of another namespace
+}
+
+void Controller::health_changed() {
+  if (state_ == State::ended) return;
+  const auto asked = static_cast<std::uint8_t>(async_event_config_);
+  const std::uint8_t before = warnings_;
+  warnings_ = subsystem_.pool_gauges().warnings & asked;
+  const std::uint8_t gained = warnings_ & ~before;
+  warnings_new_ |= gained;
+  if (gained != 0) raise(Event::health);
 }
 
 void Controller::discovery_changed() {

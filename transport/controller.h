@@ -87,6 +87,8 @@ class Controller : public std::enable_shared_from_this<Controller> {
   void quiesced();
   void namespaces_changed(const std::vector<std::uint32_t>& nsids);
   void discovery_changed();
+  // The SMART log's warnings are others, or the host asks to be told of others.
+  void health_changed();
   // The device took zones of the namespace to another state.
   void zones_changed(const Namespace& ns, const std::vector<std::uint32_t>& zones);
   // Of its host: another one changed what it has of a namespace's reservations.
@@ -184,8 +186,8 @@ class Controller : public std::enable_shared_from_this<Controller> {
 
   // Asynchronous events: each is held back until a request is there and the last one of its type
   // has been acknowledged by reading its log page.
-  enum class Event : std::uint8_t { namespaces, discovery, zones, reservations };
-  static constexpr unsigned kEvents = 4;
+  enum class Event : std::uint8_t { namespaces, discovery, zones, reservations, health };
+  static constexpr unsigned kEvents = 5;
   void raise(Event event);
   void send_events();
   void zones_acknowledged();
@@ -242,6 +244,9 @@ class Controller : public std::enable_shared_from_this<Controller> {
   std::array<Request*, kAsyncEventsMax> async_events_{};
   unsigned async_event_count_ = 0;
   std::array<bool, kEvents> event_pending_{}, event_masked_{};
+  // Of the SMART log's, among those that the host has asked for: which are there, and which of them
+  // the event or the log has not told of.
+  std::uint8_t warnings_ = 0, warnings_new_ = 0;
   std::set<std::uint32_t> changed_namespaces_;
   // First LBAs of zones by namespace, until the host has read of them; one more than a log names.
   std::map<std::uint32_t, std::set<std::uint64_t>> changed_zones_;

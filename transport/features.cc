@@ -82,6 +82,7 @@ void Controller::reset_features() {
   temperature_over_ = 0xFFFF;
   temperature_under_ = 0;
   async_event_config_ = 0;
+  warnings_ = 0;
   host_behavior_ = {};
 }
 
@@ -197,6 +198,7 @@ std::uint16_t Controller::get_async_event(const nvme::Sqe&, std::uint32_t& value
 
 std::uint16_t Controller::set_async_event(const nvme::Sqe& command, std::uint32_t&) {
   async_event_config_ = command.cdw11;
+  if (kind_ != Kind::discovery) health_changed();
   return sc::kSuccess;
 }
 

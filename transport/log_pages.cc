@@ -140,23 +140,17 @@ void discovery_log(const SubsystemImpl& subsystem, const std::string& host,
 
 nvme::SmartLog Controller::smart_log() const {
   static constexpr std::uint64_t kUnitBytes = 512 * 1000;
-  static constexpr std::uint8_t kSpareThreshold = 10;
   // There is no sensor, and the field has no value that says so: 0 is -273 degrees to a host. What
   // stands for it is for the controller to choose (5.16.1.3).
   static constexpr std::uint16_t kRoomTemperature_K = 298;
   const SubsystemStats stats = subsystem_.stats();
   const auto gauges = subsystem_.pool_gauges();
   nvme::SmartLog out;
-  out.spare = 100;
-  if (gauges.zones != 0) {
-    out.spare = static_cast<std::uint8_t>(100 - gauges.zones_bad * 100 / gauges.zones);
-  }
+  out.critical_warning = gauges.warnings;
+  out.spare = gauges.spare_percent;
   out.temperature[0] = kRoomTemperature_K & 0xFF;
   out.temperature[1] = kRoomTemperature_K >> 8;
-  out.spare_threshold = kSpareThreshold;
-  if (out.spare < kSpareThreshold) out.critical_warning |= nvme::smart::kSpareLow;
-  if (gauges.failed) out.critical_warning |= nvme::smart::kReliability;
-  if (gauges.read_only) out.critical_warning |= nvme::smart::kReadOnly;
+  out.spare_threshold = SubsystemImpl::kSparePercentLow;
   out.data_units_read[0] = (stats.bytes_read + kUnitBytes - 1) / kUnitBytes;
   out.data_units_written[0] = (stats.bytes_written + kUnitBytes - 1) / kUnitBytes;
   out.host_reads[0] = stats.host_reads;
@@ -220,7 +214,11 @@ std::uint16_t Controller::log_page(std::uint8_t log_id, const nvme::Sqe& command
 
 // The host has seen it: the event may be raised again.
 void Controller::log_page_read(std::uint8_t log_id, std::uint32_t nsid) {
-  if (log_id == nvme::lid::kChangedNamespaces) {
+  if (log_id == nvme::lid::kSmart) {
+    warnings_new_ = 0;
+    event_pending_[static_cast<unsigned>(Event::health)] = false;
+    event_masked_[static_cast<unsigned>(Event::health)] = false;
+  } else if (log_id == nvme::lid::kChangedNamespaces) {
     changed_namespaces_.clear();
     event_pending_[static_cast<unsigned>(Event::namespaces)] = false;
     event_masked_[static_cast<unsigned>(Event::namespaces)] = false;

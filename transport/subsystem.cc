@@ -115,20 +115,36 @@ void SubsystemImpl::watch_pool() {
   home_.start(watch_timer_, kWatchEveryNs);
 }
 
+namespace {
+
+std::uint8_t warnings_of(const PoolInfo& info, std::uint8_t spare_percent) {
+  std::uint8_t warnings = 0;
+  if (spare_percent < SubsystemImpl::kSparePercentLow) warnings |= nvme::smart::kSpareLow;
+  // It is gone, or does not make durable what was written.
+  if (info.device_gone || info.flush_failed) warnings |= nvme::smart::kReliability;
+  // None of its zones for data can be written, or will be again.
+  const std::uint64_t zones_unusable = info.zones_bad + info.zones_metadata;
+  if (zones_unusable >= info.geometry.zone_count) warnings |= nvme::smart::kReadOnly;
+  return warnings;
+}
+
+}  // namespace
+
 void SubsystemImpl::refresh_gauges() {
   const PoolInfo info = pool_.info();
   PoolGauges gauges;
   gauges.zones = info.geometry.zone_count;
   gauges.zones_bad = info.zones_bad;
   gauges.media_errors = info.media_errors;
-  gauges.failed = info.device_gone || info.flush_failed;
-  gauges.read_only = info.zones_bad + info.zones_metadata >= gauges.zones;
+  if (gauges.zones != 0) {
+    gauges.spare_percent = static_cast<std::uint8_t>(100 - gauges.zones_bad * 100 / gauges.zones);
+  }
+  gauges.warnings = warnings_of(info, gauges.spare_percent);
   gauges.capacity_bytes = gauges.zones * info.geometry.zone_capacity_bytes();
   gauges.free_bytes = info.zones_free * info.geometry.zone_capacity_bytes();
-  {
-    const std::lock_guard lock(mutex_);
-    gauges_ = gauges;
-  }
+  const std::lock_guard lock(mutex_);
+  const bool told = std::exchange(gauges_, gauges).warnings == gauges.warnings;
+  if (!told) notify_health();
 }
 
 SubsystemImpl::PoolGauges SubsystemImpl::pool_gauges() const {
@@ -332,6 +348,14 @@ void SubsystemImpl::notify_discovery() {
     if (!controller->shared.alive || controller->kind() != Controller::Kind::discovery) continue;
     controller->reactor().mailbox().send(
         [controller = controller] { controller->discovery_changed(); });
+  }
+}
+
+void SubsystemImpl::notify_health() {
+  for (const auto& [id, controller] : controllers_) {
+    if (!controller->shared.alive || controller->kind() == Controller::Kind::discovery) continue;
+    controller->reactor().mailbox().send(
+        [controller = controller] { controller->health_changed(); });
   }
 }
 

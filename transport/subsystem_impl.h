@@ -59,9 +59,10 @@ class SubsystemImpl final : public Subsystem {
   // A gauge of the pool that only its home thread may ask for; refreshed now and then.
   struct PoolGauges {
     std::uint64_t capacity_bytes = 0, free_bytes = 0, zones = 0, zones_bad = 0, media_errors = 0;
-    bool failed = false;     // it is gone, or does not make durable what was written
-    bool read_only = false;  // none of its zones for data can be written, or will be again
+    std::uint8_t spare_percent = 100;
+    std::uint8_t warnings = 0;  // nvme::smart
   };
+  static constexpr std::uint8_t kSparePercentLow = 10;  // below that there is a warning
   PoolGauges pool_gauges() const;
   std::uint64_t created_ns() const { return created_ns_; }  // on the monotonic clock
 
@@ -118,6 +119,7 @@ class SubsystemImpl final : public Subsystem {
                            const std::vector<Reservations::Notification>& notifications);
   void notify_discovery();
   void notify_zones();
+  void notify_health();
   void watch_pool();
   void refresh_gauges();
 

@@ -342,6 +342,60 @@ TEST(AsyncEvent, AResetForgetsTheOneThatWaited) {
   EXPECT_TRUE(event->done);
 }
 
+// Of what it asked for, once, until it has read the log; of what is so already when it asks, too.
+TEST(AsyncEvent, AHostIsToldOfWhatTheHealthLogWarnsOf) {
+  constexpr std::uint32_t kSpare = 1u | 2u << 8 | 2u << 16, kReliability = 1u | 2u << 16;
+  World world;
+  FakeConnection& admin = world.admin();
+  FakeConnection& deaf = world.admin({}, 1);
+  const auto unasked = world.call(deaf, sqe(nv::admin::kAsyncEvent));
+  const auto pass = [&] {
+    world.clock_ns += 2'000'000'000;
+    world.run();
+  };
+  const auto read_log = [&] {
+    return read<std::uint8_t>(world.log(admin, nv::lid::kSmart, 512)->in, 0);
+  };
+  world.set_feature(admin, nv::fid::kAsyncEvent, 1u | 1u << 2);
+  const auto first = world.call(admin, sqe(nv::admin::kAsyncEvent));
+  const auto second = world.call(admin, sqe(nv::admin::kAsyncEvent));
+  world.pool.zones_bad = 18;  // of 20: read only, which it did not ask for
+  pass();
+  EXPECT_FALSE(first->done);
+  world.pool.zones_bad = 19;
+  pass();
+  ASSERT_TRUE(first->done);
+  EXPECT_EQ(first->cqe.dw0, kSpare);
+  EXPECT_EQ(world.log(admin, nv::lid::kSmart, 512, 0, 0, true)->status(), sc::kSuccess);
+  world.pool.flush_failed = true;
+  pass();
+  EXPECT_FALSE(second->done) << "masked until the log was read";
+  EXPECT_EQ(read_log(), 1u | 4u | 8u);
+  pass();
+  EXPECT_FALSE(second->done) << "the log has told of both";
+  world.pool.flush_failed = false;
+  pass();
+  EXPECT_FALSE(second->done) << "one that goes is none";
+  world.pool.flush_failed = true;
+  pass();
+  ASSERT_TRUE(second->done);
+  EXPECT_EQ(second->cqe.dw0, kReliability);
+  EXPECT_EQ(read_log(), 1u | 4u | 8u);
+  const auto third = world.call(admin, sqe(nv::admin::kAsyncEvent));
+  world.set_feature(admin, nv::fid::kAsyncEvent, 1u | 1u << 2);
+  EXPECT_FALSE(third->done) << "as it was set before";
+  world.set_feature(admin, nv::fid::kAsyncEvent, 1u | 1u << 2 | 1u << 3);
+  ASSERT_TRUE(third->done);
+  EXPECT_EQ(third->cqe.dw0, kReliability);
+  EXPECT_FALSE(unasked->done);
+  world.set_cc(admin, World::kCcOn & ~1u);
+  world.set_cc(admin, World::kCcOn);
+  world.set_feature(admin, nv::fid::kAsyncEvent, 1u);
+  const auto fourth = world.call(admin, sqe(nv::admin::kAsyncEvent));
+  ASSERT_TRUE(fourth->done) << "a reset forgets what the host was told";
+  EXPECT_EQ(fourth->cqe.dw0, kSpare);
+}
+
 TEST(AsyncEvent, RequestsAreLimited) {
   World world;
   FakeConnection& admin = world.admin();
