@@ -30,19 +30,19 @@ void ZoneReturns::add(Volume volume) {
   std::ranges::reverse(volume.zones);
   std::stable_partition(volume.zones.begin(), volume.zones.end(),
                         [this](ZoneId zone) { return !is_active(pool_.device.zone(zone).state); });
-  volumes_.push_back(std::move(volume));
+  volumes_.push_back({std::move(volume)});
   if (!busy_) go_on();
 }
 
 std::uint64_t ZoneReturns::zones() const {
-  std::uint64_t zones = reset_.size();
-  for (const Volume& volume : volumes_) zones += volume.zones.size();
+  std::uint64_t zones = 0;
+  for (const Returning& volume : volumes_) zones += volume.zones.size() + volume.reset.size();
   return zones;
 }
 
 bool ZoneReturns::limits() const {
-  return pool_.geometry.limits_zones() && std::ranges::any_of(volumes_, [this](const Volume& each) {
-           return each.admitted && !(limits_returned_ && &each == &volumes_.front());
+  return pool_.geometry.limits_zones() && std::ranges::any_of(volumes_, [](const Returning& each) {
+           return each.admitted && !each.limits_returned;
          });
 }
 
@@ -56,9 +56,10 @@ void ZoneReturns::stop() {
 void ZoneReturns::go_on() {
   busy_ = !stopping_ && !volumes_.empty();
   if (!busy_) return;
-  const Volume& volume = volumes_.front();
+  choose();
   return_limits();
-  if (volume.zones.empty() || (!volume.lent && reset_.size() == kFlushedAtOnce)) {
+  const Returning& volume = volumes_.front();
+  if (volume.zones.empty() || (!volume.lent && volume.reset.size() == kFlushedAtOnce)) {
     return pool_.flusher.request(flush_);
   }
   io_.zone = volume.zones.back();
@@ -66,24 +67,32 @@ void ZoneReturns::go_on() {
   pool_.queue.submit(io_);
 }
 
+// Whose limits are to be returned goes before all that is left of others: no volume is made
+// meanwhile.
+void ZoneReturns::choose() {
+  const auto waits = std::ranges::find_if(
+      volumes_, [](const Returning& each) { return each.admitted && !each.limits_returned; });
+  if (waits != volumes_.end()) std::rotate(volumes_.begin(), waits, waits + 1);
+}
+
 void ZoneReturns::return_limits() {
   const auto active = [this](ZoneId zone) { return is_active(pool_.device.zone(zone).state); };
-  const std::vector<ZoneId>& zones = volumes_.front().zones;
-  if (limits_returned_ || (!zones.empty() && active(zones.back()))) return;
-  limits_returned_ = true;
-  if (!volumes_.front().admitted) return;
-  owner_.on_limits_returned(volumes_.front().id,
-                            static_cast<unsigned>(std::ranges::count_if(kept_, active)));
+  Returning& volume = volumes_.front();
+  if (volume.limits_returned || (!volume.zones.empty() && active(volume.zones.back()))) return;
+  volume.limits_returned = true;
+  if (!volume.admitted) return;
+  owner_.on_limits_returned(volume.id,
+                            static_cast<unsigned>(std::ranges::count_if(volume.kept, active)));
 }
 
 void ZoneReturns::reset_done() {
-  Volume& volume = volumes_.front();
+  Returning& volume = volumes_.front();
   volume.zones.pop_back();
   if (io_.status.ok()) {
-    reset_.push_back(io_.zone);
+    volume.reset.push_back(io_.zone);
   } else {
     pool_.allocator.retire(io_.zone);
-    kept_.push_back(io_.zone);
+    volume.kept.push_back(io_.zone);
     if (!volume.lent) owner_.on_kept(io_.zone);
   }
   go_on();
@@ -91,29 +100,25 @@ void ZoneReturns::reset_done() {
 
 // Before that none is written again: a power cut could leave one with its old write pointer.
 void ZoneReturns::flushed() {
-  const Volume& volume = volumes_.front();
+  Returning& volume = volumes_.front();
   const bool last = volume.zones.empty();
   Status status = flush_.status;
-  if (status.ok() && volume.lent) status = owner_.note_returned(volume.id, kept_);
+  if (status.ok() && volume.lent) status = owner_.note_returned(volume.id, volume.kept);
   flushes_failed_ = status.ok() ? 0 : flushes_failed_ + 1;
   if (!status.ok() && flushes_failed_ < kFlushesFailedMax) return try_again();
-  for (const ZoneId zone : std::exchange(reset_, {})) {
+  for (const ZoneId zone : std::exchange(volume.reset, {})) {
     status.ok() ? pool_.allocator.release(zone) : pool_.allocator.retire(zone);
   }
-  if (last) {
-    volumes_.pop_front();
-    kept_.clear();
-    limits_returned_ = false;
-  }
+  if (last) volumes_.pop_front();
   go_on();
 }
 
 // They are reset once more: whether the next flush covers what this one did not is the device's
 // secret. Before those that are still to be reset, of which some may count against its limits.
 void ZoneReturns::try_again() {
-  std::vector<ZoneId>& zones = volumes_.front().zones;
-  zones.insert(zones.begin(), reset_.begin(), reset_.end());
-  reset_.clear();
+  Returning& volume = volumes_.front();
+  volume.zones.insert(volume.zones.begin(), volume.reset.begin(), volume.reset.end());
+  volume.reset.clear();
   if (stopping_) {
     busy_ = false;
     return;

@@ -55,10 +55,16 @@ class ZoneReturns {
   struct Retry : Timer {
     ZoneReturns* returns = nullptr;
   };
+  struct Returning : Volume {        // its zones are those that were not reset yet
+    std::vector<ZoneId> reset = {};  // not known to be durable
+    std::vector<ZoneId> kept = {};
+    bool limits_returned = false;
+  };
   // More than one zone for a flush, and of lent ones all.
   static constexpr std::size_t kFlushedAtOnce = 64;
 
   void go_on();
+  void choose();
   void return_limits();
   void reset_done();
   void flushed();
@@ -66,11 +72,8 @@ class ZoneReturns {
 
   PoolContext& pool_;
   Owner& owner_;
-  std::deque<Volume> volumes_;   // of the first, zones are those that were not reset yet
-  std::vector<ZoneId> reset_;    // of the first volume, not known to be durable
-  std::vector<ZoneId> kept_;     // of the first volume
-  unsigned flushes_failed_ = 0;  // one after another; from the limit on none is waited for
-  bool limits_returned_ = false;
+  std::deque<Returning> volumes_;  // the first is the one that is worked on
+  unsigned flushes_failed_ = 0;    // one after another; from the limit on none is waited for
   bool busy_ = false, stopping_ = false;
   Io io_;
   Flush flush_;

@@ -175,6 +175,18 @@ TEST_P(ZoneReturnsTest, WhatIsMadeMeanwhileMayHaveAsManyZonesOpen) {
   EXPECT_EQ(share_of_a_new_one(), meanwhile);
 }
 
+// Nor does it wait for the many zones of one volume because another one was deleted after it.
+TEST_P(ZoneReturnsTest, OneThatWasDeletedLaterGivesItsLimitsBackFirst) {
+  ASSERT_TRUE(create(zoned_options(12, 1, 1)).ok());
+  ASSERT_TRUE(rig_.pool->delete_volume("gone").ok());
+  ASSERT_TRUE(rig_.pool->delete_volume("zones").ok());
+  ASSERT_TRUE(create(zoned_options(12, 1, 1)).ok());
+  EXPECT_GT(rig_.pool->info().zones_returning, kFilled / 2);
+  rig_.return_zones();
+  EXPECT_EQ(rig_.pool->info().zones_bad, 0u);
+  EXPECT_EQ(rig_.pool->info().zones_unpromised, kZones - kRing - kBeside - 12);
+}
+
 TEST_P(ZoneReturnsTest, TheNextOpeningGoesOn) {
   ASSERT_TRUE(rig_.put(1, 1, 9000).ok());
   tap_->hold(Io::Op::reset);
