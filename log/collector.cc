@@ -146,7 +146,7 @@ void Collector::start() {
   pool_.allocator.set_use(victim_, ZoneUse::draining);
   written_lba_ = pool_.geometry.zone_capacity_lbas;
   segment_ = 0;
-  readmitted_lbas_ = 0;
+  readmitted_lbas_ = unsure_deletions_ = 0;
   unreadable_.clear();
   records_unread_ = missed_ = copies_gone_ = copied_late_ = deletion_stays_ = false;
   covered_ = !log_.filled_unflushed();

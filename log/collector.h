@@ -246,6 +246,7 @@ class Collector {
   bool holds_nothing(ZoneId zone, bool groups_deleted) const;
   static PageRecord tombstone_of(const PageRecord& page);
   bool is_outlived(const PageRecord& record) const;
+  bool may_outlive(const PageRecord& deletion) const;
   void forget_outlived();
   bool tombstone_needed(const PageRecord& record);
   void find_newest_tombstones();
@@ -299,8 +300,9 @@ class Collector {
   ZoneId victim_;
   std::uint64_t written_lba_ = 0;
   std::uint64_t segment_ = 0;
-  std::uint64_t readmitted_lbas_ = 0;  // of the victim's: written again because they were read
-  std::optional<Others> others_;       // as of this turn
+  std::uint64_t readmitted_lbas_ = 0;   // of the victim's: written again because they were read
+  std::uint64_t unsure_deletions_ = 0;  // of the victim's: written for what may be hidden
+  std::optional<Others> others_;        // as of this turn
   // A cache's groups, and keys, of which what deletes pages must be copied, and the opening of the
   // last zone with such a page.
   std::map<std::pair<std::uint64_t, std::uint64_t>, std::uint64_t> outlived_;

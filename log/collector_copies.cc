@@ -13,6 +13,7 @@ namespace furrow {
 
 namespace {
 constexpr std::uint64_t kReadmittedShare = 2;  // at most 1/this of a zone is written again on hits
+constexpr std::uint64_t kUnsureShare = 4;      // .. is deletions of what may be hidden
 constexpr Status kNoRoom{Code::no_space, Origin::log,
                          "what must stay leaves no room to free a zone; unpin or delete pages, or "
                          "make the quota larger"};
@@ -155,7 +156,7 @@ bool Collector::look_at(const PageRecord& record) {
                            (record.expires_s <= pool_.home.wall_s() || (!present && !copied));
       const bool group_may_be_gone =
           !present && !copied && record.group != 0 && others().groups_deleted;
-      const bool outlived = (present || !copied) && is_outlived(moving);
+      const bool outlived = (present || !copied) && (is_outlived(moving) || may_outlive(moving));
       if (!expired && !group_may_be_gone && !outlived) return true;
       if (!tombstone_needed(moving) || said_by_another(record)) return true;
     }
@@ -171,6 +172,7 @@ bool Collector::look_at(const PageRecord& record) {
   Lane* lane = free_lane(pool_.page_lbas(moving.length) * pool_.geometry.lba_bytes);
   if (lane == nullptr) return false;
   if (log_.options_.cache && !entry.pinned) readmitted_lbas_ += pool_.page_lbas(moving.length);
+  if (moving.kind != RecordKind::page && may_outlive(moving)) ++unsure_deletions_;
   lane->record = moving;
   lane->hash = hash;
   lane->entry = entry;
@@ -234,7 +236,6 @@ void Collector::forget_outlived() {
 }
 
 bool Collector::is_outlived(const PageRecord& record) const {
-  if (log_.older_may_be_hidden(victim_)) return true;
   if (outlived_.empty()) return false;
   const bool group = record.kind == RecordKind::group_tombstone;
   const auto found =
@@ -243,13 +244,22 @@ bool Collector::is_outlived(const PageRecord& record) const {
   return found != outlived_.end() && pool_.allocator.zone(victim_).opened_sequence < found->second;
 }
 
+// Copies of an older version may be hidden now, so that nobody knows of which keys. Where something
+// stays hidden for good, each opening has all deletions written again: they must neither fill the
+// cache in the end nor, for lack of room, keep a zone from being freed.
+bool Collector::may_outlive(const PageRecord& deletion) const {
+  if (!log_.older_may_be_hidden(victim_) || !has_room(deletion)) return false;
+  const std::uint64_t most =
+      pool_.geometry.zone_capacity_bytes() / PageLog::kRecordBytes / kUnsureShare;
+  return unsure_deletions_ < most;
+}
+
 // In cache mode zones go in the order in which they were written, so nothing older is left, but for
-// copies of pages whose group was deleted meanwhile, or of which a newer version was hidden; and
-// those may themselves be hidden now, so that nobody knows of which keys. In store mode a record of
-// a lower sequence in another zone may be an older version.
+// copies of pages whose group was deleted meanwhile, or of which a newer version was hidden. In
+// store mode a record of a lower sequence in another zone may be an older version.
 bool Collector::tombstone_needed(const PageRecord& record) {
   if (canary(Canary::tombstone_dropped)) return false;
-  if (log_.options_.cache) return is_outlived(record);
+  if (log_.options_.cache) return is_outlived(record) || may_outlive(record);
   // A key's older versions were all placed, under its lock, before the tombstone's sequence was
   // drawn: only zones that were opened before it can have them.
   if (record.kind == RecordKind::tombstone) return others().opened < record.sequence;

@@ -231,6 +231,37 @@ TEST_F(HiddenCacheTest, ThatWhichIsStoredAnewIs) {
   expect_page(1, 2);
 }
 
+// What is hidden may be so for good. Deletions that are left for its sake, and at each opening for
+// that of those, do not take the cache's place in the end.
+TEST(HiddenCacheDeletionsTest, TakeAPartOfTheCacheAtMost) {
+  constexpr std::uint64_t kZone = kFirst * 256, kPages = 150, kBytes = 300;
+  constexpr int kRounds = 80, kLast = 10;
+  Rig rig{""};
+  rig.device = std::make_unique<FaultDevice>(
+      open_device("mem:1280KiB?zone_size=128KiB&lba=512", Access::exclusive).value(),
+      FaultOptions{.seed = 1});
+  auto& faults = static_cast<FaultDevice&>(*rig.device);
+  VolumeOptions options;
+  options.name = "pages";
+  options.mode = VolumeMode::cache;
+  options.value_bytes_max = 4 << 10;
+  ASSERT_NO_FATAL_FAILURE(rig.make(options));
+  std::uint64_t key = 0, written = 0;
+  for (int i = 0; i < 400; ++i) ASSERT_TRUE(rig.put(++key, 1, kBytes).ok());
+  for (int round = 0; round < kRounds; ++round) {
+    rig.close();
+    faults.fail_reads(Lba{kZone}, 256);
+    ASSERT_NO_FATAL_FAILURE(rig.open());
+    faults.heal();
+    for (std::uint64_t i = 0; i < kPages; ++i) ASSERT_TRUE(rig.put(++key, 1, kBytes).ok());
+    rig.settle();
+    if (round >= kRounds - kLast) written += rig.store->stats().device_bytes_written;
+  }
+  const std::uint64_t pages = kLast * kPages * 1024;  // and a batch header each
+  EXPECT_GT(written, pages / 100 * 105) << "some are";
+  EXPECT_LT(written, pages / 100 * 170);
+}
+
 // Nor what is written anew by a repair.
 class RepairedCacheTest : public PoolFile, public HiddenCacheTest {
  protected:
