@@ -226,6 +226,8 @@ void Collector::read_on() {
     records_unread_ |= unread;
     step_ = Step::move;
     next_record_ = 0;
+    looking_again_ = false;
+    replaced_.clear();
     find_newest_tombstones();
     return post_turn();
   }

@@ -363,6 +363,10 @@ class Collector {
   bool records_unread_ = false;  // some of the victim's records could not be read
   bool missed_ = false;          // a batch is not there, though all that was asked for was read
   std::size_t next_record_ = 0;
+  // Of the segment: pages of which no more is known than that they are not there any more. They are
+  // looked at again when what may have taken their places is durable.
+  std::vector<const PageRecord*> replaced_;
+  bool looking_again_ = false;                // next_record_ counts those
   std::vector<Tombstone> newest_tombstones_;  // of the segment, one a key or group, in that order
   std::vector<std::uint64_t> groups_elsewhere_;  // ascending: of these, that other zones have too
   std::uint64_t unfinished_removal_ = 0;  // the lowest sequence of a group's deletion that goes on

@@ -23,13 +23,20 @@ constexpr Status kNoRoom{Code::no_space, Origin::log,
 void Collector::look_at_records() {
   others_.reset();
   for (unsigned looked = 0; looked < kRecordsPerTurn; ++looked) {
-    if (next_record_ == scan_->records().size()) {
+    if (next_record_ == (looking_again_ ? replaced_.size() : scan_->records().size())) {
       close(groups_[filling_]);
       if (busy_lanes_ != 0) return;  // the scan's records are done with when the last lane is
+      if (!looking_again_ && !replaced_.empty()) {
+        looking_again_ = true;
+        next_record_ = 0;
+        return cover(Step::cover);
+      }
       ++segment_;
       return next_segment();
     }
-    if (!look_at(scan_->records()[next_record_])) return;  // no lane: its release posts a turn
+    const PageRecord& record =
+        looking_again_ ? *replaced_[next_record_] : scan_->records()[next_record_];
+    if (!look_at(record)) return;  // no lane: its release posts a turn
     ++next_record_;
   }
   post_turn();
@@ -159,6 +166,13 @@ bool Collector::look_at(const PageRecord& record) {
       const bool outlived = (present || !copied) && (is_outlived(moving) || may_outlive(moving));
       if (!expired && !group_may_be_gone && !outlived) return true;
       if (!tombstone_needed(moving) || said_by_another(record)) return true;
+      // A page that has taken its place must be durable before what says that it is gone: a power
+      // cut could leave neither. (A cache may lose both.)
+      const bool gone_by_clock = record.expires_s != 0 && record.expires_s <= pool_.home.wall_s();
+      if (!gone_by_clock && !looking_again_ && !log_.options_.cache) {
+        replaced_.push_back(&record);
+        return true;
+      }
     }
   }
   if (log_.options_.cache && !has_room(moving)) {  // it is pinned, or deletes a group

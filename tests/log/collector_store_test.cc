@@ -402,6 +402,41 @@ TEST_F(CollectorTest, NorDoesAPageThatAClockAheadTookOut) {
   EXPECT_EQ(exist(500), Code::not_found) << "version 0 is back";
 }
 
+// It is not known why a page is not there any more: what says that it is gone must not be durable
+// before a page that has taken its place, or a power cut could leave neither.
+TEST_F(CollectorTest, WhatReplacedAPageIsDurableBeforeThatPagesDeletion) {
+  for (const bool expires : {true, false}) {  // or it is of a group
+    remake({}, kStore);
+    ASSERT_TRUE(put(500, 0, 500).ok());
+    fill(2);
+    log_->collect(zone_of(500));  // so that collection has a zone, with an older version
+    run();
+    if (!expires) {  // there are deletions of groups
+      ASSERT_TRUE(put(499, 0, 500, {.group = 8}).ok());
+      ASSERT_TRUE(remove_group(8).ok());
+    }
+    const auto late = static_cast<std::uint32_t>(executor_.wall_s() + 1000);
+    ASSERT_TRUE(
+        put(500, 1, 500, {.group = expires ? 0u : 7u, .expires_s = expires ? late : 0}).ok());
+    const ZoneId second = zone_of(500);
+    fill(3);
+    start_flush();
+    run();
+    ASSERT_TRUE(put(500, 2, 500).ok());
+    device_->hold(Io::Op::flush);
+    log_->collect(second);
+    run();
+    EXPECT_EQ(device_->held(Io::Op::flush), 1u);
+    for (const ZoneDirectory& table : pool_->tables) EXPECT_EQ(table.tombstones, 0u) << expires;
+    device_->let_go(Io::Op::flush);
+    run();
+    EXPECT_TRUE(is_reset(second));
+    expect_page(500, 2, 500);
+    reopen();
+    expect_page(500, 2, 500);
+  }
+}
+
 // Until their zone is reset the originals are there as well: what has been copied to a zone that
 // goes offline before that is copied once more, tombstones too.
 TEST_F(CollectorTest, CopiesThatGoOfflineAreMadeAgain) {
