@@ -1,11 +1,14 @@
 // Establishes that what furrowctl says of a volume to be made is what furrowd makes of it: options
 // of every kind come through JSON as they were, and what is not such a text is refused. And that of
-// a volume of which something may be missing it is said, of another it is not.
+// a volume of which something may be missing it is said, of another it is not; and that a UUID is
+// written as others write it.
 #include "tools/volume_json.h"
 
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+
+#include "tools/device_flags.h"
 
 namespace furrow::tools {
 namespace {
@@ -43,6 +46,12 @@ TEST(VolumeJson, OptionsComeThrough) {
     EXPECT_EQ(read->open_zones_max, options.open_zones_max);
     EXPECT_EQ(read->active_zones_max, options.active_zones_max);
   }
+}
+
+TEST(VolumeJson, AUuidIsAsOthersWriteIt) {
+  Uuid uuid;
+  for (std::size_t i = 0; i < uuid.size(); ++i) uuid[i] = static_cast<std::uint8_t>(i + 9);
+  EXPECT_EQ(format_uuid(uuid), "090a0b0c-0d0e-0f10-1112-131415161718");
 }
 
 // As of furrowctl volume create, whatever the order of members.
