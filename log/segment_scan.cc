@@ -58,7 +58,8 @@ void SegmentScan::feed_footer(std::span<const std::byte> bytes) {
 
 void SegmentScan::feed_summary(std::span<const std::byte> bytes) {
   const Result<SummaryView> view = SummaryView::open(bytes, bounds_.stamp);
-  if (!view.ok() || (view->batch_count() != 0 && view->batch_lba(0) < bounds_.begin_lba)) {
+  if (!view.ok() || view->summary().first_lba != next_->lba ||
+      (view->batch_count() != 0 && view->batch_lba(0) < bounds_.begin_lba)) {
     damaged_ = true;
     return start_chain();
   }

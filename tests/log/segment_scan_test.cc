@@ -127,6 +127,26 @@ TEST_F(SegmentScanTest, ASummaryThatNamesABatchBeforeItsSegmentIsDamaged) {
   }
 }
 
+// Its footer is read twice, and a device may answer the second time with what stands elsewhere.
+TEST_F(SegmentScanTest, ASummaryOfAnotherPlaceThanItsFooterSaidIsDamaged) {
+  ZoneImage image(shape());
+  const std::uint32_t batch = add(image, 1, 2);
+  const std::uint32_t summary = image.close_segment();
+  add(image, 10, 2);
+  const std::uint32_t other = image.close_segment();
+  const auto bytes = [&](std::uint32_t lba, std::uint32_t lbas) {
+    return image.bytes().subspan(std::size_t{lba} * kBytes, std::size_t{lbas} * kBytes);
+  };
+  ASSERT_EQ(32 - summary, 64 - other);
+  SegmentScan made({image.shape().stamp, 0, 32, image.written_lbas(), kBytes, false});
+  made.feed(bytes(31, 1));
+  ASSERT_EQ(made.next()->lba, summary);
+  made.feed(bytes(other, 64 - other));
+  EXPECT_TRUE(made.damaged());
+  while (const auto read = made.next()) made.feed(bytes(read->lba, read->lbas));
+  EXPECT_EQ(made.batch_lbas(), std::vector{batch}) << "by its header";
+}
+
 TEST_F(SegmentScanTest, RecordsOfASummaryCanStayWhereTheyAre) {
   // Blocks of 64 are handed out: none, fewer, as many, more.
   for (const std::uint64_t count : {0u, 1u, 63u, 64u, 65u, 128u, 130u}) {
