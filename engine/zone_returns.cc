@@ -113,12 +113,15 @@ void ZoneReturns::flushed() {
   go_on();
 }
 
-// They are reset once more: whether the next flush covers what this one did not is the device's
-// secret. Before those that are still to be reset, of which some may count against its limits.
+// After a flush that failed they are reset once more: whether the next one covers what it did not
+// is the device's secret. Before those that are still to be reset, of which some may count against
+// its limits.
 void ZoneReturns::try_again() {
   Returning& volume = volumes_.front();
-  volume.zones.insert(volume.zones.begin(), volume.reset.begin(), volume.reset.end());
-  volume.reset.clear();
+  if (!flush_.status.ok()) {
+    volume.zones.insert(volume.zones.begin(), volume.reset.begin(), volume.reset.end());
+    volume.reset.clear();
+  }
   if (stopping_) {
     busy_ = false;
     return;

@@ -238,6 +238,19 @@ TEST_P(ZoneReturnsTest, AFlushThatFailsIsTriedAgain) {
   ASSERT_TRUE(create(store_of("new", kGone)).ok());
 }
 
+// What the journal could not be told (of lent zones; of a store's there is nothing to tell) is only
+// told again.
+TEST_P(ZoneReturnsTest, AJournalThatFailsCostsNoReset) {
+  ASSERT_TRUE(rig_.pool->delete_volume("gone").ok());
+  while (rig_.pool->info().zones_returning != 0 && used() > 10) rig_.loop.run_once();
+  const bool noted = GetParam() == VolumeKind::zoned;
+  tap_->fail(Io::Op::write, Status(Code::io_error, Origin::zone), noted ? 2 : 0);
+  rig_.return_zones();
+  EXPECT_EQ(tap_->count(Io::Op::reset) - ring_resets(), was_held_);
+  EXPECT_EQ(rig_.pool->info().zones_unpromised, kZones - kRing - kBeside);
+  ASSERT_TRUE(create(store_of("new", kGone)).ok());
+}
+
 // Nor is the pool kept from being closed by one that does for long, or who waits for room.
 TEST_P(ZoneReturnsTest, OneThatFailsForLongEnds) {
   ASSERT_TRUE(rig_.pool->delete_volume("gone").ok());
