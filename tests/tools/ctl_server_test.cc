@@ -9,6 +9,7 @@
 
 #include "tests/tools/furrowd_process.h"
 #include "tests/transport/fake_engine.h"
+#include "tests/transport/loopback_listener.h"
 #include "tests/transport/raw_host.h"
 #include "tests/transport/served.h"
 
@@ -80,16 +81,8 @@ TEST_F(CtlServerTest, ADeletionGoesOnUntilHostsCommandsAreDone) {
 class OtherServer {
  public:
   explicit OtherServer(std::string answer) : answer_(std::move(answer)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t length = sizeof address;
-    EXPECT_EQ(bind(listener_, reinterpret_cast<sockaddr*>(&address), length), 0);
-    EXPECT_EQ(listen(listener_, 8), 0);
-    EXPECT_EQ(getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &length), 0);
-    port = ntohs(address.sin_port);
     thread_ = std::thread([this] {
-      for (int peer; (peer = accept(listener_, nullptr, nullptr)) >= 0; close(peer)) {
+      for (int peer; (peer = accept(listener_.fd(), nullptr, nullptr)) >= 0; close(peer)) {
         char request[4096];
         (void)recv(peer, request, sizeof request, 0);
         (void)send(peer, answer_.data(), answer_.size(), MSG_NOSIGNAL);
@@ -97,27 +90,26 @@ class OtherServer {
     });
   }
   ~OtherServer() {
-    shutdown(listener_, SHUT_RDWR);
+    shutdown(listener_.fd(), SHUT_RDWR);
     thread_.join();
-    close(listener_);
   }
 
-  std::uint16_t port = 0;
+  std::uint16_t port() const { return listener_.port(); }
 
  private:
   const std::string answer_;
-  const int listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const LoopbackListener listener_;
   std::thread thread_;
 };
 
 TEST_F(CtlServerTest, WhereNoAnswerComesItMayHaveBeenDone) {
   const OtherServer other("");
   for (const char* change : {"create more", "resize pages --quota=1GiB", "delete pages"}) {
-    const Ended ended = furrowctl(with_token(change), other.port);
+    const Ended ended = furrowctl(with_token(change), other.port());
     EXPECT_EQ(ended.status, 1) << ended.said;
     EXPECT_NE(ended.said.find("may be done all the same"), std::string::npos) << ended.said;
   }
-  const Ended looks = furrowctl("list", other.port);
+  const Ended looks = furrowctl("list", other.port());
   EXPECT_EQ(looks.status, 1);
   EXPECT_NE(looks.said.find("is furrowd running there"), std::string::npos) << looks.said;
 }
@@ -128,7 +120,7 @@ TEST_F(CtlServerTest, WhatAServerSaysCommandsNoTerminal) {
   for (const std::string& body : {member, '[' + member + ']'}) {
     const OtherServer other("HTTP/1.1 200 OK\r\nContent-Length: " + std::to_string(body.size()) +
                             "\r\nConnection: close\r\n\r\n" + body);
-    const Ended looks = furrowctl("list", other.port);
+    const Ended looks = furrowctl("list", other.port());
     EXPECT_EQ(looks.status, 0) << looks.said;
     EXPECT_EQ(looks.said.find('\x1b'), std::string::npos) << looks.said;
     EXPECT_NE(looks.said.find(R"(na\x1b[2Jme\x0a)"), std::string::npos) << looks.said;

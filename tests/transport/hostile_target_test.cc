@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "tests/transport/fuzz_peer.h"
+#include "tests/transport/loopback_listener.h"
 #include "transport/initiator.h"
 #include "zone/event_loop.h"
 
@@ -33,23 +34,13 @@ class HostileTarget {
 
   explicit HostileTarget(TakeOver take_over, EachTurn each_turn = {})
       : take_over_(std::move(take_over)), each_turn_(std::move(each_turn)) {
-    listen_fd_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t bytes = sizeof address;
-    EXPECT_EQ(bind(listen_fd_, reinterpret_cast<sockaddr*>(&address), bytes), 0);
-    EXPECT_EQ(listen(listen_fd_, 64), 0);
-    getsockname(listen_fd_, reinterpret_cast<sockaddr*>(&address), &bytes);
-    port_ = ntohs(address.sin_port);
     thread_ = std::thread([this] { serve(); });
   }
   ~HostileTarget() {
     stop_ = true;
     thread_.join();
-    close(listen_fd_);
   }
-  std::uint16_t port() const { return port_; }
+  std::uint16_t port() const { return listener_.port(); }
   int connections() const { return connections_; }
 
  private:
@@ -57,7 +48,7 @@ class HostileTarget {
     fuzz::ScriptReader honest(nullptr, 0);
     std::vector<std::unique_ptr<FuzzPeer>> peers;
     while (!stop_) {
-      for (int fd; (fd = accept4(listen_fd_, nullptr, nullptr, SOCK_CLOEXEC)) >= 0;) {
+      for (int fd; (fd = accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC)) >= 0;) {
         peers.push_back(std::make_unique<FuzzPeer>(fd, honest));
         peers.back()->take_over = take_over_;
         ++connections_;
@@ -73,8 +64,7 @@ class HostileTarget {
 
   const TakeOver take_over_;
   const EachTurn each_turn_;
-  int listen_fd_ = -1;
-  std::uint16_t port_ = 0;
+  const LoopbackListener listener_{SOCK_NONBLOCK};
   std::atomic<bool> stop_{false};
   std::atomic<int> connections_{0};
   std::thread thread_;

@@ -16,6 +16,7 @@
 
 #include "tests/log/test_seed.h"
 #include "tests/transport/fake_target.h"
+#include "tests/transport/loopback_listener.h"
 #include "tests/transport/raw_host.h"
 
 namespace furrow::transport {
@@ -306,18 +307,11 @@ TEST_F(TcpConnectionTest, DrainAnswersWhatWasAccepted) {
 TEST_F(TcpConnectionTest, VanishedMachinesAreFound) {
   int ends[2] = {-1, -1};
   {
-    const int listening = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t bytes = sizeof address;
-    ASSERT_EQ(bind(listening, reinterpret_cast<sockaddr*>(&address), bytes), 0);
-    ASSERT_EQ(listen(listening, 1), 0);
-    ASSERT_EQ(getsockname(listening, reinterpret_cast<sockaddr*>(&address), &bytes), 0);
+    const LoopbackListener listener;
+    const sockaddr_in& address = listener.address();
     ends[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    ASSERT_EQ(::connect(ends[0], reinterpret_cast<sockaddr*>(&address), bytes), 0);
-    ends[1] = accept4(listening, nullptr, nullptr, SOCK_CLOEXEC);
-    close(listening);
+    ASSERT_EQ(::connect(ends[0], reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+    ends[1] = accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC);
   }
   const int same = dup(ends[1]);
   target_.on_reactor([&] {
