@@ -229,7 +229,9 @@ Result<CheckReport> PoolImpl::check(const CheckOptions& options) {
     };
     const ZoneSurvey found = survey(surveyed(info), read);
     if (!found.version.ok()) return found.version;
-    ZoneFindings(info.zone, report).structures(found, is_rebuildable(found));
+    // One that is kept as it is may be of another life than its batch headers say.
+    const bool rebuildable = zone.use != ZoneUse::bad && is_rebuildable(found);
+    ZoneFindings(info.zone, report).structures(found, rebuildable);
     if (!options.pages) continue;
     for (const SurveyedSegment& segment : found.segments) {
       for (const SurveyedBatch& batch : segment.batches) {

@@ -126,8 +126,8 @@ void Recovery::keep_unreadable(ZoneId zone) {
   pool_.allocator.set_use(zone, ZoneUse::bad);
   result_.lost.push_back(
       {zone,
-       "holds batch headers that cannot be read; until the pool is opened again it is kept "
-       "as it is, and not collected, unless they are given up "
+       "holds headers that cannot be read, of batches or its own; until the pool is opened again "
+       "it is kept as it is, and not collected, unless they are given up "
        "(`furrowctl pool check --repair --give_up`)",
        Missing::some});
 }

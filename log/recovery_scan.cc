@@ -46,7 +46,7 @@ Status Scanner::scan(const FoundZone& zone) {
   ZoneDirectory& table = pool_.tables[zone.info.zone.value];
   std::vector<SegmentScan> scans;  // of the newest zone: it is looked at as a whole
   std::vector<std::uint64_t> missing;
-  bool all_read = true;
+  bool all_read = !zone.guessed;
   for (std::uint64_t begin = 0; begin < zone.info.written_lbas; begin += pool_.segment_lbas) {
     SegmentScan scan = scan_segment(zone, begin);
     const Status version = scan.version_before(table.end_lba);
@@ -67,8 +67,9 @@ Status Scanner::scan(const FoundZone& zone) {
     all_read = end_newest(zone, scans);
   } else if (zone.unsure) {
     for (const SegmentScan& scan : scans) keep(zone, scan.records());
-  } else if (zone.info.state != ZoneState::full) {
-    finish(zone);
+  } else {
+    if (zone.guessed) note_end(zone, true);
+    if (zone.info.state != ZoneState::full) finish(zone, zone.guessed);
   }
   if (!all_read) unreadable.push_back(zone.info.zone);
   note_gaps(zone.info.zone, missing);
@@ -168,8 +169,9 @@ bool Scanner::end_newest(const FoundZone& zone, std::vector<SegmentScan>& scans)
   const bool full = zone.info.written_lbas >= pool_.geometry.zone_capacity_lbas;
   const bool ends = cut < table.end_lba;
   if (ends) table.end_lba = static_cast<std::uint32_t>(cut);
-  const bool all_read = std::ranges::none_of(
-      scans, [&](const SegmentScan& scan) { return scan.unreadable_before(table.end_lba); });
+  const bool all_read = !zone.guessed && std::ranges::none_of(scans, [&](const SegmentScan& scan) {
+    return scan.unreadable_before(table.end_lba);
+  });
   keep(zone, records);
   if (ends || zone.aside || !all_read) note_end(zone, !all_read);
   if (full) return all_read;

@@ -67,6 +67,7 @@ class Recovery {
   Result<ZoneHeader> rebuild_header(const ZoneInfo& info);
   bool is_blank(const ZoneInfo& info);
   bool is_over(const ZoneStamp& stamp, const ZoneInfo& info, bool unreadable) const;
+  bool is_guess(const ZoneStamp& stamp, const ZoneInfo& info, AlignedBuffer& lba);
   Result<std::uint64_t> owner_of(const ZoneInfo& info, const ZoneStamp& stamp, AlignedBuffer& lba);
   bool is_void(const ZoneStamp& stamp, std::uint64_t lba) const;
   bool given_up_now(ZoneId zone) const;
@@ -143,6 +144,7 @@ class Recovery {
   Patience patience_{pool_.home};  // with reads
   Patience reset_patience_{pool_.home};
   std::vector<FoundZone> zones_;
+  std::vector<ZoneId> guessed_;  // FoundZone::guessed
   std::vector<ZoneId> to_reset_;
   std::vector<Writing> durable_;           // ascending: of zones of which the journal says so
   std::vector<ZoneStamp> rebuilt_;         // of these: another zone has all of it

@@ -78,7 +78,8 @@ Result<ZoneHeader> Recovery::read_header(const ZoneInfo& info, AlignedBuffer& lb
     // A header and nothing else: its own or, when that was not made durable, an earlier life's.
     return Status(Code::not_found, Origin::log);
   }
-  if (read_lba(info.zone, 0, lba).ok()) {
+  const bool unreadable = !read_lba(info.zone, 0, lba).ok();
+  if (!unreadable) {
     Result<ZoneHeader> header = decode_zone_header(lba.span(), pool_.pool, info.zone);
     if (header.ok()) return header;
     if (header.status().code() == Code::unsupported) {
@@ -88,7 +89,11 @@ Result<ZoneHeader> Recovery::read_header(const ZoneInfo& info, AlignedBuffer& lb
       return Status(Code::not_found, Origin::log);
     }
   }
-  return rebuild_header(info);
+  Result<ZoneHeader> rebuilt = rebuild_header(info);
+  if (unreadable && rebuilt.ok() && is_guess(rebuilt->stamp, info, lba)) {
+    guessed_.push_back(info.zone);
+  }
+  return rebuilt;
 }
 
 // Before anything is changed: a volume's creation is in the journal before any zone is its. Where
@@ -147,7 +152,8 @@ void Recovery::take_zone(const ReadZone& read, Evicted evicted) {
   zones_.push_back({.info = info,
                     .header = *header,
                     .aside = was_aside(info.zone),
-                    .evicted = evicted != Evicted::no});
+                    .evicted = evicted != Evicted::no,
+                    .guessed = std::ranges::find(guessed_, info.zone) != guessed_.end()});
   pool_.tables[info.zone.value].given_up = given_up_now(info.zone);
   for (const ZoneTrim& trim : trims_of(info.zone)) {
     if (trim.generation == state.generation) {
@@ -442,6 +448,20 @@ bool Recovery::is_over(const ZoneStamp& stamp, const ZoneInfo& info, bool unread
     if (trim.generation == stamp.generation) return false;
     return trim.generation > stamp.generation || (trim.aside && unreadable);
   });
+}
+
+// Of a zone that was written to when the power failed, what an earlier life of it has left may
+// stand in the place of its first batch, as a file keeps any of its sectors. Its header would tell,
+// so it is asked again at the next opening. One that was filled has its footer there, of one that
+// was finished the journal knows where it ends.
+bool Recovery::is_guess(const ZoneStamp& stamp, const ZoneInfo& info, AlignedBuffer& lba) {
+  if (info.state != ZoneState::full && info.state != ZoneState::read_only) return true;
+  const std::span<const ZoneTrim> trims = trims_of(stamp.zone);
+  if (std::ranges::any_of(trims, &ZoneTrim::aside)) return true;
+  if (std::ranges::find(trims, stamp.generation, &ZoneTrim::generation) != trims.end())
+    return false;
+  const bool read = read_lba(stamp.zone, pool_.geometry.zone_capacity_lbas - 1, lba).ok();
+  return !read || !SummaryView::footer(lba.span(), stamp).ok();
 }
 
 Result<std::uint64_t> Recovery::owner_of(const ZoneInfo& info, const ZoneStamp& stamp,

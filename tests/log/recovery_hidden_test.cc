@@ -203,6 +203,86 @@ TEST_F(RecoveryTest, AnEarlierLifeDoesNotPassForAZoneWithoutItsHeader) {
   EXPECT_EQ(result_->lost.size(), 1u);
 }
 
+// What an earlier life has left in the place of a first batch that was torn tells nothing of what is
+// behind it: the header does, when it can be read. Until then the zone stays.
+TEST_F(RecoveryTest, NorWhereItsHeaderCannotBeReadForOnce) {
+  Shape shape;
+  shape.faults = true;
+  make(shape);
+  ZoneImage& old = zone(3, 5);
+  old.add_batch({old.page(1, 6, 600)});
+  ZoneImage& before = zone(2, 10, kVolume, kCollectionStream);
+  before.add_batch({before.page(2, 11, 600)});
+  ZoneImage& newest = zone(2, 20);
+  newest.add_batch({newest.page(3, 21, 600)});
+  const std::uint32_t torn = newest.add_batch({newest.page(1, 22, 600)});
+  newest.damage(torn + 1);
+  std::ranges::copy(before.lba(1), newest.lba(1).begin());
+  std::erase_if(images_, [&](const auto& image) { return image.get() == &before; });
+  RecoveryOptions with = options();
+  with.stores = {kVolume};
+  const Lba header{pool_->device_lba(ZoneId{2}, 0)};
+  for (const bool sealed : {false, true}) {
+    with.trims.clear();
+    if (sealed) {  // by an opening that had gone without it altogether
+      newest.set_written(static_cast<std::uint32_t>(shape_.zone_capacity_lbas));
+      with.trims = {{ZoneId{2}, 0, 96, false, true}};
+    }
+    write_all();
+    faults_->fail_reads(header, 1);
+    recover_now(with);
+    EXPECT_EQ(use(2), ZoneUse::bad) << "it stays as it is";
+    EXPECT_TRUE(volume().hidden);
+    EXPECT_EQ(pool_->allocator.min_opened(kVolume, ZoneId{3}), 0u) << "it may have anything";
+    ASSERT_EQ(result_->lost.size(), 1u);
+    EXPECT_EQ(result_->lost[0].missing, RecoveryResult::Lost::Missing::some) << "can be given up";
+    const auto noted = std::ranges::find(result_->new_trims, ZoneId{2}, &ZoneTrim::zone);
+    ASSERT_NE(noted, result_->new_trims.end());
+    EXPECT_TRUE(noted->aside);
+    with.trims = result_->new_trims;
+    faults_->heal();
+    ZoneImage& later = zone(4, 30);
+    later.add_batch({later.page(4, 31, 600)});
+    later.write_to(*device_);
+    recover_now(with);
+    EXPECT_EQ(found(1), 6u) << "what replaced it was torn";
+    EXPECT_EQ(found(2), 0u);
+    EXPECT_EQ(found(3), 0u);
+    EXPECT_EQ(found(4), 31u);
+    EXPECT_FALSE(volume().hidden);
+    images_.pop_back();
+  }
+}
+
+// One that has its summary, or of which the journal knows, is no guess.
+TEST_F(RecoveryTest, AZoneIsKnownWithoutAHeaderThatCannotBeRead) {
+  Shape shape;
+  shape.faults = true;
+  make(shape);
+  ZoneImage& filled = zone(2, 10);
+  for (int segment = 0; segment < 3; ++segment) {
+    filled.add_batch({filled.page(1 + segment, 11 + segment, 600)});
+    filled.close_segment();
+  }
+  ZoneImage& finished = zone(3, 20);
+  finished.add_batch({finished.page(4, 21, 600)});
+  const std::uint32_t end = finished.written_lbas();
+  finished.set_written(static_cast<std::uint32_t>(shape_.zone_capacity_lbas));
+  write_all();
+  RecoveryOptions with = options();
+  with.stores = {kVolume};
+  with.trims = {{ZoneId{3}, 20, end}};
+  for (const std::uint32_t each : {2, 3}) {
+    faults_->fail_reads(Lba{pool_->device_lba(ZoneId{each}, 0)}, 1);
+  }
+  recover_now(with);
+  for (const std::uint64_t number : {1, 2, 3, 4}) EXPECT_NE(found(number), 0u);
+  EXPECT_EQ(use(2), ZoneUse::sealed);
+  EXPECT_EQ(use(3), ZoneUse::sealed);
+  EXPECT_FALSE(volume().hidden);
+  EXPECT_TRUE(result_->lost.empty());
+}
+
 // As where a key's newest record could not be read when an older one was collected.
 TEST_F(RecoveryTest, AnOlderVersionInALaterZoneIsKnown) {
   ZoneImage& first = zone(2, 10);
