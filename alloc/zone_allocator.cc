@@ -59,6 +59,18 @@ ZoneAllocator::ZoneAllocator(const Geometry& geometry, std::uint32_t metadata_zo
       active_left_(slots(geometry.active_zones_max)) {
   FURROW_CHECK(metadata_zones <= geometry.zone_count);
   for (std::uint32_t i = 0; i < metadata_zones; ++i) zones_[i].use = ZoneUse::metadata;
+  usable_ = geometry.zone_count - metadata_zones;
+}
+
+bool ZoneAllocator::is_usable(const Zone& zone) {
+  const bool lost = zone.use == ZoneUse::bad || zone.use == ZoneUse::resetting;
+  return zone.use != ZoneUse::metadata && (!lost || zone.owner != 0);
+}
+
+void ZoneAllocator::change(ZoneId zone, const Zone& state) {
+  if (is_usable(at(zone))) --usable_;
+  at(zone) = state;
+  if (is_usable(at(zone))) ++usable_;
 }
 
 void ZoneAllocator::opens_none() { open_left_ = active_left_ = kNoLimit; }
@@ -104,7 +116,7 @@ Status ZoneAllocator::lend(std::uint64_t owner, std::span<const ZoneId> zones,
   owners_[owner] = {zones.size(), zones.size(), 0, share};
   for (const ZoneId zone : zones) {
     FURROW_CHECK(at(zone).use == ZoneUse::free);
-    at(zone) = Zone{.use = ZoneUse::lent, .owner = owner};
+    change(zone, {.use = ZoneUse::lent, .owner = owner});
   }
   return {};
 }
@@ -144,7 +156,7 @@ std::vector<ZoneId> ZoneAllocator::vacate(std::uint64_t owner) {
   std::vector<ZoneId> zones;
   for (std::uint32_t i = 0; i < zones_.size(); ++i) {
     if (zones_[i].owner != owner) continue;
-    zones_[i] = Zone{.use = ZoneUse::resetting};
+    change(ZoneId{i}, {.use = ZoneUse::resetting});
     zones.push_back(ZoneId{i});
   }
   return zones;
@@ -158,8 +170,8 @@ void ZoneAllocator::dismiss(std::uint64_t owner, unsigned still_active) {
   give_share({left(its.streams + its.share.open), left(its.streams + its.share.active)});
   owners_.erase(found);
   // Its bad zones were part of its quota; nobody else is promised them.
-  for (Zone& zone : zones_) {
-    if (zone.owner == owner && zone.use == ZoneUse::bad) zone.owner = 0;
+  for (std::uint32_t i = 0; i < zones_.size(); ++i) {
+    if (zones_[i].owner == owner && zones_[i].use == ZoneUse::bad) disown(ZoneId{i});
   }
 }
 
@@ -173,7 +185,7 @@ Result<ZoneId> ZoneAllocator::take(std::uint64_t owner, std::uint8_t stream,
     const ZoneId id{next_free_};
     next_free_ = (next_free_ + 1) % static_cast<std::uint32_t>(zones_.size());
     if (at(id).use != ZoneUse::free) continue;
-    at(id) = {ZoneUse::open, stream, owner, generation, sequence};
+    change(id, {ZoneUse::open, stream, owner, generation, sequence});
     ++taker.held;
     return id;
   }
@@ -182,23 +194,33 @@ Result<ZoneId> ZoneAllocator::take(std::uint64_t owner, std::uint8_t stream,
 
 void ZoneAllocator::adopt(ZoneId zone, const Zone& state) {
   FURROW_CHECK(at(zone).use == ZoneUse::free);
-  at(zone) = state;
+  change(zone, state);
   if (state.owner != 0) ++owners_.at(state.owner).held;
   if (state.opened_sequence < adopted_sequence_) return;
   adopted_sequence_ = state.opened_sequence;
   next_free_ = (zone.value + 1) % static_cast<std::uint32_t>(zones_.size());
 }
 
-void ZoneAllocator::set_use(ZoneId zone, ZoneUse use) { at(zone).use = use; }
+void ZoneAllocator::set_use(ZoneId zone, ZoneUse use) {
+  Zone state = at(zone);
+  state.use = use;
+  change(zone, state);
+}
+
+void ZoneAllocator::disown(ZoneId zone) {
+  Zone state = at(zone);
+  state.owner = 0;
+  change(zone, state);
+}
 
 void ZoneAllocator::release(ZoneId zone) {
   const auto owner = owners_.find(at(zone).owner);
   if (owner != owners_.end()) --owner->second.held;
-  at(zone) = Zone();
+  change(zone, Zone());
 }
 
 void ZoneAllocator::retire(ZoneId zone) {
-  at(zone).use = ZoneUse::bad;
+  set_use(zone, ZoneUse::bad);
   at(zone).live_lbas = 0;
 }
 
@@ -208,7 +230,7 @@ void ZoneAllocator::make_void(ZoneId zone) {
   const auto owner = owners_.find(at(zone).owner);
   if (owner == owners_.end() || unpromised() == 0) return;
   --owner->second.held;
-  at(zone).owner = 0;
+  disown(zone);
 }
 
 void ZoneAllocator::add_live(ZoneId zone, std::uint64_t lbas, std::uint64_t sequence) {
@@ -315,13 +337,6 @@ std::uint64_t ZoneAllocator::max_opened(std::uint64_t owner, ZoneId except) cons
 std::uint64_t ZoneAllocator::held(std::uint64_t owner) const { return owners_.at(owner).held; }
 std::uint64_t ZoneAllocator::quota(std::uint64_t owner) const { return owners_.at(owner).quota; }
 
-std::uint64_t ZoneAllocator::usable() const {
-  return static_cast<std::uint64_t>(std::ranges::count_if(zones_, [](const Zone& zone) {
-    const bool unusable = zone.use == ZoneUse::bad || zone.use == ZoneUse::resetting;
-    return zone.use != ZoneUse::metadata && (!unusable || zone.owner != 0);
-  }));
-}
-
 std::uint64_t ZoneAllocator::promised() const {
   std::uint64_t sum = 0;
   for (const auto& [id, owner] : owners_) sum += owner.quota;
@@ -329,15 +344,13 @@ std::uint64_t ZoneAllocator::promised() const {
 }
 
 std::uint64_t ZoneAllocator::unpromised() const {
-  const std::uint64_t all = usable();
   const std::uint64_t given = promised();
-  return all > given ? all - given : 0;
+  return usable_ > given ? usable_ - given : 0;
 }
 
 std::uint64_t ZoneAllocator::missing() const {
-  const std::uint64_t all = usable();
   const std::uint64_t given = promised();
-  return given > all ? given - all : 0;
+  return given > usable_ ? given - usable_ : 0;
 }
 
 void ZoneAllocator::take_back(std::uint64_t owner) {

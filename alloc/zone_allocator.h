@@ -149,15 +149,19 @@ class ZoneAllocator {
     ZoneShare share{};  // of a volume that has zones lent
   };
   Zone& at(ZoneId zone) { return zones_[zone.value]; }
+  static bool is_usable(const Zone& zone);  // a data zone that is not lost, or on its way back
+  // What decides whether it is usable changes nowhere else.
+  void change(ZoneId zone, const Zone& state);
+  void disown(ZoneId zone);
   // Of the owner's zones, ascending.
   std::vector<std::uint64_t> opened_sequences(std::uint64_t owner) const;
-  std::uint64_t usable() const;    // data zones that are not lost, or on their way back
   std::uint64_t promised() const;  // the sum of quotas
   void take_share(const ZoneShare& share);
   void give_share(const ZoneShare& share);
 
   const std::uint64_t zone_capacity_lbas_;
   std::vector<Zone> zones_;
+  std::uint64_t usable_ = 0;  // of them; asked for again and again by who waits for zones
   std::map<std::uint64_t, Owner> owners_;
   std::uint32_t next_free_ = 0;         // where the search for a free zone goes on
   std::uint64_t adopted_sequence_ = 0;  // of the zone that was opened last of those adopted

@@ -4,6 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <random>
+#include <set>
+
 namespace furrow {
 namespace {
 
@@ -164,6 +167,72 @@ TEST(ZoneAllocatorTest, AZoneThatIsBackMayBeMoreThanTheQuota) {
     EXPECT_EQ(allocator.quota(1), other == 3 ? 7u : 6u) << other;
     EXPECT_EQ(allocator.shrink_quotas(), other == 5 ? 1u : 0u);
     EXPECT_GE(allocator.quota(1), 6u);
+  }
+}
+
+// They are counted as they change, not when it is asked: here against all zones looked at.
+TEST(ZoneAllocatorTest, WhatIsPromisedIsNeverMoreThanWhatIsUsable) {
+  constexpr std::uint32_t kZones = 40;
+  for (unsigned seed = 1; seed <= 20; ++seed) {
+    std::mt19937_64 random(seed);
+    ZoneAllocator allocator(geometry(kZones, 0, 0), 2);
+    std::set<std::uint64_t> owners;
+    std::uint64_t next_owner = 1;
+    const auto any_zone = [&] {
+      return ZoneId{2 + static_cast<std::uint32_t>(random() % (kZones - 2))};
+    };
+    const auto returned = [&](ZoneId zone) {
+      random() % 4 == 0 ? allocator.retire(zone) : allocator.release(zone);
+    };
+    for (unsigned step = 0; step < 2000; ++step) {
+      const ZoneId zone = any_zone();
+      const ZoneUse use = allocator.zone(zone).use;
+      const std::uint64_t owner = allocator.zone(zone).owner;
+      switch (random() % 8) {
+        case 0:
+          if (allocator.admit(next_owner, 3 + random() % 8, 1).ok()) owners.insert(next_owner++);
+          break;
+        case 1:
+          if (use != ZoneUse::free) break;
+          if (allocator.lend(next_owner, std::vector{zone}, {1, 1}).ok())
+            owners.insert(next_owner++);
+          break;
+        case 2:
+        case 3:
+          for (const std::uint64_t taker : owners) {
+            if (allocator.quota(taker) > 1) (void)allocator.take(taker, 0, step, step);
+          }
+          break;
+        case 4:
+          if (use == ZoneUse::open) allocator.set_use(zone, ZoneUse::sealed);
+          if (use == ZoneUse::sealed) allocator.set_use(zone, ZoneUse::resetting);
+          if (use == ZoneUse::resetting) returned(zone);
+          break;
+        case 5:
+          if (use == ZoneUse::bad) allocator.make_void(zone);
+          break;
+        case 6: {
+          if (use == ZoneUse::free || owner == 0) break;
+          for (const ZoneId its : allocator.vacate(owner)) {
+            if (random() % 2 == 0) returned(its);
+          }
+          allocator.dismiss(owner);
+          owners.erase(owner);
+          break;
+        }
+        case 7:
+          if (random() % 16 == 0 && use == ZoneUse::free) allocator.retire(zone);
+          break;
+      }
+      std::uint64_t usable = 0, promised = 0;
+      for (const ZoneAllocator::Zone& each : allocator.zones()) {
+        const bool lost = each.use == ZoneUse::bad || each.use == ZoneUse::resetting;
+        if (each.use != ZoneUse::metadata && (!lost || each.owner != 0)) ++usable;
+      }
+      for (const std::uint64_t each : owners) promised += allocator.quota(each);
+      ASSERT_EQ(allocator.unpromised() + promised, usable + allocator.missing())
+          << "seed " << seed << ", step " << step;
+    }
   }
 }
 
