@@ -306,8 +306,13 @@ Recovery::Evicted Recovery::is_evicted(const ReadZone& zone,
   const bool cache = std::ranges::find(options_.caches, volume) != options_.caches.end();
   if (!cache || !was_aside(zone.info.zone)) return Evicted::no;
   std::vector<const ZoneHeader*> later;
+  bool gone = !result_.lost.empty();  // something that it may have had
+  std::uint64_t aside = 0;
   for (const ReadZone& other : zones) {
+    gone |= !other.header.ok() && other.header.status().code() != Code::not_found;
     if (!other.header.ok() || other.header->volume != volume) continue;
+    gone |= is_void(other.header->stamp, 0);
+    aside += was_aside(other.info.zone) ? 1 : 0;
     if (is_void(other.header->stamp, 0)) continue;
     if (other.header->opened_sequence > zone.header->opened_sequence) {
       later.push_back(&*other.header);
@@ -323,7 +328,10 @@ Recovery::Evicted Recovery::is_evicted(const ReadZone& zone,
     if (!was_aside(next->stamp.zone)) return missing ? Evicted::hides : Evicted::no;
     opened = next->opened_sequence;
   }
-  return Evicted::yes;
+  // It was the last one, or was before such, and nothing has been stored since: a cache evicts
+  // while it holds all of its quota but one, so two are left, of which one may have been empty yet.
+  const bool few = pool_.allocator.quota(volume) < aside + 4;
+  return missing || gone || few ? Evicted::yes : Evicted::no;
 }
 
 // It never comes back, so nothing needs to be deleted for its sake; but what it held is missing,

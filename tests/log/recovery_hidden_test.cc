@@ -168,6 +168,47 @@ TEST_F(RecoveryTest, ACachesOldestZoneIsEvictedWhereAnOpeningWentWithoutIt) {
   EXPECT_EQ(info(ZoneId{2}).written_lbas, 0u) << "there is nothing else";
 }
 
+// Nothing can have been evicted since where all that it had is there: it was young.
+TEST_F(RecoveryTest, ACacheOfWhichAnOpeningCouldReadNothingIsThereAgain) {
+  Shape shape;
+  shape.faults = true;
+  make(shape);
+  ZoneImage& a = zone(2, 10);
+  a.add_batch({a.page(1, 11, 600)});
+  ZoneImage& b = zone(3, 20);
+  b.set_previous(10);
+  b.add_batch({b.page(2, 21, 600)});
+  ZoneImage& other = zone(4, 30, kVolume + 1);
+  other.add_batch({other.page(3, 31, 600)});
+  RecoveryOptions with = options();
+  with.caches = {kVolume};
+  with.next_volume_id = kVolume + 1;
+  with.volumes = {kVolume, kVolume + 1};
+  const auto recovered = [&](bool unreadable = false) {
+    write_all();
+    const Lba others{pool_->device_lba(ZoneId{4}, 0)};
+    if (unreadable) faults_->fail_reads(others, shape_.zone_capacity_lbas);
+    drop_pool();
+    make_pool();
+    EXPECT_TRUE(pool_->allocator.admit(kVolume + 1, 1, 1).ok());
+    Result<RecoveryResult> result = recover(*device_, *pool_, with);
+    EXPECT_TRUE(result.ok());
+    return result->volumes[kVolume].pages.size();
+  };
+  with.trims = {{ZoneId{2}, 0, 96, false, true}, {ZoneId{3}, 0, 96, false, true}};
+  EXPECT_EQ(recovered(), 2u);
+  b.set_previous(9);
+  EXPECT_EQ(recovered(), 1u) << "something was between them, and the second one is the last";
+  b.set_previous(10);
+  with.trims.push_back({ZoneId{3}, 20, 0});  // it was evicted itself, and not reset
+  EXPECT_EQ(recovered(), 0u);
+  with.trims.pop_back();
+  EXPECT_EQ(recovered(true), 0u) << "that may be the one that is left";
+  shape.quota = 5;
+  make(shape);
+  EXPECT_EQ(recovered(), 0u) << "with so small a quota none may be left";
+}
+
 // As the journal says, whatever else it has to say of the zone.
 TEST_F(RecoveryTest, WhatACacheHasEvictedStaysSo) {
   ZoneImage& a = zone(2, 10);
@@ -203,8 +244,8 @@ TEST_F(RecoveryTest, AnEarlierLifeDoesNotPassForAZoneWithoutItsHeader) {
   EXPECT_EQ(result_->lost.size(), 1u);
 }
 
-// What an earlier life has left in the place of a first batch that was torn tells nothing of what is
-// behind it: the header does, when it can be read. Until then the zone stays.
+// What an earlier life has left in the place of a first batch that was torn tells nothing of what
+// is behind it: the header does, when it can be read. Until then the zone stays.
 TEST_F(RecoveryTest, NorWhereItsHeaderCannotBeReadForOnce) {
   Shape shape;
   shape.faults = true;

@@ -146,6 +146,12 @@ class ZoneImage {
   std::span<std::byte> lba(std::uint64_t at) {
     return std::span(bytes_).subspan(at * kLbaBytes, kLbaBytes);
   }
+  // The zone that was opened before it.
+  void set_previous(std::uint64_t opened_sequence) {
+    const std::uint64_t opened =
+        shape_.opened_sequence != 0 ? shape_.opened_sequence : shape_.stamp.generation;
+    encode(ZoneHeader{shape_.stamp, shape_.volume, opened, shape_.stream, opened_sequence}, lba(0));
+  }
   void damage(std::uint64_t at) { lba(at)[50] ^= std::byte{1}; }
   // The header at that LBA, or the summary that ends with it, is intact and of a later version.
   void make_newer(std::uint64_t at) {
