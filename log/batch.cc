@@ -130,10 +130,17 @@ Result<BatchView> BatchView::open(std::span<const std::byte> bytes, const ZoneSt
   view.records_ = body.data();
   const RecordBounds bounds =
       bounds_of(view.header_, fixed->total_bytes / view.header_.header_lbas);
+  std::uint32_t pages_lba = 0;  // from here on pages may come
   for (std::uint32_t i = 0; i < view.header_.record_count; ++i) {
-    if (!valid_record(view.record(i), bounds)) {
+    const PageRecord record = view.record(i);
+    if (!valid_record(record, bounds)) {
       return Status(Code::corrupt, Origin::log, "a batch's record is out of range");
     }
+    if (record.kind != RecordKind::page) continue;
+    if (record.lba < pages_lba) {
+      return Status(Code::corrupt, Origin::log, "a batch's pages are out of order");
+    }
+    pages_lba = record.lba + 1;
   }
   return view;
 }

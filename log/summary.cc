@@ -214,12 +214,18 @@ Status SummaryView::check_ranges(std::uint32_t lba_bytes) const {
   if (summary_.record_count == 0) return {};
   const RecordBounds bounds{lba_bytes, batch_lba(0) + 1, summary_.data_end_lba, batch_lba(0),
                             batch_lba(batch_count_ - 1)};
+  std::uint32_t pages_lba = 0;  // from here on pages may come
   for (std::uint32_t i = 0; i < summary_.record_count; ++i) {
     const PageRecord r = record(i);
     // The sum of base and delta must not wrap: no encoder writes that.
     if (!valid_record(r, bounds) || r.sequence < base_sequence_) {
       return Status(Code::corrupt, Origin::log, "a summary's record is out of range");
     }
+    if (r.kind != RecordKind::page) continue;
+    if (r.lba < pages_lba) {
+      return Status(Code::corrupt, Origin::log, "a summary's pages are out of order");
+    }
+    pages_lba = r.lba + 1;
   }
   return {};
 }

@@ -232,6 +232,26 @@ TEST_F(FormatTest, SummaryFieldsOutOfRange) {
   page.lba = 11;
   page.length = 600;
   const std::vector<PageRecord> records{page};
+// Who looks something up by a page's LBA goes by their order.
+TEST_F(FormatTest, PagesInAnotherOrder) {
+  const ZoneStamp stamp{Uuid{1}, ZoneId{3}, 9};
+  std::vector<PageRecord> records(3);
+  for (PageRecord& record : records) record.key = Key::from(std::string_view("key"));
+  records[0].lba = 12;
+  records[1].kind = RecordKind::tombstone;
+  records[1].lba = 10;
+  records[0].length = records[2].length = 600;
+  Bytes bytes(512);
+  for (const std::uint32_t last : {13u, 12u, 11u}) {
+    records[2].lba = last;
+    const Code expected = last > records[0].lba ? Code::ok : Code::corrupt;
+    encode(BatchHeader{stamp, 10, 1, 5, 10, 3}, records, bytes);
+    EXPECT_EQ(BatchView::open(bytes, stamp).status().code(), expected) << last;
+    encode(Summary{stamp, 1, 0, 63, 30, 1, 3}, records, std::vector<std::uint32_t>{10}, bytes);
+    EXPECT_EQ(SummaryView::open(bytes, stamp).status().code(), expected) << last;
+  }
+}
+
   const std::vector<std::uint32_t> batches{10, 20};
   Bytes good(512);
   encode(Summary{stamp, 1, 0, 63, 30, 1, 1}, records, batches, good);
