@@ -126,6 +126,13 @@ TEST_F(FormatTest, ZoneHeaderRoundTripAndDamage) {
     encode(no_stream, crafted);
     EXPECT_EQ(decode_zone_header(crafted, header.stamp.pool, header.stamp.zone).status().code(),
               Code::corrupt);
+    for (const std::uint64_t beyond : {std::uint64_t{0}, random_.below(1000)}) {
+      ZoneHeader backwards = header;
+      backwards.previous_opened = header.opened_sequence + beyond;
+      encode(backwards, crafted);
+      EXPECT_EQ(decode_zone_header(crafted, header.stamp.pool, header.stamp.zone).status().code(),
+                Code::corrupt);
+    }
     if (round != 0) continue;
     const Decode decode = [&](auto bytes) {
       return status_of(decode_zone_header(bytes, header.stamp.pool, header.stamp.zone));
@@ -225,13 +232,6 @@ TEST_F(FormatTest, BatchFieldsOutOfRange) {
   EXPECT_EQ(code_with(kRecord + 36, shape(600, 3, 2)), Code::corrupt);  // a tombstone with a page
 }
 
-TEST_F(FormatTest, SummaryFieldsOutOfRange) {
-  const ZoneStamp stamp{Uuid{1}, ZoneId{3}, 9};
-  PageRecord page;
-  page.key = Key::from(std::string_view("key"));
-  page.lba = 11;
-  page.length = 600;
-  const std::vector<PageRecord> records{page};
 // Who looks something up by a page's LBA goes by their order.
 TEST_F(FormatTest, PagesInAnotherOrder) {
   const ZoneStamp stamp{Uuid{1}, ZoneId{3}, 9};
@@ -252,6 +252,13 @@ TEST_F(FormatTest, PagesInAnotherOrder) {
   }
 }
 
+TEST_F(FormatTest, SummaryFieldsOutOfRange) {
+  const ZoneStamp stamp{Uuid{1}, ZoneId{3}, 9};
+  PageRecord page;
+  page.key = Key::from(std::string_view("key"));
+  page.lba = 11;
+  page.length = 600;
+  const std::vector<PageRecord> records{page};
   const std::vector<std::uint32_t> batches{10, 20};
   Bytes good(512);
   encode(Summary{stamp, 1, 0, 63, 30, 1, 1}, records, batches, good);

@@ -35,8 +35,10 @@ class RandomStructures {
   }
 
   ZoneHeader zone_header() {
-    return {stamp(), number(), sequence(), static_cast<std::uint8_t>(below(kStreamMax + 1)),
-            number()};
+    ZoneHeader header{stamp(), number(), sequence()};
+    header.stream = static_cast<std::uint8_t>(below(kStreamMax + 1));
+    header.previous_opened = below(header.opened_sequence);
+    return header;
   }
 
   // A record without its place. `rich`: with groups, expiries and far sequences.
