@@ -16,28 +16,6 @@ namespace sc = nvme::sc;
 
 namespace {
 
-// What the zone's state does not allow says so itself, and so does a drive.
-std::uint16_t status_of_zones(const ZonedOp& op) {
-  if (op.status.ok()) return sc::kSuccess;
-  if (op.status.nvme() != 0) return op.status.nvme();
-  switch (op.status.code()) {
-    case Code::invalid_argument:
-      return sc::kInvalidField;
-    case Code::not_found:
-      return sc::kInvalidNamespaceOrFormat;
-    case Code::permission:
-      return sc::kWriteProtected;
-    case Code::no_space:
-      return sc::kCapacityExceeded;
-    case Code::io_error:
-      return op.kind == ZonedOp::Kind::read ? sc::kUnrecoveredRead : sc::kWriteFault;
-    case Code::aborted:
-      return sc::kAbortRequested;
-    default:
-      return sc::kInternalError;
-  }
-}
-
 std::optional<ZonedOp::Kind> kind_of(std::uint8_t action) {
   switch (action) {
     case nvme::zns::kActionClose:
@@ -82,6 +60,28 @@ std::uint64_t slba_of(const nvme::Sqe& command) {
 }
 
 }  // namespace
+
+// What the zone's state does not allow says so itself, and so does a drive.
+std::uint16_t ZnsCommands::status_of(const ZonedOp& op) {
+  if (op.status.ok()) return sc::kSuccess;
+  if (op.status.nvme() != 0) return op.status.nvme();
+  switch (op.status.code()) {
+    case Code::invalid_argument:
+      return sc::kInvalidField;
+    case Code::not_found:
+      return sc::kInvalidNamespaceOrFormat;
+    case Code::permission:
+      return sc::kWriteProtected;
+    case Code::no_space:
+      return sc::kCapacityExceeded;
+    case Code::io_error:
+      return op.kind == ZonedOp::Kind::read ? sc::kUnrecoveredRead : sc::kWriteFault;
+    case Code::aborted:
+      return sc::kAbortRequested;
+    default:
+      return sc::kInternalError;
+  }
+}
 
 void ZnsCommands::execute(LocalNamespace& ns, Request& request) {
   switch (request.command.opc) {
@@ -219,7 +219,7 @@ void ZnsCommands::done(ZonedOp& op) {
 
 void ZnsCommands::finish(Request& request) {
   const ZonedOp& op = request.zoned_op;
-  const std::uint16_t status = status_of_zones(op);
+  const std::uint16_t status = status_of(op);
   if (status != sc::kSuccess) {
     const PageStore& store = *IoCommands::namespace_of(request).shared->store;
     if (zones_changed(store)) io_.reactor().subsystem().zones_changed();

@@ -24,6 +24,8 @@ class ZnsCommands {
   // The buffer is there.
   void start(Request& request);
 
+  static std::uint16_t status_of(const ZonedOp& op);
+
  private:
   void transfer(const Namespace& ns, Request& request, ZonedOp::Kind kind);
   void manage(Request& request);

@@ -2,6 +2,8 @@
 // in one subsystem: what a host is told of it (lists, descriptors, structures, effects, by CC.CSS),
 // each command's effect and its completion, reports by state, place and length, and the status of
 // everything that is wrong. How: a host without a wire, over a real pool in memory.
+#include "transport/zns_commands.h"
+
 #include <gtest/gtest.h>
 
 #include "tests/engine/block/disk.h"
@@ -13,6 +15,34 @@ namespace furrow::test {
 namespace {
 
 namespace zns = nv::zns;
+
+TEST(ZnsStatus, SaysWhatAFailureIs) {
+  using enum ZonedOp::Kind;
+  const auto of = [](ZonedOp::Kind kind, const Status& status) {
+    ZonedOp op;
+    op.kind = kind;
+    op.status = status;
+    return transport::ZnsCommands::status_of(op);
+  };
+  const auto by_code = [&](ZonedOp::Kind kind, Code code) {
+    return of(kind, Status(code, Origin::engine));
+  };
+  EXPECT_EQ(of(write, Status()), sc::kSuccess);
+  for (const Code code : {Code::zone_state, Code::io_error}) {
+    const Status said(code, Origin::zone, "", 0, nvme_status::kZoneReadOnly);
+    EXPECT_EQ(of(write, said), nvme_status::kZoneReadOnly) << "what a drive says itself";
+  }
+  EXPECT_EQ(by_code(read, Code::io_error), sc::kUnrecoveredRead);
+  for (const ZonedOp::Kind kind : {write, append, reset, finish, flush}) {
+    EXPECT_EQ(by_code(kind, Code::io_error), sc::kWriteFault);
+  }
+  EXPECT_EQ(by_code(write, Code::invalid_argument), sc::kInvalidField);
+  EXPECT_EQ(by_code(read, Code::not_found), sc::kInvalidNamespaceOrFormat);
+  EXPECT_EQ(by_code(write, Code::permission), sc::kWriteProtected);
+  EXPECT_EQ(by_code(write, Code::no_space), sc::kCapacityExceeded);
+  EXPECT_EQ(by_code(write, Code::aborted), sc::kAbortRequested);
+  EXPECT_EQ(by_code(write, Code::foreign), sc::kInternalError);
+}
 
 constexpr std::uint32_t kKvNsid = 1, kBlockNsid = 2, kZonesNsid = 3;
 constexpr std::uint32_t kZoneCount = 5, kLba = 4096;
