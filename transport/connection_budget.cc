@@ -15,6 +15,10 @@ AddressKey address_key(int fd) {
   sockaddr_storage peer{};
   socklen_t bytes = sizeof peer;
   if (getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &bytes) != 0) return 0;
+  return address_key(peer);
+}
+
+AddressKey address_key(const sockaddr_storage& peer) {
   // No IPv6 network begins with 0:ffff, so the two kinds cannot meet.
   constexpr AddressKey kIpv4 = 0x0000'ffff'0000'0000;
   if (peer.ss_family == AF_INET) {
@@ -29,7 +33,8 @@ AddressKey address_key(int fd) {
   const bool mapped = IN6_IS_ADDR_V4MAPPED(&ipv6.sin6_addr);
   AddressKey key = 0;
   for (unsigned i = 0; i < (mapped ? 4 : 8); ++i) key = key << 8 | address[mapped ? 12 + i : i];
-  return mapped ? kIpv4 | key : key;
+  if (mapped) return kIpv4 | key;
+  return key == 0 ? kIpv4 : key;  // ::1: 0 is nobody's address, and 0.0.0.0 no peer's
 }
 
 ConnectionBudget::Verdict ConnectionBudget::decide(const Address& address) const {

@@ -6,6 +6,8 @@
 // Threads: any. Control plane: it takes a mutex and allocates for an address that it does not know.
 #pragma once
 
+#include <sys/socket.h>
+
 #include <atomic>
 #include <cstdint>
 #include <mutex>
@@ -16,7 +18,8 @@ namespace furrow::transport {
 // Whom a connection counts for: an IPv4 address, or the 64 bits of an IPv6 network, as a host
 // commonly has all of the addresses behind those.
 using AddressKey = std::uint64_t;
-AddressKey address_key(int fd);  // of a connected socket's peer; 0: it has none (a Unix socket)
+AddressKey address_key(const sockaddr_storage& peer);  // 0: it has none (a Unix socket)
+AddressKey address_key(int fd);                        // of a connected socket's peer
 
 class ConnectionBudget {
  public:

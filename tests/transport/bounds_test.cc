@@ -67,6 +67,33 @@ TEST(AddressKey, AnIpv4AddressIsOneByEitherKindOfSocket) {
   EXPECT_EQ(key_of_peer("127.0.0.2", true), second);
 }
 
+AddressKey key_of_ipv6(const char* address) {
+  sockaddr_in6 ipv6{};
+  ipv6.sin6_family = AF_INET6;
+  EXPECT_EQ(inet_pton(AF_INET6, address, &ipv6.sin6_addr), 1);
+  sockaddr_storage peer{};
+  std::memcpy(&peer, &ipv6, sizeof ipv6);
+  return address_key(peer);
+}
+
+// As whoever has one address of such a network commonly has them all.
+TEST(AddressKey, AnIpv6NetworkIsOne) {
+  const AddressKey network = key_of_ipv6("2001:db8:1:2::1");
+  EXPECT_EQ(network, 0x2001'0db8'0001'0002u);
+  EXPECT_EQ(key_of_ipv6("2001:db8:1:2:ffff:ffff:ffff:ffff"), network);
+  EXPECT_NE(key_of_ipv6("2001:db8:1:3::1"), network);
+  EXPECT_NE(key_of_ipv6("2001:db8:2:2::1"), network);
+  EXPECT_NE(key_of_ipv6("fe80::1"), key_of_ipv6("fe80:0:0:1::1"));
+}
+
+// The machine itself by ::1 is somebody, and nobody else.
+TEST(AddressKey, TheLoopbackNetworkIsOneToo) {
+  const AddressKey loopback = key_of_ipv6("::1");
+  EXPECT_NE(loopback, 0u);
+  EXPECT_NE(loopback, key_of_peer("127.0.0.1", false));
+  EXPECT_NE(loopback, key_of_ipv6("0:0:0:1::1"));
+}
+
 TEST(FairShare, OneAloneGetsHalfAndManyLeaveSomething) {
   constexpr Shared kShared{1024, 1};
   std::uint64_t free = kShared.total, alone = 0;
