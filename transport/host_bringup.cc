@@ -200,7 +200,6 @@ void HostController::read_discovery_log(std::uint64_t offset, std::uint32_t byte
 }
 
 void HostController::on_answer(HostCommand& command, const Status& status) {
-  if (step_ == Step::down || step_ == Step::up) return;
   if (!status.ok()) return fail(status);
   const std::uint16_t code = command.cqe.sct_sc();
   if (code == nvme::sc::kSuccess) {

@@ -52,11 +52,11 @@ void IoCommands::leave(LocalNamespace& ns) {
 
 std::uint16_t IoCommands::begin(Request& request) {
   LocalNamespace& ns = namespace_of(request);
-  if (ns.view.held != nullptr) {
+  if (ns.view != nullptr) {
     const HostId& host = Queue::of(request).controller->host().id;
     const Access access = access_of(ns.shared->csi(), request.command.opc);
     const bool writes_too = request.fused != nullptr;
-    if (!ns.view.held->allows(host, writes_too ? Access::write : access)) {
+    if (!ns.view->allows(host, writes_too ? Access::write : access)) {
       return nvme::sc::kReservationConflict;
     }
   }
@@ -74,12 +74,13 @@ void IoCommands::pause(Request& request) {
   drain(ns);
 }
 
-// Changes may be told of out of order where a namespace is resized meanwhile.
+// One that was resized meanwhile may know of later changes already. It is told of them again, in
+// order, before they are answered.
 void IoCommands::reserve(const SharedReservations& reservations, const ReservationView& view,
                          const std::shared_ptr<void>& drained) {
   for (const auto& ns : namespaces_) {
     if (ns->shared->reservations.get() != &reservations) continue;
-    if (view.number > ns->view.number) ns->view = view;
+    ns->view = view;
     if (drained == nullptr) continue;
     ns->to_drain.push_back(drained);
     drain(*ns);
@@ -87,12 +88,10 @@ void IoCommands::reserve(const SharedReservations& reservations, const Reservati
 }
 
 void IoCommands::drain(LocalNamespace& ns) {
-  while (ns.draining.empty() && !ns.to_drain.empty()) {
-    ns.draining.swap(ns.to_drain);
-    ns.turn ^= 1;
-    if (ns.working[ns.turn ^ 1] != 0) return;
-    ns.draining.clear();
-  }
+  if (!ns.draining.empty() || ns.to_drain.empty()) return;
+  ns.draining.swap(ns.to_drain);
+  ns.turn ^= 1;
+  if (ns.working[ns.turn ^ 1] == 0) ns.draining.clear();
 }
 
 // Shared by the flushes of one flush_all(): when the last lets go of it, all are done.

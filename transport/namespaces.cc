@@ -16,7 +16,7 @@ namespace {
 std::shared_ptr<SharedReservations> restored(const Pool& pool, std::uint64_t volume) {
   auto shared = std::make_shared<SharedReservations>();
   shared->state = Reservations(pool.reservations(volume));
-  if (shared->state.held()) shared->view.held = std::make_shared<const Reservations>(shared->state);
+  if (shared->state.held()) shared->view = std::make_shared<const Reservations>(shared->state);
   return shared;
 }
 

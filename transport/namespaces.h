@@ -19,10 +19,7 @@ namespace furrow::transport {
 inline constexpr std::uint32_t kNamespacesMax = 1024;  // Identify Controller's NN
 
 // What reactors know of a namespace's reservations: a snapshot while one is held, else null.
-struct ReservationView {
-  std::shared_ptr<const Reservations> held;
-  std::uint64_t number = 0;  // counts the changes
-};
+using ReservationView = std::shared_ptr<const Reservations>;
 
 class ReactorImpl;
 struct Namespace;

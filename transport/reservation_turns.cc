@@ -77,8 +77,7 @@ void SubsystemImpl::publish(const std::shared_ptr<SharedReservations>& reservati
                             const ReservationTurn& turn) {
   ReservationView& view = reservations->view;
   const Reservations& state = reservations->state;
-  view.held = state.held() ? std::make_shared<const Reservations>(state) : nullptr;
-  ++view.number;
+  view = state.held() ? std::make_shared<const Reservations>(state) : nullptr;
   // When the last holder lets go, every reactor is done.
   const std::shared_ptr<void> all_done(turn.origin,
                                        [origin = turn.origin, done = turn.done](void*) {

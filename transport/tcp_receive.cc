@@ -121,7 +121,7 @@ bool TcpConnection::describe(CommandSlot& slot) {
     return false;
   }
   if (connect && !queue_set_) queue_id_ = static_cast<std::uint16_t>(command.cdw10 >> 16);
-  slot.waits_for_event = queue_set_ && queue_id_ == 0 && command.opc == nvme::admin::kAsyncEvent;
+  slot.waits_for_event = queue_id_ == 0 && command.opc == nvme::admin::kAsyncEvent;
   if (slot.waits_for_event) ++waiting_events_;
   return true;
 }
