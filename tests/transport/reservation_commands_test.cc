@@ -4,100 +4,12 @@
 // hosts without a wire over a pool of plain maps; what a reservation means is reservations_test's.
 #include <gtest/gtest.h>
 
-#include "fake_host.h"
-#include "transport/nvme_reservation.h"
+#include "tests/transport/reservation_member.h"
 #include "transport/reservation_log.h"
 #include "transport/reservations.h"
 
 namespace furrow::test {
 namespace {
-
-namespace resv = nv::reservation;
-
-constexpr std::uint32_t kWriteExclusive = 1, kExclusiveAccess = 2, kWriteExclusiveRegistrants = 3;
-constexpr std::uint32_t kAcquire = 0, kPreempt = 1, kPreemptAndAbort = 2;
-
-Bytes keys_of(std::uint64_t first, std::uint64_t second) {
-  Bytes out(16);
-  std::memcpy(out.data(), &first, 8);
-  std::memcpy(out.data() + 8, &second, 8);
-  return out;
-}
-
-// A host with an admin queue on reactor 0 and an I/O queue on the one that is named.
-struct Member {
-  Member(World& in, std::uint8_t its_id, unsigned its_reactor)
-      : world(in), id(its_id), reactor(its_reactor) {
-    connect();
-  }
-  void connect() {
-    ConnectOptions options;
-    options.hostid = id;
-    options.hostnqn += std::to_string(id);
-    options.kato_ms = 0;
-    admin = &world.admin(options);
-    cntlid = world.last_cntlid;
-    io = &world.io(cntlid, 1, reactor, options);
-  }
-  CommandPtr send(std::uint8_t opcode, std::uint32_t how, std::uint64_t first = 0,
-                  std::uint64_t second = 0) {
-    nv::Sqe command = sqe(opcode, nsid);
-    command.cdw10 = how;
-    return io->send(command, keys_of(first, second), 16, false);
-  }
-  std::uint16_t status(std::uint8_t opcode, std::uint32_t how, std::uint64_t first = 0,
-                       std::uint64_t second = 0) {
-    const CommandPtr sent = send(opcode, how, first, second);
-    world.run();
-    return sent->status();
-  }
-  std::uint16_t enrol(std::uint64_t key) { return status(resv::kRegister, 0, 0, key); }
-  std::uint16_t acquire(std::uint32_t type, std::uint64_t key, std::uint32_t action = kAcquire,
-                        std::uint64_t preempted = 0) {
-    return status(resv::kAcquire, action | type << 8, key, preempted);
-  }
-  std::uint16_t release(std::uint32_t type, std::uint64_t key) {
-    return status(resv::kRelease, type << 8, key);
-  }
-  std::uint16_t clear(std::uint64_t key) { return status(resv::kRelease, 1, key); }
-  CommandPtr report(std::uint32_t bytes = 4096, std::uint32_t extended = 1) {
-    nv::Sqe command = sqe(resv::kReport, nsid);
-    command.cdw10 = bytes / 4 - 1;
-    command.cdw11 = extended;
-    return world.call(*io, command, {}, bytes);
-  }
-  CommandPtr send_store() {
-    nv::Sqe command = sqe(nv::kv::kStore, nsid);
-    command.cdw2 = 1;
-    command.cdw11 = 4;
-    command.cdw10 = 100;
-    return io->send(command, Bytes(100, std::byte{5}), 100, false);
-  }
-  std::uint16_t store() {
-    const CommandPtr sent = send_store();
-    world.run();
-    return sent->status();
-  }
-  std::uint16_t retrieve() {
-    nv::Sqe command = sqe(nv::kv::kRetrieve, nsid);
-    command.cdw2 = 1;
-    command.cdw11 = 4;
-    command.cdw10 = 100;
-    return world.call(*io, command, {}, 100)->status();
-  }
-  resv::NotificationLog notification(bool retain = false) {
-    return read<resv::NotificationLog>(
-        world.log(*admin, nv::lid::kReservations, 64, 0, 0, retain)->in, 0);
-  }
-  CommandPtr wait_for_event() { return admin->send(sqe(nv::admin::kAsyncEvent), {}, 0, false); }
-
-  World& world;
-  const std::uint8_t id;
-  const unsigned reactor;
-  FakeConnection *admin = nullptr, *io = nullptr;
-  std::uint16_t cntlid = 0;
-  std::uint32_t nsid = 1;
-};
 
 TEST(ReservationCommands, WhatIsSaidOfThem) {
   World world;
@@ -295,91 +207,6 @@ TEST(ReservationCommands, ANamespaceThatIsGivenBackHasForgottenNothing) {
   EXPECT_EQ(read<std::uint64_t>(world.identify(*a.admin, 0x05, 1, nv::csi::kKv)->in, 0),
             kFakeZoneBytes * 4)
       << "NSZE";
-}
-
-// What a preempted host has under way: nothing of it happens once Preempt and Abort is answered.
-TEST(ReservationCommands, PreemptAndAbortWaitsForWhatIsUnderWay) {
-  for (const bool aborts : {false, true}) {
-    World world;
-    Member a(world, 1, 0), b(world, 2, 1);
-    ASSERT_EQ(a.enrol(11), sc::kSuccess);
-    ASSERT_EQ(b.enrol(22), sc::kSuccess);
-    ASSERT_EQ(b.acquire(kExclusiveAccess, 22), sc::kSuccess);
-    auto& store = *static_cast<FakeStore*>(world.pool.stores().front());
-    store.hold = true;
-    const CommandPtr working = b.send_store();
-    world.run();
-    b.io->hold_pulls = true;
-    const CommandPtr sending = b.send_store();  // its data does not come
-    world.run();
-    const CommandPtr preempt = a.send(
-        resv::kAcquire, (aborts ? kPreemptAndAbort : kPreempt) | kExclusiveAccess << 8, 11, 22);
-    world.run();
-    EXPECT_EQ(preempt->done, !aborts);
-    b.io->release_pulls();
-    world.run();
-    EXPECT_EQ(sending->status(), sc::kReservationConflict) << "it comes too late";
-    EXPECT_EQ(b.store(), sc::kReservationConflict);
-    EXPECT_EQ(preempt->done, !aborts);
-    EXPECT_FALSE(working->done);
-    store.hold = false;
-    world.run();
-    EXPECT_EQ(working->status(), sc::kSuccess);
-    EXPECT_EQ(preempt->status(), sc::kSuccess);
-  }
-}
-
-// And two at once wait each for its own, others' new commands do not hold them up.
-TEST(ReservationCommands, PreemptAndAbortOfSeveral) {
-  World world;
-  Member a(world, 1, 0), b(world, 2, 1), c(world, 3, 1);
-  for (Member* one : {&a, &b, &c}) ASSERT_EQ(one->enrol(7), sc::kSuccess);
-  constexpr std::uint32_t kAll = 5;  // Write Exclusive - All Registrants
-  ASSERT_EQ(a.acquire(kAll, 7), sc::kSuccess);
-  auto& store = *static_cast<FakeStore*>(world.pool.stores().front());
-  store.hold = true;
-  const CommandPtr first = c.send_store();
-  world.run();
-  const auto abort = [&](Member& by) {
-    return by.send(resv::kAcquire, kPreemptAndAbort | kAll << 8, 7, 0);
-  };
-  const CommandPtr one = abort(a);
-  world.run();
-  const CommandPtr own = a.send_store();
-  world.run();
-  const CommandPtr two = abort(a);
-  world.run();
-  EXPECT_FALSE(one->done || two->done);
-  store.hold = false;
-  world.run();
-  EXPECT_EQ(first->status(), sc::kSuccess);
-  EXPECT_EQ(own->status(), sc::kSuccess);
-  EXPECT_EQ(one->status(), sc::kSuccess);
-  EXPECT_EQ(two->status(), sc::kSuccess);
-  EXPECT_EQ(b.store(), sc::kReservationConflict);
-}
-
-// The host that asked is gone meanwhile.
-TEST(ReservationCommands, APreemptThatNobodyWaitsForAnyLonger) {
-  World world;
-  Member a(world, 1, 0), b(world, 2, 1);
-  ASSERT_EQ(a.enrol(11), sc::kSuccess);
-  ASSERT_EQ(b.enrol(22), sc::kSuccess);
-  auto& store = *static_cast<FakeStore*>(world.pool.stores().front());
-  store.hold = true;
-  const CommandPtr working = b.send_store();
-  world.run();
-  const CommandPtr preempt =
-      a.send(resv::kAcquire, kPreemptAndAbort | kWriteExclusive << 8, 11, 22);
-  world.run();
-  a.io->disconnect();
-  a.admin->disconnect();
-  world.run();
-  store.hold = false;
-  world.run();
-  EXPECT_EQ(working->status(), sc::kSuccess);
-  EXPECT_FALSE(preempt->done);
-  EXPECT_EQ(b.acquire(kWriteExclusive, 22), sc::kReservationConflict) << "preempted all the same";
 }
 
 TEST(ReservationCommands, HostsAreNotified) {
@@ -584,29 +411,6 @@ TEST(ReservationCommands, WhatIsToPersistIsKeptBeforeItIsAnswered) {
   restart();
   EXPECT_EQ(b.store(), sc::kSuccess);
   EXPECT_EQ(read<resv::StatusHeader>(b.report()->in, 0).gen, 0u);
-}
-
-// Preempt and Abort waits for both: the pool, and what is under way.
-TEST(ReservationCommands, APreemptThatPersists) {
-  World world;
-  Member a(world, 1, 0), b(world, 2, 1);
-  ASSERT_EQ(a.status(resv::kRegister, 3u << 30, 0, 11), sc::kSuccess);
-  ASSERT_EQ(b.enrol(22), sc::kSuccess);
-  ASSERT_EQ(b.acquire(kExclusiveAccess, 22), sc::kSuccess);
-  auto& store = *static_cast<FakeStore*>(world.pool.stores().front());
-  store.hold = true;
-  const CommandPtr working = b.send_store();
-  world.run();
-  const CommandPtr preempt =
-      a.send(resv::kAcquire, kPreemptAndAbort | kExclusiveAccess << 8, 11, 22);
-  world.run();
-  EXPECT_FALSE(preempt->done);
-  EXPECT_EQ(world.pool.kept[1].registrants.size(), 1u);
-  store.hold = false;
-  world.run();
-  EXPECT_EQ(working->status(), sc::kSuccess);
-  EXPECT_EQ(preempt->status(), sc::kSuccess);
-  EXPECT_EQ(b.notification().type, 1) << "registration preempted";
 }
 
 }  // namespace
