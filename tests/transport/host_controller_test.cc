@@ -221,6 +221,55 @@ TEST_F(BringUp, OfAnHonestTargetSucceeds) {
   EXPECT_EQ(downs_, 0) << "it was asked to end";
 }
 
+// Says of itself what the test wants.
+class Telling : public BringUp {
+ protected:
+  bool answers(FuzzPeer& peer, const nvme::Sqe& sqe) override {
+    if (kController(sqe)) return send(peer, sqe, identify_);
+    if (kNamespace(sqe)) return send(peer, sqe, namespace_);
+    if (!kCap(sqe) && (!kQueues(sqe) || peer.io())) return BringUp::answers(peer, sqe);
+    if (kCap(sqe)) {
+      peer.complete(sqe.cid, static_cast<std::uint32_t>(cap_), cap_ >> 32);
+    } else {
+      peer.complete(sqe.cid, queues_, 0);
+    }
+    return true;
+  }
+  const HostController::Facts& facts() {
+    start(false);
+    run_until([this] { return ups_ + downs_ != 0; });
+    EXPECT_EQ(ups_, 1) << why_.describe();
+    return controller_->facts();
+  }
+  std::uint64_t cap_ = 1023 | nvme::kCapCssAll;
+  std::uint32_t queues_ = 1 | 1 << 16;
+  nvme::IdentifyController identify_ = identify_controller();
+  nvme::IdentifyNamespaceKv namespace_ = identify_namespace();
+};
+
+TEST_F(Telling, MdtsCountsPagesOfTheController) {
+  cap_ |= std::uint64_t{4} << 48;  // MPSMIN: of 64 KiB
+  identify_.mdts = 1;
+  EXPECT_EQ(facts().transfer_bytes_max, 128u << 10);
+}
+
+TEST_F(Telling, MdtsBeyondWhatThisHostSendsIsNoLimit) {
+  identify_.mdts = 31;
+  EXPECT_EQ(facts().transfer_bytes_max, 4u << 20);
+}
+
+TEST_F(Telling, NoMoreQueuesThanBothOfAPairAreGranted) {
+  queues_ = 1 | 0 << 16;
+  (void)facts();
+  EXPECT_EQ(peers_.size(), 2u) << "an admin and one I/O queue";
+}
+
+TEST_F(Telling, TheFormatOfTheNamespaceIsTheOneInUse) {
+  namespace_.kvf[2].vml = 1000;
+  namespace_.kvfc = 2;
+  EXPECT_EQ(facts().value_bytes_max, 1000u);
+}
+
 // Serves a discovery log of which no more than 4 KiB can be had at a time, as MDTS says; it has
 // `subsystems`, and is another one for the first `changes` looks.
 class Discovering : public BringUp {

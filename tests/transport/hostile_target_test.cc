@@ -210,6 +210,7 @@ TEST(HostileTarget, SaysDeletedAndStays) {
     return true;
   });
   Host host(target);
+  host.options.keep_alive_ms = 600'000;  // it is not by the keep-alive that it is left
   ASSERT_TRUE(host.connect().ok());
   const Status status = host.run(PageOp::Kind::exist);
   EXPECT_TRUE(status.ok()) << status.describe();

@@ -176,6 +176,28 @@ TEST_F(InitiatorLossTest, GivesUpInTimeAndComesBack) {
   EXPECT_TRUE(client.put("k", patterned(1, 10)).ok());
 }
 
+// ... counted from the loss, not from the last of the attempts.
+TEST_F(InitiatorLossTest, AttemptsThatFailDoNotPutOffTheEnd) {
+  Client client(server_);
+  lose_server(client, 20, 1000);
+  const auto since = std::chrono::steady_clock::now();
+  EXPECT_EQ(client.put("k", patterned(1, 10)).code(), Code::aborted);
+  EXPECT_LT(std::chrono::steady_clock::now() - since, std::chrono::milliseconds(2000));
+}
+
+// A connection that is lost now and then is back at once each time.
+TEST_F(InitiatorLossTest, OnceItIsBackTheWaitBeginsAnew) {
+  CutProxy proxy(server_.target->port());
+  Client client(server_);
+  connect_through(proxy, client);
+  const auto since = std::chrono::steady_clock::now();
+  for (unsigned cuts = 1; cuts <= 8; ++cuts) {  // 5 s, were each wait twice the one before
+    proxy.cut();
+    client.run_until([&] { return client.initiator->reconnects() == cuts; });
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - since, std::chrono::milliseconds(2500));
+}
+
 // A server that takes connections and says nothing, as one that was stopped, makes each attempt to
 // reconnect as long as that may take.
 TEST_F(InitiatorLossTest, GivesUpInTheMiddleOfAnAttempt) {

@@ -260,6 +260,27 @@ INSTANTIATE_TEST_SUITE_P(Shapes, InitiatorLoad,
                                          Load{true, false, 2, 128, 2},
                                          Load{false, false, 1, 2, 1}));
 
+// What one queue has no room for goes by another one, and nothing waits here while one has.
+TEST_F(InitiatorTest, AllQueuesAreUsed) {
+  constexpr std::uint16_t queues = 3, entries = 2;
+  Client client(server_);
+  client.options.io_queues = queues;
+  client.options.queue_entries = entries;
+  client.connect();
+  server_.on_home([&] { server_.pool.store(1).hold = true; });
+  const std::uint64_t before = server_.target->stats().commands;
+  std::vector<PageOp> ops(queues * entries);
+  for (PageOp& op : ops) {
+    op.kind = PageOp::Kind::exist;
+    op.key = Key::from("k");
+    client.submit(op);
+  }
+  client.run_until([&] { return server_.target->stats().commands >= before + ops.size(); });
+  server_.on_home([&] { server_.pool.store(1).hold = false; });
+  client.wait();
+  for (const PageOp& op : ops) EXPECT_EQ(op.status.code(), Code::not_found);
+}
+
 TEST_F(InitiatorTest, KeepAliveKeepsAnIdleConnection) {
   Client client(server_);
   client.options.keep_alive_ms = 1000;
