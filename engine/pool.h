@@ -58,7 +58,7 @@ struct VolumeOptions {
 };
 
 // The largest page of a volume of kind fs that is not told one: what a zone has left behind its
-// last page is lost, so a 64th of its capacity, and 64 to 256 KiB.
+// last page is lost, so a 64th of its capacity, and 64 to 256 KiB; but a quarter of it at most.
 std::uint32_t chunk_bytes_of(const Geometry& geometry);
 
 struct VolumeInfo {

@@ -14,7 +14,7 @@ namespace {
 constexpr std::uint64_t kWaitUs = 100'000;
 constexpr std::uint64_t kShortStreamZonesMin = 16;
 constexpr unsigned kSlotsKept = 4;  // open zones, for volumes to come
-constexpr std::uint64_t kChunksOfZone = 64;
+constexpr std::uint64_t kChunksOfZone = 64, kChunksOfZoneMin = 4;
 constexpr std::uint32_t kFileChunkBytesMin = 4096;  // an LBA, and room for a file's record
 constexpr Status kReturning{Code::busy, Origin::engine,
                             "zones of volumes that were deleted are being reset; try again"};
@@ -29,8 +29,10 @@ VolumeOptions with_defaults(const Geometry& geometry, VolumeOptions options) {
 }  // namespace
 
 std::uint32_t chunk_bytes_of(const Geometry& geometry) {
-  const std::uint64_t share = std::bit_floor(geometry.zone_capacity_bytes() / kChunksOfZone);
-  return static_cast<std::uint32_t>(std::clamp(share, kChunkBytesLow, kChunkBytesHigh));
+  const std::uint64_t zone_bytes = geometry.zone_capacity_bytes();
+  const std::uint64_t share = std::bit_floor(zone_bytes / kChunksOfZone);
+  const std::uint64_t chunk = std::clamp(share, kChunkBytesLow, kChunkBytesHigh);
+  return static_cast<std::uint32_t>(std::min(chunk, std::bit_floor(zone_bytes / kChunksOfZoneMin)));
 }
 
 VolumeInfo info_of(const VolumeRecord& record, const Geometry& geometry) {

@@ -208,9 +208,18 @@ TEST_F(FilesLimitsTest, AFileOfMorePartsThanItsRecordListsIsNotChangedInTheMiddl
 
 // What a zone has left behind its last chunk is little, and chunks are none the less large.
 TEST_F(FilesLimitsTest, ChunksSuitTheZones) {
-  for (const auto& [zone_mib, chunk_kib] : {std::pair(4u, 64u), {8u, 128u}, {64u, 256u}}) {
-    SCOPED_TRACE(zone_mib);
-    ASSERT_NO_FATAL_FAILURE(make_device(std::uint64_t{zone_mib} << 25, zone_mib << 20));
+  for (const auto& [zone_kib, chunk_kib] : {std::pair(64u, 16u),
+                                            {128u, 32u},
+                                            {256u, 64u},
+                                            {4096u, 64u},
+                                            {8192u, 128u},
+                                            {65536u, 256u}}) {
+    SCOPED_TRACE(zone_kib);
+    DeviceShape shape;
+    shape.size_bytes = std::uint64_t{zone_kib} << 15;
+    shape.zone_size_bytes = zone_kib << 10;
+    shape.lba_bytes = 512;
+    ASSERT_TRUE(create_device(uri(), shape).ok());
     EmbeddedPool::CreateOptions make;
     make.size_bytes = 1;  // the pool and its volume are made
     make.volume.name = "files";
