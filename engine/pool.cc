@@ -87,6 +87,7 @@ PoolImpl::PoolImpl(ZonedDevice& device, Executor& home, MetadataRing ring,
     if (noted.ok()) (void)ring_.settle();  // see journal()
     return noted;
   };
+  context_.may_say_damaged = [this] { return ring_.need(kFeatureDamagedPages); };
   context_.flusher.ask_before([this] { return settle(); });
   context_.note_durable = [this](DurableNote& note) { durable_notes_.request(note); };
 }

@@ -1,6 +1,7 @@
 // What collection does with each record of its victim: the copies that are made, together.
 #include <algorithm>
 #include <bitset>
+#include <cstring>
 #include <tuple>
 #include <utility>
 
@@ -455,9 +456,12 @@ void Collector::write_tombstone(Lane& lane) {
   lane_read(lane);
 }
 
-// A copy is made only of what is whole: a damaged page is dropped and counted, so that it is never
-// served and does not wedge its zone; an older version must not take its place. One that cannot be
-// read may be readable again: a store's zone is tried again then.
+// A damaged page must not wedge its zone, and is never served. A store has promised to keep it: it
+// is copied as it is, and its record says so, so that reading it says `corrupt` until it is stored
+// anew or deleted. That it was never there, which is zeroes to a disk and the end of a file, would
+// be a lie. A cache drops it, and no older version takes its place; so does a store what was given
+// up and cannot be read, but for a disk, whose host has not given it up. What cannot be read may be
+// readable again: a store's zone is tried again then.
 void Collector::page_read(Lane& lane) {
   const PageRecord& record = lane.record;
   const Status& read = lane.io.status;
@@ -477,15 +481,25 @@ void Collector::page_read(Lane& lane) {
     lane.again = true;
     return pool_.queue.submit(lane.io);
   }
-  if (!whole) {
-    log_.count_corrupt();
+  if (!whole && !record.damaged) log_.count_corrupt();
+  const bool kept = !log_.options_.cache &&
+                    (read.ok() || pool_.blocks_of(log_.options_.volume) != nullptr);
+  if (!whole && !kept) {
     lane.record = tombstone_of(record);
     lane.damaged = true;
     if (tombstone_needed(lane.record)) return write_tombstone(lane);
     log_.unpublish(lane.hash, lane.entry);
     return release(lane);
   }
+  if (!whole && pool_.may_say_damaged) {
+    if (const Status may = pool_.may_say_damaged(); !may.ok()) {
+      give_up(record, may);
+      return release(lane);
+    }
+  }
+  if (!read.ok()) std::memset(lane.page, 0, record.length);
   lane.write.record = record;  // with its sequence: relocation does not make it newer
+  lane.write.record.damaged = !whole;
   lane.write.data = lane.page;
   lane.write.capacity =
       static_cast<std::uint32_t>(pool_.page_lbas(record.length) * pool_.geometry.lba_bytes);

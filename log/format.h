@@ -74,6 +74,9 @@ enum class RecordKind : std::uint8_t { page = 1, tombstone = 2, group_tombstone 
 struct PageRecord {
   RecordKind kind = RecordKind::page;
   bool pinned = false;
+  // Of a page of a store: a copy of one that was damaged. Its bytes do not match the checksum, and
+  // are not torn for that.
+  bool damaged = false;
   Key key;                      // of a group tombstone: length 0
   std::uint64_t sequence = 0;   // pool-wide; relocation keeps it
   std::uint64_t group = 0;      // 0: none
@@ -201,6 +204,7 @@ constexpr std::uint64_t kFeatureBlockVolumes = 1;    // there is, or was, a volu
 constexpr std::uint64_t kFeatureZonedVolumes = 2;    // likewise of kind zoned; zones may be lent
 constexpr std::uint64_t kFeatureResizedVolumes = 4;  // a journal may say that a volume was resized
 constexpr std::uint64_t kFeatureReservations = 8;    // reservations of hosts are, or were, kept
+constexpr std::uint64_t kFeatureDamagedPages = 16;   // a record may say that its page is damaged
 
 // A volume of kind block keeps 4 KiB blocks, each a page, whatever its LBA size.
 constexpr std::uint8_t kKindBlock = 3;

@@ -25,9 +25,9 @@ constexpr std::uint64_t kWaitUs = 100'000;
 constexpr std::uint64_t kRecordsMax = 16'384;
 
 // Features that this program knows.
-constexpr Features kKnown{
-    0, 0,
-    kFeatureBlockVolumes | kFeatureZonedVolumes | kFeatureResizedVolumes | kFeatureReservations};
+constexpr Features kKnown{0, 0,
+                          kFeatureBlockVolumes | kFeatureZonedVolumes | kFeatureResizedVolumes |
+                              kFeatureReservations | kFeatureDamagedPages};
 
 Status invalid(const char* hint) { return Status(Code::invalid_argument, Origin::log, hint); }
 
@@ -286,6 +286,14 @@ Status MetadataRing::settle() {
   opened.kind = JournalRecord::Kind::opened;
   opened.open_count = state_.open_count + 1;
   return append(opened);
+}
+
+Status MetadataRing::need(std::uint64_t features) {
+  if ((features & ~superblock_.features.incompatible) != 0) {
+    superblock_.features.incompatible |= features;
+    must_roll_ = true;
+  }
+  return settle();
 }
 
 AlignedBuffer MetadataRing::next_record(const JournalRecord& record) const {

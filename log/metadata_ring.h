@@ -69,6 +69,9 @@ class MetadataRing {
   // knows, and perhaps a zone that was emptied for a roll and ended by the device, so that there is
   // no older checkpoint any more. Rolls then; for who appends no more.
   Status settle();
+  // Superblocks say so durably (see Features::incompatible) when it returns; at an error another
+  // call tries again.
+  Status need(std::uint64_t features);
   // Writes the state anew into one zone of the ring after the other, so that nothing damaged is
   // left. At each moment the state can be read back.
   Status repair();

@@ -116,6 +116,9 @@ struct PoolContext {
   // Is all of that in the journal? Else tries again, and says why not. A stream does not go on in
   // another zone before: recovery verifies the newest zone only. Null: there is no journal.
   std::function<Status()> note_cuts;
+  // Before a record is written that says that its page is damaged: an older program is to refuse
+  // the pool. Null: there is no journal.
+  std::function<Status()> may_say_damaged;
   // The answer comes from a later turn. Null: there is no journal, and nothing is noted.
   std::function<void(DurableNote&)> note_durable;
 

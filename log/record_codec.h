@@ -7,10 +7,10 @@
 
 namespace furrow {
 
-// {length - 1: 22 bits, key length: 5, kind: 2, pinned: 1, zero: 2}. Of a tombstone the 22 bits are
-// zero.
+// {length - 1: 22 bits, key length: 5, kind: 2, pinned: 1, damaged: 1, zero: 1}. Of a tombstone the
+// 22 bits and the last two are zero.
 std::uint32_t pack_shape(const PageRecord& record);
-// Sets kind, pinned, length and key.length; any `shape` is taken, valid_record() judges.
+// Sets kind, pinned, damaged, length and key.length; any `shape` is taken, valid_record() judges.
 void unpack_shape(std::uint32_t shape, PageRecord& record);
 
 // The bounds of a structure, zone-relative, in which its records must lie.

@@ -205,6 +205,7 @@ std::uint64_t Scanner::first_bad(const FoundZone& zone, std::vector<PageRecord>&
   const std::uint64_t written = pool_.device_lba(zone.info.zone, zone.info.written_lbas);
   for (const PageRecord& record : records) {
     if (record.kind != RecordKind::page || record.lba < flushed_lba) continue;
+    if (record.damaged) continue;  // whatever stands there, it is never served
     if (record.lba >= pool_.tables[zone.info.zone.value].end_lba) break;
     const std::uint64_t lbas = pool_.page_lbas(record.length);
     if (record.lba + lbas > zone.info.written_lbas) return record.lba;

@@ -140,9 +140,9 @@ TEST_F(DamageTest, DamageBehindTheFlushPointIsCorruptAndTakesNothingElse) {
   EXPECT_TRUE(rig_->get(4).ok());
 }
 
-// Collection drops what is damaged. The version before it, in a zone that was not collected, stays
-// superseded.
-TEST_F(DamageTest, ADamagedPageDoesNotGiveWayToAnOlderVersion) {
+// Collection copies what is damaged as such: it stays corrupt, however often it is copied, and the
+// version before it, in a zone that was not collected, superseded; until it is stored anew.
+TEST_F(DamageTest, ADamagedPageStaysSoAndDoesNotGiveWayToAnOlderVersion) {
   for (std::uint64_t i = 0; i < 80; ++i) ASSERT_TRUE(rig_->put(i, 1, 60000).ok());
   ASSERT_TRUE(rig_->put(4, 2, 60000).ok());
   for (std::uint64_t i = 1000; i < 1100; ++i) ASSERT_TRUE(rig_->put(i, 1, 60000).ok());
@@ -154,10 +154,25 @@ TEST_F(DamageTest, ADamagedPageDoesNotGiveWayToAnOlderVersion) {
     ASSERT_TRUE(rig_->put(i, 1, 60000).ok())
         << "full, and the damaged page's zone was not collected";
   }
-  EXPECT_EQ(rig_->get(4).status().code(), Code::not_found);
-  ASSERT_NO_FATAL_FAILURE(rig_->reopen());
-  EXPECT_EQ(rig_->get(4).status().code(), Code::not_found);
-  EXPECT_EQ(*rig_->get(5), content(5, 1, 60000));
+  const std::uint64_t copied = rig_->store->stats().zones_reset;
+  for (std::uint64_t i = 1000; rig_->store->stats().zones_reset < copied + 20; ++i) {
+    ASSERT_TRUE(rig_->put(1000 + i % 100, 3, 60000).ok());
+  }
+  EXPECT_EQ(rig_->store->stats().corrupt_pages, 1u) << "the same one is not counted again";
+  for (int opening = 0; opening < 2; ++opening) {
+    EXPECT_EQ(rig_->get(4).status().code(), Code::corrupt);
+    EXPECT_TRUE(rig_->simple(PageOp::Kind::exist, 4).ok());
+    EXPECT_EQ(*rig_->get(5), content(5, 1, 60000));
+    const auto found = rig_->pool->check({});
+    ASSERT_TRUE(found.ok());
+    EXPECT_EQ(found->damage.size(), 1u);
+    ASSERT_NO_FATAL_FAILURE(rig_->reopen());
+  }
+  ASSERT_TRUE(rig_->put(4, 3, 60000).ok());
+  EXPECT_EQ(*rig_->get(4), content(4, 3, 60000));
+  const auto found = rig_->pool->check({});
+  ASSERT_TRUE(found.ok());
+  EXPECT_TRUE(found->clean());
 }
 
 // With its batch header gone as well the summary tells whose page it was: as with the header, and

@@ -183,6 +183,28 @@ TEST_F(MetadataRingTest, TheSuperblockSpeaksOfResizesBeforeAnyRecordDoes) {
   EXPECT_EQ(ring.state().volumes.size(), 1u);
 }
 
+// Also where it was not durable when it was first asked for.
+TEST_F(MetadataRingTest, TheSuperblockSpeaksOfWhatIsNeeded) {
+  device_ = std::make_unique<TapDevice>(std::move(device_));
+  auto& tap = static_cast<TapDevice&>(*device_);
+  format();
+  std::optional<MetadataRing> ring = open();
+  tap.fail(Io::Op::reset, {Code::io_error, Origin::zone}, 100);
+  tap.fail(Io::Op::write, {Code::io_error, Origin::zone}, 100);
+  EXPECT_EQ(ring->need(kFeatureDamagedPages).code(), Code::io_error);
+  tap.fail(Io::Op::reset, Status(), 0);
+  tap.fail(Io::Op::write, Status(), 0);
+  EXPECT_TRUE(ring->need(kFeatureDamagedPages).ok());
+  const std::uint64_t checkpoint = ring->superblock().checkpoint;
+  EXPECT_TRUE(ring->need(kFeatureDamagedPages).ok());
+  EXPECT_EQ(ring->superblock().checkpoint, checkpoint) << "it says so already";
+  const PoolState state = ring->state();
+  ring.reset();
+  const MetadataRing again = open();
+  EXPECT_EQ(again.superblock().features, (Features{0, 0, kFeatureDamagedPages}));
+  EXPECT_EQ(again.state(), state);
+}
+
 struct Begun : MetadataRing::Pending {
   explicit Begun(const JournalRecord& its_record) {
     record = its_record;

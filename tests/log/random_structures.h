@@ -58,6 +58,7 @@ class RandomStructures {
                        : 0;
     record.expires_s = rich && below(2) == 0 ? static_cast<std::uint32_t>(number()) : 0;
     if (record.kind == RecordKind::page) {
+      record.damaged = below(8) == 0;
       record.length = static_cast<std::uint32_t>(1 + below(below(8) == 0 ? kValueBytesMax : 20000));
       record.checksum = static_cast<std::uint32_t>(number());
     }

@@ -78,6 +78,26 @@ TEST_F(RecoveryTest, WhereAZoneEndsIsNotedBeforeItIsFinished) {
   EXPECT_NE(info(ZoneId{3}).state, ZoneState::full);
 }
 
+// A copy of a page that was damaged already is no torn one.
+TEST_F(RecoveryTest, WhatWasCopiedAsDamagedEndsNothing) {
+  for (const bool said : {true, false}) {
+    ZoneImage& newest = zone(2, 20, kVolume, kCollectionStream);
+    newest.add_batch({newest.page(1, 21, 600)});
+    ZoneImage::Item damaged = newest.page(2, 22, 600);
+    damaged.record.damaged = said;
+    const std::uint32_t batch = newest.add_batch({damaged});
+    newest.damage(batch + 1);
+    newest.add_batch({newest.page(3, 23, 600)});
+    write_all();
+    recover_now();
+    EXPECT_EQ(found(1), 21u);
+    EXPECT_EQ(found(2), said ? 22u : 0u);
+    EXPECT_EQ(found(3), said ? 23u : 0u);
+    images_.clear();
+    make({});
+  }
+}
+
 TEST_F(RecoveryTest, TrimsAreFoundOnceAndHold) {
   ZoneImage& old = zone(2, 10);
   old.add_batch({old.page(1, 11, 600)});

@@ -289,14 +289,16 @@ void SimVolume::answered(Client& client) {
   --running_;
 }
 
-// Whether that a key's page is not there, or damaged, can come from rot. If so it may be absent
-// from now on, and back after a stop: what has dropped the damaged page may not have been durable.
+// Whether that a key's page is damaged, or, of a cache, not there, can come from rot. If so it may
+// be absent from a cache from now on, and back after a stop: what has dropped the damaged page may
+// not have been durable.
 bool SimVolume::may_be_rotten(std::uint64_t key) {
   Entry& entry = entries_[key];
   if (entry.rotten) return true;
   if (world_.rotten_pages == 0) return false;
   --world_.rotten_pages;
   entry.rotten = true;
+  if (!cache()) return true;
   for (const State& each : entry.history.states()) {
     if (each.version != 0) entry.rotten_bytes = std::max(entry.rotten_bytes, each.bytes);
   }

@@ -157,7 +157,7 @@ class SimVolume {
   bool may_be_rotten(std::uint64_t key);
   // Nothing can be said of whether it is there.
   bool unsure(std::uint64_t key, const Window& window) {
-    return lossy(key, window) || may_be_rotten(key);
+    return lossy(key, window) || (cache() && may_be_rotten(key));
   }
   bool unsure(const Client& client) { return unsure(client.key, client.window); }
   bool lossy(std::uint64_t key, const Window& window) const;

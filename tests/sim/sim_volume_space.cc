@@ -134,7 +134,7 @@ void SimVolume::check_quota() {
 }
 
 void SimVolume::check_usage() {
-  if (cache() || world_.faults || world_.rotten_pages != 0) return;  // nobody knows whose they are
+  if (cache() || world_.faults) return;
   struct Sums {
     std::uint64_t pages = 0, bytes = 0, cost = 0;
   } least, most;
