@@ -38,7 +38,7 @@ INSTANTIATE_TEST_SUITE_P(Scenarios, SimTest,
                          ::testing::Values("mixed", "store", "cache", "full", "volumes", "metadata",
                                            "faults", "worn", "offline", "shrunk", "rot", "repair",
                                            "large", "calm", "tight", "flaky", "misplaced",
-                                           "resized", "files", "rocksdb"),
+                                           "resized", "files", "rocksdb", "disk"),
                          [](const auto& each) { return each.param; });
 
 // Each of these once found a bug of log/.

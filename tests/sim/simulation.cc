@@ -68,6 +68,8 @@ void Simulation::abandon() {
   (void)executor_.release();
   if (files_) files_->abandon();
   (void)files_.release();
+  if (disk_) disk_->abandon();
+  (void)disk_.release();
   for (auto& volume : volumes_) (void)volume.release();
 }
 
@@ -101,6 +103,7 @@ void Simulation::verify_healed() {
   if (std::exchange(swarm_.hide_percent, 0) != 0) {
     stop();
     if (!world_.failed()) recover();
+    world_.healed = !lasting;
     return world_.failed() ? void() : verify();
   }
   if (!passing) return lasting ? void() : refill_all();
@@ -131,6 +134,7 @@ void Simulation::refill_all() {
   for (const auto& volume : volumes_) {
     if (!world_.pages_rotted && !world_.failed() && volume->attached()) refill(*volume);
   }
+  if (disk_ && !world_.failed()) refill_disk();
 }
 
 void Simulation::refill(SimVolume& volume) {
@@ -212,6 +216,7 @@ bool Simulation::make_pool() {
   std::erase_if(volumes_, [](const auto& each) { return each->exists == SimVolume::Exists::no; });
   if (volumes_.empty()) world_.fail("not even one volume fits");
   if (swarm_.files) create_files();
+  if (swarm_.disk) create_disk();
   world_.faults = swarm_.faults.any() || swarm_.spoil_percent + swarm_.hide_percent != 0;
   world_.reads_fail = swarm_.faults.read_errors + swarm_.faults.misdirected_reads +
                           swarm_.faults.unreadable_spells + swarm_.spoil_percent +
@@ -247,7 +252,7 @@ bool Simulation::open_pool() {
   if (!session.ok()) return false;
   session_ = std::move(*session);
   check_structure();
-  return attach_volumes() && mount_files();
+  return attach_volumes() && mount_files() && attach_disk();
 }
 
 void Simulation::create_files() {
@@ -294,7 +299,7 @@ bool Simulation::attach_volumes() {
 unsigned Simulation::running() const {
   unsigned running = 0;
   for (const auto& volume : volumes_) running += volume->running();
-  return running;
+  return running + (disk_ ? disk_->running() : 0);
 }
 
 void Simulation::turn() {
@@ -360,12 +365,19 @@ void Simulation::step() {
     in_step_ = false;
     return;
   }
+  if (disk_ && random.one_in(500) && pump("before the disk grows")) {
+    summary_.resized += disk_->grow(*pool_) ? 1 : 0;
+  }
   start_some();
   if (random.one_in(3)) turn();
 }
 
 void Simulation::start_some() {
   SimRandom& random = world_.random;
+  if (disk_ && !random.one_in(3)) {
+    if (disk_->may_start() && !random.one_in(4)) disk_->start_any();
+    return;
+  }
   if (volumes_.empty()) return;
   SimVolume& volume = *volumes_[random.below(volumes_.size())];
   if (volume.may_start() && !random.one_in(4)) volume.start_any();
@@ -471,6 +483,7 @@ void Simulation::verify() {
     if (!pump("a listing")) return;
     if (!device_->dead()) volume->check_usage();
   }
+  if (disk_ && disk_->attached()) verify_disk();
 }
 
 Simulation::Summary Simulation::summary() const {

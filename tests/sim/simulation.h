@@ -16,6 +16,7 @@
 
 #include "engine/pool.h"
 #include "tests/sim/sim_device.h"
+#include "tests/sim/sim_disk.h"
 #include "tests/sim/sim_files.h"
 #include "tests/sim/sim_volume.h"
 #include "tests/sim/swarm.h"
@@ -72,6 +73,10 @@ class Simulation {
   bool attach_volumes();
   void create_files();
   bool mount_files();
+  void create_disk();
+  bool attach_disk() { return !disk_ || disk_->attach(*pool_, *executor_); }
+  void verify_disk();
+  void refill_disk();
   void turn_beside_files();
   void start_some();
   void stop();
@@ -107,6 +112,7 @@ class Simulation {
   std::unique_ptr<PageSession> session_;
   std::vector<std::unique_ptr<SimVolume>> volumes_;
   std::unique_ptr<SimFiles> files_;
+  std::unique_ptr<SimDisk> disk_;
   bool in_step_ = false;  // others may start something while files are waited for
   struct Resizing {
     std::string name;  // empty: none is

@@ -34,6 +34,7 @@ void Simulation::stop() {
   const bool all_kept = kill || (orderly && end_flushed_);
   for (const auto& volume : volumes_) volume->cut(all_kept);
   if (files_) files_->cut(all_kept, kill);
+  if (disk_) disk_->cut(all_kept);
   say(fmt::format("step {}: {}, era {}", steps_,
                   orderly ? "closed"
                   : kill  ? "killed"
@@ -70,6 +71,10 @@ void Simulation::end_pool(bool orderly) {
   if (files_) files_->unmount(orderly);
   if (!pump(orderly ? "before a close" : "after a power cut")) return;
   check_usage();
+  if (disk_) {
+    while (!disk_->at_rest()) executor_->run_once();
+    disk_->detach();
+  }
   session_.reset();
   const std::uint64_t flushes_failed = device_->flushes_failed();
   std::uint64_t turns = 0;
@@ -91,9 +96,9 @@ void Simulation::end_pool(bool orderly) {
 
 // What the volumes have counted since the pool was opened.
 void Simulation::count_collection() {
-  for (const auto& volume : volumes_) {
-    if (!volume->attached()) continue;
-    const VolumeStats stats = volume->stats();
+  if (pool_ == nullptr) return;
+  for (const PageStore* const store : pool_->stores()) {
+    const VolumeStats stats = store->stats();
     summary_.zones_reset += stats.zones_reset;
     summary_.relocated_bytes += stats.relocated_bytes;
   }
@@ -164,6 +169,7 @@ void Simulation::cut() {
   ++world_.era;
   for (const auto& volume : volumes_) volume->cut(false);
   if (files_) files_->cut(false, false);
+  if (disk_) disk_->cut(false);
 }
 
 // Repairs the pool, through some power cuts; then nothing that a repair can mend is damaged.

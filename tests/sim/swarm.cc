@@ -152,6 +152,75 @@ void add_files(Swarm& swarm, SimRandom& random) {
   }
 }
 
+// In zones that hold 32 to 128 of its blocks. Its quota is less than it, or up to some times as
+// much.
+void add_disk(Swarm& swarm, SimRandom& random) {
+  Geometry& geometry = swarm.geometry;
+  const std::uint64_t zone_bytes = random.log_between(128 << 10, 512 << 10);
+  geometry.zone_capacity_lbas = geometry.zone_size_lbas = zone_bytes / geometry.lba_bytes;
+  geometry.zone_count = static_cast<std::uint32_t>(random.between(12, 24));
+  if (geometry.active_zones_max != 0 && geometry.active_zones_max < 4) {
+    geometry.active_zones_max = geometry.open_zones_max = 4;
+  }
+  if (geometry.open_zones_max != 0) geometry.open_zones_max = geometry.active_zones_max;
+  swarm.volumes.resize(1);
+  VolumeShape& beside = swarm.volumes[0];
+  beside.options.quota_bytes = 4 * geometry.zone_capacity_bytes();
+  beside.keys = std::min<std::uint64_t>(beside.keys, 100);
+  beside.options.value_bytes_max = std::min(beside.options.value_bytes_max, 32u << 10);
+  beside.value_bytes_max = std::min(beside.value_bytes_max, beside.options.value_bytes_max);
+  beside.value_bytes_min = std::min(beside.value_bytes_min, beside.value_bytes_max);
+  DiskShape disk;
+  disk.options.name = "disk";
+  disk.options.kind = VolumeKind::block;
+  disk.options.mode = VolumeMode::store;
+  disk.options.durability = random.one_in(6) ? Durability::flushed : Durability::none;
+  disk.options.value_bytes_max = kBlockPageBytes;
+  disk.options.block_bytes = random.between(1, 2) << 20;
+  disk.options.block_lba_bytes = random.one_in(3) ? 4096 : 512;
+  disk.options.quota_bytes =
+      random.between(4, geometry.zone_count - 6) * geometry.zone_capacity_bytes();
+  disk.depth = static_cast<unsigned>(random.log_between(1, 32));
+  disk.flushed_percent = random.one_in(3) ? 0 : static_cast<unsigned>(random.below(60));
+  disk.blocks_max = random.log_between(1, 32);
+  disk.overlaps = random.one_in(3);
+  disk.block_cost = geometry.lbas(kBlockPageBytes) * geometry.lba_bytes;
+  swarm.disk = disk;
+  const auto rate = [&] { return random.one_in(2) ? 0 : random.log_between(50, 2000); };
+  SimFaults& faults = swarm.faults;
+  switch (random.below(8)) {
+    case 0:
+      faults.write_errors = rate();
+      faults.write_moves = rate();
+      faults.flush_errors = rate();
+      faults.reset_errors = rate();
+      faults.finish_errors = rate();
+      break;
+    case 1:
+      faults.read_errors = rate();
+      faults.misdirected_reads = rate();
+      faults.unreadable_spells = rate();
+      faults.full_spells = rate();
+      break;
+    case 2:
+      faults.zone_losses = 5000;
+      faults.reset_losses = 50;
+      break;
+    case 3:
+      swarm.hide_percent = static_cast<unsigned>(random.between(10, 60));
+      break;
+    case 4:
+      swarm.spoil_percent = static_cast<unsigned>(random.below(100));
+      break;
+    case 5:
+      swarm.page_rot_percent = static_cast<unsigned>(random.between(10, 90));
+      swarm.summary_rot_percent = static_cast<unsigned>(random.below(50));
+      break;
+    default:
+      break;
+  }
+}
+
 void specialise(std::string_view scenario, Swarm& swarm, SimRandom& random) {
   for (VolumeShape& shape : swarm.volumes) {
     if (scenario == "store" || scenario == "full") shape.options.mode = VolumeMode::store;
@@ -235,6 +304,7 @@ void specialise(std::string_view scenario, Swarm& swarm, SimRandom& random) {
   }
   if (scenario == "files" || scenario == "rocksdb") add_files(swarm, random);
   swarm.files_by_rocksdb = scenario == "rocksdb";
+  if (scenario == "disk") add_disk(swarm, random);
   if (scenario == "calm") {
     swarm.cut_events_max = 0;
     swarm.close_percent = 100;
@@ -304,6 +374,21 @@ std::string describe(const Swarm& swarm) {
                         swarm.files_by_rocksdb ? " by RocksDB's FileSystem" : "",
                         swarm.files->quota_bytes / geometry.zone_capacity_bytes(),
                         swarm.files->value_bytes_max);
+  }
+  if (swarm.disk) {
+    const VolumeOptions& options = swarm.disk->options;
+    text += fmt::format(
+        "\n  disk{}: {} MiB, LBAs of {} B, quota {} zones, depth {}, flushed {}%, up to {} blocks "
+        "at once{}",
+        options.durability == Durability::flushed ? " flushed" : "", options.block_bytes >> 20,
+        options.block_lba_bytes, options.quota_bytes / geometry.zone_capacity_bytes(),
+        swarm.disk->depth, swarm.disk->flushed_percent, swarm.disk->blocks_max,
+        swarm.disk->overlaps ? ", overlapping" : "");
+  }
+  if (swarm.hide_percent + swarm.spoil_percent != 0) {
+    text +=
+        fmt::format("\n  {}% of the openings cannot read something, {}% of the stops spoil LBAs",
+                    swarm.hide_percent, swarm.spoil_percent);
   }
   for (const VolumeShape& shape : swarm.volumes) {
     const Mix& mix = shape.mix;

@@ -34,10 +34,20 @@ struct VolumeShape {
   std::uint32_t value_bytes_min = 1, value_bytes_max = 1;  // drawn
 };
 
+struct DiskShape {
+  VolumeOptions options;
+  unsigned depth = 8;             // operations in flight
+  unsigned flushed_percent = 20;  // of those that change something
+  std::uint64_t blocks_max = 1;   // of an operation, but for those that empty a mebibyte
+  bool overlaps = false;          // changes of an LBA run at once
+  std::uint64_t block_cost = 0;   // bytes that a block takes of its zone
+};
+
 struct Swarm {
   Geometry geometry;
   std::vector<VolumeShape> volumes;
   std::optional<VolumeOptions> files;  // a volume of files beside them
+  std::optional<DiskShape> disk;       // a disk beside them
   bool files_by_rocksdb = false;       // its FileSystem is what calls it
   bool emu = false;                    // the crash model
   VictimPolicy victim_policy = VictimPolicy::greedy;
@@ -61,9 +71,9 @@ struct Swarm {
 
 // Scenarios: see kScenarios. Empty: no such scenario.
 inline constexpr std::string_view kScenarios[] = {
-    "mixed", "store",   "cache",     "full",    "volumes", "metadata", "faults",
-    "worn",  "offline", "rot",       "repair",  "large",   "calm",     "shrunk",
-    "tight", "flaky",   "misplaced", "resized", "hidden",  "files",    "rocksdb"};
+    "mixed",     "store",   "cache",  "full",  "volumes", "metadata", "faults", "worn",
+    "offline",   "rot",     "repair", "large", "calm",    "shrunk",   "tight",  "flaky",
+    "misplaced", "resized", "hidden", "files", "rocksdb", "disk"};
 bool is_scenario(std::string_view name);
 Swarm draw_swarm(std::string_view scenario, SimRandom& random);
 std::string describe(const Swarm& swarm);
