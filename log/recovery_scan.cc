@@ -180,7 +180,7 @@ bool Scanner::end_newest(const FoundZone& zone, std::vector<SegmentScan>& scans)
   // and that may be readable another time.
   const bool whole =
       table.end_lba == ~std::uint32_t{0} && tail.gaps().empty() && all_read && !table.given_up;
-  if (zone.unsure || zone.followed || !whole) {
+  if (zone.unsure || zone.followed || zone.evicted || !whole) {
     finish(zone, !all_read);
     return all_read;
   }

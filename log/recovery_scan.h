@@ -46,7 +46,7 @@ struct FoundZone {
   bool followed = false;  // the newest but for one that may be no more than a header
   bool unsure = false;    // not the newest; a power cut may have ended it, and nothing says where
   bool aside = false;     // an opening before could not read what it holds, or not all
-  bool evicted = false;   // its pages count no more, but as deletions
+  bool evicted = false;   // its pages count no more, but as deletions in zones opened after it
   bool guessed = false;   // its header cannot be read, and what tells of it may be an earlier life's
   bool spare = false;     // took the last zone of a store's quota: it may hold nothing but copies
 };

@@ -46,13 +46,11 @@ class Recovery {
     ZoneInfo info;
     Result<ZoneHeader> header;
   };
-  // Its pages count no more; `hides`: but as deletions of older ones, in zones opened after it.
-  enum class Evicted : std::uint8_t { no, hides, yes };
 
   Status find_zones();
   Result<ZoneHeader> read_header(const ZoneInfo& info, AlignedBuffer& lba);
   Status check_known(const std::vector<ReadZone>& zones);
-  void take_zone(const ReadZone& read, Evicted evicted);
+  void take_zone(const ReadZone& read, bool evicted);
   Status reset(ZoneId zone);
   void take_offline(ZoneId zone);
   void set_aside(ZoneId zone, const char* why, bool anyones = false);
@@ -85,7 +83,8 @@ class Recovery {
   bool may_wait(const ZoneInfo& info) const;
   std::span<const ZoneTrim> trims_of(ZoneId zone) const;
   bool was_aside(ZoneId zone) const;
-  Evicted is_evicted(const ReadZone& zone, const std::vector<ReadZone>& zones) const;
+  bool is_evicted(const ReadZone& zone, const std::vector<ReadZone>& zones);
+  bool is_evicted(const ReadZone& zone, const std::vector<ReadZone>& zones, bool& for_now) const;
   bool has_batch(const FoundZone& zone);
   void take_back();
   void mark_newest();
@@ -145,6 +144,7 @@ class Recovery {
   Patience reset_patience_{pool_.home};
   std::vector<FoundZone> zones_;
   std::vector<ZoneId> guessed_;  // FoundZone::guessed
+  bool headers_unread_ = false;  // of zones that are known by the rest
   std::vector<ZoneId> to_reset_;
   std::vector<Writing> durable_;           // ascending: of zones of which the journal says so
   std::vector<ZoneStamp> rebuilt_;         // of these: another zone has all of it

@@ -45,11 +45,10 @@ Status Recovery::find_zones() {
     const bool mine = zone.header.ok() && known(zone.header->volume);
     const bool rebuilt = mine && is_rebuilt(*zone.header);
     if (rebuilt) rebuilt_.push_back(zone.header->stamp);
-    const Evicted evicted = mine ? is_evicted(zone, zones) : Evicted::no;
-    if (rebuilt || evicted == Evicted::yes) {
+    if (rebuilt) {
       to_reset_.push_back(zone.info.zone);
     } else {
-      take_zone(zone, evicted);
+      take_zone(zone, mine && is_evicted(zone, zones));
     }
   }
   take_back();
@@ -90,6 +89,7 @@ Result<ZoneHeader> Recovery::read_header(const ZoneInfo& info, AlignedBuffer& lb
     }
   }
   Result<ZoneHeader> rebuilt = rebuild_header(info);
+  headers_unread_ |= unreadable;
   if (unreadable && rebuilt.ok() && is_guess(rebuilt->stamp, info, lba)) {
     guessed_.push_back(info.zone);
   }
@@ -114,7 +114,7 @@ Status Recovery::check_known(const std::vector<ReadZone>& zones) {
                 "end; `furrowctl pool check --repair` lists the volume again");
 }
 
-void Recovery::take_zone(const ReadZone& read, Evicted evicted) {
+void Recovery::take_zone(const ReadZone& read, bool evicted) {
   const ZoneInfo& info = read.info;
   const Result<ZoneHeader>& header = read.header;
   const bool lost = !header.ok() && header.status().code() != Code::not_found;
@@ -152,7 +152,7 @@ void Recovery::take_zone(const ReadZone& read, Evicted evicted) {
   zones_.push_back({.info = info,
                     .header = *header,
                     .aside = was_aside(info.zone),
-                    .evicted = evicted != Evicted::no,
+                    .evicted = evicted,
                     .guessed = std::ranges::find(guessed_, info.zone) != guessed_.end()});
   pool_.tables[info.zone.value].given_up = given_up_now(info.zone);
   for (const ZoneTrim& trim : trims_of(info.zone)) {
@@ -300,13 +300,13 @@ bool Recovery::was_aside(ZoneId zone) const {
 // it that was not, what was opened after it may have gone as well, and with it newer pages: unless
 // those that are left of what was opened then name each the one before it. While it was not there
 // pinned pages that are older may have been written again.
-Recovery::Evicted Recovery::is_evicted(const ReadZone& zone,
-                                       const std::vector<ReadZone>& zones) const {
+bool Recovery::is_evicted(const ReadZone& zone, const std::vector<ReadZone>& zones,
+                          bool& for_now) const {
   const std::uint64_t volume = zone.header->volume;
   const bool cache = std::ranges::find(options_.caches, volume) != options_.caches.end();
-  if (!cache || !was_aside(zone.info.zone)) return Evicted::no;
+  if (!cache || !was_aside(zone.info.zone)) return false;
   std::vector<const ZoneHeader*> later;
-  bool gone = !result_.lost.empty();  // something that it may have had
+  bool gone = headers_unread_ || !result_.lost.empty();  // something that it may have had
   std::uint64_t aside = 0;
   for (const ReadZone& other : zones) {
     gone |= !other.header.ok() && other.header.status().code() != Code::not_found;
@@ -317,7 +317,7 @@ Recovery::Evicted Recovery::is_evicted(const ReadZone& zone,
     if (other.header->opened_sequence > zone.header->opened_sequence) {
       later.push_back(&*other.header);
     } else if (!was_aside(other.info.zone)) {
-      return Evicted::no;
+      return false;
     }
   }
   std::ranges::sort(later, {}, &ZoneHeader::opened_sequence);
@@ -325,13 +325,23 @@ Recovery::Evicted Recovery::is_evicted(const ReadZone& zone,
   bool missing = false;
   for (const ZoneHeader* next : later) {
     missing |= next->previous_opened != opened;
-    if (!was_aside(next->stamp.zone)) return missing ? Evicted::hides : Evicted::no;
+    for_now = gone;
+    if (!was_aside(next->stamp.zone)) return missing;
     opened = next->opened_sequence;
   }
   // It was the last one, or was before such, and nothing has been stored since: a cache evicts
   // while it holds all of its quota but one, so two are left, of which one may have been empty yet.
   const bool few = pool_.allocator.quota(volume) < aside + 4;
-  return missing || gone || few ? Evicted::yes : Evicted::no;
+  for_now = true;
+  return missing || gone || few;
+}
+
+// Where another opening may find otherwise, what is deleted meanwhile must be so then.
+bool Recovery::is_evicted(const ReadZone& zone, const std::vector<ReadZone>& zones) {
+  bool for_now = false;
+  const bool evicted = is_evicted(zone, zones, for_now);
+  if (evicted && for_now) result_.volumes[zone.header->volume].hidden = true;
+  return evicted;
 }
 
 // It never comes back, so nothing needs to be deleted for its sake; but what it held is missing,
