@@ -299,7 +299,7 @@ void Collector::drained() {
     step_ = Step::idle;
     return kick();
   }
-  flush_when_noted();
+  emptied();
 }
 
 // Takes the victim's pages out of the index, wherever their keys are in it.
@@ -312,7 +312,26 @@ void Collector::purge() {
   });
   if (purge_from_ != 0) return post_turn();
   FURROW_CHECK(pool_.allocator.zone(victim_).live_lbas == 0);
-  flush_when_noted();
+  emptied();
+}
+
+void Collector::emptied() {
+  if (!must_stay()) return flush_when_noted();
+  step_ = Step::note;
+  note_.zone = victim_;
+  note_.aside = true;
+  pool_.note_durable(note_);
+}
+
+// Of a cache, what the pool's opening could not read and nobody can now may be deletions of pinned
+// pages, whose copies would outlive them. They count when they can be read: the zone stays as it is
+// until the next opening, while the cache has enough others.
+bool Collector::must_stay() const {
+  if (!records_unread_ || !log_.older_may_be_hidden(victim_) || !pool_.note_durable) return false;
+  if (pool_.tables[victim_.value].given_up) return false;
+  const std::uint64_t volume = log_.options_.volume;
+  const std::uint64_t stay = pool_.allocator.bad(volume) + 1;
+  return pool_.allocator.quota(volume) >= PageLog::kZonesMin + stay;
 }
 
 // Where the zone of the copies failed before it had any, that one makes room; or once what it has
@@ -367,6 +386,7 @@ void Collector::flush_when_noted() {
   if (!zone || !pool_.note_durable || canary(Canary::not_noted_durable)) return flush();
   step_ = Step::note;
   note_.zone = *zone;
+  note_.aside = false;
   pool_.note_durable(note_);
 }
 
@@ -401,9 +421,15 @@ std::optional<ZoneId> Collector::to_be_noted() const {
 }
 
 void Collector::noted() {
-  if (note_.status.ok()) return flush_when_noted();
-  note_failed_ = pool_.allocator.zone(victim_).generation;
-  failed(note_.status);
+  if (!note_.status.ok()) {
+    note_failed_ = pool_.allocator.zone(victim_).generation;
+    return failed(note_.status);
+  }
+  if (!note_.aside) return flush_when_noted();
+  pool_.allocator.set_use(victim_, ZoneUse::bad);
+  step_ = Step::idle;
+  log_.kick();
+  kick();
 }
 
 void Collector::flush() {

@@ -269,6 +269,8 @@ class Collector {
   void release(Lane& lane);
   void drained();
   void purge();
+  void emptied();
+  bool must_stay() const;
   void copies_failed();
   bool note_undo();
   bool begin_undo();

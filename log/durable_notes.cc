@@ -28,7 +28,7 @@ void DurableNotes::write_first() {
   const auto capacity = static_cast<std::uint32_t>(pool_.geometry.zone_capacity_lbas);
   entry_.record.kind = JournalRecord::Kind::zone_trimmed;
   entry_.record.trim = {zone.value, std::min(pool_.tables[zone.value].end_lba, capacity),
-                        pool_.allocator.zone(zone).generation, true};
+                        pool_.allocator.zone(zone).generation, true, first_->aside};
   journal_.append(entry_);
 }
 

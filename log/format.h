@@ -244,7 +244,7 @@ struct ZoneTrimRecord {
   std::uint32_t end_lba = 0;
   std::uint64_t generation = 0;
   bool durable = false;  // all below end_lba was flushed; the capacity: all of the zone
-  bool aside = false;    // an opening could not read whose the zone is, or not verify all of it
+  bool aside = false;    // an opening could not read whose the zone is, or not all of it
   friend bool operator==(const ZoneTrimRecord&, const ZoneTrimRecord&) = default;
 };
 

@@ -58,6 +58,7 @@ struct ZoneDirectory {
 // the caller's again at on_noted.
 struct DurableNote {
   ZoneId zone;
+  bool aside = false;  // and that not all in it can be read: ZoneTrimRecord::aside
   void (*on_noted)(DurableNote&) = nullptr;
   Status status;
   DurableNote* next = nullptr;

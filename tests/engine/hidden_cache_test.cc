@@ -185,6 +185,65 @@ TEST_F(HiddenCacheTest, NorDoesItWhereTheOneIsHiddenAndThenTheOther) {
   }
 }
 
+// Nor what was deleted by something in its own zone that could not be read when that one's turn
+// came: it stays for the next opening, where that page is not there, and those that are pinned are.
+TEST_F(HiddenCacheTest, WhatIsPinnedDoesNotOutliveADeletionThatWasNotRead) {
+  put_pinned(1, 1);
+  put_pinned(2, 1);
+  ASSERT_EQ(written(kFirst), 9u);
+  ASSERT_TRUE(rig_.simple(PageOp::Kind::remove, 1).ok());
+  ASSERT_TRUE(rig_.put(3, 1, kPageBytes).ok());
+  fill_up_to(kFirst + 2);
+  rig_.close();
+  faults().fail_reads(Lba{kFirst * kZoneLbas + 9}, kZoneLbas - 9);
+  ASSERT_NO_FATAL_FAILURE(rig_.open());
+  ASSERT_NO_FATAL_FAILURE(expect_page(1, 1));
+  fill(600);  // all others are evicted
+  EXPECT_EQ(rig_.pool->info().zones_bad, 1u) << "it stays";
+  ASSERT_NO_FATAL_FAILURE(expect_page(1, 1));
+  faults().heal();
+  for (int round = 0; round < 10; ++round) {
+    rig_.reopen();
+    ASSERT_TRUE(absent(1)) << round;
+    ASSERT_NO_FATAL_FAILURE(expect_page(2, 1));
+    ASSERT_TRUE(absent(3)) << "as it was evicted";
+    fill(60);
+    ASSERT_EQ(rig_.pool->info().zones_bad, 0u);
+  }
+}
+
+// Where it can be read at its turn it goes, and the deletion stays.
+TEST_F(HiddenCacheTest, NorADeletionThatWasReadLater) {
+  put_pinned(1, 1);
+  ASSERT_EQ(written(kFirst), 5u);
+  ASSERT_TRUE(rig_.simple(PageOp::Kind::remove, 1).ok());
+  fill_up_to(kFirst + 2);
+  rig_.close();
+  faults().fail_reads(Lba{kFirst * kZoneLbas + 5}, kZoneLbas - 5);
+  ASSERT_NO_FATAL_FAILURE(rig_.open());
+  faults().heal();
+  ASSERT_NO_FATAL_FAILURE(expect_page(1, 1));
+  while (written(kFirst) == kZoneLbas) fill(1);
+  for (int round = 0; round < 10; ++round) {
+    rig_.reopen();
+    ASSERT_TRUE(absent(1)) << round;
+    fill(60);
+  }
+}
+
+// A cache that has no zone to spare for it lets go of it.
+TEST_F(HiddenCacheTest, AZoneDoesNotStayInASmallCache) {
+  ASSERT_TRUE(rig_.pool->resize_volume("pages", {.quota_bytes = 3 * kZoneLbas * 4096}).status.ok());
+  put_pinned(1, 1);
+  fill(5);
+  rig_.close();
+  faults().fail_reads(Lba{kFirst * kZoneLbas + 5}, kZoneLbas - 5);
+  ASSERT_NO_FATAL_FAILURE(rig_.open());
+  fill(200);
+  EXPECT_EQ(rig_.pool->info().zones_bad, 0u);
+  ASSERT_NO_FATAL_FAILURE(expect_page(1, 1));
+}
+
 // It would be the newest from then on.
 TEST_F(HiddenCacheTest, AnOlderVersionIsNotPinned) {
   ASSERT_TRUE(rig_.put(1, 1, kPageBytes).ok());

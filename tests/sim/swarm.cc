@@ -294,10 +294,12 @@ void specialise(std::string_view scenario, Swarm& swarm, SimRandom& random) {
   }
   if (scenario == "hidden") {
     swarm.hide_percent = static_cast<unsigned>(random.between(10, 60));
-    // A pinned page is written again in its place: also where a newer one is hidden. That is known
-    // when both can be read, and not where the one or the other is hidden at each opening.
+    // A cache of less than five zones has none to spare for those with deletions that nobody can
+    // read, so pinned pages can come back.
     for (VolumeShape& shape : swarm.volumes) {
+      const std::uint64_t zone_bytes = swarm.geometry.zone_capacity_bytes();
       if (shape.options.mode == VolumeMode::store) continue;
+      if (shape.options.quota_bytes >= 5 * zone_bytes) continue;
       shape.mix.pin = shape.mix.unpin = 0;
       shape.pinned_percent = 0;
     }
