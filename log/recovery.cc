@@ -123,11 +123,12 @@ void Recovery::keep_unreadable(ZoneId zone) {
   if (std::ranges::find(options_.stores, owner) == options_.stores.end()) return;
   pool_.allocator.note_stray(zone, 0);
   if (given_up_now(zone)) return;  // deletions stay until it has been collected
+  if (pool_.allocator.zone(zone).use == ZoneUse::bad) return;
   pool_.allocator.set_use(zone, ZoneUse::bad);
   result_.lost.push_back(
       {zone,
-       "holds headers that cannot be read, of batches or its own; until the pool is opened again "
-       "it is kept as it is, and not collected, unless they are given up "
+       "holds headers that cannot be read, or pages that may be torn; until the pool is opened "
+       "again it is kept as it is, and not collected, unless they are given up "
        "(`furrowctl pool check --repair --give_up`)",
        Missing::some});
 }

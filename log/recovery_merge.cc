@@ -11,6 +11,10 @@ namespace furrow {
 
 void Recovery::merge() {
   for (const auto& scanner : scanners_) {
+    std::ranges::copy(scanner->unverified, std::back_inserter(unverified_));
+  }
+  std::ranges::sort(unverified_);
+  for (const auto& scanner : scanners_) {
     for (auto& [volume, gathered] : scanner->gathered) {
       std::ranges::move(gathered.groups, std::back_inserter(groups_[volume]));
       for (const auto& [group, tombstone] : gathered.group_tombstones) {
@@ -67,6 +71,7 @@ void Recovery::merge_volume(std::uint64_t volume, RecoveredVolume& into) {
     into.pinned_lbas += one.pinned_lbas;
     into.largest_bytes = std::max(into.largest_bytes, one.largest_bytes);
     into.expired |= one.expired;
+    for (const ZoneId zone : one.passed_over) keep_unreadable(zone);
     if (one.spare_needed) spares_.at(volume).needed = true;
     if (!one.copied.empty())
       std::ranges::copy(one.copied, std::back_inserter(spares_.at(volume).copied));
@@ -126,6 +131,15 @@ void Recovery::winners(std::uint64_t volume, std::span<const RecoveredRecord> so
         winner = &latest_copy(sorted.subspan(i));
       }
     }
+    const RecoveredRecord* whole =
+        is_unverified(*winner) ? whole_version(volume, sorted.subspan(i)) : nullptr;
+    if (whole != nullptr) {
+      const ZoneId passed = pool_.geometry.zone_of(Lba{winner->lba()});
+      if (whole->sequence != winner->sequence) sums.passed_over.push_back(passed);
+      const ZoneId zone = pool_.geometry.zone_of(Lba{whole->lba()});
+      sums.spare_needed |= spare != spares_.end() && zone == spare->second.zone;
+      winner = whole;
+    }
     if (!present(volume, *winner)) {
       if (evicts) note_outlived(volume, sorted.subspan(i), sums.outlived);
       continue;
@@ -151,6 +165,20 @@ void Recovery::winners(std::uint64_t volume, std::span<const RecoveredRecord> so
     }
     sums.live_lbas[pool_.geometry.zone_of(Lba{entry.lba}).value] += lbas;
   }
+}
+
+// `versions` begin with a key's newest record, which may be torn, and could not be read. Where it
+// is torn what it replaced is still promised, and would go with its zone: that counts until the
+// page can be read. Null: there is none, so the page is not there, or damaged, and reading it will
+// tell.
+const RecoveredRecord* Recovery::whole_version(std::uint64_t volume,
+                                               std::span<const RecoveredRecord> versions) const {
+  for (const RecoveredRecord& version : versions) {
+    if (!version.same_key(versions.front())) return nullptr;
+    if (is_unverified(version)) continue;
+    return present(volume, version) && !expired(version) ? &version : nullptr;
+  }
+  return nullptr;
 }
 
 bool Recovery::present(std::uint64_t volume, const RecoveredRecord& record) const {

@@ -164,24 +164,30 @@ bool Scanner::end_newest(const FoundZone& zone, std::vector<SegmentScan>& scans)
     records.insert(records.end(), scan.records().begin(), scan.records().end());
   }
   flushed_lba = std::max(flushed_lba, flush_point(zone));
+  std::vector<std::uint32_t> unread;
   const std::uint64_t cut =
-      std::min(first_bad(zone, records, flushed_lba), first_gap(zone, scans, flushed_lba));
+      std::min(first_bad(zone, records, flushed_lba, unread), first_gap(zone, scans, flushed_lba));
   const bool full = zone.info.written_lbas >= pool_.geometry.zone_capacity_lbas;
   const bool ends = cut < table.end_lba;
   if (ends) table.end_lba = static_cast<std::uint32_t>(cut);
   const bool all_read = !zone.guessed && std::ranges::none_of(scans, [&](const SegmentScan& scan) {
     return scan.unreadable_before(table.end_lba);
   });
+  std::erase_if(unread, [&](std::uint32_t lba) { return lba >= table.end_lba; });
+  for (const std::uint32_t lba : unread) {
+    unverified.push_back(pool_.device_lba(zone.info.zone, lba));
+  }
+  const bool verified = all_read && unread.empty();
   keep(zone, records);
-  if (ends || zone.aside || !all_read) note_end(zone, !all_read);
+  if (ends || zone.aside || !verified) note_end(zone, !verified);
   if (full) return all_read;
   SegmentScan& tail = scans.back();
   // A segment with a gap takes no more: its summary would leave out what the gap hides, for good,
   // and that may be readable another time.
   const bool whole =
-      table.end_lba == ~std::uint32_t{0} && tail.gaps().empty() && all_read && !table.given_up;
+      table.end_lba == ~std::uint32_t{0} && tail.gaps().empty() && verified && !table.given_up;
   if (zone.unsure || zone.followed || zone.evicted || !whole) {
-    finish(zone, !all_read);
+    finish(zone, !verified);
     return all_read;
   }
   Stream::Resume resume;
@@ -198,7 +204,7 @@ bool Scanner::end_newest(const FoundZone& zone, std::vector<SegmentScan>& scans)
 
 // Verifies the pages behind the flush point; the LBA of the first that is not whole, or ~0.
 std::uint64_t Scanner::first_bad(const FoundZone& zone, std::vector<PageRecord>& records,
-                                 std::uint64_t flushed_lba) {
+                                 std::uint64_t flushed_lba, std::vector<std::uint32_t>& unread) {
   std::ranges::sort(records, {}, &PageRecord::lba);
   if (canary(Canary::tail_unchecked)) return ~std::uint64_t{0};
   PageWindow window(*queue_, pool_.geometry);
@@ -210,8 +216,11 @@ std::uint64_t Scanner::first_bad(const FoundZone& zone, std::vector<PageRecord>&
     const std::uint64_t lbas = pool_.page_lbas(record.length);
     if (record.lba + lbas > zone.info.written_lbas) return record.lba;
     const auto page = window.read(pool_.device_lba(zone.info.zone, record.lba), lbas, written);
-    // Unreadable is no proof of a torn write: the page stays, and reading it says io_error.
-    if (!page.ok()) continue;
+    // Unreadable is no proof of a torn write, nor of a whole one: see Recovery::whole_version().
+    if (!page.ok()) {
+      unread.push_back(record.lba);
+      continue;
+    }
     const KeyHash hash = key_hash(pool_.hash_key, zone.header.volume, record.key);
     if (page_checksum(page->first(record.length), hash) != record.checksum) return record.lba;
   }

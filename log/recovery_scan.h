@@ -47,8 +47,8 @@ struct FoundZone {
   bool unsure = false;    // not the newest; a power cut may have ended it, and nothing says where
   bool aside = false;     // an opening before could not read what it holds, or not all
   bool evicted = false;   // its pages count no more, but as deletions in zones opened after it
-  bool guessed = false;   // its header cannot be read, and what tells of it may be an earlier life's
-  bool spare = false;     // took the last zone of a store's quota: it may hold nothing but copies
+  bool guessed = false;  // its header cannot be read, and what tells of it may be an earlier life's
+  bool spare = false;    // took the last zone of a store's quota: it may hold nothing but copies
 };
 
 class Scanner {
@@ -64,8 +64,9 @@ class Scanner {
   std::map<std::uint64_t, std::map<unsigned, Stream::Resume>> resumes;
   std::vector<ZoneTrim> trims;
   std::vector<ZoneId> to_finish;
-  std::uint64_t highest_sequence = 0;  // that a record had
-  std::vector<ZoneId> unreadable;      // something in them could not be read that may name pages
+  std::uint64_t highest_sequence = 0;     // that a record had
+  std::vector<ZoneId> unreadable;         // something in them could not be read that may name pages
+  std::vector<std::uint64_t> unverified;  // pages that may be torn, and could not be read
   std::vector<RecoveryResult::Gap> gaps;
 
  private:
@@ -81,7 +82,7 @@ class Scanner {
   void note_gaps(ZoneId zone, const std::vector<std::uint64_t>& lbas);
   bool end_newest(const FoundZone& zone, std::vector<SegmentScan>& scans);
   std::uint64_t first_bad(const FoundZone& zone, std::vector<PageRecord>& records,
-                          std::uint64_t flushed_lba);
+                          std::uint64_t flushed_lba, std::vector<std::uint32_t>& unread);
   Result<BatchHeader> batch_header(const FoundZone& zone, std::uint32_t batch_lba);
   std::uint64_t flush_point(const FoundZone& zone);
   std::uint64_t first_gap(const FoundZone& zone, const std::vector<SegmentScan>& scans,

@@ -112,11 +112,17 @@ class Recovery {
     bool spare_needed = false;  // something stands in the volume's spare zone only
     std::vector<Copied> copied;
     std::vector<Outlived> outlived;
+    std::vector<ZoneId> passed_over;  // they have unverified pages, in whose places older ones are
   };
   void winners(std::uint64_t volume, std::span<const RecoveredRecord> sorted, RecordPile& into,
                Merged& sums);
   const RecoveredRecord& latest_copy(std::span<const RecoveredRecord> versions) const;
   bool present(std::uint64_t volume, const RecoveredRecord& record) const;
+  bool is_unverified(const RecoveredRecord& record) const {
+    return std::ranges::binary_search(unverified_, record.lba());
+  }
+  const RecoveredRecord* whole_version(std::uint64_t volume,
+                                       std::span<const RecoveredRecord> versions) const;
   bool expired(const RecoveredRecord& page) const {
     return page.entry().expires && pool_.expiry(page.lba()) <= pool_.home.wall_s();
   }
@@ -153,6 +159,7 @@ class Recovery {
   std::vector<ZoneInfo> aside_;            // to be finished
   std::map<std::uint64_t, Spare> spares_;  // by volume
   std::vector<std::unique_ptr<Scanner>> scanners_;
+  std::vector<std::uint64_t> unverified_;  // Scanner::unverified, of all, ascending
   std::map<std::uint64_t, GroupTombstones> group_tombstones_;  // by volume
   std::map<std::uint64_t, std::vector<RecoveredGroup>> groups_;
   RecoveryResult result_;

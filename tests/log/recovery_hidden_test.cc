@@ -95,6 +95,51 @@ TEST_F(RecoveryTest, WhatCannotBeReadOfTheNewestZoneIsVerifiedLater) {
   EXPECT_EQ(found(3), 31u);
 }
 
+// Nor may what such a page has replaced be collected before that.
+TEST_F(RecoveryTest, APageThatMayBeTornTakesNoOthersPlace) {
+  Shape shape;
+  shape.faults = true;
+  make(shape);
+  ZoneImage& old = zone(2, 10);
+  const auto original = old.page(2, 12, 600);
+  old.add_batch({old.page(1, 11, 600), original});
+  ZoneImage& newest = zone(3, 20);
+  const std::uint32_t first = newest.add_batch({newest.page(1, 21, 600), newest.page(3, 22, 600)});
+  ZoneImage& copies = zone(4, 30, kVolume, kCollectionStream);
+  const std::uint32_t copy = copies.add_batch({original});
+  newest.damage(first + 1);
+  copies.damage(copy + 1);
+  write_all();
+  RecoveryOptions with = options();
+  with.stores = {kVolume};
+  faults_->fail_reads(Lba{pool_->device_lba(ZoneId{3}, first + 1)}, 4);
+  faults_->fail_reads(Lba{pool_->device_lba(ZoneId{4}, copy + 1)}, 1);
+  recover_now(with);
+  EXPECT_EQ(found(1), 11u);
+  EXPECT_EQ(zone_of(2), 2u) << "which is whole";
+  EXPECT_EQ(found(3), 22u) << "reading it tells what is wrong";
+  EXPECT_TRUE(volume().hidden);
+  EXPECT_EQ(use(3), ZoneUse::bad) << "it stays as it is";
+  EXPECT_NE(use(4), ZoneUse::bad) << "nothing is older there";
+  ASSERT_EQ(result_->lost.size(), 1u);
+  for (const std::uint32_t each : {3, 4}) {
+    const auto noted = std::ranges::find(result_->new_trims, ZoneId{each}, &ZoneTrim::zone);
+    ASSERT_NE(noted, result_->new_trims.end());
+    EXPECT_TRUE(noted->aside);
+  }
+  with.trims = result_->new_trims;
+  faults_->heal();
+  zone(5, 40).add_batch({newest.page(4, 41, 600)});
+  zone(6, 50, kVolume, kCollectionStream).add_batch({newest.page(5, 42, 600)});
+  for (const std::size_t i : {3, 4}) images_[i]->write_to(*device_);
+  recover_now(with);
+  EXPECT_EQ(found(1), 11u);
+  EXPECT_EQ(zone_of(2), 2u);
+  EXPECT_EQ(found(3), 0u);
+  EXPECT_EQ(found(5), 42u);
+  EXPECT_FALSE(volume().hidden);
+}
+
 // Nothing is missing then.
 TEST_F(RecoveryTest, WhatCannotBeReadBehindTheNewestZonesEndIsNothing) {
   Shape shape;

@@ -300,6 +300,7 @@ TEST_F(RecoveryScanTest, AFullNewestZoneIsVerifiedAndNotGoneOnWith) {
   EXPECT_TRUE(scanner_->to_finish.empty());
 }
 
+// Nor of a whole one: the next opening looks at it again.
 TEST_F(RecoveryScanTest, APageThatCannotBeReadIsNoProofOfATornWrite) {
   Shape with_faults;
   with_faults.faults = true;
@@ -312,8 +313,30 @@ TEST_F(RecoveryScanTest, APageThatCannotBeReadIsNoProofOfATornWrite) {
   faults_->fail_reads(Lba{pool_->device_lba(kZone, bad)}, 1);
   Scanner& scanner = scan_again(true);
   EXPECT_EQ(sequences(scanner), (std::multiset<std::uint64_t>{10, 20, 30}));
-  EXPECT_TRUE(scanner.trims.empty());
-  EXPECT_EQ(scanner.resumes[kVolume].size(), 1u);
+  EXPECT_EQ(scanner.unverified, std::vector<std::uint64_t>{pool_->device_lba(kZone, bad)});
+  ASSERT_EQ(scanner.trims.size(), 1u);
+  EXPECT_EQ(scanner.trims[0].end_lba, image_->written_lbas());
+  EXPECT_TRUE(scanner.trims[0].aside);
+  EXPECT_TRUE(scanner.resumes[kVolume].empty());
+  EXPECT_TRUE(scanner.unreadable.empty());
+}
+
+// What lies behind the zone's end counts no more.
+TEST_F(RecoveryScanTest, APageBehindATornOneNeedsNoReading) {
+  Shape with_faults;
+  with_faults.faults = true;
+  drop_pool();
+  make(with_faults);
+  add(10, 1);
+  const std::uint32_t torn = add(20, 1) + 1;
+  const std::uint32_t behind = add(30, 1) + 1;
+  image_->damage(torn);
+  image_->write_to(*device_);
+  faults_->fail_reads(Lba{pool_->device_lba(kZone, behind)}, 1);
+  Scanner& scanner = scan_again(true);
+  EXPECT_TRUE(scanner.unverified.empty());
+  expect_trimmed(scanner, torn);
+  EXPECT_FALSE(scanner.trims[0].aside);
 }
 
 TEST_F(RecoveryScanTest, AZoneWithItsHeaderAlone) {

@@ -140,6 +140,13 @@ TEST(SimTest, SeedsThatFailed) {
   for (const std::uint64_t seed : {256, 1248, 1488}) run_seed("hidden", seed, 16'000);
   // Of a zone whose header could not be read once, a batch of an earlier life told what it was.
   run_seed("hidden", 7510001696, 16'000);
+  // A page that was torn could not be read once, and what it had replaced was collected meanwhile.
+  run_seed("hidden", 7610001412, 3000);
+  // Pinned pages of caches were back; so was what zones held that had counted no more for once.
+  run_seed("hidden", 7300105135, 16'000);
+  for (const std::uint64_t seed : {7620000204, 7620000312, 7620000588, 7630000990}) {
+    run_seed("hidden", seed, 3000);
+  }
   // A group's deletion was durable before a page in another stream that had taken the place of one
   // of the group.
   run_seed("rot", 2201408, 16'000);
