@@ -12,6 +12,28 @@ namespace {
 Status fail(Code code, const char* hint) { return {code, Origin::engine, hint}; }
 Status not_found() { return fail(Code::not_found, "no such file or directory"); }
 
+// What others wait for to end: also where memory cannot be had. Made and ended with the lock held.
+class Turn {
+ public:
+  Turn(bool& taken, std::unique_lock<std::mutex>& lock, std::condition_variable& changed)
+      : taken_(taken), lock_(lock), changed_(changed) {
+    changed_.wait(lock_, [&] { return !taken_; });
+    taken_ = true;
+  }
+  ~Turn() {
+    if (!lock_.owns_lock()) lock_.lock();
+    taken_ = false;
+    changed_.notify_all();
+  }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+ private:
+  bool& taken_;
+  std::unique_lock<std::mutex>& lock_;
+  std::condition_variable& changed_;
+};
+
 }  // namespace
 
 // --- records ---
@@ -21,9 +43,8 @@ Status not_found() { return fail(Code::not_found, "no such file or directory"); 
 Status FileVolume::record(Lock& lock, const std::shared_ptr<FileNode>& node,
                           Durability durability) {
   const std::uint64_t mine = ++node->changes;
-  changed_.wait(lock, [&] { return !node->recording; });
+  const Turn turn(node->recording, lock, changed_);
   if (node->recorded_changes >= mine && durability == Durability::none) return {};
-  node->recording = true;
   const std::uint64_t covered = node->changes;
   FileRecord record;
   record.inode = node->inode;
@@ -35,14 +56,12 @@ Status FileVolume::record(Lock& lock, const std::shared_ptr<FileNode>& node,
   lock.unlock();
   const Status status = put_record(*node, record, durability, recorded);
   lock.lock();
-  node->recording = false;
   node->record_unsure = !status.ok();
   if (status.ok()) {
     node->recorded = recorded;
     node->recorded_links = record.links.size();
     node->recorded_changes = covered;
   }
-  changed_.notify_all();
   return status;
 }
 
@@ -74,9 +93,11 @@ Status FileVolume::put_record(const FileNode& node, const FileRecord& record, Du
 FileVolume::Claim::Claim(FileVolume& volume, Lock& lock, std::span<const std::string_view> paths)
     : volume_(volume) {
   while (!find(paths)) volume.changed_.wait(lock);
+  decltype(volume.changing_) claimed;
   for (const FileTree::Place& place : places_) {
-    if (place.parent != nullptr) volume.changing_.insert({place.parent->inode, place.name});
+    if (place.parent != nullptr) claimed.insert({place.parent->inode, place.name});
   }
+  volume.changing_.merge(claimed);  // for which there is memory: all of them or none
 }
 
 // False: somebody changes one of them.
@@ -317,12 +338,12 @@ Status FileVolume::rename(std::string_view from, std::string_view to) {
   const Claim claim(*this, lock, std::array{from, to});
   if (!claim.status().ok()) return claim.status();
   const FileTree::Place &source = claim[0], &target = claim[1];
-  const bool directory = source.node != nullptr && source.node->directory;
-  // One after the other: each of two could go into what the other one moves.
-  if (directory) changed_.wait(lock, [this] { return !std::exchange(moving_directory_, true); });
-  const Status status = rename(lock, source, target);
-  if (directory) moving_directory_ = false;
-  return status;
+  // One after the other: each of two directories could go into what the other one moves.
+  std::optional<Turn> turn;
+  if (source.node != nullptr && source.node->directory) {
+    turn.emplace(moving_directory_, lock, changed_);
+  }
+  return rename(lock, source, target);
 }
 
 // Of names that are claimed.

@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/transport/failing_allocations.h"
+#include "tests/failing_allocations.h"
 #include "tests/transport/fake_engine.h"
 #include "tests/transport/raw_host.h"
 #include "tests/transport/served.h"

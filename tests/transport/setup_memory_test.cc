@@ -10,7 +10,7 @@
 #include <memory>
 #include <thread>
 
-#include "tests/transport/failing_allocations.h"
+#include "tests/failing_allocations.h"
 #include "tests/transport/fake_engine.h"
 #include "tests/transport/fake_host.h"
 #include "tests/transport/raw_host.h"

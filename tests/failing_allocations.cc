@@ -1,31 +1,29 @@
 // Apart from the test: the compiler would inline these and take them for a mismatch.
-#include "tests/transport/failing_allocations.h"
+#include "tests/failing_allocations.h"
 
 #include <malloc.h>
 
 #include <cstdlib>
 #include <new>
 
-namespace furrow::transport {
+namespace furrow {
 std::atomic<std::uint64_t> allocated_bytes{0};
 std::atomic<std::int64_t> allocations_until_failure{-1};
 thread_local bool allocations_spared = false;
-}  // namespace furrow::transport
+}  // namespace furrow
 
 void* operator new(std::size_t bytes) {
-  using namespace furrow::transport;
+  using namespace furrow;
   if (!allocations_spared && allocations_until_failure >= 0 && allocations_until_failure-- == 0) {
     throw std::bad_alloc();
   }
   void* memory = std::malloc(bytes == 0 ? 1 : bytes);
   if (memory == nullptr) throw std::bad_alloc();
-  furrow::transport::allocated_bytes.fetch_add(malloc_usable_size(memory),
-                                               std::memory_order_relaxed);
+  furrow::allocated_bytes.fetch_add(malloc_usable_size(memory), std::memory_order_relaxed);
   return memory;
 }
 void operator delete(void* memory) noexcept {
-  furrow::transport::allocated_bytes.fetch_sub(malloc_usable_size(memory),
-                                               std::memory_order_relaxed);
+  furrow::allocated_bytes.fetch_sub(malloc_usable_size(memory), std::memory_order_relaxed);
   std::free(memory);
 }
 void operator delete(void* memory, std::size_t) noexcept { operator delete(memory); }
