@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "engine/embedded_pool.h"
+#include "engine/files/file_volume.h"
 #include "tools/command_line.h"
 #include "tools/ctl_command.h"
 #include "tools/ctl_server.h"
@@ -165,6 +167,30 @@ Status give_up(const std::string& uri, const CheckReport& found, RepairReport& i
   return pool->close() ? Status() : Status(Code::io_error, Origin::tool, "the device cannot flush");
 }
 
+// A file of which the record was given up has lost its name, and nothing else that can be read.
+void take_in_files(const std::string& uri, RepairReport& into) {
+  auto opened = EmbeddedPool::open(uri);
+  if (!opened.ok()) {
+    into.failed.push_back("look for files without a record: " + opened.status().describe());
+    return;
+  }
+  const std::shared_ptr<EmbeddedPool> pool = std::move(*opened);
+  for (const VolumeInfo& info : pool->volumes()) {
+    const std::string& name = info.options.name;
+    if (info.options.kind != VolumeKind::fs) continue;
+    const auto mounted = FileVolume::mount(pool, **FileVolume::find(pool->pool(), name),
+                                           FileVolume::Strays::take_in);
+    const std::string what = fmt::format("volume '{}': name the files that have no record", name);
+    if (!mounted.ok()) {
+      into.failed.push_back(what + ": " + mounted.status().describe());
+      continue;
+    }
+    for (const FileLoss& loss : (*mounted)->losses()) {
+      into.done.push_back(fmt::format("{}: {}", what, loss.what));
+    }
+  }
+}
+
 Result<RepairReport> repair_device(const std::string& uri) {
   EventLoop home;
   const auto device = open_device(uri, Access::mend);
@@ -192,6 +218,7 @@ int repair(const std::string& uri, const CheckReport& before, const CheckOptions
   if (after.ok() && FLAGS_give_up && !give_up_plan(*after).empty()) {
     const Status status = give_up(uri, *after, repaired);
     if (!status.ok()) return report_device("cannot give up what cannot be read of", uri, status);
+    take_in_files(uri, repaired);
     after = check_pool(uri, options);
   }
   if (!after) return not_checked(uri, after.status());

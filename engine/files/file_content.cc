@@ -426,6 +426,8 @@ void FileContent::load(const FileRecord& record) {
 }
 
 void FileContent::load_found(std::span<const Found> chunks) {
+  strays_ = true;
+  flushed_ = puts_;
   constexpr std::uint64_t kHoleMax = 1 << 30;
   for (const Found& found : chunks) {
     while (chunks_end() < found.offset) {  // no page has such a key

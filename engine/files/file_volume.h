@@ -108,16 +108,22 @@ class FileVolume : public std::enable_shared_from_this<FileVolume> {
 
   // The volume of kind fs of that name; empty: the pool's only one.
   static Result<PageStore*> find(Pool& pool, std::string_view name);
+  // Files that have lost their record, as what could not be read of the pool was given up. take_in:
+  // from this mount on they are in the root, as `lost+found.INODE`, and losses() names them. For
+  // that every key of the volume is read; who does not ask for it leaves them as they are, where
+  // they take room and nobody sees them.
+  enum class Strays : std::uint8_t { leave, take_in };
   // `store`: of the pool. A volume is mounted once at a time.
   static Result<std::shared_ptr<FileVolume>> mount(std::shared_ptr<BlockingPool> pool,
-                                                   PageStore& store);
+                                                   PageStore& store, Strays strays = Strays::leave);
   // For a volume that cannot be mounted, as a record of it cannot be read: what is left of it, for
   // reading alone. Nothing is written, so the pool may have been opened for reading. Files that
   // have lost their record are in the root, as `lost+found.INODE`. Errors: unsupported (a newer
   // version), io_error.
   static Result<std::shared_ptr<const FileVolume>> salvage(std::shared_ptr<BlockingPool> pool,
                                                            PageStore& store);
-  const std::vector<FileLoss>& losses() const { return losses_; }  // of salvage()
+  // Of salvage(); and see Strays.
+  const std::vector<FileLoss>& losses() const { return losses_; }
   // All files are closed: gives what is staged to the device and makes it durable.
   ~FileVolume();
   // Called once all of it is gone, by the thread that was the last to let go of it, or of a file.
@@ -163,7 +169,7 @@ class FileVolume : public std::enable_shared_from_this<FileVolume> {
   // Mounting, before anybody else has it.
   static Result<FilesSuper> read_super(BlockingPool& pool, PageStore& store, KnownPage& page);
   std::uint32_t slots_max() const;
-  Status load();
+  Status load(Strays strays);
   Status load_records();
   Status load_slots(std::uint32_t first, std::span<AlignedBuffer> memory);
   Status load_record(std::uint32_t slot, const PageOp& op);
@@ -177,7 +183,8 @@ class FileVolume : public std::enable_shared_from_this<FileVolume> {
   void save_written(Lock& lock);
   Status salvage();
   void find_slots();
-  void find_strays();
+  Status find_strays();
+  Status record_strays();
   Status lost(std::string what, const Status& why);
   static Status unreadable(const Status& why);
 

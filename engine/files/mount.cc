@@ -60,7 +60,7 @@ Result<FilesSuper> FileVolume::read_super(BlockingPool& pool, PageStore& store, 
 }
 
 Result<std::shared_ptr<FileVolume>> FileVolume::mount(std::shared_ptr<BlockingPool> pool,
-                                                      PageStore& store) {
+                                                      PageStore& store, Strays strays) {
   KnownPage page;
   // What is made now could take the place of what is there all the same.
   if (store.usage().incomplete) {
@@ -85,7 +85,7 @@ Result<std::shared_ptr<FileVolume>> FileVolume::mount(std::shared_ptr<BlockingPo
         if (call) call();
       });
   volume->super_page_ = page;
-  const Status status = volume->load();
+  const Status status = volume->load(strays);
   if (!status.ok()) {
     volume->abandon();  // what is staged stays, for a mount that succeeds
     if (volume->staging_.left().empty()) volume->staging_.forget();
@@ -110,7 +110,7 @@ FileVolume::FileVolume(std::shared_ptr<BlockingPool> pool, PageStore& store,
       stats_before_(store.stats()),
       slots_(before.slots) {}
 
-Status FileVolume::load() {
+Status FileVolume::load(Strays strays) {
   if (!staging_.refusal().ok()) return staging_.refusal();
   Status status = load_records();
   next_slot_ = slots_;
@@ -131,7 +131,9 @@ Status FileVolume::load() {
   staging_.begin(token_);
   record_found();
   if (tree_.root() == nullptr) status = add_root();
-  return status.ok() ? connect() : status;
+  if (status.ok() && strays == Strays::take_in) status = find_strays();
+  if (status.ok()) status = connect();
+  return status.ok() && strays == Strays::take_in ? record_strays() : status;
 }
 
 // Of files that have more than their records said, durably by now: when they were written last is

@@ -79,8 +79,8 @@ Status FileVolume::salvage() {
     root->directory = true;
     tree_.set_root(root);
   }
-  find_strays();
-  status = connect();
+  status = find_strays();
+  if (status.ok()) status = connect();
   if (status.ok()) status = drop_lost();
   if (!status.ok()) return status;
   for (const auto& [inode, node] : tree_.nodes()) {
@@ -101,14 +101,17 @@ void FileVolume::find_slots() {
 }
 
 // Files by their chunks alone: connect() puts them in the root, as their directory is not known.
-void FileVolume::find_strays() {
+Status FileVolume::find_strays() {
   std::map<std::uint64_t, std::vector<FileContent::Found>> strays;
-  Status listed = for_each_key(*pool_, store_, [&](const Key& key) {
+  const Status listed = for_each_key(*pool_, store_, [&](const Key& key) {
     const auto chunk = chunk_of(key);
     if (!chunk || tree_.by_inode(chunk->inode) != nullptr) return;
     strays[chunk->inode].push_back({chunk->offset, 0, 0, chunk->version});
   });
-  if (!listed.ok()) (void)lost("the files without a record that no list could be made of", listed);
+  if (!listed.ok()) {
+    const Status status = lost("the files without a record that no list could be made of", listed);
+    if (!status.ok()) return status;
+  }
   for (auto& [inode, chunks] : strays) {
     const std::string name = "/lost+found." + std::to_string(inode);
     for (FileContent::Found& chunk : chunks) {
@@ -116,7 +119,7 @@ void FileVolume::find_strays() {
       op.kind = PageOp::Kind::exist;
       op.key = chunk_key(inode, chunk.version, chunk.offset);
       pool_->run(store_, std::span(&op, 1));
-      if (!op.status.ok()) (void)lost(name + ": a part of it", op.status);
+      if (!op.status.ok()) losses_.push_back({name + ": a part of it", op.status});
       if (op.status.ok()) chunk.length = op.length, chunk.checksum = op.checksum;
     }
     std::erase_if(chunks, [](const FileContent::Found& chunk) { return chunk.length == 0; });
@@ -126,10 +129,29 @@ void FileVolume::find_strays() {
     node->file->load_found(in_order(std::move(chunks)));
     node->links.push_back({});  // of no directory
     tree_.add(node);
-    (void)lost(name, {Code::corrupt, Origin::engine,
-                      "its record is lost: its name was another one, and where its end is missing "
-                      "that cannot be told"});
+    losses_.push_back({name, Status(Code::corrupt, Origin::engine,
+                                    "its record is lost: its name was another one, and where its "
+                                    "end is missing that cannot be told")});
   }
+  return {};
+}
+
+// They have a name by now. When they were written is not known better than this.
+Status FileVolume::record_strays() {
+  Lock lock(mutex_);
+  std::vector<std::shared_ptr<FileNode>> strays;
+  for (const auto& [inode, node] : tree_.nodes()) {
+    if (!node->directory && node->recorded.length == 0) strays.push_back(node);
+  }
+  for (const auto& node : strays) {
+    const Result<std::uint32_t> slot = take_slot(lock);
+    if (!slot.ok()) return slot.status();
+    node->slot = *slot;
+    node->modified_s = pool_->wall_s();
+    const Status status = record(lock, node, Durability::none);
+    if (!status.ok()) return status;
+  }
+  return {};
 }
 
 // The status of a mount; of a rescue, which goes on: ok.
