@@ -1,6 +1,6 @@
 // Establishes that a controller goes down as the Linux host drives it: reset and shutdown that wait
-// for the I/O queues and for what these have stored, and the end of connections. How: a host without
-// a wire (fake_host.h) sends the commands and checks each answer.
+// for the I/O queues and for what these have stored, and the end of connections. How: a host
+// without a wire (fake_host.h) sends the commands and checks each answer.
 #include <gtest/gtest.h>
 
 #include "fake_host.h"
