@@ -129,15 +129,16 @@ TEST(DriveResets, WritesInFlightTogetherAreDoneAgainInOrder) {
   for (const Io::Op op : {Io::Op::write, Io::Op::append}) {
     Rig rig(true);
     ASSERT_TRUE(rig.client.append(0, 4, 1).ok());
-    for (int i = 0; i < 8; ++i) rig.drive.next({Fate::lost});
-    std::vector<Io> ios(8);
+    constexpr std::size_t kMany = 40;
+    for (std::size_t i = 0; i < kMany; ++i) rig.drive.next({Fate::lost});
+    std::vector<Io> ios(kMany);
     rig.write_together(ios, op, 4, 10);
     for (std::size_t i = 0; i < ios.size(); ++i) {
       ASSERT_TRUE(ios[i].status.ok()) << i << ": " << ios[i].status.describe();
       EXPECT_EQ(op == Io::Op::append ? ios[i].appended_at.value : ios[i].lba.value, 4 + i);
       rig.client.expect_data(0, 4 + i, 1, 10 + i);
     }
-    EXPECT_EQ(rig.drive.zone(0).written_lbas, 12u);
+    EXPECT_EQ(rig.drive.zone(0).written_lbas, 4 + kMany);
   }
 }
 

@@ -63,6 +63,19 @@ TEST_F(EmuCreateTest, DataAnywhereInAFileIsSomebodys) {
   }
 }
 
+// What marks a device, or one that was not finished, does so at a file's beginning alone.
+TEST_F(EmuCreateTest, WhatLooksLikeADeviceElsewhereIsData) {
+  ASSERT_EQ(create(), Code::ok);
+  const std::string device = create_device(uri_, shape()).describe();
+  for (const char* mark : {"FurrowZD", "FurrowZD unfinished"}) {
+    make_file(8 * kMiB, true);
+    poke(kMiB, mark);
+    const Status status = create_device(uri_, shape());
+    EXPECT_EQ(status.code(), Code::foreign) << mark;
+    EXPECT_NE(status.describe(), device) << mark;
+  }
+}
+
 // The file as it is when the making is cut off before the superblock: each of its writes may be
 // there or not.
 TEST_F(EmuCreateTest, AMakingThatWasCutOffCanBeRepeated) {

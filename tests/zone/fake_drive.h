@@ -134,6 +134,21 @@ class FakeDrive : public furrow::Drive {
   }
 
   // --- its queues' ---
+  // It is sent a write or an append. What of a zone it has at a time are appends, or one write:
+  // else it would be for the drive to choose which comes first.
+  void begin(const Io& io) const {
+    const std::lock_guard lock(mutex_);
+    if (std::ranges::find(sent_, &io) != sent_.end()) return;  // another part of it
+    for (const Io* other : sent_) {
+      EXPECT_TRUE(other->zone != io.zone || (other->as_append && io.as_append))
+          << "writes of zone " << io.zone.value << " together";
+    }
+    sent_.push_back(&io);
+  }
+  void end(const Io& io) const {
+    const std::lock_guard lock(mutex_);
+    std::erase(sent_, &io);
+  }
   Fate take_fate() const {
     const std::lock_guard lock(mutex_);
     if (fates_.empty()) return Fate::done;
@@ -164,6 +179,7 @@ class FakeDrive : public furrow::Drive {
   mutable std::vector<ZoneInfo> zones_;
   mutable std::vector<ZoneId> changed_;
   mutable std::deque<Fate> fates_;
+  mutable std::vector<const Io*> sent_;  // writes and appends
   mutable unsigned asked_ = 0, reports_ = 0;
   mutable bool lose_behind_report_ = false, lose_at_finish_ = false;
   bool keeps_list_ = true;
@@ -184,9 +200,17 @@ class FakeQueue final : public DriveQueue {
   bool may_append(const Io& io) const override {
     return drive_.appends() && (io.op == Io::Op::append || io.may_fail_over);
   }
+  static bool writes_data(const Io& io) {
+    return io.op == Io::Op::write || io.op == Io::Op::append;
+  }
+  Part next_request(Io& io) override {
+    if (writes_data(io)) drive_.begin(io);
+    return next_part(io);
+  }
   int result_of(Io& io, const io_uring_cqe& cqe) override {
     const Fate fate = drive_.take_fate();
-    const bool writes = io.op == Io::Op::write || io.op == Io::Op::append;
+    const bool writes = writes_data(io);
+    drive_.end(io);
     if (fate == Fate::lost) return -kInterrupted;
     if (fate == Fate::broken) return -EIO;
     if (!writes || cqe.res <= 0) return fate == Fate::landed ? -kInterrupted : cqe.res;

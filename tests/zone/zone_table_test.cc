@@ -260,6 +260,10 @@ TEST(ZoneTable, ATakenZoneIsLeftAlone) {
   table.leave(Io::Op::reset, ZoneId{3});
   EXPECT_EQ(table.admit(append(3, 1)).lba.value, 3 * 64u);
   EXPECT_EQ(table.admit(append(4, 1)).status, nvme_status::kTooManyActive);
+  ASSERT_TRUE(table.take(Io::Op::finish, ZoneId{1})->ok());
+  EXPECT_TRUE(table.admit(append(4, 1)).later) << "so does a finish";
+  table.leave(Io::Op::finish, ZoneId{1});
+  EXPECT_EQ(table.admit(append(4, 1)).status, nvme_status::kTooManyActive) << "this one has not";
 }
 
 // A drive that fails the reset: all is as it was.

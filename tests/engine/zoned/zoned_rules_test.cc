@@ -1,7 +1,10 @@
 // Establishes that a zoned volume answers as a zoned namespace does: each operation in each state
 // with the status of the specification, its share of open and active zones, whatever the device has
 // beside, what a malformed operation gets, and what becomes of zones that the device takes away.
+#include <array>
+
 #include "tests/engine/zoned/zones.h"
+#include "tests/zone/fake_drive.h"
 #include "zone/fault_device.h"
 #include "zone/zone_state_machine.h"
 
@@ -91,6 +94,31 @@ TEST_F(ZonedRulesTest, ManyAppendsInFlightFillAZoneWithoutAGap) {
   }
   EXPECT_EQ(ops[kAppends].status.nvme(), status::kZoneFull);
   expect(0, ZoneState::full, kCapacity);
+}
+
+// Also where a drive puts an append that it was sent later before another one.
+TEST(ZonedRules, AppendsSayWhereTheDriveHasPutThem) {
+  test::FakeDrive drive(true, 24);
+  Zones zones("unused");
+  zones.rig.device = std::make_unique<test::FakeDevice>(drive);
+  ASSERT_NO_FATAL_FAILURE(zones.make(zoned_options(6, 2, 3)));
+  const std::uint64_t zone_lba = zones.start(2);
+  drive.next({test::FakeDrive::Fate::lost, test::FakeDrive::Fate::done});
+  std::array<ZonedOp, 2> ops;
+  std::vector<AlignedBuffer> data;
+  for (std::size_t i = 0; i < ops.size(); ++i) {
+    data.push_back(zones.data(100 + i, 1, 1));
+    ops[i].kind = Kind::append;
+    ops[i].lba = zone_lba;
+    ops[i].count = 1;
+    ops[i].data = data[i].data();
+    zones.submit(ops[i]);
+  }
+  zones.wait();
+  for (std::size_t i = 0; i < ops.size(); ++i) {
+    ASSERT_TRUE(ops[i].status.ok()) << ops[i].status.describe();
+    EXPECT_EQ(ops[i].appended_at, zone_lba + 1 - i);
+  }
 }
 
 TEST_F(ZonedRulesTest, OpensWithinItsShareAndClosesWhatIsImplicitlyOpen) {
