@@ -1,8 +1,8 @@
 // Establishes that a host which is slow with a command's data, or does not read what it asked for,
 // keeps nothing for long: its connection ends (with a C2HTermReq when it would read one) and every
-// request comes back, while hosts that are merely waiting are left alone; and that in-capsule data
-// which nobody has asked for yet is bounded. How: raw sockets against a reactor with a fake
-// controller and short time-outs.
+// request comes back, also where it was to end in order, while hosts that are merely waiting, or
+// busy reading, are left alone; and that in-capsule data which nobody has asked for yet is bounded.
+// How: raw sockets against a reactor with a fake controller and short time-outs.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -119,6 +119,64 @@ TEST_F(SlowHostTest, DoesNotReadWhatItAskedFor) {
   target_.eventually([&] { return target_.handler.requests >= 18; });
   expect_given_back();
   EXPECT_EQ(target_.reactor->stats().timeouts, 1u);
+}
+
+// However long that takes: each send is read in time.
+TEST(ReadingHost, IsNotCutWhereItIsAlwaysSentSomething) {
+  TcpLimits limits;
+  limits.data_ms = 1200;
+  FakeTarget target(limits);
+  RawHost host(target.port());
+  host.init();
+  host.connect_queue(1, 32);
+  constexpr std::uint16_t kInFlight = 8;
+  constexpr std::uint32_t kBytes = 1 << 20;
+  const auto ask = [&](std::uint16_t cid) {
+    host.send(host.capsule(sent_command(fake::kRead, cid, 1), {}, kBytes));
+  };
+  for (std::uint16_t cid = 0; cid < kInFlight; ++cid) ask(cid);
+  const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(3000);
+  while (std::chrono::steady_clock::now() < until) {
+    const auto data = host.receive();
+    ASSERT_TRUE(data && data->type == PduType::c2h_data);
+    ask(data->as<DataPdu>().cccid);
+  }
+  EXPECT_EQ(target.reactor->stats().timeouts, 0u);
+}
+
+TEST(PartingHost, ThatDoesNotReadIsLeftInTime) {
+  TcpLimits limits;
+  limits.setup_ms = 500;  // also for the last of what it is sent
+  FakeTarget target(limits);
+  RawHost host(target.port());
+  host.init();
+  host.connect_queue(1, 32);
+  for (std::uint16_t cid = 0; cid < 16; ++cid) {
+    host.send(host.capsule(sent_command(fake::kRead, cid, 1), {}, 1 << 20));
+  }
+  host.send(host.capsule(sent_command(fake::kClose, 100)));
+  target.eventually([&] { return target.handler.closed == 1; });
+  target.eventually([&] { return target.budget.connections() == 0; });
+  EXPECT_EQ(target.reactor->stats().timeouts, 1u);
+}
+
+// The controller knows at once that no more comes of its queue, or a reset would wait for the host.
+TEST(PartingHost, ThatDoesNotCloseIsForgottenAtOnceAndLeftInTime) {
+  for (const bool linger_long : {true, false}) {
+    TcpLimits limits;
+    limits.linger_ms = linger_long ? 60'000 : 200;
+    FakeTarget target(limits);
+    RawHost host(target.port());
+    host.init();
+    host.connect_queue(1, 32);
+    host.send(host.capsule(sent_command(fake::kClose, 100)));
+    host.expect_response(100);
+    host.expect_closed();
+    target.eventually([&] { return target.handler.closed == 1; });
+    if (linger_long) continue;
+    target.eventually([&] { return target.budget.connections() == 0; });
+    EXPECT_EQ(target.reactor->stats().timeouts, 0u) << "it has had all of it";
+  }
 }
 
 TEST(Stash, BeyondTheLimitCommandsFailAloneAndMayBeTriedAgain) {
