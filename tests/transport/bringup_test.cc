@@ -228,6 +228,22 @@ TEST(Connect, ControllersAreBoundedAndComeBack) {
   EXPECT_EQ(world.connect(world.open(), {})->status(), sc::kSuccess);
 }
 
+// FFF0h and above are no controllers': by some of them Connect asks for any.
+TEST(Connect, IdentifiersOfControllersGoRound) {
+  World world;
+  std::uint32_t last = 0;
+  for (;;) {
+    FakeConnection& admin = world.open();
+    const auto connected = world.connect(admin, {});
+    ASSERT_EQ(connected->status(), sc::kSuccess);
+    if (connected->cqe.dw0 <= last) break;
+    last = connected->cqe.dw0;
+    admin.disconnect();
+    world.run();
+  }
+  EXPECT_EQ(last, 0xFFEFu);
+}
+
 TEST(Connect, IsRefusedWhileTheServerStops) {
   World world;
   world.subsystem->refuse_connects();

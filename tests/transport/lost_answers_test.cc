@@ -195,6 +195,48 @@ TEST_F(AskedForLater, SeveralAreSentAgain) {
   EXPECT_EQ(seen_, std::string(150, 'S'));
 }
 
+// However many others are told the same meanwhile.
+TEST_F(AskedForLater, OthersDoNotPutOffTheTime) {
+  int asked = 0;
+  take_over = [&](FuzzPeer& peer, const nvme::Sqe& sqe) {
+    if (sqe.cdw2 == 'f') ++asked;
+    peer.complete(sqe.cid, 0, 0, nvme::sc::kTransientTransportError);
+    return true;
+  };
+  connect();
+  submit(Kind::put, "f", 1000);
+  for (int i = 0; i < 30; ++i) {
+    submit(Kind::put, "other", 1000);
+    const std::uint64_t next_ns = clock_ns_ + 1'000'000;
+    run_until([&] { return clock_ns_ >= next_ns; });
+  }
+  EXPECT_GE(asked, 3);
+}
+
+// What was not asked for yet comes after it.
+TEST_F(AskedForLater, ItKeepsItsPlace) {
+  std::string keys;
+  FuzzPeer* held_by = nullptr;
+  std::uint16_t held = 0;
+  take_over = [&](FuzzPeer& peer, const nvme::Sqe& sqe) {
+    keys += static_cast<char>(sqe.cdw2);
+    if (keys == "f") peer.complete(sqe.cid, 0, 0, nvme::sc::kTransientTransportError);
+    if (keys == "f1") held_by = &peer, held = sqe.cid;
+    return keys.size() <= 3;
+  };
+  options.queue_entries = 2;
+  connect();
+  submit(Kind::put, "f", 1000);
+  run_until([&] { return keys == "f"; });
+  for (const char* key : {"1", "2", "3"}) submit(Kind::put, key, 1000);
+  const std::uint64_t then_ns = clock_ns_ + 20'000'000;
+  run_until([&] { return clock_ns_ >= then_ns; });
+  ASSERT_EQ(keys, "f12") << "the queue is full";
+  held_by->complete(held, 0, 0);
+  run_until([&] { return keys.size() == 5; });
+  EXPECT_EQ(keys, "f12f3");
+}
+
 TEST_F(AskedForLater, NotForEver) {
   options.command_timeout_ms = 300;
   ask(nvme::kv::kStore, kAlways, nvme::sc::kTransientTransportError);
