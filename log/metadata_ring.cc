@@ -209,6 +209,7 @@ Result<MetadataRing> MetadataRing::open(ZonedDevice& device, bool read_only, boo
   ring.device_ = &device;
   ring.queue_ = std::move(*queue);
   ring.superblock_ = std::move(contents->superblock);
+  ring.said_ = ring.superblock_.features.incompatible;
   ring.state_ = std::move(contents->state);
   ring.damage_ = std::move(contents->damage);
   ring.notes_ = std::move(contents->notes);
@@ -289,10 +290,9 @@ Status MetadataRing::settle() {
 }
 
 Status MetadataRing::need(std::uint64_t features) {
-  if ((features & ~superblock_.features.incompatible) != 0) {
-    superblock_.features.incompatible |= features;
-    must_roll_ = true;
-  }
+  if ((features & ~said_) == 0) return {};
+  superblock_.features.incompatible |= features;
+  must_roll_ = true;
   return settle();
 }
 
@@ -436,6 +436,7 @@ Status MetadataRing::write_section(ZoneId zone, std::uint64_t at_lba, const Pool
   if (status.ok() && !canary(Canary::checkpoint_not_durable)) status = flush_blocking(*queue_);
   if (!status.ok()) return status;
   superblock_ = superblock;
+  said_ = superblock.features.incompatible;
   active_zone_ = zone;
   written_lbas_ = end_lba;
   last_index_ = 0;

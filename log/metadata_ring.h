@@ -119,6 +119,7 @@ class MetadataRing {
   ZonedDevice* device_ = nullptr;
   std::unique_ptr<IoQueue> queue_;
   Superblock superblock_;
+  std::uint64_t said_ = 0;  // incompatible features, durably
   PoolState state_;
   std::vector<std::string> damage_, notes_;
   bool read_only_ = false;

@@ -198,6 +198,13 @@ TEST_F(MetadataRingTest, TheSuperblockSpeaksOfWhatIsNeeded) {
   const std::uint64_t checkpoint = ring->superblock().checkpoint;
   EXPECT_TRUE(ring->need(kFeatureDamagedPages).ok());
   EXPECT_EQ(ring->superblock().checkpoint, checkpoint) << "it says so already";
+  tap.fail(Io::Op::reset, {Code::io_error, Origin::zone}, 100);
+  tap.fail(Io::Op::write, {Code::io_error, Origin::zone}, 100);
+  EXPECT_FALSE(ring->append(changes_.next(ring->state())).ok());
+  EXPECT_TRUE(ring->need(kFeatureDamagedPages).ok()) << "whatever else is to be written";
+  tap.fail(Io::Op::reset, Status(), 0);
+  tap.fail(Io::Op::write, Status(), 0);
+  ASSERT_TRUE(ring->settle().ok());
   const PoolState state = ring->state();
   ring.reset();
   const MetadataRing again = open();
