@@ -345,6 +345,11 @@ void Collector::copies_failed() {
     return flush_when_noted();
   }
   const bool undo = note_undo();
+  if (pool_.allocator.zone(victim_).generation == note_failed_) {  // others can be emptied
+    ++attempts_failed_;
+    step_ = Step::idle;
+    return kick();
+  }
   if (!no_room || !(zone_with_nothing() || undo)) return failed(copy_error_);
   pool_.allocator.set_use(victim_, ZoneUse::sealed);
   step_ = Step::idle;

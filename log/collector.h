@@ -263,6 +263,7 @@ class Collector {
   bool pause();
   void locked(Lane& lane);
   void page_read(Lane& lane);
+  bool may_say_damaged(const PageRecord& record);
   void write_tombstone(Lane& lane);
   void moved(Lane& lane);
   void give_up(const PageRecord& record, const Status& status);

@@ -491,12 +491,7 @@ void Collector::page_read(Lane& lane) {
     log_.unpublish(lane.hash, lane.entry);
     return release(lane);
   }
-  if (!whole && pool_.may_say_damaged) {
-    if (const Status may = pool_.may_say_damaged(); !may.ok()) {
-      give_up(record, may);
-      return release(lane);
-    }
-  }
+  if (!whole && !may_say_damaged(record)) return release(lane);
   if (!read.ok()) std::memset(lane.page, 0, record.length);
   lane.write.record = record;  // with its sequence: relocation does not make it newer
   lane.write.record.damaged = !whole;
@@ -504,6 +499,18 @@ void Collector::page_read(Lane& lane) {
   lane.write.capacity =
       static_cast<std::uint32_t>(pool_.page_lbas(record.length) * pool_.geometry.lba_bytes);
   lane_read(lane);
+}
+
+// False: it stays, for as long as the superblock cannot say that there may be such. Asked once of a
+// victim; others are collected meanwhile.
+bool Collector::may_say_damaged(const PageRecord& record) {
+  const std::uint64_t generation = pool_.allocator.zone(victim_).generation;
+  if (note_failed_ == generation) return false;
+  const Status said = pool_.may_say_damaged ? pool_.may_say_damaged() : Status();
+  if (said.ok()) return true;
+  note_failed_ = generation;
+  give_up(record, said);
+  return false;
 }
 
 // Zones of a cache go in their order, and a group's tombstone would go with its own before the page

@@ -29,6 +29,43 @@ TEST_F(CollectorTest, ADamagedPageStaysSoAndItsOlderVersionGone) {
   }
 }
 
+// While the superblock cannot say that there are such pages, one stays where it is, and keeps its
+// zone, but no other one; nor is that asked all the time.
+TEST_F(CollectorTest, ADamagedPageThatMayNotBeWrittenKeepsItsZoneAlone) {
+  for (const Code code : {Code::io_error, Code::no_space}) {
+    SCOPED_TRACE(to_string(code));
+    remake({}, kStore);
+    for (std::uint64_t n = 0; n < 4; ++n) ASSERT_TRUE(put(n, 0, 500).ok());
+    const ZoneId first = zone_of(0);
+    fill(4);
+    thin_out(first);
+    Status answer(code, Origin::zone);
+    unsigned asked = 0;
+    pool_->may_say_damaged = [&] {
+      ++asked;
+      EXPECT_EQ(zone_of(1), first);
+      EXPECT_EQ(zone_of(2), first) << "before it is written";
+      return answer;
+    };
+    for (const std::uint64_t n : {1, 2}) damage(first, pool_->relative_lba(entry(n).lba));
+    unsigned puts = 0;
+    overwrite(100, 10, 1000, [&] {
+      ++puts;
+      clock_.now_ns += 2'000'000'000;
+      return resets().size() > 4;
+    });
+    EXPECT_FALSE(is_reset(first));
+    EXPECT_EQ(exist(1), Code::ok);
+    EXPECT_GT(asked, 0u);
+    EXPECT_LE(asked, puts);
+    answer = Status();
+    overwrite(100, 10, 1000, [&] { return is_reset(first); });
+    for (std::uint64_t n = 0; n < 4; ++n) EXPECT_EQ(exist(n), Code::ok);
+    expect_page(0, 0, 500);
+    EXPECT_FALSE(get(1));
+  }
+}
+
 TEST_F(CollectorTest, AStoreKeepsAZoneWhosePagesNoRecordNames) {
   make_log({}, kStore);
   for (std::uint64_t n = 0; n < 4; ++n) ASSERT_TRUE(put(n, 0, 1000).ok());
