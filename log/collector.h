@@ -147,7 +147,8 @@ class Collector {
     IndexEntry entry;
     bool again = false;     // read a second time: the first did not give the page
     bool failed = false;    // a read did
-    bool damaged = false;   // the page is, and a tombstone goes in its place
+    // The page is, and a tombstone goes in its place; or its copy is, and is undone.
+    bool damaged = false;
     bool deletion = false;  // the zone has it as one
     Io io;
     std::byte* page = nullptr;  // in the group's memory

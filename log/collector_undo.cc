@@ -84,12 +84,14 @@ bool Collector::restore(const PageRecord& copy) {
   lane->record = *original;
   lane->hash = hash;
   lane->entry = *live;
-  lane->damaged = lane->deletion = false;
+  lane->damaged = copy.damaged;
+  lane->deletion = false;
   move(*lane);
   return true;
 }
 
-// An original has been read, with its key locked. One that has rotted since leaves the copy.
+// An original has been read, with its key locked. One that has rotted since leaves the copy; not
+// one that had before, as its copy is no better.
 void Collector::restored(Lane& lane) {
   const PageRecord& record = lane.record;
   const bool whole = lane.io.status.ok() &&
@@ -97,7 +99,7 @@ void Collector::restored(Lane& lane) {
   if (lane.io.status.ok() && !whole && !std::exchange(lane.again, true)) {
     return pool_.queue.submit(lane.io);
   }
-  if (!whole) {
+  if (!whole && !(lane.io.status.ok() && lane.damaged)) {
     undo_failed_ = true;
     return release(lane);
   }

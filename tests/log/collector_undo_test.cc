@@ -3,6 +3,7 @@
 // whichever write it fails nothing is lost, now or at the next opening.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 
 #include "tests/log/page_log_rig.h"
@@ -116,6 +117,49 @@ TEST_F(CollectorUndoTest, AnOriginalThatHasRottedSinceLeavesTheCopy) {
   EXPECT_EQ(log_->stats().corrupt_pages, 0u);
   reopen();
   expect_all();
+}
+
+// One that had rotted before loses nothing by it: its copy is as damaged.
+TEST_F(CollectorUndoTest, AnOriginalThatHadRottedBeforeDoesNotKeepTheCopy) {
+  Shape shape;
+  shape.streams = 1;
+  shape.quota = 4;
+  shape.zone_size_lbas = 256;
+  shape.zone_capacity_lbas = 240;
+  shape.segment_lbas = 80;
+  ASSERT_NO_FATAL_FAILURE(fill(shape));
+  std::map<std::uint64_t, std::uint64_t> originals;  // LBAs by number
+  for (std::size_t number = 1; number < versions_.size(); ++number) {
+    if (versions_[number] != 0) originals[number] = entry(number).lba;
+  }
+  for (const auto& [number, lba] : originals) {
+    if (number % 6 != 0) continue;
+    flip_bit(*device_, pool_->geometry.zone_of(Lba{lba}), pool_->relative_lba(lba));
+  }
+  Op& waiting = put_until_one_waits();
+  ASSERT_EQ(waiting.answers, 0u) << waiting.status.describe();
+  device_->let_go(Io::Op::read);
+  const auto copied = [&](std::uint64_t number) { return entry(number).lba != originals[number]; };
+  ASSERT_TRUE(run([&] {
+    return std::ranges::any_of(originals, [&](const auto& each) { return copied(each.first); });
+  }));
+  const bool damaged_too = std::ranges::any_of(originals, [&](const auto& each) {
+    return each.first % 6 == 0 && copied(each.first);
+  });
+  ASSERT_TRUE(damaged_too);
+  device_->fail(Io::Op::write, {Code::io_error, Origin::zone});
+  EXPECT_TRUE(finish(waiting).ok()) << waiting.status.describe();
+  for (int round = 0; round < 2; ++round) {
+    for (const auto& [number, lba] : originals) {
+      EXPECT_EQ(exist(number), Code::ok);
+      if (number % 6 == 0) {
+        EXPECT_FALSE(get(number));
+      } else {
+        expect_page(number, 1, kBytes);
+      }
+    }
+    reopen();
+  }
 }
 
 // .. and that zone cannot be reset either, for good: with no zone to write to, the store is read
