@@ -35,7 +35,8 @@ PageLog::PageLog(PoolContext& pool, const PageLogOptions& options)
       index_(pool.allocator.quota(options.volume) * pool.geometry.zone_capacity_lbas,
              index_shape()),
       headers_(pool, [this](ZoneId zone) { return written_lba(zone); }),
-      epoch_(pool.epoch.add()) {
+      epoch_(pool.epoch.add()),
+      segment_pins_max_(options.cache ? pins_of_a_segment(pool) : ~std::uint64_t{0}) {
   for (std::uint8_t number = 0; number <= kStreamMax; ++number) {
     if (number == kUserStream || options.streams.test(number)) make_stream(number);
   }

@@ -191,6 +191,7 @@ class PageLog final : public StreamOwner {
   bool may_open_zone(bool relocation) override;
   bool may_write_user(const Stream& stream) override;
   bool may_write_note(const Stream&) override { return !at_quota(); }
+  std::uint64_t segment_pins_max() const override { return segment_pins_max_; }
   void on_zone_opened(ZoneId zone) override;
   void on_zone_abandoned() override {
     zones_changed();
@@ -286,6 +287,7 @@ class PageLog final : public StreamOwner {
   std::uint64_t usable_bytes(std::uint32_t largest_bytes, std::uint64_t quota) const;
   std::uint64_t usable_in_zones(std::uint32_t largest_bytes, std::uint64_t zones) const;
   std::uint64_t pinned_lbas_max(std::uint32_t largest_bytes, std::uint64_t quota) const;
+  static std::uint64_t pins_of_a_segment(const PoolContext& pool);
   Stream& user_stream() const { return *streams_[kUserStream]; }
   Stream* collection_stream() const { return streams_[kCollectionStream].get(); }
   // Users' streams, by lifetime: all but collection's.
@@ -364,13 +366,14 @@ class PageLog final : public StreamOwner {
     ZoneId zone;
     std::uint64_t opened = ~std::uint64_t{0}, next_opened = ~std::uint64_t{0};
   } oldest_;
-  std::uint64_t cost_bytes_ = 0;      // of the pages present
-  std::uint32_t largest_bytes_ = 0;   // page since the pool was opened
-  bool left_out_ = false;             // of the index: pages that the medium has
-  bool short_of_room_ = false;        // the device, when a zone died last
-  bool lost_ = false;                 // likewise, for good
-  bool hidden_ = false;               // records that nobody can read until the next opening
-  std::uint64_t first_sequence_ = 0;  // of this opening
+  std::uint64_t cost_bytes_ = 0;          // of the pages present
+  std::uint32_t largest_bytes_ = 0;       // page since the pool was opened
+  bool left_out_ = false;                 // of the index: pages that the medium has
+  bool short_of_room_ = false;            // the device, when a zone died last
+  bool lost_ = false;                     // likewise, for good
+  bool hidden_ = false;                   // records that nobody can read until the next opening
+  std::uint64_t first_sequence_ = 0;      // of this opening
+  const std::uint64_t segment_pins_max_;  // StreamOwner
   std::uint64_t pinned_lbas_ = 0;
   std::uint64_t pending_pinned_lbas_ = 0;
   std::uint64_t pending_cost_bytes_ = 0;   // of puts admitted and not yet published

@@ -68,6 +68,30 @@ std::uint64_t PageLog::copied_lbas_max(std::uint32_t largest_bytes) const {
   return (room - lost) * (kGainShare - 1) / kGainShare;
 }
 
+// What is pinned in a segment of a cache must always find room in one of a fresh zone, with what
+// collection reckons is around it (Collector::has_room()): pages of one LBA, of which each has the
+// largest share of batch headers and summary, as many as certainly fit.
+std::uint64_t PageLog::pins_of_a_segment(const PoolContext& pool) {
+  constexpr std::uint64_t kOtherLbas = 12;  // zone header; summary; what is rounded up
+  constexpr std::uint64_t kCopied = Collector::kGroups * Collector::kGroupRecords;  // at a time
+  const Geometry& geometry = pool.geometry;
+  const std::uint64_t last = geometry.zone_capacity_lbas - (segments(pool) - 1) * pool.segment_lbas;
+  const std::uint64_t batches = 2 + 2 * last * geometry.lba_bytes / Collector::kGroupBytes;
+  const std::uint64_t copied = std::min(kCopied, last) + 1;
+  const std::uint64_t other =
+      kOtherLbas + batches + geometry.lbas(batches * kBatchHeaderBytes + copied * kRecordBytes);
+  const std::uint64_t room = last - std::min(last, other);
+  // (In segments of a few dozen LBAs half of them is certain, if anything is.)
+  return std::max(room * geometry.lba_bytes / cost_bytes(pool, 1), last / 2);
+}
+
+// Pinned pages are never evicted: half of the quota stays for the rest. Of a zone counts what it
+// takes for certain; pages that fit badly would fill all of them otherwise.
+std::uint64_t PageLog::pinned_lbas_max(std::uint32_t largest_bytes, std::uint64_t quota) const {
+  const std::uint64_t lost = std::min(pool_.page_lbas(largest_bytes) - 1, segment_pins_max_ / 2);
+  return quota * segments(pool_) * (segment_pins_max_ - lost) / 2;
+}
+
 // Nothing is lost at the last segment's end, where all of it fits.
 std::uint64_t PageLog::copied_lbas_whole() const {
   constexpr std::uint64_t kRestLbas = 3;      // as above

@@ -153,12 +153,6 @@ Status PageLog::too_few_zones() {
           "see `furrowctl zone report`"};
 }
 
-// Pinned pages are never evicted: half of the quota stays for the rest. Of a zone counts what it
-// holds for certain; pages that fit badly would fill all of them otherwise.
-std::uint64_t PageLog::pinned_lbas_max(std::uint32_t largest_bytes, std::uint64_t quota) const {
-  return quota * copied_lbas_max(largest_bytes) / 2;
-}
-
 Status PageLog::admit(std::uint32_t length, const IndexEntry* replaced, bool pinned) const {
   const std::uint64_t quota = pool_.allocator.quota(options_.volume);
   if (quota < kZonesMin) return too_few_zones();

@@ -96,6 +96,7 @@ void Stream::resume(Resume&& zone) {
   for (const PageRecord& record : open.records) {
     open.groups |= record.group != 0;
     open.expiries |= record.expires_s != 0;
+    if (record.pinned) open.pinned_lbas += pool_.page_lbas(record.length);
   }
   open.wide = true;  // whatever the sequences are
   zone_ = std::move(open);

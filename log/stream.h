@@ -108,6 +108,8 @@ class StreamOwner {
   virtual bool may_write_user(const Stream&) = 0;
   // May a note take some of it?
   virtual bool may_write_note(const Stream& stream) { return may_write_user(stream); }
+  // LBAs of pinned pages that a segment takes at most; where it has none yet, one of any size.
+  virtual std::uint64_t segment_pins_max() const { return ~std::uint64_t{0}; }
   virtual void on_zone_opened(ZoneId) = 0;  // quota use has changed
   virtual void on_zone_abandoned() {}       // one was sealed before it was full
   // So much is given to the device, all included.
@@ -242,6 +244,7 @@ class Stream {
     std::uint64_t noted_lba = 0;    // of that, what the last batch header says
     std::uint64_t records_end = 0;  // behind the last batch with records
     std::uint64_t segment = 0;
+    std::uint64_t pinned_lbas = 0;                   // of the segment
     std::vector<PageRecord> records;                 // of the segment
     std::vector<std::uint32_t> batches;              // of the segment
     std::size_t told_records = 0, told_batches = 0;  // of these, by notes

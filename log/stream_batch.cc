@@ -68,6 +68,9 @@ std::uint64_t Stream::summary_lbas(std::size_t more_records, const PageRecord* n
 }
 
 bool Stream::fits(std::uint32_t records, std::uint64_t page_lbas, const PageRecord& next) const {
+  const std::uint64_t pinned = zone_->pinned_lbas;
+  const bool pins = next.pinned && pinned != 0;
+  if (pins && pinned + pool_.page_lbas(next.length) > owner_.segment_pins_max()) return false;
   const std::uint64_t header = pool_.geometry.lbas(batch_header_bytes(records + 1));
   return zone_->next_lba + header + page_lbas + pool_.page_lbas(next.length) +
              summary_lbas(records + 1, &next) <=
@@ -110,6 +113,7 @@ void Stream::fill(Batch& batch) {
       // Groups and expiries must be counted before the next one asks whether it fits.
       zone_->groups |= append.record.group != 0;
       zone_->expiries |= append.record.expires_s != 0;
+      if (append.record.pinned) zone_->pinned_lbas += lbas;
       if (lbas != 0) add_page(batch, append, bounce_used);
       append.lba = page_lbas;  // from the batch's first page; made absolute by place()
       page_lbas += lbas;
@@ -225,6 +229,7 @@ void Stream::close_segment() {
   zone_->batches.clear();
   zone_->told_records = zone_->told_batches = 0;
   zone_->groups = zone_->expiries = false;
+  zone_->pinned_lbas = 0;
   ++zone_->segment;
 }
 

@@ -40,8 +40,9 @@ void SimVolume::refused(const Client& client) {
   ++world_.puts_refused;
   if (world_.faults || world_.device_dead) return;
   if (cache()) {
-    const bool pins = shape_.pinned_percent != 0 || shape_.mix.pin != 0;
-    if (!pins) fail(client, "a cache says no_space");
+    if (!client.op.pinned && client.op.kind == PageOp::Kind::put) {
+      fail(client, "a cache says no_space to what is not to stay");
+    }
     return;
   }
   refused_as_full(client);
