@@ -334,6 +334,7 @@ void Collector::find_newest_tombstones() {
 // got to may be copied yet.
 void Collector::find_groups_elsewhere() {
   constexpr unsigned kFilterBits = 16;
+  constexpr std::size_t kRunsForAGroup = 4;  // are looked at while it is asked for in a filter
   const auto place = [](std::uint64_t group) {
     return group * 0x9e3779b97f4a7c15u >> (64 - kFilterBits);
   };
@@ -359,7 +360,11 @@ void Collector::find_groups_elsewhere() {
       groups_elsewhere_ = std::move(deleted);
       return;
     }
-    for (const ZoneDirectory::GroupRun& run : pool_.tables[i].groups) {
+    const ZoneDirectory& table = pool_.tables[i];
+    const bool few = deleted.size() < table.groups.size() / kRunsForAGroup;
+    const auto may_have = [&](std::uint64_t group) { return table.groups_had.may_have(group); };
+    if (few && std::ranges::none_of(deleted, may_have)) continue;
+    for (const ZoneDirectory::GroupRun& run : table.groups) {
       if (!among.test(place(run.group))) continue;
       const auto at = std::ranges::lower_bound(deleted, run.group);
       if (at != deleted.end() && *at == run.group) found[at - deleted.begin()] = true;

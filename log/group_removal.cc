@@ -124,6 +124,7 @@ void GroupRemoval::gather() {
     const ZoneAllocator::Zone& zone = pool.allocator.zones()[i];
     if (zone.owner != log_.options_.volume) continue;
     const ZoneDirectory& table = pool.tables[i];
+    if (!table.groups_had.may_have(op_.group)) continue;
     const std::uint64_t end = log_.written_lba(ZoneId{i});
     for (const ZoneDirectory::GroupRun& run : table.groups) {
       if (run.group != op_.group || run.first_lba >= end) continue;

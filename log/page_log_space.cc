@@ -140,8 +140,7 @@ bool PageLog::removing(const PageRecord& record) const {
 bool PageLog::knows_group(std::uint64_t group) const {
   for (std::uint32_t i = 0; i < pool_.geometry.zone_count; ++i) {
     if (pool_.allocator.zones()[i].owner != options_.volume) continue;
-    const auto& runs = pool_.tables[i].groups;
-    if (std::ranges::find(runs, group, &ZoneDirectory::GroupRun::group) != runs.end()) return true;
+    if (pool_.tables[i].has_group(group)) return true;
   }
   return std::ranges::any_of(
       streams_, [group](const auto& stream) { return stream && stream->holds_group(group); });

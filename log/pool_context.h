@@ -16,6 +16,7 @@
 #include "log/expiry_runs.h"
 #include "log/flusher.h"
 #include "log/format.h"
+#include "log/group_filter.h"
 #include "log/hit_map.h"
 #include "zone/device.h"
 #include "zone/executor.h"
@@ -32,6 +33,7 @@ struct ZoneDirectory {
   };
   BatchStarts batches;                                 // zone-relative: where batch headers are
   std::vector<GroupRun> groups;                        // ascending
+  GroupFilter groups_had;                              // of these; any, while it is written
   std::uint64_t records = 0;                           // at least as many as are in the zone
   std::uint64_t tombstones = 0, group_tombstones = 0;  // of these
   std::uint64_t last_tombstone = 0;                    // the highest sequence of its tombstones
@@ -47,10 +49,14 @@ struct ZoneDirectory {
   std::uint32_t batch_of(std::uint32_t lba) const;
   void count(const PageRecord& record);  // is in the zone, at its lba
   void add_group(std::uint64_t group, std::uint32_t lba);
+  bool has_group(std::uint64_t group) const;
+  // Of the page at `lba`, which has one; 0: none such is known.
+  std::uint64_t group_of(std::uint32_t lba) const;
   void truncate(std::uint32_t lba);  // what was to lie at or behind it was not written
   void compact();                    // the zone is not written any more
   std::uint64_t bytes() const {
-    return sizeof *this + batches.bytes() + groups.capacity() * sizeof(GroupRun);
+    return sizeof *this + batches.bytes() + groups.capacity() * sizeof(GroupRun) +
+           groups_had.bytes();
   }
 };
 

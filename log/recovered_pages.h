@@ -53,7 +53,7 @@ struct RecoveredRecord {
   std::uint32_t checksum;
   std::uint32_t identity : 30;
   Kind kind : 1;
-  bool grouped : 1;  // its group: Gathered::groups
+  bool grouped : 1;  // its group: ZoneDirectory::group_of()
 };
 static_assert(sizeof(RecoveredRecord) == 32);
 

@@ -16,7 +16,6 @@ void Recovery::merge() {
   std::ranges::sort(unverified_);
   for (const auto& scanner : scanners_) {
     for (auto& [volume, gathered] : scanner->gathered) {
-      std::ranges::move(gathered.groups, std::back_inserter(groups_[volume]));
       for (const auto& [group, tombstone] : gathered.group_tombstones) {
         GroupTombstone& newest = group_tombstones_[volume][group];
         newest = std::max(newest, tombstone);
@@ -34,11 +33,29 @@ void Recovery::merge() {
       }
     }
   }
-  for (auto& [volume, groups] : groups_) std::ranges::sort(groups, {}, &RecoveredGroup::lba);
+  find_deleted_groups();
   for (const std::uint64_t volume : options_.volumes) {
     merge_volume(volume, result_.volumes[volume]);
   }
   for (const auto& scanner : scanners_) result_.memory.push_back(std::move(scanner->memory));
+}
+
+// Groups may be millions, and few of them deleted: only pages of zones that have such a one are
+// asked for theirs.
+void Recovery::find_deleted_groups() {
+  deleted_in_.resize(pool_.geometry.zone_count);
+  for (const FoundZone& zone : zones_) {
+    const auto tombstones = group_tombstones_.find(zone.header.volume);
+    if (tombstones == group_tombstones_.end()) continue;
+    const ZoneDirectory& table = pool_.tables[zone.info.zone.value];
+    const auto has = [&](const auto& deleted) { return table.has_group(deleted.first); };
+    const auto is_deleted = [&](const ZoneDirectory::GroupRun& run) {
+      return tombstones->second.contains(run.group);
+    };
+    deleted_in_[zone.info.zone.value] = tombstones->second.size() < table.groups.size()
+                                            ? std::ranges::any_of(tombstones->second, has)
+                                            : std::ranges::any_of(table.groups, is_deleted);
+  }
 }
 
 void Recovery::merge_volume(std::uint64_t volume, RecoveredVolume& into) {
@@ -187,14 +204,12 @@ bool Recovery::present(std::uint64_t volume, const RecoveredRecord& record) cons
 
 const GroupTombstones::value_type* Recovery::deletion_of(std::uint64_t volume,
                                                          const RecoveredRecord& record) const {
-  if (!record.grouped) return nullptr;
-  const auto tombstones = group_tombstones_.find(volume);
-  if (tombstones == group_tombstones_.end()) return nullptr;
-  const auto group =
-      std::ranges::lower_bound(groups_.at(volume), record.lba(), {}, &RecoveredGroup::lba);
-  const auto deleted = tombstones->second.find(group->group);
-  const bool is_older =
-      deleted != tombstones->second.end() && deleted->second.sequence > record.sequence;
+  const ZoneId zone = pool_.geometry.zone_of(Lba{record.lba()});
+  if (!record.grouped || !deleted_in_[zone.value]) return nullptr;
+  const GroupTombstones& tombstones = group_tombstones_.at(volume);
+  const auto deleted =
+      tombstones.find(pool_.tables[zone.value].group_of(pool_.relative_lba(record.lba())));
+  const bool is_older = deleted != tombstones.end() && deleted->second.sequence > record.sequence;
   return is_older ? &*deleted : nullptr;
 }
 

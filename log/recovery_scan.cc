@@ -276,9 +276,6 @@ void Scanner::keep(const FoundZone& zone, const PageRecord& record, const KeyHas
     newest = std::max(newest, GroupTombstone{record.sequence, zone.header.opened_sequence});
     return;
   }
-  if (record.group != 0 && record.kind == RecordKind::page) {
-    into.groups.push_back({lba, record.group});
-  }
   const bool page = record.kind == RecordKind::page;
   const IndexEntry entry{lba, page ? record.length : 1, record.checksum, record.pinned,
                          record.expires_s != 0};

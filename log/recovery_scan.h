@@ -19,11 +19,6 @@
 
 namespace furrow {
 
-struct RecoveredGroup {
-  std::uint64_t lba = 0;
-  std::uint64_t group = 0;
-};
-
 struct GroupTombstone {
   std::uint64_t sequence = 0;
   std::uint64_t opened_sequence = 0;  // of the zone that it is in
@@ -34,7 +29,6 @@ using GroupTombstones = std::map<std::uint64_t, GroupTombstone>;  // by group, t
 // What one thread has gathered of one volume.
 struct Gathered {
   RecordPartitions partitions;
-  std::vector<RecoveredGroup> groups;
   GroupTombstones group_tombstones;
   GroupTombstones spare_group_tombstones;  // of FoundZone::spare
 };

@@ -116,6 +116,7 @@ class Recovery {
   };
   void winners(std::uint64_t volume, std::span<const RecoveredRecord> sorted, RecordPile& into,
                Merged& sums);
+  void find_deleted_groups();
   const RecoveredRecord& latest_copy(std::span<const RecoveredRecord> versions) const;
   bool present(std::uint64_t volume, const RecoveredRecord& record) const;
   bool is_unverified(const RecoveredRecord& record) const {
@@ -161,7 +162,7 @@ class Recovery {
   std::vector<std::unique_ptr<Scanner>> scanners_;
   std::vector<std::uint64_t> unverified_;  // Scanner::unverified, of all, ascending
   std::map<std::uint64_t, GroupTombstones> group_tombstones_;  // by volume
-  std::map<std::uint64_t, std::vector<RecoveredGroup>> groups_;
+  std::vector<bool> deleted_in_;  // by zone: it has pages of a group that is in these
   RecoveryResult result_;
 };
 

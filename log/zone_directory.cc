@@ -34,7 +34,18 @@ void ZoneDirectory::add_group(std::uint64_t group, std::uint32_t lba) {
     groups.back().last_lba = lba;
   } else {
     groups.push_back({lba, lba, group});
+    groups_had = GroupFilter();
   }
+}
+
+bool ZoneDirectory::has_group(std::uint64_t group) const {
+  return groups_had.may_have(group) &&
+         std::ranges::find(groups, group, &GroupRun::group) != groups.end();
+}
+
+std::uint64_t ZoneDirectory::group_of(std::uint32_t lba) const {
+  const auto behind = std::ranges::upper_bound(groups, lba, {}, &GroupRun::first_lba);
+  return behind == groups.begin() ? 0 : std::prev(behind)->group;
 }
 
 void ZoneDirectory::truncate(std::uint32_t lba) {
@@ -47,6 +58,10 @@ void ZoneDirectory::truncate(std::uint32_t lba) {
 void ZoneDirectory::compact() {
   batches.compact();
   groups.shrink_to_fit();
+  constexpr std::size_t kFew = 16;  // are looked at as fast
+  if (groups.size() < kFew) return;
+  groups_had = GroupFilter(groups.size());
+  for (const GroupRun& run : groups) groups_had.add(run.group);
 }
 
 void PoolContext::note_record(ZoneId zone, const PageRecord& record) {

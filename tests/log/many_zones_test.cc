@@ -1,7 +1,8 @@
 // Establishes that what is done for one zone of very many takes about as long for each of them, not
 // for each pair: the zone to collect is chosen, tombstones are judged, and zones are recognized at
-// an opening by looking at all zones some times, not once more for each zone or record. How: by the
-// processor time of one thread, of which it would be several times as much otherwise.
+// an opening by looking at all zones some times, not once more for each zone or record; and a group
+// of very many is deleted without looking at all of them. How: by the processor time of one thread,
+// of which it would be several times as much otherwise.
 #include <time.h>
 
 #include <chrono>
@@ -168,6 +169,48 @@ TEST_F(ManyZonesTest, ZonesDieWhileTheDeviceIsShortOfRoom) {
   for (const ZoneId zone : {early, late, ZoneId{static_cast<std::uint32_t>(end - 1)}}) {
     EXPECT_TRUE(log_->collects(zone)) << zone.value;
   }
+}
+
+// Of millions one is found without a look at all.
+TEST_F(ManyZonesTest, GroupsAreDeletedOneAfterAnother) {
+  constexpr std::uint32_t kZones = 1000, kRuns = 4000, kDeleted = 200;
+  make({.zones = kZones,
+        .zone_size_lbas = 16384,
+        .zone_capacity_lbas = 16384,
+        .segment_lbas = 16384,
+        .quota = kZones - 4,
+        .streams = 1});
+  const std::uint32_t end = kZones - 10;
+  const auto group_of = [](std::uint32_t zone, std::uint32_t run) {
+    return std::uint64_t{zone} * kRuns + run + 1;
+  };
+  for (std::uint32_t i = kMetadataZones; i < end; ++i) {
+    pool_->allocator.adopt(ZoneId{i}, {.use = ZoneUse::sealed,
+                                       .owner = kVolume,
+                                       .generation = i,
+                                       .opened_sequence = i,
+                                       .min_sequence = i});
+    for (std::uint32_t run = 0; run < kRuns; ++run) {
+      pool_->tables[i].add_group(group_of(i, run), 2 + 4 * run);
+    }
+    pool_->tables[i].records = kRuns;
+    pool_->tables[i].compact();
+  }
+  start_log();
+  struct Removal : RemoveGroupOp {
+    unsigned* done = nullptr;
+  };
+  std::vector<Removal> ops(kDeleted);
+  unsigned done = 0;
+  for (std::uint32_t n = 0; n < kDeleted; ++n) {  // half of them are not there
+    ops[n].group = group_of(n % 2 == 0 ? kMetadataZones + n : kZones + n, n);
+    ops[n].done = &done;
+    ops[n].on_done = [](RemoveGroupOp& op) { ++*static_cast<Removal&>(op).done; };
+  }
+  const auto before = cpu_time();
+  for (Removal& op : ops) log_->remove_group(op);
+  EXPECT_TRUE(run([&] { return done == kDeleted; }));
+  EXPECT_LT(cpu_time() - before, kTimeMax);
 }
 
 // So that a server does not stand still when one of its volumes is deleted.

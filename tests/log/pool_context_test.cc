@@ -32,6 +32,45 @@ TEST(ZoneDirectoryTest, GroupsAreRuns) {
   EXPECT_GE(table.bytes(), 3 * sizeof(ZoneDirectory::GroupRun));
 }
 
+// Of a zone that is not written any more it is known at once that it has nothing of most others.
+TEST(ZoneDirectoryTest, NoGroupThatIsThereIsMissed) {
+  for (const std::uint32_t runs : {1u, 15u, 16u, 17u, 1000u}) {
+    const auto group_of = [](std::uint32_t run) { return 1 + run * std::uint64_t{3}; };
+    ZoneDirectory table;
+    for (std::uint32_t run = 0; run < runs; ++run) {
+      for (const std::uint32_t page : {0, 3}) table.add_group(group_of(run), 2 + run * 10 + page);
+    }
+    for (const bool compact : {false, true}) {
+      if (compact) table.compact();
+      for (std::uint32_t run = 0; run < runs; ++run) {
+        EXPECT_TRUE(table.has_group(group_of(run))) << run;
+        EXPECT_FALSE(table.has_group(group_of(run) + 1)) << run;
+        for (const std::uint32_t page : {0, 3}) {
+          EXPECT_EQ(table.group_of(2 + run * 10 + page), group_of(run));
+        }
+      }
+    }
+    EXPECT_EQ(table.group_of(1), 0u);
+    unsigned seem = 0;
+    for (std::uint64_t group = 0; group < 10'000; ++group) {
+      seem += table.groups_had.may_have(1'000'000 + group) ? 1 : 0;
+    }
+    if (runs >= 16) {
+      EXPECT_LT(seem, 200u) << runs;
+      EXPECT_LE(table.groups_had.bytes(), runs * 2 + 8);
+    }
+    // It is gone on with after an opening; what was not written then is forgotten.
+    const std::uint32_t end = 2 + runs * 10;
+    table.add_group(7'000'001, end);
+    EXPECT_TRUE(table.has_group(7'000'001));
+    EXPECT_TRUE(table.has_group(group_of(0)));
+    table.truncate(end);
+    table.compact();
+    EXPECT_FALSE(table.has_group(7'000'001));
+    EXPECT_TRUE(table.has_group(group_of(runs - 1)));
+  }
+}
+
 TEST(ZoneDirectoryTest, WhatWasNotWrittenIsForgotten) {
   for (std::uint32_t end = 1; end < 20; ++end) {
     ZoneDirectory table;
