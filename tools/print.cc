@@ -88,23 +88,9 @@ std::string text_of(const Json& result) {
 
 bool json_asked() { return FLAGS_json; }
 
-// A name need not be UTF-8, which JSON is. DEL and the controls behind it, which a terminal obeys,
-// JSON itself would let pass.
+// A name need not be UTF-8, which JSON is.
 std::string json_text(const nlohmann::ordered_json& value, int indent) {
-  const std::string text = value.dump(indent, ' ', false, Json::error_handler_t::replace);
-  std::string safe;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const auto next = static_cast<unsigned char>(i + 1 < text.size() ? text[i + 1] : 0);
-    if (text[i] == '\x7f') {
-      safe += "\\u007f";
-    } else if (text[i] == '\xc2' && next < 0xA0) {
-      safe += fmt::format("\\u{:04x}", next);
-      ++i;
-    } else {
-      safe += text[i];
-    }
-  }
-  return safe;
+  return safe_json(value.dump(indent, ' ', false, Json::error_handler_t::replace));
 }
 
 int print(const nlohmann::ordered_json& result) {

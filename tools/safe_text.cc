@@ -29,11 +29,13 @@ Character first_of(std::string_view text) {
   return too_long || surrogate || point > 0x10FFFF ? Character() : Character{bytes, point};
 }
 
-// C0 and C1 controls, and what separates lines or turns the direction of what follows.
+// C0 and C1 controls, and what separates lines or turns the direction of what follows. All are
+// below 2^16.
 bool printable(std::uint32_t point) {
   const bool control = point < 0x20 || (point >= 0x7F && point < 0xA0);
+  const bool mark = point == 0x61C || point == 0x200E || point == 0x200F;
   const bool layout = (point >= 0x2028 && point <= 0x202E) || (point >= 0x2066 && point <= 0x2069);
-  return !control && !layout;
+  return !control && !mark && !layout;
 }
 
 }  // namespace
@@ -51,6 +53,22 @@ std::string safe_text(std::string_view text) {
       }
     }
     text.remove_prefix(bytes);
+  }
+  return safe;
+}
+
+std::string safe_json(std::string_view json) {
+  std::string safe;
+  while (!json.empty()) {
+    const Character next = first_of(json);
+    const std::size_t bytes = next.bytes == 0 ? 1 : next.bytes;
+    const bool line_end = next.point == '\n';  // between values: in a string it is escaped
+    if (printable(next.point) || line_end) {
+      safe += json.substr(0, bytes);
+    } else {
+      safe += fmt::format("\\u{:04x}", next.point);
+    }
+    json.remove_prefix(bytes);
   }
   return safe;
 }

@@ -10,6 +10,8 @@ namespace furrow::tools {
 
 // As it is where it is printable UTF-8; each byte of anything else as \xHH.
 std::string safe_text(std::string_view text);
+// JSON that says the same, with what JSON would let pass, and a terminal obeys, as \uHHHH.
+std::string safe_json(std::string_view json);
 bool is_utf8(std::string_view text);
 
 // Of an argument to be printed.

@@ -4,6 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
+#include "tools/command.h"
 #include "tools/safe_text.h"
 
 namespace furrow::tools {
@@ -18,7 +21,8 @@ TEST(SafeText, WhatATerminalObeysIsShown) {
       {std::string_view("\0\x7f", 2), "\\x00\\x7f"},
       {"\xc2\x9b\xc2\xa0", "\\xc2\\x9b\xc2\xa0"},  // C1's CSI
       {"\xe2\x80\xae|\xe2\x80\xa8",
-       "\\xe2\\x80\\xae|\\xe2\\x80\\xa8"},  // right to left; a line's end
+       "\\xe2\\x80\\xae|\\xe2\\x80\\xa8"},                      // right to left; a line's end
+      {"\xe2\x80\x8e|\xd8\x9c", "\\xe2\\x80\\x8e|\\xd8\\x9c"},  // marks of directions
       {"\x9b\xff", "\\x9b\\xff"},
       {"\xc3", "\\xc3"},
       {"\xe2\x82|", "\\xe2\\x82|"},
@@ -34,6 +38,24 @@ TEST(SafeText, WhatATerminalObeysIsShown) {
   EXPECT_TRUE(is_utf8("\x1b\xc2\x9b"));
   EXPECT_FALSE(is_utf8("a\xffz"));
   EXPECT_FALSE(is_utf8("a\xc3"));
+}
+
+TEST(SafeText, InJsonItIsEscapedAndSaysTheSame) {
+  const std::pair<std::string_view, std::string_view> kTexts[] = {
+      {"k\xc3\xa4se \xf0\x9f\xa7\x80", "\"k\xc3\xa4se \xf0\x9f\xa7\x80\""},
+      {"\x1b[2Ja\n\x7f\xc2\x9b", "\"\\u001b[2Ja\\n\\u007f\\u009b\""},
+      {"\xe2\x80\xae|\xe2\x81\xa6|\xe2\x80\x8f|\xd8\x9c", "\"\\u202e|\\u2066|\\u200f|\\u061c\""},
+      {"\xe2\x80\xa8\xe2\x80\x8d", "\"\\u2028\xe2\x80\x8d\""},
+      {"raw\xff", "\"raw\xef\xbf\xbd\""},
+  };
+  for (const auto& [text, shown] : kTexts) {
+    EXPECT_EQ(json_text(text, -1), shown);
+    if (is_utf8(text)) {
+      EXPECT_EQ(nlohmann::json::parse(json_text(text, 2)), text);
+    }
+  }
+  const nlohmann::ordered_json rows{{{"a", 1}, {"b", "\xe2\x80\xae"}}};
+  EXPECT_EQ(json_text(rows, 1), "[\n {\n  \"a\": 1,\n  \"b\": \"\\u202e\"\n }\n]");
 }
 
 TEST(ParseEndpoint, TakesHostAndPort) {
