@@ -21,7 +21,7 @@ template <class Thread, class Body>
   } catch (const std::system_error& error) {
     return {Code::io_error, Origin::zone,
             "no thread can be had: raise the limit of processes (ulimit -u, a container's pids, in "
-            "a systemd unit TasksMax)",
+            "a systemd unit TasksMax), or of address space (ulimit -v)",
             error.code().value()};
   }
 }

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <new>
 #include <nlohmann/json.hpp>
 
 #include "tools/command.h"
@@ -56,6 +57,19 @@ TEST(SafeText, InJsonItIsEscapedAndSaysTheSame) {
   }
   const nlohmann::ordered_json rows{{{"a", 1}, {"b", "\xe2\x80\xae"}}};
   EXPECT_EQ(json_text(rows, 1), "[\n {\n  \"a\": 1,\n  \"b\": \"\\u202e\"\n }\n]");
+}
+
+void find_no_memory() { throw std::bad_alloc(); }
+
+TEST(ParseFlagsDeathTest, AProgramWithoutMemorySaysSoAndFails) {
+  const auto run_out = [] {
+    std::string name = "test";
+    char* argv[] = {name.data(), nullptr};
+    (void)parse_flags(1, argv);
+    []() noexcept { find_no_memory(); }();  // as in a thread, or where nobody catches it
+  };
+  EXPECT_EXIT(run_out(), ::testing::ExitedWithCode(kExitFailed),
+              ": no memory can be had: raise what limits it");
 }
 
 TEST(ParseEndpoint, TakesHostAndPort) {
