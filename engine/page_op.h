@@ -73,7 +73,8 @@ struct PageOp {
   std::int32_t buffer_index = -1;  // as registered with the session; -1: none
 
   // get_range: the bytes from `offset` on that are wanted, of the page that `known` says. They are
-  // verified by the page's checksum when they are all of it. not_found: no such page is there.
+  // verified by the page's checksum when they are in all of its LBAs, or the volume has copies of
+  // pages that were damaged. not_found: no such page is there.
   std::uint32_t offset = 0;
   std::uint32_t wanted = 0;
 

@@ -150,11 +150,15 @@ void PageSessionImpl::try_candidates(PageOp& op) {
   no_candidate_left(op);
 }
 
-// What of the page is read: all of it, or the LBAs that the range touches.
+// What of the page is read: all of it, or the LBAs that the range touches; not where what a record
+// calls damaged would be given out so: it may be anything, and nobody has verified it.
 PageSessionImpl::Wanted PageSessionImpl::wanted_of(const PageOp& op,
                                                    const IndexEntry& entry) const {
   if (op.kind == PageOp::Kind::get) {
     return {0, static_cast<std::uint32_t>(context_.page_lbas(entry.length)), 0, entry.length};
+  }
+  if (static_cast<PageStoreImpl*>(op.internal.store)->log().has_damaged_copies()) {
+    return {0, static_cast<std::uint32_t>(context_.page_lbas(entry.length)), op.offset, op.wanted};
   }
   const std::uint32_t lba_bytes = context_.geometry.lba_bytes;
   const std::uint32_t first = op.offset / lba_bytes;
@@ -199,7 +203,7 @@ void PageSessionImpl::page_read(PageOp& op) {
   PageOp::Internal& in = op.internal;
   const IndexEntry& entry = in.key_op.candidates[in.candidate];
   const auto* page = static_cast<const std::byte*>(in.io.one.iov_base);
-  const bool part = wanted_of(op, entry).bytes != entry.length;
+  const bool part = in.io.lba_count != context_.page_lbas(entry.length);
   if (!in.io.status.ok()) {
     auto& failed = counters(op).failed_reads;
     failed.store(failed.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
@@ -219,8 +223,10 @@ void PageSessionImpl::got(PageOp& op, const IndexEntry& entry) {
   op.length = entry.length;
   op.checksum = entry.checksum;
   if (in.bounce != nullptr && in.io.one.iov_base == in.bounce->data()) {
-    const Wanted wanted = wanted_of(op, entry);
-    std::memcpy(op.data, in.bounce->data() + wanted.skipped, std::min(op.capacity, wanted.bytes));
+    const bool all = op.kind == PageOp::Kind::get;
+    const std::uint64_t before = (in.io.lba.value - entry.lba) * context_.geometry.lba_bytes;
+    std::memcpy(op.data, in.bounce->data() + (all ? 0 : op.offset - before),
+                std::min(op.capacity, all ? entry.length : op.wanted));
   }
   static_cast<PageStoreImpl*>(in.store)->log().note_hit(entry);
   GetCounters& count = counters(op);

@@ -334,7 +334,7 @@ Status PoolImpl::load(const RecoveryResult& recovered) {
     }
     log.load({volume.pages, volume.live_bytes, volume.pinned_lbas, volume.cost_bytes,
               volume.largest_bytes, volume.first_expiry_s, volume.expired, volume.hidden,
-              volume.lost, volume.outlived});
+              volume.lost, volume.outlived, volume.damaged});
     recovered_pages_ += volume.pages.size();
   }
   if (!options_.read_only) {

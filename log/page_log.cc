@@ -120,6 +120,7 @@ void PageLog::load(const Recovered& recovered) {
   hidden_ = recovered.hidden;
   first_sequence_ = pool_.next_sequence;
   lost_ = recovered.lost;
+  damaged_copies_ = recovered.damaged;
   for (const Outlived& each : recovered.outlived) collector_->note_outlived(each);
   stats_.pages = recovered.pages.size();
   stats_.live_bytes = recovered.live_bytes;

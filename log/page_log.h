@@ -129,6 +129,7 @@ class PageLog final : public StreamOwner {
     bool hidden = false;   // there may be more at the next opening
     bool lost = false;     // or have been more, in a zone that is offline
     std::span<const Outlived> outlived;
+    bool damaged = false;  // as in RecoveredVolume
   };
   void load(const Recovered& recovered);
   void resume(unsigned stream, Stream::Resume&& zone);
@@ -176,6 +177,10 @@ class PageLog final : public StreamOwner {
   std::uint64_t written_lba(ZoneId zone) const;
   HitMap& hits() { return pool_.hits; }
   void count_corrupt() { ++stats_.corrupt_pages; }
+  // There may be copies of pages that were damaged: no part of a page is served unverified from now
+  // on. Any thread asks.
+  void note_damaged_copy() { damaged_copies_ = true; }
+  bool has_damaged_copies() const { return damaged_copies_; }
 
   // The smallest quota with which a volume with values of that size can go on writing. In a store
   // pages of more than half a zone find no other beside them there, and tombstones little room.
@@ -366,11 +371,12 @@ class PageLog final : public StreamOwner {
     ZoneId zone;
     std::uint64_t opened = ~std::uint64_t{0}, next_opened = ~std::uint64_t{0};
   } oldest_;
-  std::uint64_t cost_bytes_ = 0;          // of the pages present
-  std::uint32_t largest_bytes_ = 0;       // page since the pool was opened
-  bool left_out_ = false;                 // of the index: pages that the medium has
-  bool short_of_room_ = false;            // the device, when a zone died last
-  bool lost_ = false;                     // likewise, for good
+  std::uint64_t cost_bytes_ = 0;     // of the pages present
+  std::uint32_t largest_bytes_ = 0;  // page since the pool was opened
+  bool left_out_ = false;            // of the index: pages that the medium has
+  bool short_of_room_ = false;       // the device, when a zone died last
+  bool lost_ = false;                // likewise, for good
+  std::atomic<bool> damaged_copies_ = false;
   bool hidden_ = false;                   // records that nobody can read until the next opening
   std::uint64_t first_sequence_ = 0;      // of this opening
   const std::uint64_t segment_pins_max_;  // StreamOwner

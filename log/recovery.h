@@ -35,8 +35,9 @@ struct RecoveredVolume {
   std::uint32_t largest_bytes = 0;                   // page
   std::uint32_t first_expiry_s = ~std::uint32_t{0};  // of its pages
   bool expired = false;                              // pages that have expired were left out
-  bool hidden = false;  // what cannot be read now may be its, and count at the next opening
-  bool lost = false;    // what a zone that is offline held may have been its
+  bool hidden = false;   // what cannot be read now may be its, and count at the next opening
+  bool lost = false;     // what a zone that is offline held may have been its
+  bool damaged = false;  // records say of pages that they are
   std::map<unsigned, Stream::Resume> resumes;  // by stream
   std::vector<Outlived> outlived;              // one may stand there more than once
 };

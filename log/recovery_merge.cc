@@ -65,6 +65,7 @@ void Recovery::merge_volume(std::uint64_t volume, RecoveredVolume& into) {
     if (found != scanner->gathered.end()) gathered.push_back(&found->second);
   }
   if (gathered.empty()) return;
+  for (const Gathered* one : gathered) into.damaged |= one->damaged;
   auto partitions = std::make_unique<RecordPartitions>();
   std::vector<Merged> merged(std::max(1u, options_.threads));
   std::atomic<unsigned> next{0};

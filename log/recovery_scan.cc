@@ -270,6 +270,7 @@ void Scanner::keep(const FoundZone& zone, const PageRecord& record, const KeyHas
   const std::uint64_t lba = pool_.device_lba(id, record.lba);
   pool_.allocator.note_sequence(id, record.sequence);  // one thread has this zone
   pool_.note_record(id, record);
+  into.damaged |= record.damaged;
   if (record.kind == RecordKind::group_tombstone) {
     GroupTombstone& newest =
         (zone.spare ? into.spare_group_tombstones : into.group_tombstones)[record.group];

@@ -28,6 +28,7 @@ using GroupTombstones = std::map<std::uint64_t, GroupTombstone>;  // by group, t
 
 // What one thread has gathered of one volume.
 struct Gathered {
+  bool damaged = false;  // records say of pages that they are
   RecordPartitions partitions;
   GroupTombstones group_tombstones;
   GroupTombstones spare_group_tombstones;  // of FoundZone::spare

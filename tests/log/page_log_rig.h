@@ -90,7 +90,7 @@ class PageLogRig : public LogRig {
     }
     log_->load({volume.pages, volume.live_bytes, volume.pinned_lbas, volume.cost_bytes,
                 volume.largest_bytes, volume.first_expiry_s, volume.expired, volume.hidden,
-                volume.lost, volume.outlived});
+                volume.lost, volume.outlived, volume.damaged});
     log_->start();
   }
   // The power goes off and on again.

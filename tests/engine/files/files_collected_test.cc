@@ -80,6 +80,37 @@ TEST_F(FilesCollectedTest, WhatStaysIsMovedAndCounted) {
   EXPECT_GE(written().appended_bytes, before.appended_bytes);
 }
 
+// What a part of it holds nobody can tell, then, so none is given out.
+TEST_F(FilesCollectedTest, ADamagedPartStaysAnErrorWhenItIsMoved) {
+  std::string text(60'000, '\0');
+  for (std::size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>(i * 2654435761u >> 20);
+  write("/rots", text);
+  write("/stays", text);
+  fill();
+  const ZoneLives first = zone_lives();
+  unmount();
+  const auto found = places(read_file(), text.substr(20'000, 20'000));
+  ASSERT_EQ(found.size(), 2u);
+  damage(found[0]);  // what was written first
+  ASSERT_NO_FATAL_FAILURE(mount());
+  ASSERT_NO_FATAL_FAILURE(collect(first));
+  for (int mounted = 0; mounted < 2; ++mounted) {
+    for (const std::uint64_t offset : {0u, 20'000u, 55'000u}) {
+      std::string part(100, '\0');
+      const auto file = files().open_file("/rots");
+      ASSERT_TRUE(file.ok());
+      const auto bytes = (*file)->content().read(offset, std::as_writable_bytes(std::span(part)));
+      EXPECT_EQ(bytes.status().code(), Code::corrupt) << offset;
+      const auto other = files().open_file("/stays");
+      ASSERT_TRUE(other.ok());
+      ASSERT_TRUE((*other)->content().read(offset, std::as_writable_bytes(std::span(part))).ok());
+      EXPECT_EQ(part, text.substr(offset, 100));
+    }
+    kill();
+    ASSERT_NO_FATAL_FAILURE(mount());
+  }
+}
+
 // A pool that stays open counts on. What is written while it is not mounted is nobody's.
 TEST_F(FilesCollectedTest, AMountCountsWhatWasWrittenSinceTheLastOne) {
   unmount();
