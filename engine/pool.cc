@@ -336,6 +336,10 @@ Status PoolImpl::load(const RecoveryResult& recovered) {
               volume.largest_bytes, volume.first_expiry_s, volume.expired, volume.hidden,
               volume.lost, volume.outlived, volume.damaged});
     recovered_pages_ += volume.pages.size();
+    // It was said before the first of these was written, and may have gone with a superblock since.
+    const bool say_so = volume.damaged && !options_.read_only;
+    const Status said = say_so ? ring_.need(kFeatureDamagedPages) : Status();
+    if (!said.ok()) return said;
   }
   if (!options_.read_only) {
     for (const auto& store : stores_) {

@@ -96,7 +96,7 @@ struct VolumeUsage {
 struct VolumeStats {
   std::uint64_t gets = 0, get_hits = 0, get_misses = 0, get_bytes = 0;
   std::uint64_t puts = 0, put_bytes = 0, removes = 0, exists = 0, lists = 0, flushes = 0;
-  std::uint64_t corrupt_pages = 0;         // reads refused because the checksum was wrong
+  std::uint64_t corrupt_pages = 0;         // found by reads, or by collection: a wrong checksum
   std::uint64_t failed_reads = 0;          // of pages, or of a zoned volume, that the device failed
   std::uint64_t device_bytes_written = 0;  // pages, headers, summaries, padding, relocation
   std::uint64_t relocated_bytes = 0;       // by collection or re-admission

@@ -486,9 +486,10 @@ void Collector::page_read(Lane& lane) {
     lane.again = true;
     return pool_.queue.submit(lane.io);
   }
-  if (!whole && !record.damaged) log_.count_corrupt();
   const bool kept =
       !log_.options_.cache && (read.ok() || pool_.blocks_of(log_.options_.volume) != nullptr);
+  if (!whole && kept && !may_say_damaged(record)) return release(lane);
+  if (!whole && !record.damaged) log_.count_corrupt();
   if (!whole && !kept) {
     lane.record = tombstone_of(record);
     lane.damaged = true;
@@ -496,7 +497,6 @@ void Collector::page_read(Lane& lane) {
     log_.unpublish(lane.hash, lane.entry);
     return release(lane);
   }
-  if (!whole && !may_say_damaged(record)) return release(lane);
   if (!whole) log_.note_damaged_copy();
   if (!read.ok()) std::memset(lane.page, 0, record.length);
   lane.write.record = record;  // with its sequence: relocation does not make it newer

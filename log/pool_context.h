@@ -43,7 +43,7 @@ struct ZoneDirectory {
   std::uint32_t end_lba = ~std::uint32_t{0};
   bool durable = false;   // the metadata journal says that all below end_lba is
   bool has_gap = false;   // a batch header that is damaged hides what it names
-  bool given_up = false;  // what cannot be read of it counts as damaged
+  bool given_up = false;  // what cannot be read of it may go
 
   // The batch header that describes the page at `lba`: the last one before it.
   std::uint32_t batch_of(std::uint32_t lba) const;

@@ -5,6 +5,7 @@
 
 #include "log/codec.h"
 #include "log/format.h"
+#include "log/metadata_ring.h"
 #include "tests/engine/pool_file.h"
 #include "zone/blocking.h"
 
@@ -173,6 +174,10 @@ TEST_F(DamageTest, ADamagedPageStaysSoAndDoesNotGiveWayToAnOlderVersion) {
   const auto found = rig_->pool->check({});
   ASSERT_TRUE(found.ok());
   EXPECT_TRUE(found->clean());
+  rig_->close();
+  const auto ring = MetadataRing::open(*rig_->device, true);
+  ASSERT_TRUE(ring.ok());
+  EXPECT_NE(ring->superblock().features.incompatible & kFeatureDamagedPages, 0u);
 }
 
 // With its batch header gone as well the summary tells whose page it was: as with the header, and

@@ -330,8 +330,15 @@ bool SimDisk::expected(const Client& client) {
   return code == Code::no_space && changes(client.op.kind) && !fits_;
 }
 
+// As a whole: then nobody needs to read what was there.
+bool SimDisk::replaces_blocks(const BlockOp& op) const {
+  const bool whole = op.lba % lbas_per_block() == 0 && op.count % lbas_per_block() == 0;
+  return whole && changes(op.kind) && op.kind != BlockOp::Kind::compare_and_write;
+}
+
 // It is told until the block is written as a whole, or discarded. Of several nobody says which.
 bool SimDisk::may_be_rotten(const BlockOp& op) {
+  if (op.kind == BlockOp::Kind::flush || replaces_blocks(op)) return false;
   const std::uint64_t block = op.lba / lbas_per_block();
   if (block != (op.lba + op.count - 1) / lbas_per_block()) return world_.pages_rotted;
   if (rotten_.contains(block)) return true;
@@ -349,6 +356,11 @@ void SimDisk::changed(Client& client) {
       op.status.code() == Code::no_space && one_block && !world_.faults && !world_.device_dead;
   const bool durable =
       op.durability == Durability::flushed || shape_.options.durability == Durability::flushed;
+  if (made && durable && replaces_blocks(op) && running_ == 1) {  // nobody else reads it
+    const std::uint64_t block = op.lba / lbas_per_block();
+    rotten_.erase(rotten_.lower_bound(block),
+                  rotten_.lower_bound(block + op.count / lbas_per_block()));
+  }
   if (op.status.ok()) ++writes_done_;
   if (!op.status.ok()) last_refusal_ = op.status;
   ++started_;

@@ -93,6 +93,7 @@ class SimDisk {
   void answered(Client& client);
   bool expected(const Client& client);
   bool may_be_rotten(const BlockOp& op);
+  bool replaces_blocks(const BlockOp& op) const;
   void changed(Client& client);
   void was_read(Client& client);
   void compared(Client& client);

@@ -71,10 +71,11 @@ void Simulation::end_pool(bool orderly) {
   if (files_) files_->unmount(orderly);
   if (!pump(orderly ? "before a close" : "after a power cut")) return;
   check_usage();
-  if (disk_) {
-    while (!disk_->at_rest()) executor_->run_once();
-    disk_->detach();
+  for (std::uint64_t turns = 0; disk_ && !disk_->at_rest(); ++turns) {
+    executor_->run_once();
+    if (turns > kQuietTurnsMax) return world_.fail("the disk does not come to rest");
   }
+  if (disk_) disk_->detach();
   session_.reset();
   const std::uint64_t flushes_failed = device_->flushes_failed();
   std::uint64_t turns = 0;
