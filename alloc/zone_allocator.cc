@@ -84,9 +84,14 @@ Status ZoneAllocator::admit(std::uint64_t owner, std::uint64_t quota, unsigned s
         "`furrowctl pool info` tells how many there are"};
   }
   if (streams > std::min(open_left_, active_left_)) {
+    const auto has_more = [](const auto& each) { return each.second.streams > 1; };
     return {Code::too_many_zones, Origin::alloc,
-            "the device's open and active zone limits (MOR, MAR) leave no zone to write to for one "
-            "more volume"};
+            std::ranges::any_of(owners_, has_more)
+                ? "the device's open and active zone limits (MOR, MAR) leave no zone to write to "
+                  "for one more volume: a store, or files, have what there was to spare for their "
+                  "copies; make such a one last"
+                : "the device's open and active zone limits (MOR, MAR) leave no zone to write to "
+                  "for one more volume"};
   }
   take_share({streams, streams});
   owners_[owner] = {quota, 0, streams, {}};

@@ -27,9 +27,14 @@ TEST(ZoneAllocatorTest, AdmitsWithinZonesAndSlots) {
   EXPECT_EQ(allocator.unpromised(), 4u);
   ASSERT_TRUE(allocator.admit(2, 4, 1).ok());
   EXPECT_FALSE(allocator.try_add_stream(1)) << "MOR 3: metadata and two streams";
-  EXPECT_EQ(allocator.admit(3, 0, 1).code(), Code::too_many_zones);
+  const Status refused = allocator.admit(3, 0, 1);
+  EXPECT_EQ(refused.code(), Code::too_many_zones);
+  EXPECT_EQ(refused.describe().find("last"), std::string::npos) << refused.describe();
   allocator.dismiss(2);
   EXPECT_TRUE(allocator.try_add_stream(1));
+  const Status too_late = allocator.admit(3, 0, 1);  // as it would have been in another order
+  EXPECT_EQ(too_late.code(), Code::too_many_zones);
+  EXPECT_NE(too_late.describe().find("make such a one last"), std::string::npos);
   EXPECT_EQ(allocator.unpromised(), 4u);
 }
 
