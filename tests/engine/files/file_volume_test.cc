@@ -488,43 +488,6 @@ TEST_F(FileVolumeTest, AFullVolumeKeepsWhatCouldNotBeReplaced) {
   EXPECT_EQ(read("/file"), all.substr(0, 5) + text(1'000'000, 9) + all.substr(1'000'005));
 }
 
-// Its record says when it was made, or last given a name.
-TEST_F(FileVolumeTest, AKillKeepsWhenAFileWasWritten) {
-  constexpr std::uint64_t kLongAgo = 1'000'000;
-  const auto modified = [this](std::string_view path) { return files().stat(path)->modified_s; };
-  for (const bool synced : {false, true}) {
-    SCOPED_TRACE(synced);
-    for (const char* const path : {"/log", "/idle"}) {
-      auto file = make(path);
-      ASSERT_TRUE(file->append(bytes_of("begun")).ok());
-      file->set_modified(kLongAgo);
-      ASSERT_TRUE(file->close().ok());
-    }
-    auto file = files().create("/log", FileVolume::Existing::keep);
-    ASSERT_TRUE(file.ok() && (*file)->append(bytes_of("x")).ok());
-    (*file)->set_modified(kLongAgo);
-    ASSERT_TRUE(files().link("/log", "/link").ok());
-    ASSERT_TRUE((*file)->append(bytes_of("later")).ok());
-    if (synced) {
-      ASSERT_TRUE((*file)->sync().ok());
-    }
-    const std::uint64_t written = modified("/log");
-    ASSERT_GT(written, kLongAgo);
-    volume()->abandon();
-    file->reset();
-    kill();
-    if (synced) forget_staged();
-    ASSERT_NO_FATAL_FAILURE(mount());
-    EXPECT_EQ(read("/log"), "begunxlater");
-    EXPECT_EQ(modified("/idle"), kLongAgo);
-    const std::uint64_t found = modified("/log");
-    EXPECT_GE(found, written);
-    remount();
-    EXPECT_EQ(modified("/log"), found);
-    ASSERT_TRUE(files().remove("/link").ok());
-  }
-}
-
 // Chunks behind those that a record lists are found by a read each, and that once.
 TEST_F(FileVolumeTest, AMountAfterAKillLooksForEachChunkOnce) {
   constexpr unsigned kChunks = 200;

@@ -1,7 +1,9 @@
 // Establishes what becomes of a file whose bytes the device could not take, whether in the
 // background or when they were synced: every later append, sync and close says so, also when the
 // device is well again; what had been synced is read all the same, then and after the next mount;
-// and other files go on. How: on a device that takes no writes to the volume's zones for a while.
+// and other files go on. And that what is not known to be done, as a flush or a record failed, is
+// taken for neither: a cut, a removal, a record. How: on a device that takes no writes to the
+// volume's zones for a while, or flushes not.
 #include <gtest/gtest.h>
 
 #include "tests/engine/files/files_rig.h"
@@ -54,6 +56,18 @@ class FilesErrorsTest : public ::testing::Test, public FilesRig {
     EXPECT_EQ(read("/file"), "anew");
   }
 
+  // Of its record, among those of the volume.
+  std::uint32_t place_of(std::string_view path) {
+    const std::uint64_t inode = files().stat(path)->inode;
+    auto pages = *mounted_pool().store("files");
+    for (std::uint32_t slot = 0; slot < 1024; ++slot) {
+      const auto page = pages.get(slot_key(slot));
+      if (page.ok() && decode_file_record(*page)->inode == inode) return slot;
+    }
+    ADD_FAILURE() << path << " has no record";
+    return 0;
+  }
+
   FaultDevice* fault_ = nullptr;
   std::unique_ptr<OpenFile> file_, other_;
 };
@@ -98,6 +112,65 @@ TEST_F(FilesErrorsTest, AFileThatFailedIsWrittenAnew) {
     kill();
     ASSERT_NO_FATAL_FAILURE(mount());
   }
+}
+
+// Where it is not known whether the medium says so: what is appended afterwards is found by what it
+// says then.
+TEST_F(FilesErrorsTest, ACutThatFailedTakesNothingOfWhatIsAppended) {
+  fail_writes();
+  EXPECT_EQ(file_->truncate(0).code(), Code::io_error);
+  fault_->heal();
+  ASSERT_TRUE(file_->append(bytes_of(", and later")).ok());
+  ASSERT_TRUE(file_->sync().ok());
+  volume()->abandon();
+  file_.reset();
+  other_.reset();
+  kill();
+  forget_staged();
+  ASSERT_NO_FATAL_FAILURE(mount());
+  EXPECT_EQ(read("/file"), std::string(kSynced) + ", and later");
+}
+
+TEST_F(FilesErrorsTest, APlaceIsNotUsedAgainWhileItsRemovalMayBeUndone) {
+  const std::uint32_t place = place_of("/other");
+  other_.reset();
+  ASSERT_TRUE(files().remove("/other").ok());
+  fault_->fail_flushes(100);
+  EXPECT_EQ(files().sync_names().code(), Code::io_error);
+  fault_->fail_flushes(0);
+  (void)make("/next");
+  EXPECT_NE(place_of("/next"), place);
+  EXPECT_TRUE(files().sync_names().ok());
+  (void)make("/last");
+  EXPECT_EQ(place_of("/last"), place);
+}
+
+// It stands where the one before did, perhaps, and goes with the file all the same: who has its
+// place next would be found beside it.
+TEST_F(FilesErrorsTest, ARecordThatIsNotKnownToBeDurableGoesWithItsFile) {
+  file_.reset();
+  other_.reset();
+  const std::uint32_t place = place_of("/file");
+  {
+    auto file = files().open_file("/file");
+    ASSERT_TRUE(file.ok());
+    fault_->fail_flushes(100);
+    EXPECT_EQ((*file)->append(bytes_of("more")).code(), Code::io_error);
+    fault_->fail_flushes(0);
+    fail_writes();
+    EXPECT_EQ((*file)->close().code(), Code::io_error) << "its record is written once more";
+  }
+  fault_->heal();
+  ASSERT_TRUE(files().remove("/file").ok());
+  const FilesUsage usage = files().usage();
+  EXPECT_EQ(files().store().usage().pages, 1 + usage.directories + usage.files + usage.chunks);
+  ASSERT_TRUE(files().sync_names().ok());
+  write("/next", "text");
+  EXPECT_EQ(place_of("/next"), place);
+  unmount();
+  ASSERT_NO_FATAL_FAILURE(mount());
+  EXPECT_EQ(read("/next"), "text");
+  EXPECT_EQ(names("/"), (std::vector<std::string>{"next", "other"}));
 }
 
 }  // namespace

@@ -1,15 +1,17 @@
 // Establishes what RocksDB counts on of its files beside their bytes: the reads of a batch are with
 // the device together; an asynchronous one is begun without waiting for the device, beside others,
 // and given up only when its memory is nobody's any more; who reads in order asks the device
-// seldom, and finds what is added behind the end; and where bytes are to be written as strictly as
-// they come, a range that was asked for is durable. How: on a device whose reads are held, and on
-// one that lists what it is asked for.
+// seldom, and finds what is added behind the end, or was changed; what goes wrong is told in
+// RocksDB's terms; and where bytes are to be written as strictly as they come, a range that was
+// asked for is durable. How: on a device whose reads are held, and on one that lists what it is
+// asked for.
 #include <gtest/gtest.h>
 
 #include <future>
 #include <vector>
 
 #include "engine/rocksdb/file_system.h"
+#include "engine/rocksdb/io_status.h"
 #include "tests/engine/files/files_rig.h"
 #include "tests/engine/files/gated_device.h"
 #include "tests/log/tap_device.h"
@@ -214,6 +216,60 @@ TEST_F(ReadAheadTest, DamageAheadIsNoErrorOfWhatIsReadBefore) {
   found[kDamaged] = all[kDamaged];
   EXPECT_TRUE(found == all);
   reader_.reset();
+}
+
+TEST_F(ReadAheadTest, AReadThatFailsIsNoProgress) {
+  ASSERT_NO_FATAL_FAILURE(mount(64 << 20));
+  constexpr std::size_t kPiece = 20'000, kChunk = 64 << 10;
+  std::string all(4 * kChunk, '\0');
+  for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<char>(i * 31 + i / 4099);
+  all.replace(kChunk + 100, 20, "what will be damaged");
+  write("/f", all);
+  unmount();
+  const std::vector<std::size_t> at = places(read_file(), "what will be damaged");
+  ASSERT_EQ(at.size(), 1u);
+  ASSERT_NO_FATAL_FAILURE(damage(at[0]));
+  ASSERT_NO_FATAL_FAILURE(mount(64 << 20));
+  const auto fs = make_file_system(volume(), "furrow://test");
+  ASSERT_TRUE(fs->NewSequentialFile("/f", {}, &reader_, nullptr).ok());
+  std::string found = read(kPiece);
+  found += read(kPiece);  // and more ahead
+  std::string memory(3 * kChunk, '\0');
+  rocksdb::Slice got;
+  EXPECT_TRUE(reader_->Read(memory.size(), {}, &got, memory.data(), nullptr).IsCorruption());
+  found += read(kPiece);
+  EXPECT_TRUE(found == all.substr(0, found.size()));
+  EXPECT_EQ(found.size(), 3 * kPiece);
+  reader_.reset();
+}
+
+TEST_F(ReadAheadTest, WhatWasReadAheadIsForgottenWhenThatIsAskedFor) {
+  ASSERT_NO_FATAL_FAILURE(mount(64 << 20));
+  write("/f", std::string(100'000, 'a'));
+  const auto fs = make_file_system(volume(), "furrow://test");
+  ASSERT_TRUE(fs->NewSequentialFile("/f", {}, &reader_, nullptr).ok());
+  (void)read(1000);
+  (void)read(1000);  // and more
+  const std::string changed(98'000, 'b');
+  ASSERT_TRUE((*files().open_file("/f"))->write_at(2000, bytes_of(changed)).ok());
+  ASSERT_TRUE(reader_->InvalidateCache(0, 0).ok());
+  EXPECT_EQ(read(1000), std::string(1000, 'b'));
+  reader_.reset();
+}
+
+// What RocksDB, and who uses it, decides by.
+TEST(IoStatusTest, WhatWentWrongIsToldInRocksDBsTerms) {
+  const auto of = [](Code code) { return io_status({code, Origin::engine, "why"}, "/file"); };
+  EXPECT_TRUE(of(Code::ok).ok());
+  EXPECT_TRUE(of(Code::not_found).IsPathNotFound());
+  EXPECT_TRUE(of(Code::no_space).IsNoSpace());
+  EXPECT_TRUE(of(Code::unsupported).IsNotSupported());
+  EXPECT_TRUE(of(Code::corrupt).IsCorruption());
+  for (const Code code : {Code::io_error, Code::invalid_argument, Code::exists, Code::too_large}) {
+    EXPECT_TRUE(of(code).IsIOError());
+    EXPECT_FALSE(of(code).IsPathNotFound());
+  }
+  EXPECT_NE(of(Code::corrupt).ToString().find("/file: "), std::string::npos);
 }
 
 class RangeSyncTest : public ::testing::Test, public FilesRig {};
