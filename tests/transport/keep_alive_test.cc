@@ -107,9 +107,9 @@ TEST(KeepAlive, IsAFeatureInWholeSeconds) {
   EXPECT_EQ(world.get_feature(admin, nv::fid::kKeepAlive)->cqe.dw0, 2000u);
   EXPECT_EQ(world.set_feature(admin, nv::fid::kKeepAlive, 0xFFFFFFFF)->status(),
             sc::kKeepAliveInvalid);
-  for (int i = 0; i < 4; ++i) world.advance_ms(500);  // ends with the last command's own tick
+  for (int i = 0; i < 8; ++i) world.advance_ms(250);  // ends with the last command's own tick
   EXPECT_TRUE(world.alive(admin));
-  for (int i = 0; i < 2; ++i) world.advance_ms(500);
+  for (int i = 0; i < 4; ++i) world.advance_ms(250);
   EXPECT_FALSE(world.alive(admin));
 }
 

@@ -303,6 +303,26 @@ TEST_F(TcpConnectionTest, DrainAnswersWhatWasAccepted) {
   stopping.join();
 }
 
+// It was accepted before, and is dealt to a reactor that ends already.
+TEST_F(TcpConnectionTest, AConnectionThatComesAfterTheEndHasBegunEndsAtOnce) {
+  const LoopbackListener listener;
+  const sockaddr_in& address = listener.address();
+  const int host = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  ASSERT_EQ(::connect(host, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  const int accepted = accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC);
+  const timeval timeout{5, 0};  // less than it has for its ICReq
+  setsockopt(host, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
+  target_.on_reactor([&] {
+    target_.reactor->drain([] {});
+    const AddressKey key = address_key(accepted);
+    ASSERT_EQ(target_.budget.take(key), ConnectionBudget::Verdict::taken);
+    target_.reactor->adopt(accepted, "test", key);
+  });
+  std::byte byte;
+  EXPECT_EQ(recv(host, &byte, 1, 0), 0);
+  close(host);
+}
+
 // Without probes a host whose machine vanished would stay for ever when it has no keep-alive time.
 TEST_F(TcpConnectionTest, VanishedMachinesAreFound) {
   int ends[2] = {-1, -1};
