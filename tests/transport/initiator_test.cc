@@ -266,6 +266,7 @@ TEST_F(InitiatorTest, AllQueuesAreUsed) {
   Client client(server_);
   client.options.io_queues = queues;
   client.options.queue_entries = entries;
+  client.options.keep_alive_ms = 600'000;  // which are commands as well
   client.connect();
   server_.on_home([&] { server_.pool.store(1).hold = true; });
   const std::uint64_t before = server_.target->stats().commands;

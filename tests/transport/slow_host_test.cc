@@ -128,8 +128,8 @@ TEST(ReadingHost, IsNotCutWhereItIsAlwaysSentSomething) {
   FakeTarget target(limits);
   RawHost host(target.port());
   host.init();
-  host.connect_queue(1, 32);
-  constexpr std::uint16_t kInFlight = 8;
+  host.connect_queue(1, 64);
+  constexpr std::uint16_t kInFlight = 60;  // more than the sockets' buffers hold
   constexpr std::uint32_t kBytes = 1 << 20;
   const auto ask = [&](std::uint16_t cid) {
     host.send(host.capsule(sent_command(fake::kRead, cid, 1), {}, kBytes));
@@ -140,6 +140,7 @@ TEST(ReadingHost, IsNotCutWhereItIsAlwaysSentSomething) {
     const auto data = host.receive();
     ASSERT_TRUE(data && data->type == PduType::c2h_data);
     ask(data->as<DataPdu>().cccid);
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
   }
   EXPECT_EQ(target.reactor->stats().timeouts, 0u);
 }
