@@ -2,9 +2,9 @@
 // the device together; an asynchronous one is begun without waiting for the device, beside others,
 // and given up only when its memory is nobody's any more; who reads in order asks the device
 // seldom, and finds what is added behind the end, or was changed; what goes wrong is told in
-// RocksDB's terms; and where bytes are to be written as strictly as they come, a range that was
-// asked for is durable. How: on a device whose reads are held, and on one that lists what it is
-// asked for.
+// RocksDB's terms; names are durable when a directory was synced, and files' ids differ; and where
+// bytes are to be written as strictly as they come, a range that was asked for is durable. How: on
+// devices whose reads are held, that list what they are asked for, or that flush not.
 #include <gtest/gtest.h>
 
 #include <future>
@@ -270,6 +270,40 @@ TEST(IoStatusTest, WhatWentWrongIsToldInRocksDBsTerms) {
     EXPECT_FALSE(of(code).IsPathNotFound());
   }
   EXPECT_NE(of(Code::corrupt).ToString().find("/file: "), std::string::npos);
+}
+
+class NamesTest : public ::testing::Test, public FilesRig {};
+
+TEST_F(NamesTest, AreDurableWhenADirectoryWasSynced) {
+  FaultDevice* const fault = mount_on<FaultDevice>(64 << 20, FaultOptions());
+  ASSERT_NE(fault, nullptr);
+  const auto fs = make_file_system(volume(), "furrow://test");
+  std::unique_ptr<rocksdb::FSDirectory> directory;
+  ASSERT_TRUE(fs->NewDirectory("/", {}, &directory, nullptr).ok());
+  write("/f", "text");
+  fault->fail_flushes(100);
+  EXPECT_TRUE(directory->Fsync({}, nullptr).IsIOError());
+  fault->fail_flushes(0);
+  EXPECT_TRUE(directory->Fsync({}, nullptr).ok());
+}
+
+// As one cache of blocks may be many databases'.
+TEST_F(NamesTest, FilesOfTwoVolumesHaveIdsOfTheirOwn) {
+  FilesRig other;
+  std::string ids[2];
+  for (FilesRig* const rig : {static_cast<FilesRig*>(this), &other}) {
+    ASSERT_NO_FATAL_FAILURE(rig->mount());
+    rig->write("/f", "text");
+    const auto fs = make_file_system(rig->volume(), "furrow://test");
+    std::unique_ptr<rocksdb::FSRandomAccessFile> file;
+    ASSERT_TRUE(fs->NewRandomAccessFile("/f", {}, &file, nullptr).ok());
+    std::string& id = ids[rig == &other ? 1 : 0];
+    id.resize(64);
+    id.resize(file->GetUniqueId(id.data(), id.size()));
+    EXPECT_FALSE(id.empty());
+  }
+  EXPECT_EQ(files().stat("/f")->inode, other.files().stat("/f")->inode);
+  EXPECT_NE(ids[0], ids[1]);
 }
 
 class RangeSyncTest : public ::testing::Test, public FilesRig {};
