@@ -110,8 +110,7 @@ INSTANTIATE_TEST_SUITE_P(
                       PinnedCase{"among_others", "mem:24MiB?zone_size=1MiB", 4096, 4096, 60},
                       PinnedCase{"few_zones", "mem:7MiB?zone_size=1MiB", 4096, 4096, 100},
                       PinnedCase{"small_zones", "mem:4MiB?zone_size=256KiB", 1, 8192, 100},
-                      PinnedCase{"smallest_zones", "mem:3MiB?zone_size=128KiB", 4096, 4096, 100},
-                      PinnedCase{"segments", "mem:672MiB?zone_size=96MiB", 65'536, 262'144, 100}),
+                      PinnedCase{"smallest_zones", "mem:3MiB?zone_size=128KiB", 4096, 4096, 100}),
     [](const auto& each) { return each.param.name; });
 
 }  // namespace
