@@ -63,13 +63,12 @@ Status Scanner::scan(const FoundZone& zone) {
   // One that was filled to its end was flushed before anything went to the next one.
   const bool filled = scans.size() * pool_.segment_lbas >= pool_.geometry.zone_capacity_lbas &&
                       scans.back().summarized();
-  if (zone.newest || (zone.unsure && (zone.aside || !filled))) {
+  if (zone.newest || zone.guessed || (zone.unsure && (zone.aside || !filled))) {
     all_read = end_newest(zone, scans);
   } else if (zone.unsure) {
     for (const SegmentScan& scan : scans) keep(zone, scan.records());
-  } else {
-    if (zone.guessed) note_end(zone, true);
-    if (zone.info.state != ZoneState::full) finish(zone, zone.guessed);
+  } else if (zone.info.state != ZoneState::full) {
+    finish(zone);
   }
   if (!all_read) unreadable.push_back(zone.info.zone);
   note_gaps(zone.info.zone, missing);

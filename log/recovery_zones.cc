@@ -389,7 +389,7 @@ void Recovery::mark_newest() {
   for (FoundZone& zone : zones_) {
     const bool durable = pool_.tables[zone.info.zone.value].durable;
     const bool lost = options_.trims_lost && !is_trimmed(zone);
-    zone.unsure = !zone.newest && !durable && (lost || zone.aside);
+    zone.unsure = !zone.newest && (zone.guessed || (!durable && (lost || zone.aside)));
   }
 }
 

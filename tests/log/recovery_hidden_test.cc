@@ -303,8 +303,8 @@ TEST_F(RecoveryTest, NorWhereItsHeaderCannotBeReadForOnce) {
   make(shape);
   ZoneImage& old = zone(3, 5);
   old.add_batch({old.page(1, 6, 600)});
-  ZoneImage& before = zone(2, 10, kVolume, kCollectionStream);
-  before.add_batch({before.page(2, 11, 600)});
+  ZoneImage& before = zone(2, 10);
+  before.add_batch({before.page(2, 11, 600), before.page(5, 12, 5000)});
   ZoneImage& newest = zone(2, 20);
   newest.add_batch({newest.page(3, 21, 600)});
   const std::uint32_t torn = newest.add_batch({newest.page(1, 22, 600)});
@@ -325,6 +325,7 @@ TEST_F(RecoveryTest, NorWhereItsHeaderCannotBeReadForOnce) {
     recover_now(with);
     EXPECT_EQ(use(2), ZoneUse::bad) << "it stays as it is";
     EXPECT_TRUE(volume().hidden);
+    EXPECT_EQ(zone_of(5), ~std::uint32_t{0}) << "which is not whole there";
     EXPECT_EQ(pool_->allocator.min_opened(kVolume, ZoneId{3}), 0u) << "it may have anything";
     ASSERT_EQ(result_->lost.size(), 1u);
     EXPECT_EQ(result_->lost[0].missing, RecoveryResult::Lost::Missing::some) << "can be given up";
