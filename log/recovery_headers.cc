@@ -32,7 +32,6 @@ Result<ZoneHeader> Recovery::read_header(const ZoneInfo& info, AlignedBuffer& lb
     }
   }
   Result<ZoneHeader> rebuilt = rebuild_header(info);
-  headers_unread_ |= unreadable;
   if (unreadable && rebuilt.ok() && is_guess(rebuilt->stamp, info, lba)) {
     guessed_.push_back(info.zone);
   }

@@ -83,8 +83,7 @@ class Recovery {
   bool may_wait(const ZoneInfo& info) const;
   std::span<const ZoneTrim> trims_of(ZoneId zone) const;
   bool was_aside(ZoneId zone) const;
-  bool is_evicted(const ReadZone& zone, const std::vector<ReadZone>& zones);
-  bool is_evicted(const ReadZone& zone, const std::vector<ReadZone>& zones, bool& for_now) const;
+  bool is_evicted(const ReadZone& zone, const std::vector<ReadZone>& zones) const;
   bool has_batch(const FoundZone& zone);
   void take_back();
   void mark_newest();
@@ -151,7 +150,6 @@ class Recovery {
   Patience reset_patience_{pool_.home};
   std::vector<FoundZone> zones_;
   std::vector<ZoneId> guessed_;  // FoundZone::guessed
-  bool headers_unread_ = false;  // of zones that are known by the rest
   std::vector<ZoneId> to_reset_;
   std::vector<Writing> durable_;           // ascending: of zones of which the journal says so
   std::vector<ZoneStamp> rebuilt_;         // of these: another zone has all of it

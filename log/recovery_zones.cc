@@ -124,6 +124,8 @@ void Recovery::take_zone(const ReadZone& read, bool evicted) {
                     .aside = was_aside(info.zone),
                     .evicted = evicted,
                     .guessed = std::ranges::find(guessed_, info.zone) != guessed_.end()});
+  // Another opening may find otherwise, and what is deleted meanwhile must be so then.
+  if (evicted) result_.volumes[header->volume].hidden = true;
   pool_.tables[info.zone.value].given_up = given_up_now(info.zone);
   for (const ZoneTrim& trim : trims_of(info.zone)) {
     if (trim.generation == state.generation) {
@@ -270,13 +272,12 @@ bool Recovery::was_aside(ZoneId zone) const {
 // it that was not, what was opened after it may have gone as well, and with it newer pages: unless
 // those that are left of what was opened then name each the one before it. While it was not there
 // pinned pages that are older may have been written again.
-bool Recovery::is_evicted(const ReadZone& zone, const std::vector<ReadZone>& zones,
-                          bool& for_now) const {
+bool Recovery::is_evicted(const ReadZone& zone, const std::vector<ReadZone>& zones) const {
   const std::uint64_t volume = zone.header->volume;
   const bool cache = std::ranges::find(options_.caches, volume) != options_.caches.end();
   if (!cache || !was_aside(zone.info.zone)) return false;
   std::vector<const ZoneHeader*> later;
-  bool gone = headers_unread_ || !result_.lost.empty();  // something that it may have had
+  bool gone = !result_.lost.empty();  // something that it may have had
   std::uint64_t aside = 0;
   for (const ReadZone& other : zones) {
     gone |= !other.header.ok() && other.header.status().code() != Code::not_found;
@@ -295,23 +296,13 @@ bool Recovery::is_evicted(const ReadZone& zone, const std::vector<ReadZone>& zon
   bool missing = false;
   for (const ZoneHeader* next : later) {
     missing |= next->previous_opened != opened;
-    for_now = gone;
     if (!was_aside(next->stamp.zone)) return missing;
     opened = next->opened_sequence;
   }
   // It was the last one, or was before such, and nothing has been stored since: a cache evicts
   // while it holds all of its quota but one, so two are left, of which one may have been empty yet.
   const bool few = pool_.allocator.quota(volume) < aside + 4;
-  for_now = true;
   return missing || gone || few;
-}
-
-// Where another opening may find otherwise, what is deleted meanwhile must be so then.
-bool Recovery::is_evicted(const ReadZone& zone, const std::vector<ReadZone>& zones) {
-  bool for_now = false;
-  const bool evicted = is_evicted(zone, zones, for_now);
-  if (evicted && for_now) result_.volumes[zone.header->volume].hidden = true;
-  return evicted;
 }
 
 // It never comes back, so nothing needs to be deleted for its sake; but what it held is missing,

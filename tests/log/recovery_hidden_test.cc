@@ -208,11 +208,10 @@ TEST_F(RecoveryTest, ACachesOldestZoneIsEvictedWhereAnOpeningWentWithoutIt) {
   EXPECT_EQ(found(2), 0u);
   EXPECT_EQ(found(3), 31u);
   EXPECT_NE(info(ZoneId{2}).written_lbas, 0u) << "it may hide what is older";
-  EXPECT_FALSE(volume().hidden) << "it stays so";
+  EXPECT_TRUE(volume().hidden) << "another opening may find otherwise";
   with.trims.push_back({ZoneId{4}, 0, 96, false, true});
   recover_now(with);
   for (const std::uint64_t number : {1, 2, 3}) EXPECT_EQ(found(number), 0u);
-  EXPECT_TRUE(volume().hidden) << "another opening may find otherwise";
   EXPECT_EQ(use(4), ZoneUse::sealed) << "nothing is written to it any more";
   const auto noted = std::ranges::find(result_->new_trims, ZoneId{4}, &ZoneTrim::zone);
   ASSERT_NE(noted, result_->new_trims.end());
