@@ -312,7 +312,7 @@ std::vector<std::uint64_t> ZoneAllocator::opened_sequences(std::uint64_t owner) 
 std::uint64_t ZoneAllocator::min_sequence(std::uint64_t owner, ZoneId except) const {
   std::uint64_t lowest = ~std::uint64_t{0};
   for (std::uint32_t i = 0; i < zones_.size(); ++i) {
-    if (zones_[i].anyones) return 0;
+    if (zones_[i].may_be_of(owner)) return 0;
     if (zones_[i].owner != owner || i == except.value) continue;
     lowest = std::min(lowest, zones_[i].min_sequence);
   }
@@ -322,7 +322,7 @@ std::uint64_t ZoneAllocator::min_sequence(std::uint64_t owner, ZoneId except) co
 std::uint64_t ZoneAllocator::min_opened(std::uint64_t owner, ZoneId except) const {
   std::uint64_t lowest = ~std::uint64_t{0};
   for (std::uint32_t i = 0; i < zones_.size(); ++i) {
-    if (zones_[i].anyones) return 0;
+    if (zones_[i].may_be_of(owner)) return 0;
     if (zones_[i].owner != owner || i == except.value) continue;
     lowest = std::min(lowest, zones_[i].oldest());
   }
@@ -332,7 +332,7 @@ std::uint64_t ZoneAllocator::min_opened(std::uint64_t owner, ZoneId except) cons
 std::uint64_t ZoneAllocator::max_opened(std::uint64_t owner, ZoneId except) const {
   std::uint64_t highest = 0;
   for (std::uint32_t i = 0; i < zones_.size(); ++i) {
-    if (zones_[i].anyones) return 0;
+    if (zones_[i].may_be_of(owner)) return 0;
     if (zones_[i].owner != owner || i == except.value) continue;
     highest = std::max(highest, zones_[i].opened_sequence);
   }

@@ -55,11 +55,15 @@ class ZoneAllocator {
     std::uint64_t opened_sequence = 0;               // age: grows from zone to zone
     std::uint64_t live_lbas = 0;                     // of pages that the index points to
     std::uint64_t min_sequence = ~std::uint64_t{0};  // of any record in it; ~0: none
-    bool anyones = false;  // bad: it has records of nobody knows whom, or when
+    // bad: it has records of nobody knows which, or when, of the volumes with ids below this.
+    std::uint64_t anyones = 0;
+    bool may_be_of(std::uint64_t volume) const { return volume < anyones; }
     // Of a page that was placed after a newer version of its key; ~0: there is none.
     std::uint64_t stray_sequence = ~std::uint64_t{0};
     // What is newer than this may have older versions in the zone.
-    std::uint64_t oldest() const { return anyones ? 0 : std::min(opened_sequence, stray_sequence); }
+    std::uint64_t oldest() const {
+      return anyones != 0 ? 0 : std::min(opened_sequence, stray_sequence);
+    }
   };
 
   ZoneAllocator(const Geometry& geometry, std::uint32_t metadata_zones);

@@ -354,7 +354,7 @@ void Collector::find_groups_elsewhere() {
   std::vector<bool> found(deleted.size());
   for (std::uint32_t i = 0; i < pool_.geometry.zone_count; ++i) {
     const ZoneAllocator::Zone& zone = pool_.allocator.zones()[i];
-    const bool ours = zone.owner == log_.options_.volume || zone.anyones;
+    const bool ours = zone.owner == log_.options_.volume || zone.may_be_of(log_.options_.volume);
     if (!ours || i == victim_.value) continue;
     if (may_have_any_group(ZoneId{i})) {
       groups_elsewhere_ = std::move(deleted);

@@ -237,8 +237,8 @@ struct ZoneTrimRecord {
   static constexpr std::uint32_t kEndLbaMax = (std::uint32_t{1} << 31) - 2;  // others
   // Generation, with end_lba 0: whatever life of the zone it is, nothing in it counts.
   static constexpr std::uint64_t kAnyLife = (std::uint64_t{1} << 63) - 1;
-  // Generation of one that was set aside, below this and not 0: the zone is offline, and has been
-  // since before the volumes with ids from that one on were made.
+  // Generation of one that was set aside, below this and not 0: the zone is offline, or nobody can
+  // tell whose it is, and has been so since before the volumes with ids from that one on were made.
   static constexpr std::uint64_t kVolumesEnd = std::uint64_t{1} << 40;
   std::uint32_t zone = 0;
   std::uint32_t end_lba = 0;

@@ -396,7 +396,8 @@ void PageLog::zones_changed() {
   tombstones_ = group_tombstones_ = 0;
   oldest_ = Oldest();
   for (std::uint32_t i = 0; i < pool_.geometry.zone_count; ++i) {
-    if (pool_.allocator.zones()[i].anyones) oldest_ = {ZoneId{i}, 0, oldest_.opened};
+    if (pool_.allocator.zones()[i].may_be_of(options_.volume))
+      oldest_ = {ZoneId{i}, 0, oldest_.opened};
     if (pool_.allocator.zones()[i].owner != options_.volume) continue;
     bytes += pool_.tables[i].bytes() + pool_.expiries.bytes(ZoneId{i});
     if (options_.cache) bytes += pool_.hits.bytes(ZoneId{i});

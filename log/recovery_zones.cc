@@ -185,7 +185,9 @@ Status Recovery::let_go() {
     const Status noted = note_aside(info.zone);
     if (!noted.ok()) return noted;
     finish_aside(info);
-    for (const std::uint64_t volume : options_.volumes) result_.volumes[volume].hidden = true;
+    for (const std::uint64_t volume : options_.volumes) {
+      if (volume < volumes_since(info.zone)) result_.volumes[volume].hidden = true;
+    }
   }
   return {};
 }
@@ -196,9 +198,10 @@ Status Recovery::let_go() {
 Status Recovery::note_aside(ZoneId zone) {
   if (options_.read_only || !options_.note_trim) return {};
   const auto capacity = static_cast<std::uint32_t>(pool_.geometry.zone_capacity_lbas);
-  ZoneTrim trim{zone, 0, capacity};
+  const bool counted = options_.next_volume_id < ZoneTrimRecord::kVolumesEnd;
+  ZoneTrim trim{zone, counted ? options_.next_volume_id : 0, capacity};
   const std::span<const ZoneTrim> known = trims_of(zone);
-  if (!known.empty()) trim = known.front();
+  if (!known.empty() && known.front().generation != 0) trim = known.front();
   trim.aside = true;
   return options_.note_trim(trim);
 }
@@ -339,7 +342,7 @@ std::uint64_t Recovery::volumes_since(ZoneId zone) const {
 void Recovery::set_aside(ZoneId zone, const char* why, bool anyones) {
   ZoneAllocator::Zone bad;
   bad.use = ZoneUse::bad;
-  bad.anyones = anyones;
+  if (anyones) bad.anyones = std::min(volumes_since(zone), options_.next_volume_id);
   pool_.allocator.adopt(zone, bad);
   result_.lost.push_back({zone, why, anyones ? Missing::all : Missing::nothing});
 }

@@ -249,7 +249,9 @@ TEST(ZoneAllocatorTest, OfZonesThatMayBeAnybodysAnythingMayBeOlder) {
   EXPECT_EQ(allocator.min_opened(1, ZoneId{2}), 30u);
   allocator.note_stray(ZoneId{3}, 12);
   EXPECT_EQ(allocator.min_opened(1, ZoneId{2}), 12u);
-  allocator.adopt(ZoneId{4}, {.use = ZoneUse::bad, .anyones = true});
+  allocator.adopt(ZoneId{4}, {.use = ZoneUse::bad, .anyones = 1});
+  EXPECT_EQ(allocator.min_opened(1, ZoneId{2}), 12u) << "of volumes before it";
+  allocator.adopt(ZoneId{5}, {.use = ZoneUse::bad, .anyones = 2});
   EXPECT_EQ(allocator.min_opened(1, ZoneId{2}), 0u);
   EXPECT_EQ(allocator.min_sequence(1, ZoneId{2}), 0u);
 }

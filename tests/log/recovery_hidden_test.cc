@@ -35,6 +35,43 @@ TEST_F(RecoveryTest, AnUnreadableZoneIsSetAside) {
   EXPECT_EQ(noted[0].end_lba, 20u);
 }
 
+// Nothing of volumes that are made while it is so.
+TEST_F(RecoveryTest, AnUnreadableZoneHoldsNothingOfLaterVolumes) {
+  constexpr std::uint64_t kNext = kVolume + 2;
+  Shape shape;
+  shape.faults = true;
+  make(shape);
+  ZoneImage& a = zone(2, 10);
+  a.add_batch({a.page(1, 11, 600)});
+  write_all();
+  RecoveryOptions with = options();
+  with.note_trim = [&](const ZoneTrim& trim) {
+    with.trims = {trim};
+    return Status();
+  };
+  for (std::uint64_t next = kNext; next < kNext + 3; ++next) {
+    with.next_volume_id = next;
+    if (next == kNext + 1) with.volumes.push_back(kNext);
+    drop_pool();
+    make_pool();
+    ASSERT_TRUE(pool_->allocator.admit(kNext, 2, 1).ok());
+    faults_->fail_reads(Lba{pool_->device_lba(ZoneId{2}, 0)}, shape_.zone_capacity_lbas);
+    Result<RecoveryResult> result = recover(*device_, *pool_, RecoveryOptions(with));
+    ASSERT_TRUE(result.ok());
+    EXPECT_TRUE(result->volumes[kVolume].hidden);
+    EXPECT_FALSE(result->volumes[kNext].hidden) << next;
+    EXPECT_EQ(pool_->allocator.min_opened(kVolume, ZoneId{3}), 0u);
+    EXPECT_NE(pool_->allocator.min_opened(kNext, ZoneId{3}), 0u) << next;
+    ASSERT_EQ(with.trims.size(), 1u);
+    EXPECT_TRUE(with.trims[0].aside);
+    EXPECT_EQ(with.trims[0].generation, kNext);
+  }
+  faults_->heal();
+  with.volumes = {kVolume};
+  recover_now(with);
+  EXPECT_EQ(found(1), 11u);
+}
+
 // It was the newest of its stream when the power was cut, and is not any more.
 TEST_F(RecoveryTest, AZoneThatAnOpeningWentWithoutIsVerified) {
   ZoneImage& old = zone(2, 10);
