@@ -147,6 +147,7 @@ TEST(SimTest, SeedsThatFailed) {
   for (const std::uint64_t seed : {7620000204, 7620000312, 7620000588, 7630000990}) {
     run_seed("hidden", seed, 3000);
   }
+  run_seed("hidden", 7670001009);
   // A group's deletion was durable before a page in another stream that had taken the place of one
   // of the group.
   run_seed("rot", 2201408, 16'000);
