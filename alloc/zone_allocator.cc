@@ -11,6 +11,7 @@ namespace furrow {
 
 namespace {
 constexpr unsigned kNoLimit = std::numeric_limits<unsigned>::max();
+constexpr std::uint64_t kVoid = ~std::uint64_t{0};  // of a zone: nothing in it counts
 
 unsigned slots(std::uint32_t zones_max) {
   if (zones_max == 0 || canary(Canary::zone_limits_ignored)) return kNoLimit;
@@ -231,7 +232,7 @@ void ZoneAllocator::retire(ZoneId zone) {
 
 void ZoneAllocator::make_void(ZoneId zone) {
   FURROW_CHECK(at(zone).use == ZoneUse::bad);
-  at(zone).opened_sequence = at(zone).stray_sequence = at(zone).min_sequence = ~std::uint64_t{0};
+  at(zone).opened_sequence = at(zone).stray_sequence = at(zone).min_sequence = kVoid;
   const auto owner = owners_.find(at(zone).owner);
   if (owner == owners_.end() || unpromised() == 0) return;
   --owner->second.held;
@@ -334,6 +335,7 @@ std::uint64_t ZoneAllocator::max_opened(std::uint64_t owner, ZoneId except) cons
   for (std::uint32_t i = 0; i < zones_.size(); ++i) {
     if (zones_[i].may_be_of(owner)) return 0;
     if (zones_[i].owner != owner || i == except.value) continue;
+    if (zones_[i].opened_sequence == kVoid) continue;
     highest = std::max(highest, zones_[i].opened_sequence);
   }
   return highest;

@@ -37,8 +37,8 @@ Result<ZoneHeader> decode_zone_header(std::span<const std::byte> lba, const Uuid
   header.previous_opened = reader.take<std::uint64_t>();
   FURROW_CHECK(reader.ok());  // check_stamped() promised the length
   if (!plausible_sequence(header.opened_sequence)) return out_of_range;
-  const bool first = header.previous_opened == 0;
-  if (!first && header.previous_opened >= header.opened_sequence) return out_of_range;
+  // All ones where an earlier version took a zone that had been given up for one of the owner's.
+  if (header.previous_opened >= header.opened_sequence) header.previous_opened = 0;
   if (header.stream > kStreamMax) {
     return Status(Code::corrupt, Origin::log, "a zone header names a stream that there is not");
   }

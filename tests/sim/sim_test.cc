@@ -148,6 +148,8 @@ TEST(SimTest, SeedsThatFailed) {
     run_seed("hidden", seed, 3000);
   }
   run_seed("hidden", 7670001009);
+  // The header of a cache's zone was refused for what it said of a zone that had turned read-only.
+  run_seed("disk", 30048, 16'000);
   // A group's deletion was durable before a page in another stream that had taken the place of one
   // of the group.
   run_seed("rot", 2201408, 16'000);
