@@ -108,6 +108,7 @@ bool SimFiles::mount(Pool& pool, PageSession& session, SimExecutor& executor,
       std::make_shared<Blocking>(*this, pool, session, executor, geometry), *store);
   if (!mounted.ok()) {
     const bool excused = world_.device->dead() || faults_;
+    wedged_ = mounted.status().code() == Code::no_space && world_.is_wedged(store->info().id);
     if (!excused) world_.fail("files: mount: " + mounted.status().describe());
     return false;
   }

@@ -28,6 +28,9 @@ class SimFiles {
   // False: the power failed meanwhile, or (a failure of the world's where no fault excuses it) it
   // cannot be mounted.
   bool mount(Pool& pool, PageSession& session, SimExecutor& executor, const Geometry& geometry);
+  // The last time for want of a zone to write to, as some are lost and power cuts have ended all
+  // others: only a larger quota would help.
+  bool wedged() const { return wedged_; }
   void step();  // a call
   // After a mount: is what is there what must be?
   void verify();
@@ -58,6 +61,7 @@ class SimFiles {
   std::string staging_;
   std::shared_ptr<FileVolume> volume_;
   bool may_lose_ = false;  // since it was verified last
+  bool wedged_ = false;
 };
 
 }  // namespace furrow::sim

@@ -83,6 +83,11 @@ bool Simulation::run() {
     if (world_.failed()) break;
     stop();
     if (!world_.failed()) recover();
+    if (over_) break;
+  }
+  if (over_) {
+    end_pool(true);
+    return !world_.failed();
   }
   if (!world_.failed()) write_after_losses();
   if (!world_.failed()) verify();

@@ -113,6 +113,7 @@ class Simulation {
   std::vector<std::unique_ptr<SimVolume>> volumes_;
   std::unique_ptr<SimFiles> files_;
   std::unique_ptr<SimDisk> disk_;
+  bool over_ = false;     // files cannot be mounted any more, as README says
   bool in_step_ = false;  // others may start something while files are waited for
   struct Resizing {
     std::string name;  // empty: none is

@@ -140,7 +140,10 @@ void Simulation::recover() {
     }
     say(fmt::format("attempt {} to open failed", attempt));
     if (world_.failed()) return;
-    if (!device_->dead() && attempt > kAttemptsMax) return world_.fail("the pool does not open");
+    if (!device_->dead() && attempt > kAttemptsMax) {
+      over_ = world_.zones_lost != 0 && files_ && files_->wedged();
+      return over_ ? void() : world_.fail("the pool does not open");
+    }
     // A session may have been refused although the pool was open.
     device_->cut_now();
     end_pool(false);
