@@ -145,8 +145,8 @@ class Collector {
     PageRecord record;
     KeyHash hash;
     IndexEntry entry;
-    bool again = false;     // read a second time: the first did not give the page
-    bool failed = false;    // a read did
+    bool again = false;   // read a second time: the first did not give the page
+    bool failed = false;  // a read did
     // The page is, and a tombstone goes in its place; or its copy is, and is undone.
     bool damaged = false;
     bool deletion = false;  // the zone has it as one

@@ -143,9 +143,8 @@ TEST_F(CollectorUndoTest, AnOriginalThatHadRottedBeforeDoesNotKeepTheCopy) {
   ASSERT_TRUE(run([&] {
     return std::ranges::any_of(originals, [&](const auto& each) { return copied(each.first); });
   }));
-  const bool damaged_too = std::ranges::any_of(originals, [&](const auto& each) {
-    return each.first % 6 == 0 && copied(each.first);
-  });
+  const bool damaged_too = std::ranges::any_of(
+      originals, [&](const auto& each) { return each.first % 6 == 0 && copied(each.first); });
   ASSERT_TRUE(damaged_too);
   device_->fail(Io::Op::write, {Code::io_error, Origin::zone});
   EXPECT_TRUE(finish(waiting).ok()) << waiting.status.describe();
