@@ -419,7 +419,8 @@ std::optional<ZoneId> Collector::to_be_noted() const {
   const auto opened = [this](ZoneId id) { return pool_.allocator.zone(id).opened_sequence; };
   std::ranges::sort(older, std::greater(), opened);
   for (const ZoneId zone : older) {
-    if (!pool_.tables[zone.value].durable) return zone;
+    const ZoneDirectory& table = pool_.tables[zone.value];
+    if (!table.durable && !table.unverified) return zone;
     if (pool_.allocator.zone(zone).use == ZoneUse::sealed) break;
   }
   return std::nullopt;

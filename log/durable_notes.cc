@@ -27,8 +27,10 @@ void DurableNotes::write_first() {
   const ZoneId zone = first_->zone;
   const auto capacity = static_cast<std::uint32_t>(pool_.geometry.zone_capacity_lbas);
   entry_.record.kind = JournalRecord::Kind::zone_trimmed;
-  entry_.record.trim = {zone.value, std::min(pool_.tables[zone.value].end_lba, capacity),
-                        pool_.allocator.zone(zone).generation, true, first_->aside};
+  const ZoneDirectory& table = pool_.tables[zone.value];
+  entry_.record.trim = {zone.value, std::min(table.end_lba, capacity),
+                        pool_.allocator.zone(zone).generation, !table.unverified,
+                        first_->aside || table.evicted};
   journal_.append(entry_);
 }
 
@@ -36,7 +38,8 @@ void DurableNotes::answer() {
   DurableNote& note = *first_;
   first_ = note.next;
   note.status = entry_.status;
-  if (note.status.ok()) pool_.tables[note.zone.value].durable = true;
+  ZoneDirectory& table = pool_.tables[note.zone.value];
+  if (note.status.ok()) table.durable = !table.unverified;
   if (first_ != nullptr) write_first();
   note.on_noted(note);
 }

@@ -41,9 +41,11 @@ struct ZoneDirectory {
   std::uint32_t last_expiry_s = 0;  // Unix time, of its pages; ~0: one never does
   // Records at or behind it are void: torn at a crash, or (0) of a zone that was emptied.
   std::uint32_t end_lba = ~std::uint32_t{0};
-  bool durable = false;   // the metadata journal says that all below end_lba is
-  bool has_gap = false;   // a batch header that is damaged hides what it names
-  bool given_up = false;  // what cannot be read of it may go
+  bool durable = false;     // the metadata journal says that all below end_lba is
+  bool unverified = false;  // the journal must not say so: the next opening is to look again
+  bool evicted = false;     // of a cache: its pages count no more, which the journal says as well
+  bool has_gap = false;     // a batch header that is damaged hides what it names
+  bool given_up = false;    // what cannot be read of it may go
 
   // The batch header that describes the page at `lba`: the last one before it.
   std::uint32_t batch_of(std::uint32_t lba) const;

@@ -44,6 +44,7 @@ std::vector<PageRecord> Scanner::records_of(const FoundZone& zone) {
 
 Status Scanner::scan(const FoundZone& zone) {
   ZoneDirectory& table = pool_.tables[zone.info.zone.value];
+  table.evicted = zone.evicted;
   std::vector<SegmentScan> scans;  // of the newest zone: it is looked at as a whole
   std::vector<std::uint64_t> missing;
   bool all_read = !zone.guessed;
@@ -177,6 +178,7 @@ bool Scanner::end_newest(const FoundZone& zone, std::vector<SegmentScan>& scans)
     unverified.push_back(pool_.device_lba(zone.info.zone, lba));
   }
   const bool verified = all_read && unread.empty();
+  table.unverified = !verified;
   keep(zone, records);
   if (ends || zone.aside || !verified) note_end(zone, !verified);
   if (full) return all_read;

@@ -136,10 +136,11 @@ Status Recovery::note_durable_before(ZoneId newest) {
   if (before == nullptr || !options_.note_trim) return {};
   const ZoneId id = before->info.zone;
   ZoneDirectory& table = pool_.tables[id.value];
-  if (table.durable) return {};
+  if (table.durable || table.unverified) return {};
   const auto capacity = static_cast<std::uint32_t>(pool_.geometry.zone_capacity_lbas);
-  const Status status = options_.note_trim(
-      {id, before->header.stamp.generation, std::min(table.end_lba, capacity), true});
+  const Status status =
+      options_.note_trim({id, before->header.stamp.generation, std::min(table.end_lba, capacity),
+                          true, table.evicted});
   if (status.ok()) table.durable = true;
   return status;
 }

@@ -61,6 +61,14 @@ TEST_F(NewestZoneTest, ItIsNotedThatTheOneBeforeItIsDurable) {
   EXPECT_TRUE(notes_.empty());
 }
 
+// It may be torn, and is verified at the next opening, whichever zone is the newest then.
+TEST_F(NewestZoneTest, NothingIsNotedOfOneThatCouldNotBeVerified) {
+  pool_->tables[before_.value].unverified = true;
+  collect_newest();
+  EXPECT_TRUE(notes_.empty());
+  EXPECT_TRUE(is_reset(newest_));
+}
+
 TEST_F(NewestZoneTest, ItStaysWhereThatCannotBeNoted) {
   collect_newest();
   ASSERT_NO_FATAL_FAILURE(answer({Code::io_error, Origin::log}));

@@ -84,6 +84,19 @@ class DurableNotesTest : public LogRig {
   std::vector<std::uint32_t> answered_;  // zones, in order
 };
 
+TEST_F(DurableNotesTest, WhatTheNextOpeningIsToKnowStaysInTheJournal) {
+  pool_->tables[2].evicted = true;
+  pool_->tables[3].unverified = true;
+  request(2);
+  note(3).aside = true;
+  notes_->request(*asked_.back());
+  run();
+  EXPECT_TRUE(durable(2));
+  EXPECT_FALSE(durable(3)) << "it may be torn";
+  EXPECT_EQ(journal(), (std::vector<ZoneTrimRecord>{{2, kWholeZone, 72, true, true},
+                                                    {3, kWholeZone, 73, false, true}}));
+}
+
 TEST_F(DurableNotesTest, TheJournalAndTheTableSayThatTheZoneIsDurable) {
   pool_->tables[3].end_lba = 40;  // what is behind it was cut off before
   const Note& whole = request(2);

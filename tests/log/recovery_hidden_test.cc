@@ -163,6 +163,7 @@ TEST_F(RecoveryTest, APageThatMayBeTornTakesNoOthersPlace) {
     const auto noted = std::ranges::find(result_->new_trims, ZoneId{each}, &ZoneTrim::zone);
     ASSERT_NE(noted, result_->new_trims.end());
     EXPECT_TRUE(noted->aside);
+    EXPECT_TRUE(pool_->tables[each].unverified);
   }
   with.trims = result_->new_trims;
   faults_->heal();
@@ -175,6 +176,7 @@ TEST_F(RecoveryTest, APageThatMayBeTornTakesNoOthersPlace) {
   EXPECT_EQ(found(3), 0u);
   EXPECT_EQ(found(5), 42u);
   EXPECT_FALSE(volume().hidden);
+  EXPECT_FALSE(pool_->tables[3].unverified || pool_->tables[4].unverified);
 }
 
 // Nothing is missing then.
@@ -312,6 +314,7 @@ TEST_F(RecoveryTest, WhatACacheHasEvictedStaysSo) {
     EXPECT_EQ(found(2), 21u);
     const auto noted = std::ranges::find(result_->new_trims, ZoneId{2}, &ZoneTrim::zone);
     EXPECT_TRUE(noted == result_->new_trims.end() || noted->aside) << durable;
+    EXPECT_TRUE(pool_->tables[2].evicted && !pool_->tables[3].evicted) << "for what is noted later";
   }
 }
 
@@ -362,6 +365,7 @@ TEST_F(RecoveryTest, NorWhereItsHeaderCannotBeReadForOnce) {
     EXPECT_EQ(use(2), ZoneUse::bad) << "it stays as it is";
     EXPECT_TRUE(volume().hidden);
     EXPECT_EQ(zone_of(5), ~std::uint32_t{0}) << "which is not whole there";
+    EXPECT_TRUE(pool_->tables[2].unverified);
     EXPECT_EQ(pool_->allocator.min_opened(kVolume, ZoneId{3}), 0u) << "it may have anything";
     ASSERT_EQ(result_->lost.size(), 1u);
     EXPECT_EQ(result_->lost[0].missing, RecoveryResult::Lost::Missing::some) << "can be given up";

@@ -176,6 +176,30 @@ TEST_F(RecoverySpareTest, ThatTheOneBeforeItIsDurableIsNotedFirst) {
   EXPECT_TRUE(noted[0].durable);
 }
 
+// What it has may be torn, and is to be verified when it can be read.
+TEST_F(RecoverySpareTest, NothingIsNotedWhereTheOneBeforeItCouldNotBeVerified) {
+  drop_pool();
+  Shape shape;
+  shape.zones = 8;  // none to spare
+  shape.faults = true;
+  make(shape);
+  fill(kUserStream);
+  last_->add_batch({last_->page(2, 21, 600)});
+  write_all();
+  faults_->fail_reads(Lba{pool_->device_lba(ZoneId{6}, 2)}, 1);
+  RecoveryOptions with = of_a_store();
+  with.trims = {{ZoneId{6}, 60, 96, false, true}};
+  std::vector<ZoneTrim> noted;
+  with.note_trim = [&](const ZoneTrim& trim) {
+    noted.push_back(trim);
+    return Status();
+  };
+  recover_now(with);
+  EXPECT_TRUE(given_back());
+  ASSERT_EQ(noted.size(), 1u);
+  EXPECT_TRUE(noted[0].zone == ZoneId{6} && noted[0].aside && !noted[0].durable);
+}
+
 TEST_F(RecoverySpareTest, NothingIsNotedWhereTheOneBeforeItIsOfAnotherStream) {
   fill();
   last_->add_batch({last_->page(2, 21, 600)});
