@@ -216,7 +216,8 @@ std::uint64_t Scanner::first_bad(const FoundZone& zone, std::vector<PageRecord>&
     if (record.lba >= pool_.tables[zone.info.zone.value].end_lba) break;
     const std::uint64_t lbas = pool_.page_lbas(record.length);
     if (record.lba + lbas > zone.info.written_lbas) return record.lba;
-    const auto page = window.read(pool_.device_lba(zone.info.zone, record.lba), lbas, written);
+    auto page = window.read(pool_.device_lba(zone.info.zone, record.lba), lbas, written);
+    if (!page.ok()) page = read(zone.info.zone, record.lba, static_cast<std::uint32_t>(lbas));
     // Unreadable is no proof of a torn write, nor of a whole one: see Recovery::whole_version().
     if (!page.ok()) {
       unread.push_back(record.lba);

@@ -179,6 +179,28 @@ TEST_F(RecoveryTest, APageThatMayBeTornTakesNoOthersPlace) {
   EXPECT_FALSE(pool_->tables[3].unverified || pool_->tables[4].unverified);
 }
 
+// An error may be of a moment.
+TEST_F(RecoveryTest, APageThatCannotBeReadAtOnceIsReadAgain) {
+  constexpr std::uint32_t kFarBytes = 20000;  // from the batch header, and what is read with that
+  Shape shape;
+  shape.segment_lbas = 96;
+  shape.faults = true;
+  make(shape);
+  ZoneImage& old = zone(2, 10);
+  old.add_batch({old.page(1, 11, 600)});
+  ZoneImage& newest = zone(3, 20);
+  newest.add_batch({newest.page(2, 21, kFarBytes), newest.page(1, 22, 600)});
+  write_all();
+  RecoveryOptions with = options();
+  with.stores = {kVolume};
+  const Lba page{pool_->device_lba(ZoneId{3}, newest.written_lbas() - 1)};
+  for (unsigned i = 0; i < 4; ++i) faults_->fail_read_once(page);
+  recover_now(with);
+  EXPECT_EQ(found(1), 22u);
+  EXPECT_EQ(found(2), 21u);
+  EXPECT_FALSE(volume().hidden);
+}
+
 // Nothing is missing then.
 TEST_F(RecoveryTest, WhatCannotBeReadBehindTheNewestZonesEndIsNothing) {
   Shape shape;
