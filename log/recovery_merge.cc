@@ -151,9 +151,10 @@ void Recovery::winners(std::uint64_t volume, std::span<const RecoveredRecord> so
     }
     const RecoveredRecord* whole =
         is_unverified(*winner) ? whole_version(volume, sorted.subspan(i)) : nullptr;
+    if (is_unverified(*winner)) {
+      note_passed_over(sorted.subspan(i), whole != nullptr ? *whole : *winner, sums.passed_over);
+    }
     if (whole != nullptr) {
-      const ZoneId passed = pool_.geometry.zone_of(Lba{winner->lba()});
-      if (whole->sequence != winner->sequence) sums.passed_over.push_back(passed);
       const ZoneId zone = pool_.geometry.zone_of(Lba{whole->lba()});
       sums.spare_needed |= spare != spares_.end() && zone == spare->second.zone;
       winner = whole;
@@ -197,6 +198,23 @@ const RecoveredRecord* Recovery::whole_version(std::uint64_t volume,
     return present(volume, version) && !expired(version) ? &version : nullptr;
   }
   return nullptr;
+}
+
+// `versions` begin with those of a key that could not be read, of which `winner` may be one. Each
+// may turn out to be the one that counts, so all that do not say the same stay.
+void Recovery::note_passed_over(std::span<const RecoveredRecord> versions,
+                                const RecoveredRecord& winner, std::vector<ZoneId>& into) const {
+  const auto zone_of = [this](const RecoveredRecord& each) {
+    return pool_.geometry.zone_of(Lba{each.lba()});
+  };
+  bool others = false;
+  for (const RecoveredRecord& version : versions) {
+    if (!version.same_key(versions.front()) || !is_unverified(version)) break;
+    if (version.sequence == winner.sequence) continue;
+    into.push_back(zone_of(version));
+    others = true;
+  }
+  if (others && is_unverified(winner)) into.push_back(zone_of(winner));
 }
 
 bool Recovery::present(std::uint64_t volume, const RecoveredRecord& record) const {

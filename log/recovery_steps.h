@@ -111,7 +111,7 @@ class Recovery {
     bool spare_needed = false;  // something stands in the volume's spare zone only
     std::vector<Copied> copied;
     std::vector<Outlived> outlived;
-    std::vector<ZoneId> passed_over;  // they have unverified pages, in whose places older ones are
+    std::vector<ZoneId> passed_over;  // they have unverified pages, and others may count in their places
   };
   void winners(std::uint64_t volume, std::span<const RecoveredRecord> sorted, RecordPile& into,
                Merged& sums);
@@ -123,6 +123,8 @@ class Recovery {
   }
   const RecoveredRecord* whole_version(std::uint64_t volume,
                                        std::span<const RecoveredRecord> versions) const;
+  void note_passed_over(std::span<const RecoveredRecord> versions, const RecoveredRecord& winner,
+                        std::vector<ZoneId>& into) const;
   bool expired(const RecoveredRecord& page) const {
     return page.entry().expires && pool_.expiry(page.lba()) <= pool_.home.wall_s();
   }

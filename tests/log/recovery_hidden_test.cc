@@ -201,6 +201,32 @@ TEST_F(RecoveryTest, APageThatCannotBeReadAtOnceIsReadAgain) {
   EXPECT_FALSE(volume().hidden);
 }
 
+// Of several that cannot be read any may be the last one that is whole.
+TEST_F(RecoveryTest, AllThatMayBeTornOfAPageStays) {
+  Shape shape;
+  shape.faults = true;
+  make(shape);
+  ZoneImage& old = zone(2, 10);
+  old.add_batch({old.page(1, 11, 600)});
+  ZoneImage& brief = zone(3, 20, kVolume, 2);
+  const std::uint32_t first = brief.add_batch({brief.page(1, 21, 600), brief.page(2, 22, 600)});
+  ZoneImage& newest = zone(4, 30);
+  const std::uint32_t second = newest.add_batch({newest.page(1, 31, 600)});
+  ZoneImage& other = zone(5, 40, kVolume, 3);
+  const std::uint32_t third = other.add_batch({other.page(2, 41, 600)});
+  write_all();
+  RecoveryOptions with = options();
+  with.stores = {kVolume};
+  faults_->fail_reads(Lba{pool_->device_lba(ZoneId{3}, first + 1)}, 4);
+  faults_->fail_reads(Lba{pool_->device_lba(ZoneId{4}, second + 1)}, 1);
+  faults_->fail_reads(Lba{pool_->device_lba(ZoneId{5}, third + 1)}, 1);
+  recover_now(with);
+  EXPECT_EQ(found(1), 11u);
+  EXPECT_EQ(found(2), 41u) << "no version is whole";
+  for (const std::uint32_t each : {3, 4, 5}) EXPECT_EQ(use(each), ZoneUse::bad) << each;
+  EXPECT_TRUE(volume().hidden);
+}
+
 // Nothing is missing then.
 TEST_F(RecoveryTest, WhatCannotBeReadBehindTheNewestZonesEndIsNothing) {
   Shape shape;
