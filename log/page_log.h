@@ -196,7 +196,11 @@ class PageLog final : public StreamOwner {
   bool may_open_zone(bool relocation) override;
   bool may_write_user(const Stream& stream) override;
   bool may_write_note(const Stream&) override { return !at_quota(); }
-  std::uint64_t segment_pins_max() const override { return segment_pins_max_; }
+  // The last zone is for copies alone: of a zone that was written before there was a limit they may
+  // be more.
+  std::uint64_t segment_pins_max() const override {
+    return at_quota() ? ~std::uint64_t{0} : segment_pins_max_;
+  }
   void on_zone_opened(ZoneId zone) override;
   void on_zone_abandoned() override {
     zones_changed();

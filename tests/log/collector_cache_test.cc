@@ -3,6 +3,7 @@
 // damage costs itself alone. How: on a PageLog, by what the device is asked for (TapDevice) and
 // what is found afterwards, also after reopenings.
 #include "tests/log/collector_rig.h"
+#include "tests/log/zone_image.h"
 
 namespace furrow {
 namespace {
@@ -155,6 +156,34 @@ TEST_F(CollectorTest, PinnedPagesOfAZoneFitTheLastOne) {
   reopen();
   expect_absent(0);
   for (std::uint64_t n = 1; n < pinned; ++n) expect_page(n, 0, 400);
+}
+
+// As a pool may have them that was written before segments took no more than so many.
+TEST_F(CollectorTest, MorePinnedPagesThanASegmentTakesFitTheLastZone) {
+  make_log({}, kCache);
+  drop_pool();
+  constexpr std::uint32_t kZones = 2, kPages = 21;
+  for (std::uint32_t i = 0; i < kZones; ++i) {
+    const std::uint32_t number = kMetadataZones + i;
+    ZoneImage image({.stamp = {superblock_.pool, ZoneId{number}, 100 * number},
+                     .hash_key = superblock_.hash_key});
+    for (std::uint32_t segment = 0; segment < 3; ++segment) {
+      std::vector<ZoneImage::Item> pages;
+      for (std::uint32_t n = 0; n < kPages / 3; ++n) {
+        const std::uint32_t page = i * kPages + segment * kPages / 3 + n;
+        pages.push_back(image.page(page, 100 * number + 1 + page, 2000));
+        pages.back().record.pinned = true;
+      }
+      image.add_batch(std::move(pages));
+      image.close_segment();
+    }
+    image.write_to(*device_);
+  }
+  recover_log();
+  next_ = 5000;
+  const std::size_t before = resets().size();
+  churn(400, [&] { return resets().size() > before + 3 * shape_.quota; });
+  for (std::uint64_t n = 0; n < kZones * kPages; ++n) expect_page(n, 0, 2000);
 }
 
 // A group is deleted while its page is copied.
