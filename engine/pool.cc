@@ -83,7 +83,8 @@ PoolImpl::PoolImpl(ZonedDevice& device, Executor& home, MetadataRing ring,
   };
   context_.note_cuts = [this] {
     count_drawn();
-    const Status noted = note_cuts();
+    Status noted = note_cuts();
+    if (noted.ok()) noted = drop_asides();
     if (noted.ok()) (void)ring_.settle();  // see journal()
     return noted;
   };
@@ -272,6 +273,19 @@ Status PoolImpl::drop_trims() {
       const ZoneAllocator::Zone& zone = context_.allocator.zone(ZoneId{trim.zone});
       if (zone.use == ZoneUse::bad || zone.generation == trim.generation) continue;
     }
+    const Status status = note_trim({trim.zone, ZoneTrimRecord::kNothing, trim.generation});
+    if (!status.ok()) return status;
+  }
+  return {};
+}
+
+// .. and before a zone that was reset since is opened anew: that life of it is none that an opening
+// went without, and is not to be verified as if it was.
+Status PoolImpl::drop_asides() {
+  const std::vector<ZoneTrimRecord> trims = ring_.state().trims;
+  for (const ZoneTrimRecord& trim : trims) {
+    const bool over = context_.allocator.zone(ZoneId{trim.zone}).use == ZoneUse::free;
+    if (!trim.aside || !over) continue;
     const Status status = note_trim({trim.zone, ZoneTrimRecord::kNothing, trim.generation});
     if (!status.ok()) return status;
   }

@@ -120,6 +120,7 @@ class PoolImpl final : public Pool, private ZoneReturns::Owner {
   Status settle();                               // see there
   Status note_trim(const ZoneTrimRecord& trim);  // durable when it returns; not when read-only
   Status drop_trims();
+  Status drop_asides();
   std::map<std::uint64_t, StreamSet> share_streams(const RecoveryResult& recovered);
   bool grant_lifetime(std::uint64_t volume, std::uint8_t stream);
   Status end_zone(const Stream::Resume& resume);

@@ -4,6 +4,7 @@
 // good. How: reads of a zone fail for one opening.
 #include <gtest/gtest.h>
 
+#include "log/metadata_ring.h"
 #include "tests/engine/pool_file.h"
 #include "tests/engine/rig.h"
 #include "zone/fault_device.h"
@@ -103,6 +104,30 @@ TEST_F(HiddenCacheTest, AZoneOfWhichALittleCannotBeReadIsEvictedInItsTurn) {
   expect_page(2, 1);
   rig_.reopen();
   expect_page(1, 1);
+}
+
+// The next life of the zone is none that an opening went without.
+TEST_F(HiddenCacheTest, AZoneIsWhatItWasWrittenToBeLast) {
+  put_pinned(1, 1);
+  fill_up_to(kFirst + 1);
+  reopen_without(kFirst);
+  ASSERT_TRUE(rig_.put(1, 2, kPageBytes).ok());
+  while (!absent(1)) fill(1);
+  fill(10);
+  const auto asides = [this] {
+    const Result<MetadataRing> ring = MetadataRing::open(*rig_.device, true);
+    EXPECT_TRUE(ring.ok()) << ring.status().describe();
+    return std::ranges::count_if(ring->state().trims, &ZoneTrimRecord::aside);
+  };
+  rig_.reopen();
+  ASSERT_EQ(asides(), 1) << "it was evicted";
+  for (const bool filled : {true, false}) {
+    for (unsigned i = 0; (written(kFirst) == kZoneLbas) == filled; ++i) {
+      ASSERT_LT(i, 2000u) << filled;
+      fill(1);
+    }
+  }
+  EXPECT_EQ(asides(), 0);
 }
 
 // What was put when it was hidden was evicted, so it may be older than that.
