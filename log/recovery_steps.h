@@ -111,7 +111,8 @@ class Recovery {
     bool spare_needed = false;  // something stands in the volume's spare zone only
     std::vector<Copied> copied;
     std::vector<Outlived> outlived;
-    std::vector<ZoneId> passed_over;  // they have unverified pages, and others may count in their places
+    // They have unverified pages, in whose places others may count.
+    std::vector<ZoneId> passed_over;
   };
   void winners(std::uint64_t volume, std::span<const RecoveredRecord> sorted, RecordPile& into,
                Merged& sums);
