@@ -117,12 +117,11 @@ void enlarge(Swarm& swarm, SimRandom& random) {
   }
 }
 
-// In zones that hold some of a file or several files. What else the pool has is small.
-void add_files(Swarm& swarm, SimRandom& random) {
+// Zones for a large volume and a small one of pages, which is given back.
+VolumeShape& place_beside(Swarm& swarm, std::uint64_t zone_bytes, std::uint32_t zones) {
   Geometry& geometry = swarm.geometry;
-  const std::uint64_t zone_bytes = random.log_between(256 << 10, 1 << 20);
   geometry.zone_capacity_lbas = geometry.zone_size_lbas = zone_bytes / geometry.lba_bytes;
-  geometry.zone_count = static_cast<std::uint32_t>(random.between(14, 30));
+  geometry.zone_count = zones;
   if (geometry.active_zones_max != 0 && geometry.active_zones_max < 4) {
     geometry.active_zones_max = geometry.open_zones_max = 4;
   }
@@ -131,6 +130,14 @@ void add_files(Swarm& swarm, SimRandom& random) {
   VolumeShape& beside = swarm.volumes[0];
   beside.options.quota_bytes = 4 * geometry.zone_capacity_bytes();
   beside.keys = std::min<std::uint64_t>(beside.keys, 100);
+  return beside;
+}
+
+// In zones that hold some of a file or several files. What else the pool has is small.
+void add_files(Swarm& swarm, SimRandom& random) {
+  const std::uint64_t zone_bytes = random.log_between(256 << 10, 1 << 20);
+  (void)place_beside(swarm, zone_bytes, static_cast<std::uint32_t>(random.between(14, 30)));
+  const Geometry& geometry = swarm.geometry;
   VolumeOptions files;
   files.name = "files";
   files.kind = VolumeKind::fs;
@@ -155,18 +162,10 @@ void add_files(Swarm& swarm, SimRandom& random) {
 // In zones that hold 32 to 128 of its blocks. Its quota is less than it, or up to some times as
 // much.
 void add_disk(Swarm& swarm, SimRandom& random) {
-  Geometry& geometry = swarm.geometry;
   const std::uint64_t zone_bytes = random.log_between(128 << 10, 512 << 10);
-  geometry.zone_capacity_lbas = geometry.zone_size_lbas = zone_bytes / geometry.lba_bytes;
-  geometry.zone_count = static_cast<std::uint32_t>(random.between(12, 24));
-  if (geometry.active_zones_max != 0 && geometry.active_zones_max < 4) {
-    geometry.active_zones_max = geometry.open_zones_max = 4;
-  }
-  if (geometry.open_zones_max != 0) geometry.open_zones_max = geometry.active_zones_max;
-  swarm.volumes.resize(1);
-  VolumeShape& beside = swarm.volumes[0];
-  beside.options.quota_bytes = 4 * geometry.zone_capacity_bytes();
-  beside.keys = std::min<std::uint64_t>(beside.keys, 100);
+  VolumeShape& beside =
+      place_beside(swarm, zone_bytes, static_cast<std::uint32_t>(random.between(12, 24)));
+  const Geometry& geometry = swarm.geometry;
   beside.options.value_bytes_max = std::min(beside.options.value_bytes_max, 32u << 10);
   beside.value_bytes_max = std::min(beside.value_bytes_max, beside.options.value_bytes_max);
   beside.value_bytes_min = std::min(beside.value_bytes_min, beside.value_bytes_max);
