@@ -8,6 +8,19 @@
 namespace furrow::test {
 namespace {
 
+// From here on the pool answers nothing.
+FakeStore& hold(World& world) {
+  auto& store = *static_cast<FakeStore*>(world.pool.stores().front());
+  store.hold = true;
+  return store;
+}
+
+CommandPtr begin_store(World& world, Member& by) {
+  CommandPtr working = by.send_store();
+  world.run();
+  return working;
+}
+
 // What a preempted host has under way: nothing of it happens once Preempt and Abort is answered.
 TEST(ReservationAbort, WaitsForWhatIsUnderWay) {
   for (const bool aborts : {false, true}) {
@@ -16,10 +29,8 @@ TEST(ReservationAbort, WaitsForWhatIsUnderWay) {
     ASSERT_EQ(a.enrol(11), sc::kSuccess);
     ASSERT_EQ(b.enrol(22), sc::kSuccess);
     ASSERT_EQ(b.acquire(kExclusiveAccess, 22), sc::kSuccess);
-    auto& store = *static_cast<FakeStore*>(world.pool.stores().front());
-    store.hold = true;
-    const CommandPtr working = b.send_store();
-    world.run();
+    FakeStore& store = hold(world);
+    const CommandPtr working = begin_store(world, b);
     b.io->hold_pulls = true;
     const CommandPtr sending = b.send_store();  // its data does not come
     world.run();
@@ -46,10 +57,8 @@ TEST(ReservationAbort, WaitsForNoLessWhereNewCommandsAreDone) {
   Member a(world, 1, 1), b(world, 2, 1);
   ASSERT_EQ(a.enrol(11), sc::kSuccess);
   ASSERT_EQ(b.enrol(22), sc::kSuccess);
-  auto& store = *static_cast<FakeStore*>(world.pool.stores().front());
-  store.hold = true;
-  const CommandPtr working = b.send_store();
-  world.run();
+  FakeStore& store = hold(world);
+  const CommandPtr working = begin_store(world, b);
   const CommandPtr preempt =
       a.send(resv::kAcquire, kPreemptAndAbort | kExclusiveAccess << 8, 11, 22);
   world.run();
@@ -69,10 +78,8 @@ TEST(ReservationAbort, OfSeveral) {
   for (Member* one : {&a, &b, &c}) ASSERT_EQ(one->enrol(7), sc::kSuccess);
   constexpr std::uint32_t kAll = 5;  // Write Exclusive - All Registrants
   ASSERT_EQ(a.acquire(kAll, 7), sc::kSuccess);
-  auto& store = *static_cast<FakeStore*>(world.pool.stores().front());
-  store.hold = true;
-  const CommandPtr first = c.send_store();
-  world.run();
+  FakeStore& store = hold(world);
+  const CommandPtr first = begin_store(world, c);
   const auto abort = [&](Member& by) {
     return by.send(resv::kAcquire, kPreemptAndAbort | kAll << 8, 7, 0);
   };
@@ -98,10 +105,8 @@ TEST(ReservationAbort, NobodyWaitsForItAnyLonger) {
   Member a(world, 1, 0), b(world, 2, 1);
   ASSERT_EQ(a.enrol(11), sc::kSuccess);
   ASSERT_EQ(b.enrol(22), sc::kSuccess);
-  auto& store = *static_cast<FakeStore*>(world.pool.stores().front());
-  store.hold = true;
-  const CommandPtr working = b.send_store();
-  world.run();
+  FakeStore& store = hold(world);
+  const CommandPtr working = begin_store(world, b);
   const CommandPtr preempt =
       a.send(resv::kAcquire, kPreemptAndAbort | kWriteExclusive << 8, 11, 22);
   world.run();
@@ -114,6 +119,7 @@ TEST(ReservationAbort, NobodyWaitsForItAnyLonger) {
   EXPECT_FALSE(preempt->done);
   EXPECT_EQ(b.acquire(kWriteExclusive, 22), sc::kReservationConflict) << "preempted all the same";
 }
+
 // Preempt and Abort waits for both: the pool, and what is under way.
 TEST(ReservationAbort, OneThatPersists) {
   World world;
@@ -121,10 +127,8 @@ TEST(ReservationAbort, OneThatPersists) {
   ASSERT_EQ(a.status(resv::kRegister, 3u << 30, 0, 11), sc::kSuccess);
   ASSERT_EQ(b.enrol(22), sc::kSuccess);
   ASSERT_EQ(b.acquire(kExclusiveAccess, 22), sc::kSuccess);
-  auto& store = *static_cast<FakeStore*>(world.pool.stores().front());
-  store.hold = true;
-  const CommandPtr working = b.send_store();
-  world.run();
+  FakeStore& store = hold(world);
+  const CommandPtr working = begin_store(world, b);
   const CommandPtr preempt =
       a.send(resv::kAcquire, kPreemptAndAbort | kExclusiveAccess << 8, 11, 22);
   world.run();
