@@ -16,16 +16,6 @@
 namespace furrow::test {
 namespace {
 
-// It looks each second.
-template <class Condition>
-bool comes_true(Condition condition) {
-  for (int i = 0; i < 3000; ++i) {
-    if (condition()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  return false;
-}
-
 TEST(DriveChanges, AZoneThatTheDriveTookIsSentNothing) {
   FakeDrive drive;
   FakeDevice device(drive);

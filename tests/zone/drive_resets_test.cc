@@ -7,7 +7,6 @@
 
 #include <array>
 #include <cstring>
-#include <thread>
 
 #include "tests/zone/fake_drive.h"
 #include "zone/nvme_drive.h"
@@ -114,10 +113,9 @@ TEST(DriveResets, AnEmptyZoneInWhichAnAppendFailedIsFinished) {
     ios[i].on_complete = [](Io& done) { --*static_cast<unsigned*>(done.context); };
     (*queue)->submit(ios[i]);
   }
-  const unsigned reports = drive.reports();
   while ((*queue)->poll() == 0) {
   }
-  while (drive.reports() == reports) std::this_thread::yield();
+  EXPECT_TRUE(comes_true([&] { return drive.zone(0).state == ZoneState::full; }));
   while (left != 0) (*queue)->wait(1000);
   for (const Io& io : ios) EXPECT_EQ(io.status.code(), Code::io_error) << io.status.describe();
   EXPECT_EQ(device.zone(ZoneId{0}).state, ZoneState::full);

@@ -9,9 +9,11 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -20,6 +22,16 @@
 #include "zone/emu_file.h"
 
 namespace furrow::test {
+
+// A device looks each second.
+template <class Condition>
+bool comes_true(Condition condition) {
+  for (int i = 0; i < 3000; ++i) {
+    if (condition()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return false;
+}
 
 class FakeDrive : public furrow::Drive {
  public:
@@ -217,6 +229,7 @@ class FakeQueue final : public DriveQueue {
     const std::uint64_t start = geometry().zone_start(io.zone).value;
     const std::uint64_t wanted = first_lba(io).value - start;
     if (!io.as_append && drive_.zone(io.zone.value).written_lbas != wanted) return -EIO;
+    if (drive_.zone(io.zone.value).state == ZoneState::full) return -EIO;
     const std::uint64_t at = drive_.land(io.zone, io.lba_count);
     if (!is_free(io.zone, at)) return -EIO;
     if (fate == Fate::landed) return -kInterrupted;
