@@ -330,15 +330,15 @@ std::uint64_t ZoneAllocator::min_opened(std::uint64_t owner, ZoneId except) cons
   return lowest;
 }
 
-std::uint64_t ZoneAllocator::max_opened(std::uint64_t owner, ZoneId except) const {
-  std::uint64_t highest = 0;
+std::optional<ZoneId> ZoneAllocator::opened_last(std::uint64_t owner, ZoneId except) const {
+  std::optional<ZoneId> last;
   for (std::uint32_t i = 0; i < zones_.size(); ++i) {
-    if (zones_[i].may_be_of(owner)) return 0;
-    if (zones_[i].owner != owner || i == except.value) continue;
-    if (zones_[i].opened_sequence == kVoid) continue;
-    highest = std::max(highest, zones_[i].opened_sequence);
+    const Zone& zone = zones_[i];
+    if (zone.may_be_of(owner)) return {};
+    if (zone.owner != owner || i == except.value || zone.opened_sequence == kVoid) continue;
+    if (!last || zone.opened_sequence > zones_[last->value].opened_sequence) last = ZoneId{i};
   }
-  return highest;
+  return last;
 }
 
 std::uint64_t ZoneAllocator::held(std::uint64_t owner) const { return owners_.at(owner).held; }

@@ -133,9 +133,9 @@ class ZoneAllocator {
   // The lowest Zone::oldest() of such a zone.
   std::uint64_t min_opened(std::uint64_t owner, ZoneId except) const;
 
-  // The highest opened_sequence of its zones, but `except`; 0: there is none, or nobody can tell,
-  // as there are zones that may be its.
-  std::uint64_t max_opened(std::uint64_t owner, ZoneId except) const;
+  // Of its zones, but `except`, the one that was opened last. Nothing: there is none, or nobody can
+  // tell, as there are zones that may be its.
+  std::optional<ZoneId> opened_last(std::uint64_t owner, ZoneId except) const;
 
   const Zone& zone(ZoneId zone) const { return zones_[zone.value]; }
   std::span<const Zone> zones() const { return zones_; }

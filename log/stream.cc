@@ -251,6 +251,14 @@ bool Stream::open_zone() {
   return true;
 }
 
+// Others were opened behind one that counts no more, and are gone: naming it would say that none
+// was, and its pages would count again.
+std::uint64_t Stream::previous_opened() const {
+  const std::optional<ZoneId> last = pool_.allocator.opened_last(volume_, zone_->id);
+  if (!last || pool_.tables[last->value].evicted) return 0;
+  return pool_.allocator.zone(*last).opened_sequence;
+}
+
 // Writes the zone's header, then makes it durable, and with it the zone before: until anything
 // follows it the header counts for nothing. True: something was submitted.
 bool Stream::begin_zone() {
@@ -259,7 +267,7 @@ bool Stream::begin_zone() {
     const ZoneAllocator::Zone& zone = pool_.allocator.zone(zone_->id);
     const std::uint32_t lba_bytes = pool_.geometry.lba_bytes;
     encode(ZoneHeader{pool_.stamp(zone_->id), volume_, zone.opened_sequence, number_,
-                      pool_.allocator.max_opened(volume_, zone_->id)},
+                      previous_opened()},
            {batch.header.data(), lba_bytes});
     batch.iov.push_back({batch.header.data(), lba_bytes});
     zone_->header = OpenZone::Header::written;

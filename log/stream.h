@@ -264,6 +264,7 @@ class Stream {
   bool answer_markers();
   bool open_zone();
   bool begin_zone();
+  std::uint64_t previous_opened() const;  // for the header of the zone that is begun
   void issue();
   bool issue_one();
   void schedule();

@@ -31,6 +31,23 @@ TEST_F(StreamTest, AZonesHeaderIsDurableBeforeAnythingFollows) {
   EXPECT_LT(header->opened_sequence, pool_->next_sequence);
 }
 
+// A cache's zone counts no more where one behind it is gone: none that is opened then may say that
+// it came next.
+TEST_F(StreamTest, AZoneNamesTheOneBeforeItUnlessThatCountsNoMore) {
+  const auto previous_of = [&](ZoneId zone) {
+    const std::vector<std::byte> bytes = read_zone(*device_, zone);
+    return decode_zone_header(std::span(bytes).first(kLbaBytes), pool_->pool, zone)
+        ->previous_opened;
+  };
+  const ZoneId first = zone_of(put_now(1, 100));
+  const ZoneId second = zone_of(fill_zone());
+  pool_->tables[second.value].evicted = true;
+  const ZoneId third = zone_of(fill_zone());
+  EXPECT_EQ(previous_of(first), 0u);
+  EXPECT_EQ(previous_of(second), pool_->allocator.zone(first).opened_sequence);
+  EXPECT_EQ(previous_of(third), 0u);
+}
+
 // Flushes that were asked for before the zone's last write, or before the header, do not count.
 TEST_F(StreamTest, NothingFollowsAHeaderBeforeAFlushOfItAndTheZoneBefore) {
   const ZoneId first = zone_of(put_now(1, 100));
