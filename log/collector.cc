@@ -141,6 +141,7 @@ void Collector::start() {
     return log_.fail_waiting(copy_error_, found_nothing_);
   }
   if (!victim) return nothing_to_free(handed);
+  if (leaves_no_trace(*victim)) return;  // the first batch of the one that is open kicks
   found_nothing_ = exhausted_ = false;
   victim_ = *victim;
   pool_.allocator.set_use(victim_, ZoneUse::draining);
@@ -160,6 +161,23 @@ void Collector::start() {
   pace_.begin(pool_.home.now_ns(), log_.users_bytes_written_, copies * pool_.geometry.lba_bytes,
               (capacity - copies) * pool_.geometry.lba_bytes);
   next_segment();
+}
+
+// Of a cache a zone that cannot be read now counts again one day, unless what was opened behind it
+// says that something between them is gone: the next one does, once it holds a batch, which is
+// durable before the victim goes.
+bool Collector::leaves_no_trace(ZoneId victim) const {
+  if (!log_.options_.cache || !log_.hidden_) return false;
+  bool begins = false;
+  for (std::uint32_t i = 0; i < pool_.geometry.zone_count; ++i) {
+    const ZoneAllocator::Zone& zone = pool_.allocator.zones()[i];
+    const bool later = zone.opened_sequence > pool_.allocator.zone(victim).opened_sequence;
+    if (zone.owner != log_.options_.volume || !later) continue;
+    const bool holds = !pool_.tables[i].batches.empty() && log_.written_lba(ZoneId{i}) > 1;
+    if (holds) return false;
+    begins |= zone.use == ZoneUse::open;
+  }
+  return begins;
 }
 
 // Open zones are all there is (the next one sealed kicks), or zones have gone bad.

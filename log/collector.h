@@ -273,6 +273,7 @@ class Collector {
   void purge();
   void emptied();
   bool must_stay() const;
+  bool leaves_no_trace(ZoneId victim) const;
   void copies_failed();
   bool note_undo();
   bool begin_undo();

@@ -202,6 +202,7 @@ class PageLog final : public StreamOwner {
     return at_quota() ? ~std::uint64_t{0} : segment_pins_max_;
   }
   void on_zone_opened(ZoneId zone) override;
+  void on_zone_begun() override { collector_->kick(); }
   void on_zone_abandoned() override {
     zones_changed();
     collector_->kick();

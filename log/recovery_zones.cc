@@ -284,9 +284,9 @@ bool Recovery::is_evicted(const ReadZone& zone, const std::vector<ReadZone>& zon
   std::uint64_t aside = 0;
   for (const ReadZone& other : zones) {
     gone |= !other.header.ok() && other.header.status().code() != Code::not_found;
+    aside += was_aside(other.info.zone) ? 1 : 0;
     if (!other.header.ok() || other.header->volume != volume) continue;
     gone |= is_void(other.header->stamp, 0);
-    aside += was_aside(other.info.zone) ? 1 : 0;
     if (is_void(other.header->stamp, 0)) continue;
     if (other.header->opened_sequence > zone.header->opened_sequence) {
       later.push_back(&*other.header);
@@ -304,6 +304,7 @@ bool Recovery::is_evicted(const ReadZone& zone, const std::vector<ReadZone>& zon
   }
   // It was the last one, or was before such, and nothing has been stored since: a cache evicts
   // while it holds all of its quota but one, so two are left, of which one may have been empty yet.
+  // Zones of whichever volume that were aside left it less than its quota.
   const bool few = pool_.allocator.quota(volume) < aside + 4;
   return missing || gone || few;
 }

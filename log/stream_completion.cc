@@ -1,6 +1,7 @@
 // What becomes of a stream's batches: answered in order, or given to another zone; flush points,
 // and the orderly close.
 #include <algorithm>
+#include <utility>
 
 #include "log/stream.h"
 #include "zone/check.h"
@@ -49,10 +50,11 @@ void Stream::finish(Batch& batch) {
     return;
   }
   if (!batch.appends.empty()) failed_zones_ = 0;
-  zone_->written_lba = batch.end_lba;
+  const bool begun = std::exchange(zone_->written_lba, batch.end_lba) == 1;
   const bool sealed = batch.end_lba == pool_.geometry.zone_capacity_lbas;
   if (batch.summary && !sealed) request_flush_point();
   if (sealed) seal_zone();
+  if (begun) owner_.on_zone_begun();
   note_when_idle();
   while (Append* append = batch.appends.pop()) append->on_done(*append);
 }

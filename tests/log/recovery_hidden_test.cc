@@ -341,6 +341,12 @@ TEST_F(RecoveryTest, ACacheOfWhichAnOpeningCouldReadNothingIsThereAgain) {
   EXPECT_EQ(recovered(), 0u);
   with.trims.pop_back();
   EXPECT_EQ(recovered(true), 0u) << "that may be the one that is left";
+  shape.quota = 6;
+  make(shape);
+  EXPECT_EQ(recovered(), 2u);
+  with.trims.push_back({ZoneId{4}, 0, 96, false, true});
+  EXPECT_EQ(recovered(), 0u) << "it had less than its quota, as another's zone was not there";
+  with.trims.pop_back();
   shape.quota = 5;
   make(shape);
   EXPECT_EQ(recovered(), 0u) << "with so small a quota none may be left";

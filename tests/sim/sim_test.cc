@@ -150,6 +150,8 @@ TEST(SimTest, SeedsThatFailed) {
   run_seed("hidden", 7670001009);
   // What was opened behind a cache's zone that counted no more made it count again.
   for (const std::uint64_t seed : {7680000267, 8500002489}) run_seed("hidden", seed, 1000);
+  // Nothing was left that told of what a cache had evicted behind a zone that was not there.
+  run_seed("hidden", 8800017696, 1000);
   // The header of a cache's zone was refused for what it said of a zone that had turned read-only.
   run_seed("disk", 30048, 16'000);
   // A group's deletion was durable before a page in another stream that had taken the place of one
