@@ -115,6 +115,8 @@ void PageLog::load(const Recovered& recovered) {
   cost_bytes_ = recovered.cost_bytes;
   pinned_lbas_ = recovered.pinned_lbas;
   largest_bytes_ = recovered.largest_bytes;
+  if (pinned_lbas_ != 0) largest_pinned_bytes_ = largest_bytes_;
+  if (pinned_lbas_ > overwritten_pins_max(largest_pinned_bytes_)) find_largest_pinned();
   sweep_->note(recovered.first_expiry_s);
   left_out_ = recovered.expired;
   hidden_ = recovered.hidden;

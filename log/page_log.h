@@ -275,6 +275,9 @@ class PageLog final : public StreamOwner {
   std::uint64_t unpublish_some(std::uint64_t from,
                                const std::function<bool(const IndexEntry&)>& goes);
   Status admit(std::uint32_t length, const IndexEntry* replaced, bool pinned) const;
+  Status admit_pinned(std::uint32_t length, const IndexEntry* replaced) const;
+  // LBAs more that are pinned when such a page has taken the place of that one.
+  std::uint64_t pins_added(std::uint32_t length, const IndexEntry* replaced) const;
   // At most: what a store's zone takes of others when its records are copied there, and how many.
   std::uint64_t copied_lbas(ZoneId zone) const;
   std::uint64_t copied_records(ZoneId zone) const;
@@ -297,7 +300,11 @@ class PageLog final : public StreamOwner {
   std::uint64_t usable_bytes(std::uint32_t largest_bytes, std::uint64_t quota) const;
   std::uint64_t usable_in_zones(std::uint32_t largest_bytes, std::uint64_t zones) const;
   std::uint64_t pinned_lbas_max(std::uint32_t largest_bytes, std::uint64_t quota) const;
+  // So much may be pinned for a pinned page to be written anew; with such of up to that size.
+  std::uint64_t overwritten_pins_max(std::uint32_t largest_bytes) const;
+  std::uint64_t pins_of_a_zone(std::uint32_t largest_bytes) const;
   static std::uint64_t pins_of_a_segment(const PoolContext& pool);
+  void find_largest_pinned();
   Stream& user_stream() const { return *streams_[kUserStream]; }
   Stream* collection_stream() const { return streams_[kCollectionStream].get(); }
   // Users' streams, by lifetime: all but collection's.
@@ -386,6 +393,7 @@ class PageLog final : public StreamOwner {
   std::uint64_t first_sequence_ = 0;      // of this opening
   const std::uint64_t segment_pins_max_;  // StreamOwner
   std::uint64_t pinned_lbas_ = 0;
+  std::uint32_t largest_pinned_bytes_ = 0;  // page since the pool was opened
   std::uint64_t pending_pinned_lbas_ = 0;
   std::uint64_t pending_cost_bytes_ = 0;   // of puts admitted and not yet published
   std::uint64_t running_ = 0;              // operations

@@ -88,8 +88,21 @@ std::uint64_t PageLog::pins_of_a_segment(const PoolContext& pool) {
 // Pinned pages are never evicted: half of the quota stays for the rest. Of a zone counts what it
 // takes for certain; pages that fit badly would fill all of them otherwise.
 std::uint64_t PageLog::pinned_lbas_max(std::uint32_t largest_bytes, std::uint64_t quota) const {
+  return quota * pins_of_a_zone(largest_bytes) / 2;
+}
+
+// What is overwritten stands where it certainly has room elsewhere, which older zones may have more
+// of: all that is pinned must find that much room in what there is beside the zone for copies.
+std::uint64_t PageLog::overwritten_pins_max(std::uint32_t largest_bytes) const {
+  const ZoneAllocator& zones = pool_.allocator;
+  const std::uint64_t lost = zones.bad(options_.volume) + 1;
+  const std::uint64_t quota = zones.quota(options_.volume);
+  return (quota - std::min(quota, lost)) * pins_of_a_zone(largest_bytes);
+}
+
+std::uint64_t PageLog::pins_of_a_zone(std::uint32_t largest_bytes) const {
   const std::uint64_t lost = std::min(pool_.page_lbas(largest_bytes) - 1, segment_pins_max_ / 2);
-  return quota * segments(pool_) * (segment_pins_max_ - lost) / 2;
+  return segments(pool_) * (segment_pins_max_ - lost);
 }
 
 // Nothing is lost at the last segment's end, where all of it fits.

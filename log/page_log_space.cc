@@ -26,8 +26,10 @@ void PageLog::count_pending(const KeyOp& op, bool begins) {
   const std::uint64_t cost = cost_bytes(pool_, record.length);
   const std::uint64_t added =
       cost - std::min(cost, op.found ? cost_bytes(pool_, op.old.length) : 0);
-  const std::uint64_t pinned = record.pinned ? pool_.page_lbas(record.length) : 0;
+  const std::uint64_t pinned =
+      record.pinned ? pins_added(record.length, op.found ? &op.old : nullptr) : 0;
   largest_bytes_ = std::max(largest_bytes_, record.length);
+  if (record.pinned) largest_pinned_bytes_ = std::max(largest_pinned_bytes_, record.length);
   pending_cost_bytes_ = begins ? pending_cost_bytes_ + added : pending_cost_bytes_ - added;
   pending_pinned_lbas_ = begins ? pending_pinned_lbas_ + pinned : pending_pinned_lbas_ - pinned;
   note_used();
@@ -108,6 +110,16 @@ std::uint64_t PageLog::unpublish_some(std::uint64_t from,
   return from;
 }
 
+// Of all that is in the index.
+void PageLog::find_largest_pinned() {
+  largest_pinned_bytes_ = 0;
+  const auto look = [this](const IndexEntry& entry) {
+    if (entry.pinned) largest_pinned_bytes_ = std::max(largest_pinned_bytes_, entry.length);
+    return false;
+  };
+  for (std::uint64_t from = unpublish_some(0, look); from != 0;) from = unpublish_some(from, look);
+}
+
 // Those of groups do not count: collecting zones in turn does not get rid of them. Nor of any,
 // where the zone opened first cannot be collected.
 bool PageLog::many_tombstones() const {
@@ -159,17 +171,7 @@ Status PageLog::admit(std::uint32_t length, const IndexEntry* replaced, bool pin
     return {Code::no_space, Origin::log,
             "no zone of the volume can be freed; delete pages, or give it a larger quota"};
   }
-  if (options_.cache) {
-    const std::uint64_t limit = pinned_lbas_max(std::max(largest_bytes_, length), quota);
-    const std::uint64_t unpinned =
-        replaced != nullptr && replaced->pinned ? pool_.page_lbas(replaced->length) : 0;
-    if (pinned &&
-        pinned_lbas_ + pending_pinned_lbas_ + pool_.page_lbas(length) > limit + unpinned) {
-      return {Code::no_space, Origin::log,
-              "pinned pages fill half of the volume's quota; unpin or delete some"};
-    }
-    return {};
-  }
+  if (options_.cache) return pinned ? admit_pinned(length, replaced) : Status();
   const std::uint64_t usable = usable_bytes(std::max(largest_bytes_, length));
   const std::uint64_t freed = replaced != nullptr ? cost_bytes(pool_, replaced->length) : 0;
   const std::uint64_t used = used_bytes();
@@ -181,6 +183,30 @@ Status PageLog::admit(std::uint32_t length, const IndexEntry* replaced, bool pin
             "the volume is full; delete pages, or give it a larger quota"};
   }
   return {};
+}
+
+std::uint64_t PageLog::pins_added(std::uint32_t length, const IndexEntry* replaced) const {
+  const std::uint64_t lbas = pool_.page_lbas(length);
+  const bool pinned = replaced != nullptr && replaced->pinned;
+  return lbas - std::min(lbas, pinned ? pool_.page_lbas(replaced->length) : 0);
+}
+
+// There may be more than could be pinned now: pages have become larger, or the pool is older than
+// the limit.
+Status PageLog::admit_pinned(std::uint32_t length, const IndexEntry* replaced) const {
+  const std::uint64_t quota = pool_.allocator.quota(options_.volume);
+  const std::uint64_t added = pins_added(length, replaced);
+  const std::uint64_t sum = pinned_lbas_ + pending_pinned_lbas_ + added;
+  if (sum <= pinned_lbas_max(std::max(largest_bytes_, length), quota)) return {};
+  if (added != 0) {
+    return {Code::no_space, Origin::log,
+            "pinned pages fill half of the volume's quota; unpin or delete some"};
+  }
+  if (sum <= overwritten_pins_max(std::max(largest_pinned_bytes_, length))) return {};
+  return {
+      Code::no_space, Origin::log,
+      "so many pages are pinned that none can be overwritten; unpin or delete some, or make the "
+      "quota larger"};
 }
 
 bool PageLog::expired(const IndexEntry& entry, std::uint64_t wall_s) const {

@@ -26,7 +26,9 @@ class PinnedCacheTest : public ::testing::TestWithParam<PinnedCase> {
     VolumeOptions options;
     options.name = "pages";
     options.mode = VolumeMode::cache;
-    options.value_bytes_max = static_cast<std::uint32_t>(GetParam().page_bytes_max);
+    ASSERT_NO_FATAL_FAILURE(rig_.open_device());
+    largest_bytes_ = rig_.device->geometry().zone_capacity_bytes() / 2;
+    options.value_bytes_max = static_cast<std::uint32_t>(largest_bytes_);
     ASSERT_NO_FATAL_FAILURE(rig_.make(options));
     const std::size_t lba_bytes = rig_.device->geometry().lba_bytes;
     const std::size_t capacity =
@@ -37,22 +39,23 @@ class PinnedCacheTest : public ::testing::TestWithParam<PinnedCase> {
     const std::size_t range = GetParam().page_bytes_max - GetParam().page_bytes_min + 1;
     return GetParam().page_bytes_min + key * 7919 % range;
   }
+  void submit_put(PageOp& op, AlignedBuffer& buffer, std::uint64_t key, bool pinned) {
+    const auto bytes = content(key, version_, bytes_of(key));
+    std::memcpy(buffer.data(), bytes.data(), bytes.size());
+    op.kind = PageOp::Kind::put;
+    op.key = key_of(key);
+    op.pinned = pinned;
+    op.data = buffer.data();
+    op.length = static_cast<std::uint32_t>(bytes.size());
+    op.capacity = static_cast<std::uint32_t>(buffer.size());
+    rig_.submit(op);
+  }
   // Of keys from `first` on; those that are not refused for want of room are counted.
   std::uint64_t put_many(std::uint64_t first, unsigned pinned_percent) {
     std::vector<PageOp> ops(kAtOnce);
     for (std::uint64_t i = 0; i < kAtOnce; ++i) {
-      PageOp& op = ops[i];
       const bool pinned = random_() % 100 < pinned_percent;
-      const std::uint64_t key = first + i + (pinned ? 0 : kOthers);
-      const auto bytes = content(key, 1, bytes_of(key));
-      std::memcpy(buffers_[i].data(), bytes.data(), bytes.size());
-      op.kind = PageOp::Kind::put;
-      op.key = key_of(key);
-      op.pinned = pinned;
-      op.data = buffers_[i].data();
-      op.length = static_cast<std::uint32_t>(bytes.size());
-      op.capacity = static_cast<std::uint32_t>(buffers_[i].size());
-      rig_.submit(op);
+      submit_put(ops[i], buffers_[i], first + i + (pinned ? 0 : kOthers), pinned);
     }
     rig_.wait();
     std::uint64_t stored = 0;
@@ -68,7 +71,19 @@ class PinnedCacheTest : public ::testing::TestWithParam<PinnedCase> {
     for (const std::uint64_t key : pinned_) {
       const auto page = rig_.get(key, 512 << 10);
       ASSERT_TRUE(page.ok()) << key << ": " << page.status().describe();
-      ASSERT_EQ(*page, content(key, 1, bytes_of(key))) << key;
+      ASSERT_EQ(*page, content(key, version_, bytes_of(key))) << key;
+    }
+  }
+  // All that is pinned, many at once.
+  void overwrite_pinned() {
+    ++version_;
+    for (std::size_t at = 0; at < pinned_.size(); at += kAtOnce) {
+      std::vector<PageOp> ops(std::min<std::size_t>(kAtOnce, pinned_.size() - at));
+      for (std::size_t i = 0; i < ops.size(); ++i) {
+        submit_put(ops[i], buffers_[i], pinned_[at + i], true);
+      }
+      rig_.wait();
+      for (const PageOp& op : ops) ASSERT_TRUE(op.status.ok()) << op.status.describe();
     }
   }
 
@@ -76,6 +91,8 @@ class PinnedCacheTest : public ::testing::TestWithParam<PinnedCase> {
   std::mt19937_64 random_{7};
   std::vector<AlignedBuffer> buffers_;
   std::vector<std::uint64_t> pinned_;
+  std::uint64_t largest_bytes_ = 0;  // of a page that the volume takes
+  std::uint64_t version_ = 1;        // of all pages, as they were stored last
 };
 
 TEST_P(PinnedCacheTest, GoesOnWhenNoMoreCanBePinned) {
@@ -99,6 +116,21 @@ TEST_P(PinnedCacheTest, GoesOnWhenNoMoreCanBePinned) {
     const Status status = rig_.simple(PageOp::Kind::unpin, key);
     ASSERT_TRUE(status.ok()) << status.describe();
   }
+}
+
+// Also when pages became so large since that fewer could be pinned now.
+TEST_P(PinnedCacheTest, WhatIsPinnedCanBeOverwritten) {
+  std::uint64_t next = 0;
+  while (put_many(next, GetParam().pinned_percent) == kAtOnce) next += kAtOnce;
+  ASSERT_NO_FATAL_FAILURE(overwrite_pinned()) << "at the limit";
+  ASSERT_TRUE(rig_.put(kOthers, 1, largest_bytes_).ok());
+  EXPECT_EQ(put_many(next + kAtOnce, 100), 0u);
+  for (unsigned round = 0; round < 6; ++round) ASSERT_NO_FATAL_FAILURE(overwrite_pinned()) << round;
+  ASSERT_TRUE(rig_.put(kOthers, 1, largest_bytes_).ok()) << "for the next opening to find";
+  ASSERT_NO_FATAL_FAILURE(expect_pinned());
+  ASSERT_NO_FATAL_FAILURE(rig_.reopen());
+  ASSERT_NO_FATAL_FAILURE(overwrite_pinned()) << "after an opening";
+  ASSERT_NO_FATAL_FAILURE(expect_pinned());
 }
 
 INSTANTIATE_TEST_SUITE_P(

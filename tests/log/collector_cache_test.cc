@@ -193,32 +193,80 @@ TEST_F(CollectorTest, PinnedPagesOfAZoneFitTheLastOne) {
   for (std::uint64_t n = 1; n < pinned; ++n) expect_page(n, 0, 400);
 }
 
-// As a pool may have them that was written before segments took no more than so many.
-TEST_F(CollectorTest, MorePinnedPagesThanASegmentTakesFitTheLastZone) {
-  make_log({}, kCache);
-  drop_pool();
-  constexpr std::uint32_t kZones = 2, kPages = 21;
-  for (std::uint32_t i = 0; i < kZones; ++i) {
-    const std::uint32_t number = kMetadataZones + i;
-    ZoneImage image({.stamp = {superblock_.pool, ZoneId{number}, 100 * number},
-                     .hash_key = superblock_.hash_key});
-    for (std::uint32_t segment = 0; segment < 3; ++segment) {
-      std::vector<ZoneImage::Item> pages;
-      for (std::uint32_t n = 0; n < kPages / 3; ++n) {
-        const std::uint32_t page = i * kPages + segment * kPages / 3 + n;
-        pages.push_back(image.page(page, 100 * number + 1 + page, 2000));
-        pages.back().record.pinned = true;
+// Zones as a pool may have them that was written before segments took no more than so many pinned
+// pages: full of such ones.
+class OlderPinsTest : public CollectorTest {
+ protected:
+  void make_pins(std::uint64_t quota, std::uint32_t zones, std::uint32_t pages) {
+    make_log({.quota = quota}, kCache);
+    drop_pool();
+    pins_ = zones * pages;
+    for (std::uint32_t i = 0; i < zones; ++i) {
+      const std::uint32_t number = kMetadataZones + i;
+      ZoneImage image({.stamp = {superblock_.pool, ZoneId{number}, 100 * number},
+                       .hash_key = superblock_.hash_key});
+      for (std::uint32_t segment = 0; segment < 3; ++segment) {
+        std::vector<ZoneImage::Item> items;
+        for (std::uint32_t n = 0; n < pages / 3; ++n) {
+          const std::uint32_t page = i * pages + segment * pages / 3 + n;
+          items.push_back(image.page(page, 100 * number + 1 + page, 2000));
+          items.back().record.pinned = true;
+        }
+        image.add_batch(std::move(items));
+        image.close_segment();
       }
-      image.add_batch(std::move(pages));
-      image.close_segment();
+      image.write_to(*device_);
     }
-    image.write_to(*device_);
+    recover_log();
+    next_ = 5000;
   }
-  recover_log();
-  next_ = 5000;
+  // All at once; how many were refused.
+  unsigned overwrite_pins(std::uint64_t version) {
+    std::vector<Op*> together;
+    for (std::uint64_t n = 0; n < pins_; ++n) {
+      together.push_back(&start_put(n, version, 2000, {.pinned = true}));
+    }
+    unsigned refused = 0;
+    for (Op* op : together) {
+      const Status status = finish(*op);
+      if (status.ok()) continue;
+      EXPECT_EQ(status.code(), Code::no_space) << status.describe();
+      EXPECT_NE(status.describe().find("can be overwritten"), std::string::npos);
+      ++refused;
+    }
+    return refused;
+  }
+  std::uint64_t pins_ = 0;
+};
+
+TEST_F(OlderPinsTest, FitTheLastZone) {
+  make_pins(6, 2, 21);
   const std::size_t before = resets().size();
   churn(400, [&] { return resets().size() > before + 3 * shape_.quota; });
-  for (std::uint64_t n = 0; n < kZones * kPages; ++n) expect_page(n, 0, 2000);
+  for (std::uint64_t n = 0; n < pins_; ++n) expect_page(n, 0, 2000);
+}
+
+TEST_F(OlderPinsTest, CanBeOverwrittenAtOnce) {
+  make_pins(6, 2, 21);
+  EXPECT_EQ(put(next_, 0, 2000, {.pinned = true}).code(), Code::no_space) << "over the limit";
+  for (std::uint64_t version = 1; version < 6; ++version) EXPECT_EQ(overwrite_pins(version), 0u);
+  for (std::uint64_t n = 0; n < pins_; ++n) expect_page(n, 5, 2000);
+  EXPECT_EQ(put(next_, 0, 2000, {.pinned = true}).code(), Code::no_space);
+}
+
+// New versions would stand less closely than there is room for, and then nothing could be stored
+// or deleted any more.
+TEST_F(OlderPinsTest, ThatFillNearlyAllAreNotOverwritten) {
+  make_pins(3, 2, 15);
+  EXPECT_EQ(overwrite_pins(1), pins_);
+  EXPECT_TRUE(put(next_++, 0, 2000).ok());
+  for (std::uint64_t n = 0; n < 12; ++n) ASSERT_TRUE(remove(n).ok()) << n;
+  for (std::uint64_t n = 12; n < pins_; ++n) {
+    ASSERT_TRUE(put(n, 2, 2000, {.pinned = true}).ok()) << n;
+  }
+  const std::size_t before = resets().size();
+  churn(400, [&] { return resets().size() > before + 3 * shape_.quota; });
+  for (std::uint64_t n = 12; n < pins_; ++n) expect_page(n, 2, 2000);
 }
 
 // A group is deleted while its page is copied.
