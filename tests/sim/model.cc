@@ -90,7 +90,10 @@ void History::cut(bool process_only) {
   if (process_only) flushed(State::kAlive);
   states_.erase(states_.begin(), states_.begin() + static_cast<std::ptrdiff_t>(durable_));
   durable_ = 0;
-  for (State& state : states_) state.dead = State::kAlive;
+  for (State& state : states_) {
+    state.dead = State::kAlive;
+    state.pinned_for_now = state.pinned_for_now && process_only;
+  }
   // What was acknowledged may be gone: only the first is certain.
   for (std::size_t i = 1; i < states_.size(); ++i) states_[i].acked = 0;
   states_[0].acked = 1;
@@ -121,6 +124,17 @@ void History::forget_invisible() {
   durable_ = 0;
 }
 
+void History::unpin() {
+  for (State& state : states_) state.pinned = state.pinned_for_now = false;
+}
+
+void History::pin_for_now(const Window& window) {
+  const auto seen = [&](const State& state) { return visible(state, window); };
+  if (std::ranges::count_if(states_, seen) == 1) {
+    std::ranges::find_if(states_, seen)->pinned_for_now = true;
+  }
+}
+
 bool History::may_be_absent(const Window& window) const {
   return std::ranges::any_of(states_, [&](const State& state) {
     return visible(state, window) && (state.version == 0 || expired(state, window.to_s));
@@ -130,6 +144,13 @@ bool History::may_be_absent(const Window& window) const {
 bool History::may_be_present(const Window& window) const {
   return std::ranges::any_of(states_, [&](const State& state) {
     return visible(state, window) && state.version != 0 && !expired(state, window.from_s);
+  });
+}
+
+bool History::may_be_evicted(const Window& window, std::uint64_t evictions) const {
+  return std::ranges::any_of(states_, [&](const State& state) {
+    return visible(state, window) && !state.pinned && !state.pinned_for_now &&
+           state.evictions_survived <= evictions;
   });
 }
 
@@ -155,10 +176,11 @@ bool History::is(const State& state, std::uint64_t key, const Window& window,
 std::string describe(const History& history) {
   std::string text;
   for (const State& state : history.states()) {
-    text += fmt::format("{}v{} {}B era {}{}{}{}", text.empty() ? "" : ", ", state.version,
+    text += fmt::format("{}v{} {}B era {}{}{}{}{}", text.empty() ? "" : ", ", state.version,
                         state.bytes, state.era, state.acked != 0 ? " acked" : "",
                         state.dead != State::kAlive ? " dead" : "",
-                        state.expires_s != 0 ? fmt::format(" until {}", state.expires_s) : "");
+                        state.expires_s != 0 ? fmt::format(" until {}", state.expires_s) : "",
+                        state.pinned || state.pinned_for_now ? " pinned" : "");
   }
   return text;
 }

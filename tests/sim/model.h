@@ -29,7 +29,10 @@ struct State {
   std::uint32_t bytes = 0;
   std::uint64_t group = 0;
   std::uint64_t expires_s = 0;  // 0: never
+  // A cache does not evict it: for as long as that is so, or until it has evicted so many zones.
   bool pinned = false;
+  bool pinned_for_now = false;  // a power cut may undo it
+  std::uint64_t evictions_survived = 0;
   std::uint64_t serial = 0;     // names it
   std::uint64_t era = 0;        // the number of power cuts before it was submitted
   std::uint64_t acked = 0;      // tick; 0: not, or its outcome is not certain
@@ -63,9 +66,14 @@ class History {
   // A get saw this state while nothing else ran on the key. `era`: the present one.
   void seen(std::uint64_t serial, std::uint64_t era, std::uint64_t tick);
   void forget_invisible();  // when no operation runs on the key
+  void unpin();
+  // It has one state, of which that is so until the power fails.
+  void pin_for_now(const Window& window);
 
   bool may_be_absent(const Window& window) const;
   bool may_be_present(const Window& window) const;
+  // `evictions`: of zones of the cache so far.
+  bool may_be_evicted(const Window& window, std::uint64_t evictions) const;
   const State* present(std::uint64_t key, const Window& window,
                        std::span<const std::byte> page) const;
   // How many states it may be of.

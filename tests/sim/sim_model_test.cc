@@ -46,6 +46,38 @@ TEST(ModelTest, AnAcknowledgedPageIsThereAndTheOneBeforeIsNot) {
   EXPECT_FALSE(allows(history, 3));
 }
 
+TEST(ModelTest, ACacheKeepsWhatIsPinnedAndWhatIsYoung) {
+  History history;
+  State pinned = page(1, 1), young = page(2, 2);
+  pinned.pinned = true;
+  young.evictions_survived = 5;
+  history.add(pinned);
+  EXPECT_TRUE(history.may_be_evicted(kNow, 0)) << "it may not be there yet";
+  history.acknowledge(1, 10);
+  EXPECT_FALSE(history.may_be_evicted(kNow, 100));
+  history.add(young);
+  history.acknowledge(2, 20);
+  EXPECT_FALSE(history.may_be_evicted(kNow, 4));
+  EXPECT_TRUE(history.may_be_evicted(kNow, 5));
+  history.pin_for_now(kNow);
+  EXPECT_FALSE(history.may_be_evicted(kNow, 5));
+  history.flushed(20);
+  history.cut(true);
+  EXPECT_FALSE(history.may_be_evicted(kNow, 5));
+  history.cut(false);
+  EXPECT_TRUE(history.may_be_evicted(kNow, 5));
+}
+
+TEST(ModelTest, WhatIsUnpinnedMayGo) {
+  History history;
+  State pinned = page(1, 1);
+  pinned.pinned = true;
+  history.add(pinned);
+  history.acknowledge(1, 10);
+  history.unpin();
+  EXPECT_TRUE(history.may_be_evicted(kNow, 0));
+}
+
 TEST(ModelTest, AfterACutNothingBeforeTheFlushComesBack) {
   History history;
   for (std::uint64_t i = 1; i <= 3; ++i) {

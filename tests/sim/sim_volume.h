@@ -160,6 +160,10 @@ class SimVolume {
     return lossy(key, window) || (cache() && may_be_rotten(key));
   }
   bool unsure(const Client& client) { return unsure(client.key, client.window); }
+  bool may_be_gone(std::uint64_t key, const Window& window);
+  bool may_be_gone(const Client& client) { return may_be_gone(client.key, client.window); }
+  std::uint64_t evictions() const;
+  std::uint64_t evictions_survived() const;
   bool lossy(std::uint64_t key, const Window& window) const;
   bool lossy(const Client& client) const { return lossy(client.key, client.window); }
   void changed(const Client& client);
@@ -189,7 +193,9 @@ class SimVolume {
   unsigned running_ = 0;
   std::uint64_t quota_zones_, quota_tried_;
   bool zone_lost_ = false;
-  bool evicts_ = false;  // of a cache: pages have gone for room, or for damage
+  bool evicts_ = false;                 // of a cache: pages have gone for room, or for damage
+  std::uint64_t evictions_before_ = 0;  // of zones, until the pool was opened
+  std::uint64_t evictions_since_ = 0;
   std::uint64_t puts_stored_ = 0;
   Status last_refusal_;
   std::uint64_t next_verified_ = 0;

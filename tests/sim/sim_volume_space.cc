@@ -110,6 +110,7 @@ std::uint64_t SimVolume::most_used_lbas() const {
 void SimVolume::note_evictions() {
   if (!attached() || !cache()) return;
   const VolumeStats stats = store_->stats();
+  evictions_since_ = stats.evicted_zones;
   const bool dropped = stats.evicted_pages + stats.zones_reset != 0;
   evicts_ |= dropped || world_.rotted || world_.faults;
 }
