@@ -124,6 +124,21 @@ void History::forget_invisible() {
   durable_ = 0;
 }
 
+bool History::strike(std::uint64_t key, std::span<const std::byte> page) {
+  bool struck = false;
+  for (State& state : states_) {
+    if (state.version == 0 || state.bytes != page.size()) continue;
+    if (!has_content(key, state.version, page)) continue;
+    struck = state.rotten = true;
+  }
+  return struck;
+}
+
+bool History::may_be_rotten(const Window& window) const {
+  return std::ranges::any_of(
+      states_, [&](const State& state) { return visible(state, window) && state.rotten; });
+}
+
 void History::unpin() {
   for (State& state : states_) state.pinned = state.pinned_for_now = false;
 }
@@ -176,11 +191,11 @@ bool History::is(const State& state, std::uint64_t key, const Window& window,
 std::string describe(const History& history) {
   std::string text;
   for (const State& state : history.states()) {
-    text += fmt::format("{}v{} {}B era {}{}{}{}{}", text.empty() ? "" : ", ", state.version,
-                        state.bytes, state.era, state.acked != 0 ? " acked" : "",
-                        state.dead != State::kAlive ? " dead" : "",
-                        state.expires_s != 0 ? fmt::format(" until {}", state.expires_s) : "",
-                        state.pinned || state.pinned_for_now ? " pinned" : "");
+    text += fmt::format(
+        "{}v{} {}B era {}{}{}{}{}{}", text.empty() ? "" : ", ", state.version, state.bytes,
+        state.era, state.acked != 0 ? " acked" : "", state.dead != State::kAlive ? " dead" : "",
+        state.expires_s != 0 ? fmt::format(" until {}", state.expires_s) : "",
+        state.rotten ? " rotten" : "", state.pinned || state.pinned_for_now ? " pinned" : "");
   }
   return text;
 }

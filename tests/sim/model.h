@@ -33,6 +33,7 @@ struct State {
   bool pinned = false;
   bool pinned_for_now = false;  // a power cut may undo it
   std::uint64_t evictions_survived = 0;
+  bool rotten = false;          // a bit of it was flipped
   std::uint64_t serial = 0;     // names it
   std::uint64_t era = 0;        // the number of power cuts before it was submitted
   std::uint64_t acked = 0;      // tick; 0: not, or its outcome is not certain
@@ -66,6 +67,9 @@ class History {
   // A get saw this state while nothing else ran on the key. `era`: the present one.
   void seen(std::uint64_t serial, std::uint64_t era, std::uint64_t tick);
   void forget_invisible();  // when no operation runs on the key
+  // A bit of this page is flipped: of one that may be there? Reads of it say so from now on.
+  bool strike(std::uint64_t key, std::span<const std::byte> page);
+  bool may_be_rotten(const Window& window) const;
   void unpin();
   // It has one state, of which that is so until the power fails.
   void pin_for_now(const Window& window);

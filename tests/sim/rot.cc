@@ -233,9 +233,27 @@ std::vector<std::size_t> page_lbas(std::span<const std::byte> data, const ZoneSt
   return found;
 }
 
+// The page that the byte at `at` of the zone's data is of.
+StruckPage page_at(std::span<const std::byte> data, const ZoneHeader& header,
+                   std::uint32_t lba_bytes, std::size_t at) {
+  const std::size_t lba = at / lba_bytes;
+  for (std::size_t begin = lba_bytes; begin < at; begin += lba_bytes) {
+    const Result<BatchView> batch = BatchView::open(data.subspan(begin), header.stamp);
+    if (!batch.ok()) continue;
+    for (std::uint32_t i = 0; i < batch->header().record_count; ++i) {
+      const PageRecord record = batch->record(i);
+      const std::size_t end = record.lba + (record.length + lba_bytes - 1) / lba_bytes;
+      if (record.kind != RecordKind::page || lba < record.lba || lba >= end) continue;
+      const auto bytes = data.subspan(std::size_t{record.lba} * lba_bytes, record.length);
+      return {header.volume, record.key, {bytes.begin(), bytes.end()}};
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
-bool rot_page(SimMedium& medium, Rot how, SimRandom& random) {
+std::optional<StruckPage> rot_page(SimMedium& medium, Rot how, SimRandom& random) {
   const std::uint32_t lba_bytes = medium.geometry().lba_bytes;
   const unsigned seconds = random.one_in(2) ? kLooks / 2 : 0;  // looks for one that is the next
   for (unsigned look = 0; look < kLooks; ++look) {
@@ -255,14 +273,17 @@ bool rot_page(SimMedium& medium, Rot how, SimRandom& random) {
         return has_magic(data.subspan(spoiled * lba_bytes, lba_bytes), Magic::batch_header);
       });
       if (needed) continue;
+    }
+    StruckPage page = page_at(data, *header, lba_bytes, at);
+    if (how == Rot::unreadable) {
       medium.spoil(zone, at / lba_bytes);
-      return true;
+      return page;
     }
     const std::size_t struck = std::min<std::size_t>(lba_bytes, random.one_in(2) ? 16 : 4096);
     set_bit(lba.first(struck), random);
-    return true;
+    return page;
   }
-  return false;
+  return std::nullopt;
 }
 
 std::optional<JournalEntry> journal_entry(std::span<const std::byte> data, std::uint32_t lba_bytes,

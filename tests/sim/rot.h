@@ -35,7 +35,14 @@ bool spoil_batch_header(SimMedium& medium, SimRandom& random);
 // `trims`: of the pool's metadata. The zone; it must not be struck again before it is repaired.
 std::optional<ZoneId> rot_structure(SimMedium& medium, std::span<const ZoneTrimRecord> trims,
                                     SimRandom& random);
-bool rot_page(SimMedium& medium, Rot how, SimRandom& random);
+// A page as it was, of a key of a volume; key.length 0: no record is of what was struck.
+struct StruckPage {
+  std::uint64_t volume = 0;
+  Key key;
+  std::vector<std::byte> bytes;
+};
+// Nothing: as above.
+std::optional<StruckPage> rot_page(SimMedium& medium, Rot how, SimRandom& random);
 bool rot_journal(SimMedium& medium, SimRandom& random);
 // What cannot be read during one opening, whatever it is, of data zones: LBAs of the device, of
 // some zones all. None: nothing was found.

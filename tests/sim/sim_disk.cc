@@ -7,7 +7,9 @@
 #include <functional>
 #include <utility>
 
+#include "log/block_order.h"
 #include "tests/sim/structure_check.h"
+#include "zone/check.h"
 
 namespace furrow::sim {
 
@@ -50,6 +52,7 @@ bool SimDisk::attach(Pool& pool, Executor& executor) {
     world_.fail("disk lost");
     return false;
   }
+  id_ = store_->info().id;
   for (Way& way : ways_) {
     Result<std::unique_ptr<PageSession>> session = pool.create_session(executor, 64);
     if (!session.ok()) return false;
@@ -251,8 +254,14 @@ void SimDisk::begin_change(Client& client) {
 bool SimDisk::start_verification() {
   Client& client = free_client();
   client.op.lba = next_verified_;
-  const std::uint64_t blocks = world_.pages_rotted ? 1 : kBlocksAtOnce;
-  client.op.count = std::min(blocks * lbas_per_block(), lbas() - next_verified_);
+  client.op.count = std::min(kBlocksAtOnce * lbas_per_block(), lbas() - next_verified_);
+  // Alone what may be an error.
+  const auto rotten = rotten_.lower_bound(client.op.lba / lbas_per_block());
+  if (rotten != rotten_.end()) {
+    const std::uint64_t at = *rotten * lbas_per_block();
+    const std::uint64_t end = at == client.op.lba ? at + lbas_per_block() : at;
+    client.op.count = std::min(client.op.count, end - client.op.lba);
+  }
   next_verified_ = (next_verified_ + client.op.count) % lbas();
   submit(client);
   return next_verified_ != 0;
@@ -336,16 +345,23 @@ bool SimDisk::replaces_blocks(const BlockOp& op) const {
   return whole && changes(op.kind) && op.kind != BlockOp::Kind::compare_and_write;
 }
 
-// It is told until the block is written as a whole, or discarded. Of several nobody says which.
-bool SimDisk::may_be_rotten(const BlockOp& op) {
+// It is told until the block is written as a whole, or discarded.
+bool SimDisk::may_be_rotten(const BlockOp& op) const {
   if (op.kind == BlockOp::Kind::flush || replaces_blocks(op)) return false;
-  const std::uint64_t block = op.lba / lbas_per_block();
-  if (block != (op.lba + op.count - 1) / lbas_per_block()) return world_.pages_rotted;
-  if (rotten_.contains(block)) return true;
-  if (world_.rotten_pages == 0) return false;
-  --world_.rotten_pages;
+  const auto rotten = rotten_.lower_bound(op.lba / lbas_per_block());
+  return rotten != rotten_.end() && *rotten <= (op.lba + op.count - 1) / lbas_per_block();
+}
+
+// If that is what may be there of the block.
+void SimDisk::strike(const StruckPage& page) {
+  const std::uint64_t block = block_of(page.key);
+  FURROW_CHECK(page.bytes.size() == kBlockPageBytes && block < together_.size());
+  const Window any{0, 0, 0};
+  for (std::uint64_t i = 0; i < lbas_per_block(); ++i) {
+    const std::span lba(page.bytes.data() + i * lba_bytes_, lba_bytes_);
+    if (matching(block * lbas_per_block() + i, any, lba).empty()) return;
+  }
   rotten_.insert(block);
-  return true;
 }
 
 void SimDisk::changed(Client& client) {

@@ -15,6 +15,7 @@
 
 #include "engine/block/block_session.h"
 #include "tests/sim/model.h"
+#include "tests/sim/rot.h"
 #include "tests/sim/sim_volume.h"
 #include "tests/sim/swarm.h"
 #include "zone/aligned_buffer.h"
@@ -47,6 +48,8 @@ class SimDisk {
   bool grow(Pool& pool);  // true: it did
 
   void cut(bool process_only);
+  std::uint64_t id() const { return id_; }
+  void strike(const StruckPage& page);  // of it
   // It cannot be detached any more: the process is about to end.
   void abandon();
 
@@ -92,7 +95,7 @@ class SimDisk {
   void submit(Client& client);
   void answered(Client& client);
   bool expected(const Client& client);
-  bool may_be_rotten(const BlockOp& op);
+  bool may_be_rotten(const BlockOp& op) const;
   bool replaces_blocks(const BlockOp& op) const;
   void changed(Client& client);
   void was_read(Client& client);
@@ -110,6 +113,7 @@ class SimDisk {
   const DiskShape shape_;
   const std::uint32_t lba_bytes_;
   PageStore* store_ = nullptr;
+  std::uint64_t id_ = 0;
   Way ways_[2];
   std::vector<std::unique_ptr<Client>> clients_;
   std::vector<Entry> entries_;                   // by LBA

@@ -30,6 +30,11 @@ SimVolume::SimVolume(World& world, const VolumeShape& shape, const Geometry& geo
   for (std::uint64_t i = 0; i < shape.keys; ++i) entries_[i].key = key_of(i);
 }
 
+void SimVolume::attach(PageStore* store, PageSession* session) {
+  store_ = store, session_ = session;
+  if (store != nullptr) id_ = store->info().id;
+}
+
 SimVolume::Client& SimVolume::free_client() {
   const auto found = std::ranges::find_if(clients_, [](const auto& each) { return !each->busy; });
   if (found != clients_.end()) return **found;

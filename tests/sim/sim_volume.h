@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tests/sim/model.h"
+#include "tests/sim/rot.h"
 #include "tests/sim/sim_device.h"
 #include "tests/sim/sim_executor.h"
 #include "tests/sim/swarm.h"
@@ -39,11 +40,10 @@ struct World {
   const SimDevice* device = nullptr;  // while operations may run
   bool healed = false;                // that has passed: no answer is excused any more
   bool device_dead = false;
-  bool rotted = false;             // something was struck in a zone
-  bool pages_rotted = false;       // a page was
-  std::uint64_t rotten_pages = 0;  // places where bits were flipped and whose keys did not show yet
-  std::uint64_t answered = 0;      // operations
-  std::uint64_t turns = 0;         // of the executor
+  bool rotted = false;              // something was struck in a zone
+  bool pages_rotted = false;        // a page was
+  std::uint64_t answered = 0;       // operations
+  std::uint64_t turns = 0;          // of the executor
   std::uint64_t longest_turns = 0;  // that an operation took, faults and power cuts aside
   std::uint64_t puts_refused = 0, removes_refused = 0;  // no_space
   std::uint64_t zones_lost = 0;                         // read-only or offline
@@ -61,10 +61,10 @@ class SimVolume {
 
   const std::string& name() const { return shape_.options.name; }
   const VolumeShape& shape() const { return shape_; }
-  void attach(PageStore* store, PageSession* session) { store_ = store, session_ = session; }
+  void attach(PageStore* store, PageSession* session);
   bool attached() const { return store_ != nullptr; }
   VolumeStats stats() const { return store_->stats(); }
-  std::uint64_t id() const { return store_->info().id; }
+  std::uint64_t id() const { return id_; }  // that it had when it was last attached
 
   unsigned running() const { return running_; }
   bool may_start() const { return running_ < shape_.depth; }
@@ -105,6 +105,7 @@ class SimVolume {
   // the other way round, until they are stored or deleted. It all counts again then.
   void veil();
   void cut(bool process_only);
+  void strike(const StruckPage& page);  // of it
 
   enum class Exists : std::uint8_t { yes, no, maybe };  // maybe: its creation or deletion was cut
   Exists exists = Exists::no;
@@ -130,8 +131,6 @@ class SimVolume {
     History history;
     std::uint64_t started = 0;  // the number of the start or end of an operation that came last
     Key key;
-    bool rotten = false;             // a bit of its page was flipped
-    std::uint32_t rotten_bytes = 0;  // that page's, of the versions that it may be the longest
     bool lossy = false;              // any of its versions may be there, or none, ..
     std::uint64_t lossy_serial = 0;  // .. until a state from this one on is durable
     std::uint64_t veil_end = 0;      // tick: what may be there besides is not known until then
@@ -154,12 +153,9 @@ class SimVolume {
   void group_answered(Client& client, Code code);
   bool expected(const Client& client, Code code);
   bool has_least_quota() const;
-  bool may_be_rotten(std::uint64_t key);
-  // Nothing can be said of whether it is there.
-  bool unsure(std::uint64_t key, const Window& window) {
-    return lossy(key, window) || (cache() && may_be_rotten(key));
+  bool may_be_rotten(const Client& client) const {
+    return entries_[client.key].history.may_be_rotten(client.window);
   }
-  bool unsure(const Client& client) { return unsure(client.key, client.window); }
   bool may_be_gone(std::uint64_t key, const Window& window);
   bool may_be_gone(const Client& client) { return may_be_gone(client.key, client.window); }
   std::uint64_t evictions() const;
@@ -181,6 +177,7 @@ class SimVolume {
   const VolumeShape shape_;
   const Geometry geometry_;
   PageStore* store_ = nullptr;
+  std::uint64_t id_ = 0;
   PageSession* session_ = nullptr;
   std::vector<std::unique_ptr<Client>> clients_;
   std::vector<Entry> entries_;  // by number

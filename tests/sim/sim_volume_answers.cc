@@ -7,6 +7,7 @@
 
 #include "tests/sim/sim_volume.h"
 #include "tests/sim/structure_check.h"
+#include "zone/check.h"
 
 namespace furrow::sim {
 
@@ -84,26 +85,6 @@ void SimVolume::answered(Client& client) {
   --running_;
 }
 
-// Whether that a key's page is damaged, or, of a cache, not there, can come from rot. If so it may
-// be absent from a cache from now on, and back after a stop: what has dropped the damaged page may
-// not have been durable.
-bool SimVolume::may_be_rotten(std::uint64_t key) {
-  Entry& entry = entries_[key];
-  if (entry.rotten) return true;
-  if (world_.rotten_pages == 0) return false;
-  --world_.rotten_pages;
-  entry.rotten = true;
-  if (!cache()) return true;
-  for (const State& each : entry.history.states()) {
-    if (each.version != 0) entry.rotten_bytes = std::max(entry.rotten_bytes, each.bytes);
-  }
-  State state;
-  state.serial = next_serial_++;
-  state.era = world_.era;
-  entry.history.add(state);
-  return true;
-}
-
 bool SimVolume::expected(const Client& client, Code code) {
   if (code == Code::ok || world_.device_dead || (world_.faults && !world_.healed)) return true;
   switch (client.op.kind) {
@@ -114,11 +95,11 @@ bool SimVolume::expected(const Client& client, Code code) {
                                                                    : false;
     case PageOp::Kind::pin:
     case PageOp::Kind::unpin:
-      if (code == Code::corrupt) return may_be_rotten(client.key);
+      if (code == Code::corrupt) return may_be_rotten(client);
       if (code == Code::io_error) return world_.hides;
       return code == Code::not_found || code == Code::no_space;
     case PageOp::Kind::get:
-      if (code == Code::corrupt) return may_be_rotten(client.key);
+      if (code == Code::corrupt) return may_be_rotten(client);
       return code == Code::not_found;
     case PageOp::Kind::exist:
       return code == Code::not_found;
@@ -155,10 +136,7 @@ void SimVolume::put_answered(Client& client, Code code) {
   // for want of another; it was attempted, though.
   if (world_.device_dead || (code == Code::no_space && world_.faults)) return;
   history.drop(client.serial);
-  // (A rotten page is there, if it is to be read or not.)
-  const Entry& entry = entries_[client.key];
-  if (code == Code::exists && !history.may_be_present(client.window) && !lossy(client) &&
-      !entry.rotten) {
+  if (code == Code::exists && !history.may_be_present(client.window) && !lossy(client)) {
     fail(client, "says that the key exists");
   }
   if (code == Code::not_found && !may_be_gone(client)) {
@@ -198,8 +176,7 @@ void SimVolume::presence_answered(Client& client, Code code) {
   if (code == Code::not_found && !may_be_gone(client)) {
     fail(client, "says that the key does not exist");
   }
-  if (code == Code::ok && !history.may_be_present(client.window) && !entries_[client.key].rotten &&
-      !lossy(client)) {
+  if (code == Code::ok && !history.may_be_present(client.window) && !lossy(client)) {
     fail(client, "says that the key exists");
   }
   const Entry& entry = entries_[client.key];
@@ -234,7 +211,7 @@ void SimVolume::get_answered(Client& client, Code code) {
 // Or never have been. A cache evicts its oldest zone: neither what is pinned nor what is younger.
 bool SimVolume::may_be_gone(std::uint64_t key, const Window& window) {
   const History& history = entries_[key].history;
-  if (history.may_be_absent(window) || unsure(key, window)) return true;
+  if (history.may_be_absent(window) || lossy(key, window)) return true;
   if (!evicts_) return false;
   // Where it cannot read them it may let go of any.
   return world_.reads_fail || history.may_be_evicted(window, evictions());
@@ -288,8 +265,7 @@ void SimVolume::list_answered(Client& client) {
     }
     if (listed[number]) return fail(client, fmt::format("lists key {} twice", number));
     listed[number] = true;
-    if (!entries_[number].history.may_be_present(client.window) && !entries_[number].rotten &&
-        !lossy(number, client.window)) {
+    if (!entries_[number].history.may_be_present(client.window) && !lossy(number, client.window)) {
       client.key = number;
       return fail(client, "lists a key that is not there");
     }
@@ -329,6 +305,19 @@ void SimVolume::group_answered(Client& client, Code code) {
       entry.history.durable(client.serial);
     }
   }
+}
+
+// It is an error from now on, or, of a cache, may be gone, and back after a stop: what has dropped
+// it may not have been durable.
+void SimVolume::strike(const StruckPage& page) {
+  const std::uint64_t number = number_of(page.key);
+  FURROW_CHECK(number < entries_.size() && entries_[number].key == page.key);
+  History& history = entries_[number].history;
+  if (!history.strike(number, page.bytes) || !cache()) return;
+  State state;
+  state.serial = next_serial_++;
+  state.era = world_.era;
+  history.add(state);
 }
 
 void SimVolume::veil() {

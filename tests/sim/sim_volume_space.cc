@@ -154,8 +154,7 @@ void SimVolume::check_usage() {
     };
     const std::uint32_t longest =
         pages.empty() ? 0 : (*std::ranges::max_element(pages, shorter))->bytes;
-    const std::uint32_t most_bytes = std::max(longest, entry.rotten_bytes);
-    if (most_bytes != 0) add(most, most_bytes);
+    if (longest != 0) add(most, longest);
     if (pages.empty() || entry.history.may_be_absent(now)) continue;
     add(least, (*std::ranges::min_element(pages, shorter))->bytes);
   }

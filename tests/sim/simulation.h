@@ -81,6 +81,8 @@ class Simulation {
   void start_some();
   void stop();
   void rot();
+  void strike_page();
+  void note_struck_pages();
   void end_pool(bool orderly);
   void recover();
   void cut();
@@ -122,7 +124,8 @@ class Simulation {
   std::uint64_t steps_ = 0;
   std::size_t lost_zones_seen_ = 0;
   std::uint64_t shrunk_zones_seen_ = 0;
-  bool end_flushed_ = false;       // no flush failed while the pool was last closed
+  bool end_flushed_ = false;  // no flush failed while the pool was last closed
+  std::vector<StruckPage> struck_;
   bool repairable_ = true;         // the pool is as whole as a repair can make it
   std::uint64_t quiet_turns_ = 0;  // without an answer while operations run
   std::uint64_t answered_seen_ = 0;

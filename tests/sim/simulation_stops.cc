@@ -35,6 +35,7 @@ void Simulation::stop() {
   for (const auto& volume : volumes_) volume->cut(all_kept);
   if (files_) files_->cut(all_kept, kill);
   if (disk_) disk_->cut(all_kept);
+  note_struck_pages();
   say(fmt::format("step {}: {}, era {}", steps_,
                   orderly ? "closed"
                   : kill  ? "killed"
@@ -49,11 +50,7 @@ void Simulation::rot() {
     world_.rotted = true;
     ++summary_.summaries_rotted;
   }
-  if (drawn(swarm_.page_rot_percent) && rot_page(medium_, Rot::flip, random)) {
-    world_.rotted = world_.pages_rotted = true;
-    ++summary_.pages_rotted;
-    ++world_.rotten_pages;
-  }
+  if (drawn(swarm_.page_rot_percent)) strike_page();
   if (drawn(swarm_.journal_rot_percent) && rot_journal(medium_, random)) {
     ++summary_.records_rotted;
   }
@@ -61,9 +58,27 @@ void Simulation::rot() {
   const std::uint64_t what = random.below(3);
   if (what == 0   ? rot_summary(medium_, Rot::unreadable, random)
       : what == 1 ? spoil_batch_header(medium_, random)
-                  : rot_page(medium_, Rot::unreadable, random)) {
+                  : rot_page(medium_, Rot::unreadable, random).has_value()) {
     ++summary_.spoiled;
     ++world_.places_spoiled;
+  }
+}
+
+void Simulation::strike_page() {
+  std::optional<StruckPage> page = rot_page(medium_, Rot::flip, world_.random);
+  if (!page) return;
+  world_.rotted = world_.pages_rotted = true;
+  ++summary_.pages_rotted;
+  if (page->key.length != 0) struck_.push_back(std::move(*page));
+}
+
+// When it is known what else may be there.
+void Simulation::note_struck_pages() {
+  for (const StruckPage& page : std::exchange(struck_, {})) {
+    const auto is_its = [&](const auto& volume) { return volume->id() == page.volume; };
+    const auto volume = std::ranges::find_if(volumes_, is_its);
+    if (volume != volumes_.end()) (*volume)->strike(page);
+    if (disk_ && disk_->id() == page.volume) disk_->strike(page);
   }
 }
 
