@@ -48,14 +48,23 @@ std::optional<ZoneHeader> header_of(const SimMedium& medium, ZoneId zone) {
   return header.ok() ? std::optional(*header) : std::nullopt;
 }
 
-// Of its stream. A zone with a header alone is not one yet: recovery resets it.
+// A zone without any is not one yet, even if it is full: recovery resets it.
+bool has_batch(const SimMedium& medium, ZoneId zone, const ZoneHeader& header) {
+  const std::span<const std::byte> data = medium.durable_data(zone);
+  const std::uint32_t lba_bytes = medium.geometry().lba_bytes;
+  for (std::size_t at = lba_bytes; at < data.size(); at += lba_bytes) {
+    if (BatchView::open(data.subspan(at), header.stamp).ok()) return true;
+  }
+  return false;
+}
+
+// Of its stream.
 unsigned newer_zones(const SimMedium& medium, const ZoneHeader& header) {
   unsigned newer = 0;
   for (std::uint32_t i = 0; i < medium.geometry().zone_count; ++i) {
-    if (medium.record(ZoneId{i}).written_lbas <= 1) continue;
     const std::optional<ZoneHeader> other = header_of(medium, ZoneId{i});
     if (other && other->volume == header.volume && other->stream == header.stream &&
-        other->opened_sequence > header.opened_sequence) {
+        other->opened_sequence > header.opened_sequence && has_batch(medium, ZoneId{i}, *other)) {
       ++newer;
     }
   }
