@@ -92,7 +92,7 @@ void History::cut(bool process_only) {
   durable_ = 0;
   for (State& state : states_) {
     state.dead = State::kAlive;
-    state.pinned_for_now = state.pinned_for_now && process_only;
+    if (!process_only) state.pinned_from = State::kAlive;
   }
   // What was acknowledged may be gone: only the first is certain.
   for (std::size_t i = 1; i < states_.size(); ++i) states_[i].acked = 0;
@@ -140,13 +140,17 @@ bool History::may_be_rotten(const Window& window) const {
 }
 
 void History::unpin() {
-  for (State& state : states_) state.pinned = state.pinned_for_now = false;
+  for (State& state : states_) {
+    state.pinned = false;
+    state.pinned_from = State::kAlive;
+  }
 }
 
-void History::pin_for_now(const Window& window) {
+void History::pin_for_now(const Window& window, std::uint64_t tick) {
   const auto seen = [&](const State& state) { return visible(state, window); };
   if (std::ranges::count_if(states_, seen) == 1) {
-    std::ranges::find_if(states_, seen)->pinned_for_now = true;
+    std::uint64_t& from = std::ranges::find_if(states_, seen)->pinned_from;
+    from = std::min(from, tick);
   }
 }
 
@@ -164,7 +168,7 @@ bool History::may_be_present(const Window& window) const {
 
 bool History::may_be_evicted(const Window& window, std::uint64_t evictions) const {
   return std::ranges::any_of(states_, [&](const State& state) {
-    return visible(state, window) && !state.pinned && !state.pinned_for_now &&
+    return visible(state, window) && !state.pinned && state.pinned_from > window.from &&
            state.evictions_survived <= evictions;
   });
 }
@@ -191,11 +195,12 @@ bool History::is(const State& state, std::uint64_t key, const Window& window,
 std::string describe(const History& history) {
   std::string text;
   for (const State& state : history.states()) {
-    text += fmt::format(
-        "{}v{} {}B era {}{}{}{}{}{}", text.empty() ? "" : ", ", state.version, state.bytes,
-        state.era, state.acked != 0 ? " acked" : "", state.dead != State::kAlive ? " dead" : "",
-        state.expires_s != 0 ? fmt::format(" until {}", state.expires_s) : "",
-        state.rotten ? " rotten" : "", state.pinned || state.pinned_for_now ? " pinned" : "");
+    text += fmt::format("{}v{} {}B era {}{}{}{}{}{}", text.empty() ? "" : ", ", state.version,
+                        state.bytes, state.era, state.acked != 0 ? " acked" : "",
+                        state.dead != State::kAlive ? " dead" : "",
+                        state.expires_s != 0 ? fmt::format(" until {}", state.expires_s) : "",
+                        state.rotten ? " rotten" : "",
+                        state.pinned || state.pinned_from != State::kAlive ? " pinned" : "");
   }
   return text;
 }

@@ -31,7 +31,7 @@ struct State {
   std::uint64_t expires_s = 0;  // 0: never
   // A cache does not evict it: for as long as that is so, or until it has evicted so many zones.
   bool pinned = false;
-  bool pinned_for_now = false;  // a power cut may undo it
+  std::uint64_t pinned_from = kAlive;  // tick; a power cut may undo it
   std::uint64_t evictions_survived = 0;
   bool rotten = false;          // a bit of it was flipped
   std::uint64_t serial = 0;     // names it
@@ -71,8 +71,8 @@ class History {
   bool strike(std::uint64_t key, std::span<const std::byte> page);
   bool may_be_rotten(const Window& window) const;
   void unpin();
-  // It has one state, of which that is so until the power fails.
-  void pin_for_now(const Window& window);
+  // From now on until the power fails, if that has one state that is visible.
+  void pin_for_now(const Window& window, std::uint64_t tick);
 
   bool may_be_absent(const Window& window) const;
   bool may_be_present(const Window& window) const;

@@ -59,7 +59,9 @@ TEST(ModelTest, ACacheKeepsWhatIsPinnedAndWhatIsYoung) {
   history.acknowledge(2, 20);
   EXPECT_FALSE(history.may_be_evicted(kNow, 4));
   EXPECT_TRUE(history.may_be_evicted(kNow, 5));
-  history.pin_for_now(kNow);
+  history.pin_for_now(kNow, kNow.from + 1);
+  EXPECT_TRUE(history.may_be_evicted(kNow, 5)) << "a moment before";
+  history.pin_for_now(kNow, kNow.from);
   EXPECT_FALSE(history.may_be_evicted(kNow, 5));
   history.flushed(20);
   history.cut(true);

@@ -183,7 +183,7 @@ void SimVolume::presence_answered(Client& client, Code code) {
   const bool alone =
       client.alone && entry.started == client.started && last_group_removal_ <= client.started;
   if (code == Code::ok && client.op.kind == PageOp::Kind::pin && alone) {
-    history.pin_for_now(client.window);
+    history.pin_for_now(client.window, world_.tick);
   }
 }
 
@@ -214,7 +214,7 @@ bool SimVolume::may_be_gone(std::uint64_t key, const Window& window) {
   if (history.may_be_absent(window) || lossy(key, window)) return true;
   if (!evicts_) return false;
   // Where it cannot read them it may let go of any.
-  return world_.reads_fail || history.may_be_evicted(window, evictions());
+  return world_.reads_fail || zone_lost_ || history.may_be_evicted(window, evictions());
 }
 
 // Of its zones, by what is counted: one that is being evicted is not yet.
