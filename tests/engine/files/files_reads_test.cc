@@ -1,10 +1,13 @@
 // Establishes that reads wait for nobody they need not wait for: those of a file neither for what
 // is done to another one, be it read, written or renamed, nor for a part of a batch that is late;
-// and that a large read that was begun goes on by itself. How: a device whose reads, and writes,
+// that a large read that was begun goes on by itself, and that one whose parts are replaced, or cut
+// off, meanwhile finds what there is then. How: a device whose reads, and writes,
 // are held until the test lets them go.
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <functional>
+#include <optional>
 #include <thread>
 
 #include "tests/engine/files/files_rig.h"
@@ -17,6 +20,7 @@ class FilesReadsTest : public ::testing::Test, public FilesRig {
  protected:
   static constexpr unsigned kParts = 40;
   static_assert(kParts > FileReaders::kOpsMax);
+  static constexpr unsigned kBuffers = 16;  // of a reader, for memory that the device cannot fill
 
   void SetUp() override {
     gate_ = mount_on<GatedDevice>(64 << 20);
@@ -83,6 +87,33 @@ TEST_F(FilesReadsTest, APartThatIsLateHoldsUpNoOther) {
   gate_->open();
   reader.join();
   EXPECT_TRUE(std::ranges::equal(memory.span(), bytes_of(all_)));
+}
+
+// The parts that wait for a buffer are looked for when there is one, and are gone by then.
+TEST_F(FilesReadsTest, WhatIsReplacedUnderAReadIsReadAgain) {
+  constexpr std::uint64_t kLate = (FileReaders::kOpsMax - 1) * 65'536;
+  const std::string other(65'536, 'x');
+  using Change = std::function<Status(OpenFile&)>;
+  const Change changes[] = {[&](OpenFile& file) { return file.write_at(kLate, bytes_of(other)); },
+                            [&](OpenFile& file) { return file.truncate(kLate); }};
+  for (const Change& change : changes) {
+    auto file = files().open_file("/a"), same = files().open_file("/a");
+    ASSERT_TRUE(file.ok() && same.ok());
+    std::string text(all_.size(), '\0');
+    std::optional<Result<std::size_t>> got;
+    gate_->close(false);
+    std::jthread reader(
+        [&] { got = (*same)->read(0, std::as_writable_bytes(std::span(text).subspan(1))); });
+    EXPECT_TRUE(gate_->wait_until_asked(kBuffers));
+    give_others_time();
+    EXPECT_EQ(gate_->reads(), kBuffers);
+    gate_->let_go(kBuffers);  // what stands there now is compared
+    EXPECT_TRUE(change(**file).ok());
+    gate_->open();
+    reader.join();
+    ASSERT_TRUE(got->ok()) << got->status().describe();
+    EXPECT_TRUE(text.substr(1, **got) == read(**file).substr(0, **got));
+  }
 }
 
 TEST_F(FilesReadsTest, ALargeOneThatWasBegunGoesOnByItself) {
