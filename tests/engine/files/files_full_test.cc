@@ -120,6 +120,30 @@ TEST_F(FilesFullTest, WhatAKillLeftIsPutWhereTheRecordSays) {
   }
 }
 
+// Though there is room for the end of it, and not for what comes before.
+TEST_F(FilesFullTest, WhatAKillLeftIsPutInItsTurn) {
+  constexpr std::size_t kChunk = 64 << 10;
+  auto file = make("/log");
+  const std::string all = text_of(kChunk + 100, 1);
+  ASSERT_TRUE(file->append(bytes_of(all)).ok());
+  write("/ballast", text_of(kChunk / 2, 3));
+  for (const std::size_t bytes : {kChunk, std::size_t{4000}}) {
+    auto filler = make("/filler" + std::to_string(bytes));
+    (void)fill(*filler, bytes);
+  }
+  ASSERT_TRUE(files().remove("/ballast").ok());
+  volume()->abandon();
+  file.reset();
+  kill();
+  ASSERT_NO_FATAL_FAILURE(mount());
+  expect_text("/log", all);
+  write("/small", "there is room for that");
+  ASSERT_TRUE(files().remove("/filler65536").ok());
+  unmount();
+  ASSERT_NO_FATAL_FAILURE(mount());
+  expect_text("/log", all);
+}
+
 // However it was filled, and twice as it may take the room that mounting needs.
 TEST_F(FilesFullTest, AFullVolumeIsMountedAndRelieved) {
   for (unsigned how = 0; how < 3; ++how) {
