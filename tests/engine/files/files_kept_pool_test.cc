@@ -1,10 +1,17 @@
 // Establishes that a record, or the page that says how many there are, of which only the flush
 // failed is not found again once it has been written anew, while the pool stays open, as it does
 // for another volume of it: files keep what they hold over a mount, none goes, and nothing is left
-// of files that were deleted. How: a device that flushes not at times.
+// of files that were deleted; nor of what a change has put that failed, wherever it did. How: a
+// device that flushes, or writes, not at times.
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <string>
+#include <thread>
+#include <tuple>
+
 #include "tests/engine/files/files_rig.h"
+#include "zone/zone_state_machine.h"
 
 namespace furrow::testing {
 namespace {
@@ -40,6 +47,27 @@ class KeptPoolTest : public ::testing::Test, public FilesRig {
     EXPECT_FALSE(
         without_flushes([&] { return files().create(path, FileVolume::Existing::truncate); }).ok());
   }
+
+  // When so many LBAs more have been written to any zone, it takes no more; nor does another one if
+  // that is to last.
+  void fail_writes_after(std::uint64_t lbas, bool lasts) {
+    const Geometry& shape = fault_->geometry();
+    for (const auto& [number, generation] : zone_lives()) {
+      const ZoneInfo zone = fault_->zone(ZoneId{number});
+      if (!is_active(zone.state)) continue;
+      fault_->fail_writes(Lba{shape.zone_start(zone.zone).value + zone.written_lbas + lbas},
+                          shape.zone_size_lbas);
+    }
+    if (!lasts) return;
+    for (std::uint32_t number = 0; number < shape.zone_count; ++number) {
+      const ZoneInfo zone = fault_->zone(ZoneId{number});
+      if (zone.state == ZoneState::empty) {
+        fault_->fail_writes(shape.zone_start(zone.zone), shape.zone_size_lbas);
+      }
+    }
+  }
+  std::uint64_t pages() { return files().store().usage().pages; }
+  std::uint64_t failures() { return pool_->info().failed_writes; }
 
   std::shared_ptr<EmbeddedPool> pool_;
   FaultDevice* fault_ = nullptr;  // the pool's
@@ -90,6 +118,100 @@ TEST_F(KeptPoolTest, NoFileGoes) {
     EXPECT_EQ(names("/").size(), made) << round;
     ASSERT_TRUE(make_one());
   }
+}
+
+struct FailingChange {
+  const char* name;
+  Status (*make)(OpenFile&);
+  std::string (*after)(const std::string& before);
+};
+constexpr FailingChange kFailingChanges[] = {
+    {"write", [](OpenFile& file) { return file.write_at(130'000, bytes_of("other text")); },
+     [](const std::string& before) {
+       return std::string(before).replace(130'000, 10, "other text");
+     }},
+    {"cut", [](OpenFile& file) { return file.truncate(150'000); },
+     [](const std::string& before) { return before.substr(0, 150'000); }},
+    {"clear", [](OpenFile& file) { return file.truncate(0); },
+     [](const std::string&) { return std::string(); }}};
+
+// Which change, whether what fails lasts, and whether the file goes on.
+class FailedChangesTest
+    : public KeptPoolTest,
+      public ::testing::WithParamInterface<std::tuple<FailingChange, bool, bool>> {
+ protected:
+  // Zones are freed, and written, again a moment later.
+  bool heal() {
+    fault_->heal();
+    for (unsigned tries = 0; tries < 1000; ++tries) {
+      auto file = files().create("/other", FileVolume::Existing::truncate);
+      const bool well = file.ok() && (*file)->append(bytes_of("text")).ok() && (*file)->sync().ok();
+      if (file.ok()) file->reset();
+      if (well) return files().remove("/other").ok();
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    return false;
+  }
+  void expect_goes_on(std::unique_ptr<OpenFile>& file, const std::string& now) {
+    ASSERT_TRUE(file->append(bytes_of("more")).ok());
+    ASSERT_TRUE(file->sync().ok());
+    volume()->abandon();
+    file.reset();
+    kill();
+    forget_staged();
+    ASSERT_NO_FATAL_FAILURE(mount(pool_));
+    EXPECT_TRUE(read("/file") == now + "more");
+  }
+};
+
+TEST_P(FailedChangesTest, LeaveTheFileAsItWasOrAsItIsToBe) {
+  const auto& [change, lasts, goes_on] = GetParam();
+  const std::string before(200'000, 'a'), after = change.after(before);
+  const std::uint64_t pages_before = pages();
+  std::uint64_t failures_before = 0, lbas = 0;
+  do {
+    SCOPED_TRACE(lbas);
+    write("/file", before);
+    auto file = files().open_file("/file");
+    ASSERT_TRUE(file.ok());
+    failures_before = failures();
+    fail_writes_after(lbas++, lasts);
+    const Status status = change.make(**file);
+    ASSERT_TRUE(heal());
+    const std::string now = read(**file);
+    EXPECT_TRUE(now == after || (now == before && !status.ok())) << status.describe();
+    if (goes_on) {
+      ASSERT_NO_FATAL_FAILURE(expect_goes_on(*file, now));
+    }
+    file->reset();
+    ASSERT_TRUE(files().remove("/file").ok());
+    ASSERT_EQ(pages(), pages_before);
+  } while (failures() != failures_before);
+  EXPECT_GT(lbas, 2u);
+}
+
+std::string name_of_change(const ::testing::TestParamInfo<FailedChangesTest::ParamType>& changed) {
+  const auto& [change, lasts, goes_on] = changed.param;
+  return std::string(change.name) + (lasts ? "_lasts" : "_once") + (goes_on ? "_goes_on" : "_goes");
+}
+INSTANTIATE_TEST_SUITE_P(Changes, FailedChangesTest,
+                         ::testing::Combine(::testing::ValuesIn(kFailingChanges), ::testing::Bool(),
+                                            ::testing::Bool()),
+                         name_of_change);
+
+// What of it the device has all the same, as only a flush failed, goes with the file that it was.
+TEST_F(KeptPoolTest, NothingIsLeftOfAFileThatWasWrittenAnew) {
+  const std::uint64_t before = pages();
+  auto file = make("/file");
+  ASSERT_TRUE(file->append(bytes_of("not durable")).ok());
+  EXPECT_EQ(without_flushes([&] { return file->sync(); }).code(), Code::io_error);
+  ASSERT_TRUE(file->truncate(0).ok());
+  ASSERT_TRUE(file->append(bytes_of("anew")).ok());
+  ASSERT_TRUE(file->close().ok());
+  EXPECT_EQ(read("/file"), "anew");
+  file.reset();
+  ASSERT_TRUE(files().remove("/file").ok());
+  EXPECT_EQ(pages(), before);
 }
 
 }  // namespace
