@@ -10,6 +10,7 @@ namespace furrow {
 
 namespace {
 constexpr std::uint64_t kRetryNsMin = 10 * kNsPerMs;
+constexpr std::uint64_t kGracePollNs = 20'000;
 constexpr unsigned kFlushesFailedMax = 8;  // one after another, within 1.3 s
 }  // namespace
 
@@ -46,15 +47,19 @@ bool ZoneReturns::limits() const {
          });
 }
 
+// A grace period goes on to its end: until then nobody else's begins.
 void ZoneReturns::stop() {
   stopping_ = true;
-  if (retry_.heap_slot == -1) return;
+  if (retry_.heap_slot == -1 || own_grace_) return;
   pool_.home.stop(retry_);
   busy_ = false;
 }
 
 void ZoneReturns::go_on() {
-  busy_ = !stopping_ && !volumes_.empty();
+  busy_ = own_grace_ || (!stopping_ && !volumes_.empty());
+  if (!busy_) return;
+  if (!have_readers_left()) return pool_.home.start(retry_, kGracePollNs);
+  busy_ = !stopping_;
   if (!busy_) return;
   choose();
   return_limits();
@@ -65,6 +70,23 @@ void ZoneReturns::go_on() {
   io_.zone = volume.zones.back();
   io_.lba = pool_.geometry.zone_start(io_.zone);
   pool_.queue.submit(io_);
+}
+
+// Gets that were there when a volume was deleted may still read its zones. (Of lent ones nothing is
+// read by then.)
+bool ZoneReturns::have_readers_left() {
+  const auto read = [](const Returning& each) { return !each.unread && !each.lent; };
+  if (!own_grace_) {
+    if (std::ranges::none_of(volumes_, read)) return true;
+    if (pool_.epoch.in_grace()) return false;
+    pool_.epoch.begin_grace();
+    own_grace_ = true;
+    for (Returning& volume : volumes_) volume.in_grace = true;
+  }
+  if (!pool_.epoch.grace_over()) return false;
+  own_grace_ = false;
+  for (Returning& volume : volumes_) volume.unread |= volume.in_grace;
+  return stopping_ || std::ranges::none_of(volumes_, read);
 }
 
 // Whose limits are to be returned goes before all that is left of others: no volume is made

@@ -1,10 +1,10 @@
 // ZoneReturns: the zones of volumes that were deleted, on their way back.
 //
-// A deletion counts once it is in the metadata journal. Its zones are reset afterwards, one at a
-// time beside all else that the pool does, and are free when a flush has made that durable. Until
-// then they are nobody's and promised to nobody. Where a flush fails they are reset and flushed
-// again, a few times. What a stop leaves of them, the next opening finds by its headers, or in what
-// the journal says is lent, and has returned likewise.
+// A deletion counts once it is in the metadata journal. Its zones are reset afterwards, when all
+// gets that were on their way have ended, one at a time beside all else that the pool does, and are
+// free when a flush has made that durable. Until then they are nobody's and promised to nobody. Where
+// a flush fails they are reset and flushed again, a few times. What a stop leaves of them, the next
+// opening finds by its headers, or in what the journal says is lent, and has returned likewise.
 //
 // Threads: the pool's home executor.
 #pragma once
@@ -59,11 +59,13 @@ class ZoneReturns {
     std::vector<ZoneId> reset = {};  // not known to be durable
     std::vector<ZoneId> kept = {};
     bool limits_returned = false;
+    bool in_grace = false, unread = false;  // by gets
   };
   // More than one zone for a flush, and of lent ones all.
   static constexpr std::size_t kFlushedAtOnce = 64;
 
   void go_on();
+  bool have_readers_left();
   void choose();
   void return_limits();
   void reset_done();
@@ -75,6 +77,7 @@ class ZoneReturns {
   std::deque<Returning> volumes_;  // the first is the one that is worked on
   unsigned flushes_failed_ = 0;    // one after another; from the limit on none is waited for
   bool busy_ = false, stopping_ = false;
+  bool own_grace_ = false;
   Io io_;
   Flush flush_;
   Retry retry_;
