@@ -89,10 +89,11 @@ Status ZoneAllocator::admit(std::uint64_t owner, std::uint64_t quota, unsigned s
     return {Code::too_many_zones, Origin::alloc,
             std::ranges::any_of(owners_, has_more)
                 ? "the device's open and active zone limits (MOR, MAR) leave no zone to write to "
-                  "for one more volume: a store, or files, have what there was to spare for their "
-                  "copies; make such a one last"
+                  "for one more volume: where there is one to spare a store takes two, as files "
+                  "do, the second for its copies; make such a one last"
                 : "the device's open and active zone limits (MOR, MAR) leave no zone to write to "
-                  "for one more volume"};
+                  "for one more volume: there is one of the metadata, one of each volume, and what "
+                  "volumes of kind zoned were given"};
   }
   take_share({streams, streams});
   owners_[owner] = {quota, 0, streams, {}};
@@ -106,9 +107,11 @@ Status ZoneAllocator::may_lend(std::uint64_t zones, const ZoneShare& share) cons
             "zones_unpromised of `furrowctl pool info`"};
   }
   if (!fits(open_left_, share.open) || !fits(active_left_, share.active)) {
-    return {Code::too_many_zones, Origin::alloc,
-            "the device's open and active zone limits (MOR, MAR) leave the volume no such share: "
-            "each other volume needs one, and the metadata one"};
+    return {
+        Code::too_many_zones, Origin::alloc,
+        "the device's open and active zone limits (MOR, MAR) leave the volume no such share: "
+        "the metadata has one, each other volume one, and a store, or files, for which there was "
+        "one to spare, has two"};
   }
   return {};
 }

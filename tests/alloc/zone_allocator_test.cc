@@ -30,11 +30,13 @@ TEST(ZoneAllocatorTest, AdmitsWithinZonesAndSlots) {
   const Status refused = allocator.admit(3, 0, 1);
   EXPECT_EQ(refused.code(), Code::too_many_zones);
   EXPECT_EQ(refused.describe().find("last"), std::string::npos) << refused.describe();
+  EXPECT_NE(refused.describe().find("one of each volume"), std::string::npos) << refused.describe();
   allocator.dismiss(2);
   EXPECT_TRUE(allocator.try_add_stream(1));
   const Status too_late = allocator.admit(3, 0, 1);  // as it would have been in another order
   EXPECT_EQ(too_late.code(), Code::too_many_zones);
   EXPECT_NE(too_late.describe().find("make such a one last"), std::string::npos);
+  EXPECT_NE(too_late.describe().find("a store takes two"), std::string::npos);
   EXPECT_EQ(allocator.unpromised(), 4u);
 }
 
@@ -71,6 +73,8 @@ TEST(ZoneAllocatorTest, LendsZonesWithAShareOfTheOpenOnes) {
   EXPECT_EQ(allocator.lend(2, zones, {4, 5}).code(), Code::too_many_zones);
   EXPECT_EQ(allocator.lend(2, zones, {3, 6}).code(), Code::too_many_zones);
   EXPECT_EQ(allocator.lend(2, zones, {0, 5}).code(), Code::too_many_zones) << "some it must be";
+  const Status none = allocator.lend(2, zones, {3, 6});
+  EXPECT_NE(none.describe().find("has two"), std::string::npos) << none.describe();
   ASSERT_TRUE(allocator.lend(2, zones, {2, 5}).ok());
   EXPECT_EQ(allocator.unpromised(), 2u);
   EXPECT_EQ(allocator.count(ZoneUse::lent), 2u);
