@@ -30,12 +30,14 @@ Result<std::string> read_token(const std::string& path) {
     return Status(Code::permission, Origin::tool,
                   "others than its owner may use the token in it; chmod 600 it");
   }
-  std::string token(kMax + 1, '\0');  // no more than that is looked at
+  std::string token(kMax + 2, '\0');  // no more than that, and a line's end, is looked at
   token.resize(std::fread(token.data(), 1, token.size(), file.get()));
   if (std::ferror(file.get()) != 0) {
     return Status(Code::io_error, Origin::tool, "cannot be read", errno);
   }
-  token.resize(std::min(token.find('\n'), token.size()));
+  if (const std::size_t end = token.find('\n'); end != std::string::npos) {
+    token.resize(end != 0 && token[end - 1] == '\r' ? end - 1 : end);
+  }
   const bool printable = std::ranges::all_of(token, [](char c) { return c > ' ' && c <= '~'; });
   if (token.size() < kMin || token.size() > kMax || !printable) {
     return Status(Code::invalid_argument, Origin::tool,

@@ -1,6 +1,6 @@
 // Establishes what a token's file may be: its owner's alone, of 16 to 256 printable characters in
-// its first line, and no directory; that no more of it is read; and that a pipe will do. How: files
-// in a folder of the test's own.
+// its first line, however that ends, and no directory; that no more of it is read; and that a pipe
+// will do. How: files in a folder of the test's own.
 #include "tools/token_file.h"
 
 #include <gtest/gtest.h>
@@ -37,7 +37,7 @@ class TokenFileTest : public ::testing::Test {
 TEST_F(TokenFileTest, ItIsTheFirstLine) {
   const std::string shortest(16, 'a'), longest(256, '~');
   for (const std::string& token : {shortest, longest}) {
-    for (const char* after : {"", "\n", "\nanother line\n"}) {
+    for (const char* after : {"", "\n", "\nanother line\n", "\r\n", "\r\nanother line\r\n"}) {
       const auto is = read(token + after);
       ASSERT_TRUE(is.ok()) << is.status().describe();
       EXPECT_EQ(*is, token);
@@ -52,7 +52,9 @@ TEST_F(TokenFileTest, WhatIsNone) {
                               std::string(257, 'a') + "\n",
                               std::string(1 << 20, 'a'),
                               "0123456789 abcdef\n",
-                              "0123456789abcdef\r\n",
+                              "0123456789abcdef\r",
+                              "0123456789abcdef\r\r\n",
+                              std::string(257, 'a') + "\r\n",
                               "0123456789abcdef\t\n",
                               std::string("0123456789abcdef\0", 17),
                               "0123456789abcdef\x7f",
