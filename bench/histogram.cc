@@ -26,23 +26,29 @@ std::uint64_t Histogram::quantile_ns(double fraction) const {
   return max_ns_;
 }
 
-Status Histogram::write(const std::string& path) const {
-  const auto failed = [] {
-    return Status(Code::io_error, Origin::tool, "cannot write the histogram file", errno);
-  };
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "w"),
-                                                             std::fclose);
-  if (!file) return failed();
+namespace {
+
+Status cannot_write() {
+  return {Code::io_error, Origin::tool, "cannot write the histogram file", errno};
+}
+
+}  // namespace
+
+Result<Histogram::File> Histogram::create(const std::string& path) {
+  File file(std::fopen(path.c_str(), "we"), std::fclose);
+  if (!file) return cannot_write();
+  return file;
+}
+
+Status Histogram::write(std::FILE& file) const {
   std::string text = "# from_ns to_ns count\n";
   for (std::size_t i = 0; i < kBuckets; ++i) {
     if (counts_[i] == 0) continue;
     text += fmt::format("{} {} {}\n", bucket_from(i), bucket_to(i), counts_[i]);
   }
-  if (std::fwrite(text.data(), 1, text.size(), file.get()) != text.size() ||
-      std::fflush(file.get()) != 0) {
-    return failed();
-  }
-  return {};
+  const bool written =
+      std::fwrite(text.data(), 1, text.size(), &file) == text.size() && std::fflush(&file) == 0;
+  return written ? Status() : cannot_write();
 }
 
 }  // namespace furrow::bench

@@ -7,6 +7,8 @@
 #include <array>
 #include <bit>
 #include <cstdint>
+#include <cstdio>
+#include <memory>
 #include <string>
 
 #include "zone/status.h"
@@ -32,8 +34,11 @@ class Histogram {
   // the end of its bucket (but not above max_ns()). 0 when nothing was recorded.
   std::uint64_t quantile_ns(double fraction) const;
 
+  using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
+  // A file for write(), made empty.
+  static Result<File> create(const std::string& path);
   // Writes "from_ns to_ns count" lines of the buckets that have any.
-  Status write(const std::string& path) const;
+  Status write(std::FILE& file) const;
 
  private:
   static constexpr unsigned kBits = 6;

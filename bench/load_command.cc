@@ -189,14 +189,22 @@ Json load_report(const LoadOptions& options, const LoadRun& run) {
   return json;
 }
 
+// Before anything is measured in vain. Null: none was asked for.
+int take_histogram(Histogram::File& file) {
+  if (FLAGS_histogram.empty()) return kExitDone;
+  Result<Histogram::File> made = Histogram::create(FLAGS_histogram);
+  if (!made.ok()) return report(FLAGS_histogram, made.status());
+  file = std::move(*made);
+  return kExitDone;
+}
+
 // Prints the report and says with the exit status whether all pages were as they should be.
-int finish(const LoadRun& run, const Json& json) {
+int finish(const LoadRun& run, const Json& json, const Histogram::File& histogram) {
   const LoadResult& result = run.result();
   const int printed = tools::print(json);
   if (printed != kExitDone) return printed;
-  if (!FLAGS_histogram.empty()) {
-    const Status written =
-        (result.get.count() != 0 ? result.get : result.put).write(FLAGS_histogram);
+  if (histogram) {
+    const Status written = (result.get.count() != 0 ? result.get : result.put).write(*histogram);
     if (!written.ok()) return report(FLAGS_histogram, written);
   }
   if (result.misses != 0) {
@@ -213,6 +221,8 @@ int local(const tools::Arguments&) {
   LoadOptions options;
   if (const int status = take_options(options); status != kExitDone) return status;
   if (const int status = take_files(0); status != kExitDone) return status;
+  Histogram::File histogram(nullptr, std::fclose);
+  if (const int status = take_histogram(histogram); status != kExitDone) return status;
   EventLoop home({.spin_us = FLAGS_sleep ? 50 : ~std::uint64_t{0}});
   LocalVolume volume;
   if (const int status = open_local_volume(home, volume); status != kExitDone) return status;
@@ -223,7 +233,7 @@ int local(const tools::Arguments&) {
   if (!status.ok()) return report("cannot measure", status);
   Json json = load_report(options, run);
   add_engine(json, engine_figures(*volume.open, *volume.store));
-  return finish(run, json);
+  return finish(run, json, histogram);
 }
 
 int remote(const tools::Arguments&) {
@@ -232,11 +242,13 @@ int remote(const tools::Arguments&) {
   if (const int status = take_options(options); status != kExitDone) return status;
   if (const int status = take_initiator_options(initiator); status != kExitDone) return status;
   if (const int status = take_files(initiator.io_queues); status != kExitDone) return status;
+  Histogram::File histogram(nullptr, std::fclose);
+  if (const int status = take_histogram(histogram); status != kExitDone) return status;
   LoadRun run(options, nullptr,
               [&initiator](EventLoop& loop) { return remote_backend(loop, initiator); });
   const Status status = run.run();
   if (!status.ok()) return report("cannot measure " + FLAGS_target, status);
-  return finish(run, load_report(options, run));
+  return finish(run, load_report(options, run), histogram);
 }
 
 constexpr const char* kLocalFlags[] = {

@@ -71,7 +71,11 @@ TEST(Histogram, FileHoldsEveryRecord) {
   Histogram histogram;
   for (std::uint64_t value = 0; value < 10'000; value += 7) histogram.record(value);
   const std::string path = testing::TempDir() + "histogram_test.txt";
-  ASSERT_TRUE(histogram.write(path).ok());
+  {
+    auto made = Histogram::create(path);
+    ASSERT_TRUE(made.ok()) << made.status().describe();
+    ASSERT_TRUE(histogram.write(**made).ok());
+  }
   std::ifstream file(path);
   std::string heading;
   std::getline(file, heading);
@@ -86,7 +90,15 @@ TEST(Histogram, FileHoldsEveryRecord) {
   }
   EXPECT_EQ(sum, histogram.count());
   std::remove(path.c_str());
-  EXPECT_EQ(histogram.write("/no/such/directory/file").code(), Code::io_error);
+}
+
+TEST(Histogram, FileThatCannotBeWritten) {
+  EXPECT_EQ(Histogram::create("/no/such/directory/file").status().code(), Code::io_error);
+  Histogram histogram;
+  histogram.record(1);
+  auto full = Histogram::create("/dev/full");
+  ASSERT_TRUE(full.ok()) << full.status().describe();
+  EXPECT_EQ(histogram.write(**full).code(), Code::io_error);
 }
 
 }  // namespace
