@@ -73,14 +73,15 @@ int done(const FileVolume& volume, int status) {
 
 namespace {
 
-// JSON is UTF-8, which a name need not be.
+// JSON is UTF-8, which a name need not be, and many of its readers keep 53 bits of a number: two
+// files would seem to be one.
 Json info_json(const FileInfo& info) {
   Json json = {{"name", info.name},
                {"kind", info.directory ? "directory" : "file"},
                {"bytes", info.bytes},
                {"links", info.links},
                {"chunks", info.chunks},
-               {"inode", info.inode},
+               {"inode", std::to_string(info.inode)},
                {"modified_s", info.modified_s}};
   if (!json_asked() || is_utf8(info.name)) return json;
   std::string hex;
