@@ -319,7 +319,7 @@ TEST_F(HiddenCacheTest, ThatWhichIsStoredAnewIs) {
 // that of those, do not take the cache's place in the end.
 TEST(HiddenCacheDeletionsTest, TakeAPartOfTheCacheAtMost) {
   constexpr std::uint64_t kZone = kFirst * 256, kPages = 150, kBytes = 300;
-  constexpr int kRounds = 80, kLast = 10;
+  constexpr int kRounds = 32, kLast = 10;
   Rig rig{""};
   rig.device = std::make_unique<FaultDevice>(
       open_device("mem:1280KiB?zone_size=128KiB&lba=512", Access::exclusive).value(),
