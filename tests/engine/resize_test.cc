@@ -274,6 +274,46 @@ TEST_F(ResizeTest, AShrinkIsCalledOff) {
   EXPECT_GT(found(), 100u);
 }
 
+// Also when something else is asked for then, and refused: no more zones are freed for nothing.
+TEST_F(ResizeTest, AShrinkEndsWithARefusal) {
+  ASSERT_NO_FATAL_FAILURE(make(VolumeMode::store, 30));
+  fill(1800);
+  for (std::uint64_t key = 0; key < puts_; ++key) {
+    if (key % 4 == 0) continue;
+    ASSERT_TRUE(rig_.simple(PageOp::Kind::remove, key).ok());
+  }
+  EXPECT_EQ(rig_.pool->resize_volume("pages", {.quota_bytes = 15 * kZone}).status.code(),
+            Code::busy);
+  EXPECT_EQ(rig_.pool->resize_volume("pages", {.quota_bytes = 3 * kZone}).status.code(),
+            Code::no_space);
+  const std::uint64_t held = rig_.store->usage().zones;
+  for (const std::uint64_t until_ns = rig_.loop.now_ns() + 300'000'000;
+       rig_.loop.now_ns() < until_ns;) {
+    rig_.loop.run_once();
+  }
+  EXPECT_GE(rig_.store->usage().zones + 1, held);
+}
+
+TEST_F(ResizeTest, ZonesOfADeletedVolumeAreTakenWhenTheyAreBack) {
+  ASSERT_NO_FATAL_FAILURE(make(VolumeMode::store, 10));
+  ASSERT_TRUE(rig_.pool->create_volume(resizable("other", VolumeMode::store, 30)).ok());
+  PageStore* const pages = std::exchange(rig_.store, rig_.pool->find("other"));
+  fill(1000);
+  rig_.store = pages;
+  ASSERT_TRUE(rig_.pool->delete_volume("other").ok());
+  ASSERT_GT(rig_.pool->info().zones_returning, 5u);
+  const ResizeOptions all{.quota_bytes = 40 * kZone};
+  EXPECT_EQ(rig_.pool->resize_volume("pages", all).status.code(), Code::busy);
+  EXPECT_EQ(rig_.store->usage().quota_zones, 10u);
+  Code code = Code::busy;
+  for (unsigned turns = 0; turns < 100'000 && code == Code::busy; ++turns) {
+    rig_.loop.run_once();
+    code = rig_.pool->resize_volume("pages", all).status.code();
+  }
+  EXPECT_EQ(code, Code::ok);
+  EXPECT_EQ(rig_.store->usage().quota_zones, 40u);
+}
+
 // Where the device does not let zones be freed the volume goes on with what it has, and when it
 // does the next attempt is as good as the first.
 TEST_F(ResizeTest, ADeviceInTroubleEndsAShrink) {
