@@ -263,11 +263,13 @@ TEST(IoStatusTest, WhatWentWrongIsToldInRocksDBsTerms) {
   EXPECT_TRUE(of(Code::ok).ok());
   EXPECT_TRUE(of(Code::not_found).IsPathNotFound());
   EXPECT_TRUE(of(Code::no_space).IsNoSpace());
+  EXPECT_TRUE(of(Code::no_space).GetRetryable());
   EXPECT_TRUE(of(Code::unsupported).IsNotSupported());
   EXPECT_TRUE(of(Code::corrupt).IsCorruption());
   for (const Code code : {Code::io_error, Code::invalid_argument, Code::exists, Code::too_large}) {
     EXPECT_TRUE(of(code).IsIOError());
     EXPECT_FALSE(of(code).IsPathNotFound());
+    EXPECT_FALSE(of(code).GetRetryable());
   }
   EXPECT_NE(of(Code::corrupt).ToString().find("/file: "), std::string::npos);
 }
@@ -304,6 +306,74 @@ TEST_F(NamesTest, FilesOfTwoVolumesHaveIdsOfTheirOwn) {
   }
   EXPECT_EQ(files().stat("/f")->inode, other.files().stat("/f")->inode);
   EXPECT_NE(ids[0], ids[1]);
+}
+
+// Versions of what is in it are not used up with each time, and no id is another file's.
+TEST_F(NamesTest, AFileThatIsUsedAgainIsANewOne) {
+  ASSERT_NO_FATAL_FAILURE(mount());
+  const auto fs = make_file_system(volume(), "furrow://test");
+  write("/1.log", "text");
+  const std::uint64_t inode = files().stat("/1.log")->inode;
+  std::unique_ptr<rocksdb::FSWritableFile> file;
+  ASSERT_TRUE(fs->ReuseWritableFile("/2.log", "/1.log", {}, &file, nullptr).ok());
+  EXPECT_EQ(file->GetFileSize({}, nullptr), 0u);
+  EXPECT_EQ(names("/"), std::vector<std::string>{"2.log"});
+  EXPECT_NE(files().stat("/2.log")->inode, inode);
+}
+
+// What a full volume has no room for is a WAL that is begun: one that is there is opened.
+TEST_F(NamesTest, AWalIsOpenedAgainWithoutRoom) {
+  ASSERT_NO_FATAL_FAILURE(mount(32 << 20));
+  const auto fs = make_file_system(volume(), "furrow://test");
+  write("/1.log", "text");
+  auto filler = make("/filler");
+  const std::string part(64 << 10, 'x');
+  while (filler->append(bytes_of(part)).ok()) {
+  }
+  std::unique_ptr<rocksdb::FSWritableFile> file;
+  const IOStatus begun = fs->NewWritableFile("/2.log", {}, &file, nullptr);
+  EXPECT_TRUE(begun.IsIOError() && begun.GetRetryable()) << begun.ToString();
+  ASSERT_TRUE(fs->ReopenWritableFile("/1.log", {}, &file, nullptr).ok());
+  EXPECT_EQ(file->GetFileSize({}, nullptr), 4u);
+}
+
+// The zeroes wait in memory, as somebody has the file open, until it is closed.
+TEST_F(NamesTest, ATruncateWhoseZeroesAreNotTakenFails) {
+  FaultDevice* const fault = mount_on<FaultDevice>(64 << 20, FaultOptions());
+  ASSERT_NE(fault, nullptr);
+  const auto fs = make_file_system(volume(), "furrow://test");
+  auto file = make("/f");
+  ASSERT_TRUE(file->append(bytes_of("text")).ok());
+  const Geometry& shape = files().geometry();
+  const Lba first = shape.zone_start(ZoneId{zone_lives().begin()->first});
+  fault->fail_writes(first, shape.zone_count * shape.zone_size_lbas - first.value);
+  EXPECT_TRUE(fs->Truncate("/f", 100, {}, nullptr).IsIOError());
+}
+
+// Whichever way the bytes came.
+TEST_F(NamesTest, ASyncOrACloseThatFailsSaysSo) {
+  FaultDevice* const fault = mount_on<FaultDevice>(64 << 20, FaultOptions());
+  ASSERT_NE(fault, nullptr);
+  const auto fs = make_file_system(volume(), "furrow://test");
+  const std::string text(5000, 'x');
+  const Geometry& shape = files().geometry();
+  const auto fail_writes = [&] {
+    const Lba first = shape.zone_start(ZoneId{zone_lives().begin()->first});
+    fault->fail_writes(first, shape.zone_count * shape.zone_size_lbas - first.value);
+  };
+  for (const bool sync : {true, false}) {
+    std::unique_ptr<rocksdb::FSWritableFile> writer;
+    ASSERT_TRUE(fs->NewWritableFile("/1.sst", {}, &writer, nullptr).ok());
+    ASSERT_TRUE(writer->Append(text, {}, nullptr).ok());
+    write("/2", "");
+    std::unique_ptr<rocksdb::FSRandomRWFile> changer;
+    ASSERT_TRUE(fs->NewRandomRWFile("/2", {}, &changer, nullptr).ok());
+    ASSERT_TRUE(changer->Write(0, text, {}, nullptr).ok());
+    sync ? fault->fail_flushes(1000) : fail_writes();
+    EXPECT_TRUE((sync ? writer->Sync({}, nullptr) : writer->Close({}, nullptr)).IsIOError());
+    EXPECT_TRUE((sync ? changer->Sync({}, nullptr) : changer->Close({}, nullptr)).IsIOError());
+    fault->fail_flushes(0);
+  }
 }
 
 class RangeSyncTest : public ::testing::Test, public FilesRig {};
