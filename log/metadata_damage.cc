@@ -68,6 +68,7 @@ class RingJudge {
   std::string name(const Section& section, std::uint64_t lba) const;
   void judge_sections();
   bool is_superseded(const Section& section) const;
+  bool is_whole(const Section& section) const;
   void judge(const Section& section);
   void judge_checkpoint();
   void judge_missing(std::uint64_t number);
@@ -196,7 +197,8 @@ void RingJudge::judge_sections() {
 
 // A newer section begins where this one was: it is of an earlier life of the zone, and shows where
 // the newer one was torn. A zone that is not finished may have been reset for another roll: then
-// what the section ended with is not there any more. Where it is, the power cut has undone the
+// what the section ended with is not there any more, or is left of it where the new one, which is
+// as long as one that no record follows, was torn. Where it is whole, the power cut has undone the
 // finish, and no more.
 bool RingJudge::is_superseded(const Section& section) const {
   const auto replaces = [&](const Section& newer) {
@@ -205,7 +207,16 @@ bool RingJudge::is_superseded(const Section& section) const {
   if (std::ranges::any_of(judged_, replaces)) return true;
   const bool finished = !newest_ || section.zone == newest_->zone ||
                         !is_active(found_.zones[section.zone.value].state);
-  return !finished && !found_.journal(section.number).contains(section.last);
+  if (finished) return false;
+  const bool ends = found_.journal(section.number).contains(section.last);
+  return !ends || (section.last == 0 && !is_whole(section));
+}
+
+bool RingJudge::is_whole(const Section& section) const {
+  for (std::uint64_t lba = section.begin_lba; lba < section.end_lba(); ++lba) {
+    if (look(section.zone, lba) != Lba::whole) return false;
+  }
+  return true;
 }
 
 void RingJudge::judge(const Section& section) {

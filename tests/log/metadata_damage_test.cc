@@ -289,6 +289,37 @@ TEST_F(MetadataDamageTest, WhatATornRollShowsOfAnEarlierLifeIsNoDamage) {
   expect_no_damage("torn");
 }
 
+// .. also where that is as long as what was torn, with the record that it ended with.
+TEST_F(MetadataDamageTest, ATornRollOverOneThatNoRecordFollowsIsNoDamage) {
+  unsigned records = 0;
+  do {
+    make(++records);
+  } while (state_.volumes.empty());
+  Result<MetadataRing> ring = MetadataRing::open(*device_, false);
+  ASSERT_TRUE(ring.ok());
+  JournalRecord resized;
+  resized.kind = JournalRecord::Kind::volume_resized;
+  resized.volume.id = state_.volumes.front().id;
+  resized.volume.quota_zones = state_.volumes.front().quota_zones;
+  for (int rolls = 0; rolls < 2; ++rolls) {
+    ++resized.volume.quota_zones;
+    ASSERT_TRUE(ring->append(resized).ok());
+  }
+  save();
+  const std::uint32_t left = 1 - newest_zone();
+  const std::uint64_t end = record_0(left) + 3;
+  ASSERT_EQ(end_of_zone(left), end) << "no record follows";
+  for (std::uint64_t torn = 0; torn < std::uint64_t{1} << end; ++torn) {
+    restore();
+    rewrite_zone(*device_, ZoneId{left}, images_[left], end, false);
+    for (std::uint64_t lba = 0; lba < end; ++lba) {
+      if ((torn >> lba & 1) != 0) damage(ZoneId{left}, lba, true);
+    }
+    expect_no_damage("LBAs " + std::to_string(torn));
+    if (HasFatalFailure()) return;
+  }
+}
+
 // .. and where its zone cannot be reset, the ring goes on where it is.
 TEST_F(MetadataDamageTest, ATornRollWhoseZoneCannotBeReset) {
   unsigned rolls = 0;
