@@ -2,9 +2,10 @@
 //
 // A deletion counts once it is in the metadata journal. Its zones are reset afterwards, when all
 // gets that were on their way have ended, one at a time beside all else that the pool does, and are
-// free when a flush has made that durable. Until then they are nobody's and promised to nobody. Where
-// a flush fails they are reset and flushed again, a few times. What a stop leaves of them, the next
-// opening finds by its headers, or in what the journal says is lent, and has returned likewise.
+// free when a flush has made that durable. Until then they are nobody's and promised to nobody.
+// Where a flush fails they are reset and flushed again, a few times. What a stop leaves of them,
+// the next opening finds by its headers, or in what the journal says is lent, and has returned
+// likewise.
 //
 // Threads: the pool's home executor.
 #pragma once
