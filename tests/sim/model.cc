@@ -33,10 +33,20 @@ void fill_content(std::uint64_t key, std::uint64_t version, std::span<std::byte>
 }
 
 bool has_content(std::uint64_t key, std::uint64_t version, std::span<const std::byte> page) {
-  std::uint64_t word = first_word(key, version, page.size());
-  for (std::size_t at = 0; at < page.size(); at += 8) {
+  return has_part(key, version, static_cast<std::uint32_t>(page.size()), 0, page);
+}
+
+bool has_part(std::uint64_t key, std::uint64_t version, std::uint32_t page_bytes,
+              std::uint32_t offset, std::span<const std::byte> part) {
+  std::uint64_t word = first_word(key, version, page_bytes);
+  const std::size_t end = offset + part.size();
+  for (std::size_t at = 0; at < end; at += 8) {
     word = next_word(word);
-    if (std::memcmp(page.data() + at, &word, std::min<std::size_t>(8, page.size() - at)) != 0) {
+    std::byte bytes[8];
+    std::memcpy(bytes, &word, sizeof bytes);
+    const std::size_t from = std::max<std::size_t>(at, offset), to = std::min(at + 8, end);
+    if (from < to &&
+        std::memcmp(part.data() + (from - offset), bytes + (from - at), to - from) != 0) {
       return false;
     }
   }
@@ -134,6 +144,13 @@ bool History::strike(std::uint64_t key, std::span<const std::byte> page) {
   return struck;
 }
 
+bool History::may_hold(std::uint64_t key, std::span<const std::byte> page) const {
+  return std::ranges::any_of(states_, [&](const State& state) {
+    return state.version != 0 && state.bytes == page.size() &&
+           has_content(key, state.version, page);
+  });
+}
+
 bool History::may_be_rotten(const Window& window) const {
   return std::ranges::any_of(
       states_, [&](const State& state) { return visible(state, window) && state.rotten; });
@@ -173,23 +190,35 @@ bool History::may_be_evicted(const Window& window, std::uint64_t evictions) cons
   });
 }
 
-const State* History::present(std::uint64_t key, const Window& window,
-                              std::span<const std::byte> page) const {
+const State* History::present(std::uint64_t key, const Window& window, std::uint32_t page_bytes,
+                              std::span<const std::byte> beginning) const {
   const auto found = std::ranges::find_if(
-      states_, [&](const State& state) { return is(state, key, window, page); });
+      states_, [&](const State& state) { return is(state, key, window, page_bytes, beginning); });
   return found == states_.end() ? nullptr : &*found;
 }
 
-std::size_t History::count(std::uint64_t key, const Window& window,
-                           std::span<const std::byte> page) const {
+std::size_t History::count(std::uint64_t key, const Window& window, std::uint32_t page_bytes,
+                           std::span<const std::byte> beginning) const {
   return static_cast<std::size_t>(std::ranges::count_if(
-      states_, [&](const State& state) { return is(state, key, window, page); }));
+      states_, [&](const State& state) { return is(state, key, window, page_bytes, beginning); }));
 }
 
 bool History::is(const State& state, std::uint64_t key, const Window& window,
-                 std::span<const std::byte> page) const {
-  if (state.version == 0 || state.bytes != page.size() || !visible(state, window)) return false;
-  return !expired(state, window.from_s) && has_content(key, state.version, page);
+                 std::uint32_t page_bytes, std::span<const std::byte> beginning) const {
+  if (state.version == 0 || state.bytes != page_bytes || !visible(state, window)) return false;
+  return !expired(state, window.from_s) && has_part(key, state.version, page_bytes, 0, beginning);
+}
+
+bool History::may_be(std::uint64_t version, const Window& window) const {
+  return std::ranges::any_of(states_, [&](const State& state) {
+    return state.version == version && visible(state, window) && !expired(state, window.from_s);
+  });
+}
+
+bool History::must_be(std::uint64_t version, const Window& window) const {
+  return std::ranges::all_of(states_, [&](const State& state) {
+    return !visible(state, window) || (state.version == version && !expired(state, window.to_s));
+  });
 }
 
 std::string describe(const History& history) {

@@ -33,7 +33,9 @@ struct State {
   bool pinned = false;
   std::uint64_t pinned_from = kAlive;  // tick; a power cut may undo it
   std::uint64_t evictions_survived = 0;
-  bool rotten = false;          // a bit of it was flipped
+  bool rotten = false;  // a bit of it was flipped
+  bool stored = false;  // and `checksum` is what the answer said
+  std::uint32_t checksum = 0;
   std::uint64_t serial = 0;     // names it
   std::uint64_t era = 0;        // the number of power cuts before it was submitted
   std::uint64_t acked = 0;      // tick; 0: not, or its outcome is not certain
@@ -49,6 +51,9 @@ struct Window {
 // Fills `page` with the bytes of a version of a key.
 void fill_content(std::uint64_t key, std::uint64_t version, std::span<std::byte> page);
 bool has_content(std::uint64_t key, std::uint64_t version, std::span<const std::byte> page);
+// A part of it, which has so many bytes, from `offset` on.
+bool has_part(std::uint64_t key, std::uint64_t version, std::uint32_t page_bytes,
+              std::uint32_t offset, std::span<const std::byte> part);
 
 class History {
  public:
@@ -70,6 +75,7 @@ class History {
   // A bit of this page is flipped: of one that may be there? Reads of it say so from now on.
   bool strike(std::uint64_t key, std::span<const std::byte> page);
   bool may_be_rotten(const Window& window) const;
+  bool may_hold(std::uint64_t key, std::span<const std::byte> page) const;
   void unpin();
   // From now on until the power fails, if that has one state that is visible.
   void pin_for_now(const Window& window, std::uint64_t tick);
@@ -78,17 +84,22 @@ class History {
   bool may_be_present(const Window& window) const;
   // `evictions`: of zones of the cache so far.
   bool may_be_evicted(const Window& window, std::uint64_t evictions) const;
-  const State* present(std::uint64_t key, const Window& window,
-                       std::span<const std::byte> page) const;
+  // `beginning`: of a page of so many bytes.
+  const State* present(std::uint64_t key, const Window& window, std::uint32_t page_bytes,
+                       std::span<const std::byte> beginning) const;
   // How many states it may be of.
-  std::size_t count(std::uint64_t key, const Window& window, std::span<const std::byte> page) const;
+  std::size_t count(std::uint64_t key, const Window& window, std::uint32_t page_bytes,
+                    std::span<const std::byte> beginning) const;
+  // That page may be there; it, and no other state, must be.
+  bool may_be(std::uint64_t version, const Window& window) const;
+  bool must_be(std::uint64_t version, const Window& window) const;
   const State& last() const { return states_.back(); }
   std::span<const State> states() const { return states_; }
   unsigned running = 0;  // operations on the key
 
  private:
-  bool is(const State& state, std::uint64_t key, const Window& window,
-          std::span<const std::byte> page) const;
+  bool is(const State& state, std::uint64_t key, const Window& window, std::uint32_t page_bytes,
+          std::span<const std::byte> beginning) const;
   static bool visible(const State& state, const Window& window) { return state.dead > window.from; }
   std::vector<State> states_;  // the first is the durable one
   std::size_t durable_ = 0;

@@ -30,7 +30,7 @@ State absent(std::uint64_t serial, std::uint64_t era = 0) {
 bool allows(const History& history, std::uint64_t version) {
   std::vector<std::byte> bytes(24);
   fill_content(kKey, version, bytes);
-  return history.present(kKey, kNow, bytes) != nullptr;
+  return history.present(kKey, kNow, 24, bytes) != nullptr;
 }
 
 TEST(ModelTest, AnAcknowledgedPageIsThereAndTheOneBeforeIsNot) {
@@ -135,6 +135,30 @@ TEST(ModelTest, APageExpires) {
   EXPECT_FALSE(allows(history, 1));
   const Window before{100, 999, 999};
   EXPECT_FALSE(history.may_be_absent(before));
+}
+
+TEST(ModelTest, APartIsOfItsPlaceInItsPage) {
+  std::vector<std::byte> bytes(50);
+  fill_content(kKey, 3, bytes);
+  const std::span<const std::byte> page(bytes);
+  for (std::uint32_t offset = 0; offset < 40; ++offset) {
+    EXPECT_TRUE(has_part(kKey, 3, 50, offset, page.subspan(offset, 9))) << offset;
+    EXPECT_FALSE(has_part(kKey, 3, 50, offset, page.subspan(offset + 1, 9))) << offset;
+    EXPECT_FALSE(has_part(kKey, 3, 51, offset, page.subspan(offset, 9))) << offset;
+  }
+}
+
+TEST(ModelTest, APageMustBeThereWhereNoOtherMayBe) {
+  History history;
+  history.add(page(1, 1));
+  EXPECT_TRUE(history.may_be(1, kNow));
+  EXPECT_FALSE(history.must_be(1, kNow));
+  history.acknowledge(1, 10);
+  EXPECT_TRUE(history.must_be(1, kNow));
+  history.add(page(2, 2));
+  EXPECT_FALSE(history.must_be(1, kNow));
+  history.acknowledge(2, 20);
+  EXPECT_FALSE(history.may_be(1, kNow));
 }
 
 }  // namespace

@@ -38,7 +38,7 @@ INSTANTIATE_TEST_SUITE_P(Scenarios, SimTest,
                          ::testing::Values("mixed", "store", "cache", "full", "volumes", "metadata",
                                            "faults", "worn", "offline", "shrunk", "rot", "repair",
                                            "large", "calm", "tight", "flaky", "misplaced",
-                                           "resized", "files", "rocksdb", "disk"),
+                                           "resized", "files", "rocksdb", "disk", "wide"),
                          [](const auto& each) { return each.param; });
 
 // Each of these once found a bug of log/.
@@ -157,6 +157,10 @@ TEST(SimTest, SeedsThatFailed) {
   // A group's deletion was durable before a page in another stream that had taken the place of one
   // of the group.
   run_seed("rot", 2201408, 16'000);
+  // A part of a page was read from a zone that was reset meanwhile, as its volume had been deleted.
+  run_seed("wide", 92);
+  // A roll that was torn over a section of the same length was called damage.
+  run_seed("wide", 536);
 }
 
 Simulation::Summary summary_of(std::uint64_t seed, const char* scenario = "mixed") {

@@ -18,6 +18,9 @@ Key key_of(std::uint64_t number) {
   return Key::from(std::span<const std::byte>(bytes).first(2 + number % 15));
 }
 
+// Of a volume: a page of another one is no page of it.
+constexpr std::uint64_t kVersionsMax = 1'000'000;
+
 }  // namespace
 
 SimVolume::SimVolume(World& world, const VolumeShape& shape, const Geometry& geometry)
@@ -25,9 +28,20 @@ SimVolume::SimVolume(World& world, const VolumeShape& shape, const Geometry& geo
       shape_(shape),
       geometry_(geometry),
       entries_(shape.keys),
+      first_version_(1 + (shape.wide ? world.volumes++ * kVersionsMax : 0)),
+      next_version_(first_version_),
       quota_zones_(shape.options.quota_bytes / geometry.zone_capacity_bytes()),
       quota_tried_(quota_zones_) {
   for (std::uint64_t i = 0; i < shape.keys; ++i) entries_[i].key = key_of(i);
+}
+
+void SimVolume::end() {
+  ended_ = true;
+  (void)store_->usage();  // of what it was, or nothing: it can be asked until it is forgotten
+  (void)stats();
+  for (int i = 0; i < 2; ++i) {
+    start_keyed(i == 0 ? PageOp::Kind::get : PageOp::Kind::exist, world_.random.below(shape_.keys));
+  }
 }
 
 void SimVolume::attach(PageStore* store, PageSession* session) {
@@ -94,6 +108,7 @@ void SimVolume::start_keyed(PageOp::Kind kind, std::uint64_t key) {
   client.op = PageOp();
   client.op.kind = kind;
   client.key = key;
+  client.version = 0;
   Entry& entry = entries_[key];
   client.op.key = entry.key;
   client.alone = entry.history.running == 0 && groups_running_ == 0;
@@ -118,6 +133,7 @@ void SimVolume::start_keyed(PageOp::Kind kind, std::uint64_t key) {
       client.op.capacity -= 64;
     }
   }
+  if (shape_.wide && !ended_) widen(client);
   submit(client);
 }
 
@@ -167,6 +183,9 @@ void SimVolume::start_list() {
   client.op.keys = client.keys.data();
   client.op.keys_max = static_cast<std::uint32_t>(client.keys.size());
   if (world_.random.one_in(3)) client.op.key = entries_[world_.random.below(shape_.keys)].key;
+  client.from_start = client.op.key.length == 0;
+  client.by_pages = shape_.wide;
+  client.listed.assign(shape_.keys, false);
   ++lists_running_;
   submit(client);
 }
@@ -210,6 +229,8 @@ void SimVolume::submit(Client& client) {
     client.zones_reset = stats().zones_reset;
   }
   client.op.context = &client;
+  client.results = 0;
+  client.op.on_result = [](PageOp& op) { ++static_cast<Client*>(op.context)->results; };
   client.op.on_released = [](PageOp& op) {
     auto& its_client = *static_cast<Client*>(op.context);
     its_client.volume->answered(its_client);

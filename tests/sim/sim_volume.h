@@ -34,6 +34,8 @@ struct World {
   std::uint64_t tick = 2;
   std::uint64_t era = 0;              // power cuts and kills so far
   bool faults = false;                // the device may fail operations: more errors are allowed
+  bool reads_stray = false;           // of these: what others hold
+  std::uint64_t volumes = 0;          // made so far
   bool reads_fail = false;            // of these: a zone may be left alone for a while
   bool hides = false;                 // an opening cannot read some of the medium
   std::uint64_t places_spoiled = 0;   // unreadable until their zone is reset
@@ -63,11 +65,13 @@ class SimVolume {
   const VolumeShape& shape() const { return shape_; }
   void attach(PageStore* store, PageSession* session);
   bool attached() const { return store_ != nullptr; }
+  // It is deleted: what runs finds its page or nothing, and what comes later nothing.
+  void end();
   VolumeStats stats() const { return store_->stats(); }
   std::uint64_t id() const { return id_; }  // that it had when it was last attached
 
   unsigned running() const { return running_; }
-  bool may_start() const { return running_ < shape_.depth; }
+  bool may_start() const { return attached() && running_ < shape_.depth; }
   void start_any();
   // Reads the next key of all; false: that was the last.
   bool start_verification();
@@ -105,7 +109,8 @@ class SimVolume {
   // the other way round, until they are stored or deleted. It all counts again then.
   void veil();
   void cut(bool process_only);
-  void strike(const StruckPage& page);  // of it
+  void strike(const StruckPage& page);   // of it
+  void give_up(const StruckPage& page);  // of it, as it cannot be read
 
   enum class Exists : std::uint8_t { yes, no, maybe };  // maybe: its creation or deletion was cut
   Exists exists = Exists::no;
@@ -120,6 +125,12 @@ class SimVolume {
     std::uint64_t key = 0;
     std::uint64_t serial = 0;
     Window window;
+    KnownPage known;  // of this version, where the operation says so
+    std::uint64_t version = 0;
+    unsigned results = 0;    // that it had
+    bool from_start = true;  // a listing
+    bool by_pages = false;   // and goes on behind its last key
+    std::vector<bool> listed;
     bool alone = false;         // nothing else ran on the key when it was submitted
     std::uint64_t started = 0;  // its number
     std::uint64_t turn = 0;     // in which it was submitted
@@ -138,6 +149,9 @@ class SimVolume {
 
   Client& free_client();
   void start_keyed(PageOp::Kind kind, std::uint64_t key);
+  void widen(Client& client);
+  void draw_range(Client& client);
+  bool draw_known(Client& client);
   void start_flush();
   void start_remove_group();
   void draw_put(Client& client, State& state);
@@ -148,7 +162,9 @@ class SimVolume {
   void presence_answered(Client& client, Code code);
   void get_answered(Client& client, Code code);
   void get_missed(Client& client, bool alone);
+  void known_answered(Client& client, Code code);
   void list_answered(Client& client);
+  bool goes_on(Client& client);
   void flush_answered(Client& client);
   void group_answered(Client& client, Code code);
   bool expected(const Client& client, Code code);
@@ -163,7 +179,8 @@ class SimVolume {
   bool lossy(std::uint64_t key, const Window& window) const;
   bool lossy(const Client& client) const { return lossy(client.key, client.window); }
   void changed(const Client& client);
-  bool is_some_version(std::uint64_t key, std::span<const std::byte> page) const;
+  bool is_some_version(std::uint64_t key, std::uint32_t page_bytes,
+                       std::span<const std::byte> beginning) const;
   void refused(const Client& client);
   void refused_as_full(const Client& client);
   void delete_refused(const Client& client);
@@ -182,7 +199,8 @@ class SimVolume {
   std::vector<std::unique_ptr<Client>> clients_;
   std::vector<Entry> entries_;  // by number
   std::uint64_t next_serial_ = 1;
-  std::uint64_t next_version_ = 1;
+  const std::uint64_t first_version_;
+  std::uint64_t next_version_;
   std::uint64_t started_ = 0;
   std::uint64_t last_group_removal_ = 0;  // the number of the operation
   unsigned groups_running_ = 0;
@@ -190,6 +208,7 @@ class SimVolume {
   unsigned running_ = 0;
   std::uint64_t quota_zones_, quota_tried_;
   bool zone_lost_ = false;
+  bool ended_ = false;
   bool evicts_ = false;                 // of a cache: pages have gone for room, or for damage
   std::uint64_t evictions_before_ = 0;  // of zones, until the pool was opened
   std::uint64_t evictions_since_ = 0;

@@ -30,12 +30,14 @@ const char* name_of(PageOp::Kind kind) {
 
 void SimVolume::answered(Client& client) {
   client.window.to_s = world_.wall_s();
+  if (client.op.kind == PageOp::Kind::list && goes_on(client)) return;
   ++world_.tick;
   ++world_.answered;
   const Code code = client.op.status.code();
   world_.trace.add(static_cast<std::uint64_t>(code) + 77);
   const PageOp::Kind kind = client.op.kind;
   if (!expected(client, code)) fail(client, client.op.status.describe());
+  if (client.results != 1) fail(client, fmt::format("has {} results", client.results));
   if (!world_.device_dead && !world_.faults) {
     const std::uint64_t turns = world_.turns - client.turn;
     world_.longest_turns = std::max(world_.longest_turns, turns);
@@ -57,9 +59,15 @@ void SimVolume::answered(Client& client) {
     case PageOp::Kind::get:
       get_answered(client, code);
       break;
-    case PageOp::Kind::get_range:  // none is drawn
+    case PageOp::Kind::get_range:
+      known_answered(client, code);
       break;
     case PageOp::Kind::exist:
+      if (client.version != 0) {
+        known_answered(client, code);
+        break;
+      }
+      [[fallthrough]];
     case PageOp::Kind::pin:
     case PageOp::Kind::unpin:
       presence_answered(client, code);
@@ -87,6 +95,7 @@ void SimVolume::answered(Client& client) {
 
 bool SimVolume::expected(const Client& client, Code code) {
   if (code == Code::ok || world_.device_dead || (world_.faults && !world_.healed)) return true;
+  if (ended_ && code == Code::not_found) return true;  // (or it was done, and not answered yet)
   switch (client.op.kind) {
     case PageOp::Kind::put:
       if (code == Code::no_space) return true;  // looked at by refused()
@@ -99,6 +108,7 @@ bool SimVolume::expected(const Client& client, Code code) {
       if (code == Code::io_error) return world_.hides;
       return code == Code::not_found || code == Code::no_space;
     case PageOp::Kind::get:
+    case PageOp::Kind::get_range:
       if (code == Code::corrupt) return may_be_rotten(client);
       return code == Code::not_found;
     case PageOp::Kind::exist:
@@ -142,7 +152,7 @@ void SimVolume::put_answered(Client& client, Code code) {
   if (code == Code::not_found && !may_be_gone(client)) {
     fail(client, "says that the key does not exist");
   }
-  if (code == Code::no_space) refused(client);
+  if (code == Code::no_space && !ended_) refused(client);
 }
 
 // The key is what the client has made it.
@@ -153,12 +163,16 @@ void SimVolume::changed(const Client& client) {
   const bool flushed = client.op.durability == Durability::flushed ||
                        shape_.options.durability == Durability::flushed;
   if (flushed) entry.history.durable(client.serial);
+  if (client.op.kind != PageOp::Kind::put) return;
+  State& state = *entry.history.find(client.serial);
+  state.stored = true;
+  state.checksum = client.op.checksum;
 }
 
 void SimVolume::remove_answered(Client& client, Code code) {
   History& history = entries_[client.key].history;
   if (code == Code::ok) return changed(client);
-  if (code == Code::no_space && !world_.device_dead) delete_refused(client);
+  if (code == Code::no_space && !world_.device_dead && !ended_) delete_refused(client);
   if (code != Code::not_found && code != Code::no_space) return;
   if (world_.device_dead || (code == Code::no_space && world_.faults)) return;
   if (code == Code::not_found && entries_[client.key].veil_end == State::kAlive) {
@@ -193,17 +207,19 @@ void SimVolume::get_answered(Client& client, Code code) {
                      last_group_removal_ <= client.started && lists_running_ == 0;
   if (code == Code::not_found) return get_missed(client, alone);
   if (code != Code::ok) return;
-  if (client.op.length > client.op.capacity) return fail(client, "a page longer than any stored");
-  const State* found =
-      entry.history.present(client.key, client.window, {client.op.data, client.op.length});
+  const std::uint32_t bytes = client.op.length;
+  if (bytes > shape_.options.value_bytes_max) {
+    return fail(client, "a page longer than any stored");
+  }
+  const std::span<const std::byte> page(client.op.data, std::min(bytes, client.op.capacity));
+  const State* found = entry.history.present(client.key, client.window, bytes, page);
   if (found == nullptr) {
-    if (lossy(client) && is_some_version(client.key, {client.op.data, client.op.length})) return;
-    return fail(client, fmt::format("{} wrong bytes", client.op.length));
+    if (lossy(client) && is_some_version(client.key, bytes, page)) return;
+    return fail(client, fmt::format("{} wrong bytes", bytes));
   }
   world_.trace.add(found->version);
   // (Two versions of a few bytes may be alike.)
-  const std::span<const std::byte> page(client.op.data, client.op.length);
-  if (alone && entry.history.count(client.key, client.window, page) == 1) {
+  if (alone && entry.history.count(client.key, client.window, bytes, page) == 1) {
     entry.history.seen(found->serial, world_.era, world_.tick);
   }
 }
@@ -211,7 +227,7 @@ void SimVolume::get_answered(Client& client, Code code) {
 // Or never have been. A cache evicts its oldest zone: neither what is pinned nor what is younger.
 bool SimVolume::may_be_gone(std::uint64_t key, const Window& window) {
   const History& history = entries_[key].history;
-  if (history.may_be_absent(window) || lossy(key, window)) return true;
+  if (ended_ || history.may_be_absent(window) || lossy(key, window)) return true;
   if (!evicts_) return false;
   // Where it cannot read them it may let go of any.
   return world_.reads_fail || zone_lost_ || history.may_be_evicted(window, evictions());
@@ -233,9 +249,10 @@ bool SimVolume::lossy(std::uint64_t key, const Window& window) const {
   return entries_[key].lossy || entries_[key].veil_end > window.from;
 }
 
-bool SimVolume::is_some_version(std::uint64_t key, std::span<const std::byte> page) const {
-  for (std::uint64_t version = 1; version < next_version_; ++version) {
-    if (has_content(key, version, page)) return true;
+bool SimVolume::is_some_version(std::uint64_t key, std::uint32_t page_bytes,
+                                std::span<const std::byte> beginning) const {
+  for (std::uint64_t version = first_version_; version < next_version_; ++version) {
+    if (has_part(key, version, page_bytes, 0, beginning)) return true;
   }
   return false;
 }
@@ -257,7 +274,7 @@ void SimVolume::get_missed(Client& client, bool alone) {
 }
 
 void SimVolume::list_answered(Client& client) {
-  std::vector<bool> listed(entries_.size());
+  std::vector<bool>& listed = client.listed;
   for (std::uint32_t i = 0; i < client.op.keys_count; ++i) {
     const std::uint64_t number = number_of(client.keys[i]);
     if (number >= entries_.size() || entries_[number].key != client.keys[i]) {
@@ -270,13 +287,25 @@ void SimVolume::list_answered(Client& client) {
       return fail(client, "lists a key that is not there");
     }
   }
-  const bool all = client.op.key.length == 0 && client.op.keys_count < client.op.keys_max;
-  if (!all) return;
+  if (!client.from_start || client.op.keys_count == client.op.keys_max) return;
   for (std::uint64_t number = 0; number < entries_.size(); ++number) {
     if (listed[number] || may_be_gone(number, client.window)) continue;
     client.key = number;
     return fail(client, "does not list a key that is there");
   }
+}
+
+// More of a listing is asked for.
+bool SimVolume::goes_on(Client& client) {
+  const PageOp& op = client.op;
+  const bool more = client.by_pages && op.status.ok() && op.keys_count == op.keys_max;
+  if (!more || ended_ || world_.device_dead || world_.failed()) return false;
+  list_answered(client);
+  client.op.key = client.keys[op.keys_count - 1];
+  client.results = 0;
+  client.turn = world_.turns;
+  session_->submit(*store_, client.op);
+  return true;
 }
 
 void SimVolume::flush_answered(Client& client) {
@@ -285,7 +314,7 @@ void SimVolume::flush_answered(Client& client) {
 
 void SimVolume::group_answered(Client& client, Code code) {
   --groups_running_;
-  if (code == Code::no_space && !world_.device_dead) delete_refused(client);
+  if (code == Code::no_space && !world_.device_dead && !ended_) delete_refused(client);
   for (Entry& entry : entries_) {
     if (entry.history.find(client.serial) == nullptr) continue;
     // It may have been written before its pages could not be found, or they may be out of the index
@@ -312,12 +341,17 @@ void SimVolume::group_answered(Client& client, Code code) {
 void SimVolume::strike(const StruckPage& page) {
   const std::uint64_t number = number_of(page.key);
   FURROW_CHECK(number < entries_.size() && entries_[number].key == page.key);
-  History& history = entries_[number].history;
-  if (!history.strike(number, page.bytes) || !cache()) return;
+  if (entries_[number].history.strike(number, page.bytes) && cache()) give_up(page);
+}
+
+void SimVolume::give_up(const StruckPage& page) {
+  const std::uint64_t number = number_of(page.key);
+  FURROW_CHECK(number < entries_.size() && entries_[number].key == page.key);
+  if (!entries_[number].history.may_hold(number, page.bytes)) return;
   State state;
   state.serial = next_serial_++;
   state.era = world_.era;
-  history.add(state);
+  entries_[number].history.add(state);
 }
 
 void SimVolume::veil() {

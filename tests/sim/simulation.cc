@@ -71,6 +71,7 @@ void Simulation::abandon() {
   if (disk_) disk_->abandon();
   (void)disk_.release();
   for (auto& volume : volumes_) (void)volume.release();
+  for (auto& volume : ended_) (void)volume.release();
 }
 
 bool Simulation::run() {
@@ -223,6 +224,7 @@ bool Simulation::make_pool() {
   if (swarm_.files) create_files();
   if (swarm_.disk) create_disk();
   world_.faults = swarm_.faults.any() || swarm_.spoil_percent + swarm_.hide_percent != 0;
+  world_.reads_stray = swarm_.faults.misdirected_reads != 0;
   world_.reads_fail = swarm_.faults.read_errors + swarm_.faults.misdirected_reads +
                           swarm_.faults.unreadable_spells + swarm_.spoil_percent +
                           swarm_.hide_percent !=
@@ -247,12 +249,14 @@ bool Simulation::open_pool() {
     if (world_.faults || world_.rotted) return;
     world_.fail("scrub finds damage where there is none: " + furrow::describe(finding));
   };
+  if (swarm_.wide && world_.random.one_in(3)) options.give_up = zones_to_give_up();
   Result<std::unique_ptr<Pool>> opened = Pool::open(*device_, *executor_, options);
   if (!opened.ok()) {
     if (!device_->dead() && !world_.faults) world_.fail("open: " + opened.status().describe());
     return false;
   }
   pool_ = std::move(*opened);
+  note_given_up(options.give_up);
   Result<std::unique_ptr<PageSession>> session = pool_->create_session(*executor_, 64);
   if (!session.ok()) return false;
   session_ = std::move(*session);
@@ -304,10 +308,12 @@ bool Simulation::attach_volumes() {
 unsigned Simulation::running() const {
   unsigned running = 0;
   for (const auto& volume : volumes_) running += volume->running();
+  for (const auto& volume : ended_) running += volume->running();
   return running + (disk_ ? disk_->running() : 0);
 }
 
 void Simulation::turn() {
+  world_.device_dead = device_->dead();  // since something that blocked
   const bool more = executor_->run_once();
   world_.device_dead = device_->dead();
   if (!device_->violation().empty()) world_.fail("the device says: " + device_->violation());
@@ -341,7 +347,7 @@ void Simulation::note_lost_zones() {
 }
 
 void Simulation::check_structure() {
-  if (pool_ == nullptr || device_->dead()) return;
+  if (pool_ == nullptr || device_->dead() || inspects_) return;
   const std::string wrong = check_structure_of(*pool_, *device_, world_.faults);
   if (!wrong.empty()) world_.fail("structure: " + wrong);
   if (running() == 0) check_usage();
@@ -364,6 +370,7 @@ void Simulation::step() {
     return change_volumes();
   }
   if (swarm_.resize_one_in != 0 && random.one_in(swarm_.resize_one_in)) return resize_some();
+  if (swarm_.wide && random.one_in(300)) check_all("while it is used");
   if (files_ && random.one_in(8)) {
     in_step_ = true;
     files_->step();
@@ -398,8 +405,9 @@ void Simulation::change_volumes() {
   SimRandom& random = world_.random;
   if (!volumes_.empty() && random.one_in(2)) {
     SimVolume& volume = *volumes_[random.below(volumes_.size())];
-    if (!pump("before a volume's deletion")) return;
-    return remove(volume);
+    if (!swarm_.wide && !pump("before a volume's deletion")) return;
+    remove(volume);
+    return forget_ended();
   }
   const VolumeShape& like = swarm_.volumes[random.below(swarm_.volumes.size())];
   VolumeShape shape = like;
@@ -431,11 +439,24 @@ void Simulation::remove(SimVolume& volume) {
   world_.trace.add(static_cast<std::uint64_t>(removed.code()));
   if (removed.code() == Code::busy) return;
   if (removed.ok()) {
-    std::erase_if(volumes_, [&](const auto& each) { return each.get() == &volume; });
+    const auto is_it = [&](const auto& each) { return each.get() == &volume; };
+    const auto found = std::ranges::find_if(volumes_, is_it);
+    if (swarm_.wide) {
+      volume.end();
+      ended_.push_back(std::move(*found));
+    }
+    volumes_.erase(found);
     return;
   }
   if (!device_->dead() && !world_.faults) world_.fail("delete_volume: " + removed.describe());
   volume.exists = SimVolume::Exists::maybe;
+}
+
+void Simulation::forget_ended() {
+  if (ended_.empty() || !world_.random.one_in(4)) return;
+  if (!pump("before deleted volumes are forgotten")) return;
+  ended_.clear();
+  pool_->forget_deleted();
 }
 
 // One volume after another: one that is to be smaller is asked again until it is, or no more.

@@ -70,6 +70,7 @@ class Simulation {
   void resize(SimVolume& volume);
   void create(SimVolume& volume);
   void remove(SimVolume& volume);
+  void forget_ended();
   bool attach_volumes();
   void create_files();
   bool mount_files();
@@ -83,6 +84,10 @@ class Simulation {
   void rot();
   void strike_page();
   void note_struck_pages();
+  SimVolume* volume_of(const StruckPage& page);
+  std::vector<std::uint32_t> zones_to_give_up() const;
+  void note_given_up(const std::vector<std::uint32_t>& zones);
+  void check_all(const char* when);
   void end_pool(bool orderly);
   void recover();
   void cut();
@@ -90,6 +95,7 @@ class Simulation {
   std::optional<ZoneId> strike();
   bool hide();
   Result<CheckReport> inspect();
+  void look_at();
   void see_damage(ZoneId zone);
   bool check(const char* when);
   void verify();
@@ -113,6 +119,7 @@ class Simulation {
   std::unique_ptr<Pool> pool_;
   std::unique_ptr<PageSession> session_;
   std::vector<std::unique_ptr<SimVolume>> volumes_;
+  std::vector<std::unique_ptr<SimVolume>> ended_;  // deleted, and not all is answered
   std::unique_ptr<SimFiles> files_;
   std::unique_ptr<SimDisk> disk_;
   bool over_ = false;     // files cannot be mounted any more, as README says
@@ -126,8 +133,10 @@ class Simulation {
   std::uint64_t shrunk_zones_seen_ = 0;
   bool end_flushed_ = false;  // no flush failed while the pool was last closed
   std::vector<StruckPage> struck_;
-  bool repairable_ = true;         // the pool is as whole as a repair can make it
-  std::uint64_t quiet_turns_ = 0;  // without an answer while operations run
+  std::vector<StruckPage> unreadable_;  // until their zones are reset
+  bool inspects_ = false;               // the pool is open to be looked at
+  bool repairable_ = true;              // the pool is as whole as a repair can make it
+  std::uint64_t quiet_turns_ = 0;       // without an answer while operations run
   std::uint64_t answered_seen_ = 0;
   std::uint64_t names_ = 0;
   Summary summary_;

@@ -56,9 +56,12 @@ void Simulation::rot() {
   }
   if (!drawn(swarm_.spoil_percent)) return;
   const std::uint64_t what = random.below(3);
+  std::optional<StruckPage> page;
+  if (what == 2) page = rot_page(medium_, Rot::unreadable, random);
+  if (page && page->key.length != 0) unreadable_.push_back(*page);
   if (what == 0   ? rot_summary(medium_, Rot::unreadable, random)
       : what == 1 ? spoil_batch_header(medium_, random)
-                  : rot_page(medium_, Rot::unreadable, random).has_value()) {
+                  : page.has_value()) {
     ++summary_.spoiled;
     ++world_.places_spoiled;
   }
@@ -72,19 +75,42 @@ void Simulation::strike_page() {
   if (page->key.length != 0) struck_.push_back(std::move(*page));
 }
 
+SimVolume* Simulation::volume_of(const StruckPage& page) {
+  const auto is_its = [&](const auto& volume) { return volume->id() == page.volume; };
+  const auto volume = std::ranges::find_if(volumes_, is_its);
+  return volume == volumes_.end() ? nullptr : volume->get();
+}
+
 // When it is known what else may be there.
 void Simulation::note_struck_pages() {
   for (const StruckPage& page : std::exchange(struck_, {})) {
-    const auto is_its = [&](const auto& volume) { return volume->id() == page.volume; };
-    const auto volume = std::ranges::find_if(volumes_, is_its);
-    if (volume != volumes_.end()) (*volume)->strike(page);
+    if (SimVolume* const volume = volume_of(page)) volume->strike(page);
     if (disk_ && disk_->id() == page.volume) disk_->strike(page);
+  }
+}
+
+// All of which something cannot be read, or nothing.
+std::vector<std::uint32_t> Simulation::zones_to_give_up() const {
+  std::vector<std::uint32_t> zones;
+  for (std::uint32_t i = 0; i < swarm_.geometry.zone_count; ++i) {
+    const bool offline = medium_.record(ZoneId{i}).kind == ZoneRecord::Class::offline;
+    if (offline || !medium_.spoiled(ZoneId{i}).empty()) zones.push_back(i);
+  }
+  return zones;
+}
+
+// That costs the pages that cannot be read, and no others.
+void Simulation::note_given_up(const std::vector<std::uint32_t>& zones) {
+  if (zones.empty()) return;
+  for (const StruckPage& page : unreadable_) {
+    if (SimVolume* const volume = volume_of(page)) volume->give_up(page);
   }
 }
 
 void Simulation::end_pool(bool orderly) {
   if (files_) files_->unmount(orderly);
   if (!pump(orderly ? "before a close" : "after a power cut")) return;
+  ended_.clear();
   check_usage();
   for (std::uint64_t turns = 0; disk_ && !disk_->at_rest(); ++turns) {
     executor_->run_once();
@@ -133,6 +159,7 @@ void Simulation::recover() {
     world_.rotted |= struck.has_value();
     if (struck) say(fmt::format("zone {} is damaged", struck->value));
   }
+  if (swarm_.inspect_percent != 0 && random.percent(swarm_.inspect_percent)) look_at();
   for (unsigned attempt = 0; !world_.failed(); ++attempt) {
     power_on();
     if (attempt == 0 && struck && !repair(*struck)) return;
@@ -236,6 +263,42 @@ Result<CheckReport> Simulation::inspect() {
   CheckOptions structures;
   structures.pages = false;
   return pool.value()->check(structures);
+}
+
+// Before it is opened: what it would have is there to be read, and nothing is damaged that nobody
+// has struck.
+void Simulation::look_at() {
+  power_on();
+  inspects_ = true;
+  Pool::OpenOptions options;
+  options.read_only = true;
+  options.recovery_threads = Pool::OpenOptions::kCallingThread;
+  Result<std::unique_ptr<Pool>> opened = Pool::open(*device_, *executor_, options);
+  if (!opened.ok()) return world_.fail("open to look at: " + opened.status().describe());
+  pool_ = std::move(*opened);
+  Result<std::unique_ptr<PageSession>> session = pool_->create_session(*executor_, 64);
+  if (!session.ok()) return world_.fail("create_session: " + session.status().describe());
+  session_ = std::move(*session);
+  if (!attach_volumes()) return;
+  verify();
+  if (world_.failed()) return;
+  check_all("after a stop");
+  for (const auto& volume : volumes_) volume->attach(nullptr, nullptr);
+  session_.reset();
+  while (!pool_->quiesce()) executor_->run_once();
+  pool_.reset();
+  device_.reset();
+  inspects_ = false;
+}
+
+// Pages as well. (A write that failed may have left half of a structure, until a later opening says
+// that it is void.)
+void Simulation::check_all(const char* when) {
+  const Result<CheckReport> report = pool_->check({});
+  if (world_.rotted || world_.faults || summary_.records_rotted != 0 || device_->dead()) return;
+  if (!report.ok()) return world_.fail("check: " + report.status().describe());
+  if (report->clean()) return;
+  world_.fail(fmt::format("damaged, {}: {}", when, report->damage.front().text));
 }
 
 // What was struck is told: as damage, but where a power cut has torn what the metadata ring wrote

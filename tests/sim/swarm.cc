@@ -312,6 +312,22 @@ void specialise(std::string_view scenario, Swarm& swarm, SimRandom& random) {
   }
 }
 
+// Any of the others, or several at once, and with more calls.
+void widen(Swarm& swarm, SimRandom& random) {
+  constexpr std::string_view kLike[] = {"mixed", "store", "full",   "cache",    "volumes", "faults",
+                                        "worn",  "rot",   "tight",  "offline",  "flaky",   "calm",
+                                        "rot",   "worn",  "shrunk", "misplaced"};
+  const auto like = [&] { return kLike[random.below(std::size(kLike))]; };
+  specialise(like(), swarm, random);
+  if (random.one_in(3)) swarm.resize_one_in = static_cast<unsigned>(random.log_between(10, 300));
+  if (random.one_in(3)) {
+    swarm.volume_change_one_in = static_cast<unsigned>(random.log_between(20, 300));
+  }
+  if (random.one_in(3)) swarm.inspect_percent = static_cast<unsigned>(random.between(10, 80));
+  swarm.wide = true;
+  for (VolumeShape& shape : swarm.volumes) shape.wide = true;
+}
+
 }  // namespace
 
 bool is_scenario(std::string_view name) {
@@ -336,6 +352,7 @@ Swarm draw_swarm(std::string_view scenario, SimRandom& random) {
   swarm.latency.ns_max = random.log_between(1000, 100'000);
   if (random.one_in(3)) swarm.latency.slow_one_in = random.log_between(5, 100);
   specialise(scenario, swarm, random);
+  if (scenario == "wide") widen(swarm, random);
   // Not drawn from `random`: what else a seed is stays as it was.
   if (swarm.recovery_cut_percent % 2 != 0) swarm.victim_policy = VictimPolicy::cost_benefit;
   if (swarm.verify_percent % 4 != 0) swarm.lifetime_zones = 8;

@@ -31,6 +31,7 @@ struct VolumeShape {
   unsigned group_percent = 0;
   unsigned pinned_percent = 0;
   unsigned groups = 4;
+  bool wide = false;                                       // calls that are not drawn otherwise
   std::uint32_t value_bytes_min = 1, value_bytes_max = 1;  // drawn
 };
 
@@ -49,6 +50,7 @@ struct Swarm {
   std::optional<VolumeOptions> files;  // a volume of files beside them
   std::optional<DiskShape> disk;       // a disk beside them
   bool files_by_rocksdb = false;       // its FileSystem is what calls it
+  bool wide = false;                   // what is not drawn otherwise, so that old seeds stay so
   bool emu = false;                    // the crash model
   VictimPolicy victim_policy = VictimPolicy::greedy;
   std::uint64_t lifetime_zones = 32;  // as in Pool::OpenOptions
@@ -62,6 +64,7 @@ struct Swarm {
   unsigned clock_jump_one_in = 0;     // steps
   unsigned summary_rot_percent = 0, page_rot_percent = 0, journal_rot_percent = 0;  // of stops
   unsigned repair_percent = 0;          // of stops: a structure is damaged, and the pool repaired
+  unsigned inspect_percent = 0;         // of stops: the pool is looked at before it is opened
   unsigned spoil_percent = 0;           // of stops: LBAs that cannot be read
   unsigned hide_percent = 0;            // of openings: LBAs that cannot be read until the next one
   std::uint64_t scrub_bytes_per_s = 0;  // 0: none
@@ -73,7 +76,7 @@ struct Swarm {
 inline constexpr std::string_view kScenarios[] = {
     "mixed",     "store",   "cache",  "full",  "volumes", "metadata", "faults", "worn",
     "offline",   "rot",     "repair", "large", "calm",    "shrunk",   "tight",  "flaky",
-    "misplaced", "resized", "hidden", "files", "rocksdb", "disk"};
+    "misplaced", "resized", "hidden", "files", "rocksdb", "disk",     "wide"};
 bool is_scenario(std::string_view name);
 Swarm draw_swarm(std::string_view scenario, SimRandom& random);
 std::string describe(const Swarm& swarm);
