@@ -2,7 +2,8 @@
 // for each pair: the zone to collect is chosen, tombstones are judged, and zones are recognized at
 // an opening by looking at all zones some times, not once more for each zone or record; and a group
 // of very many is deleted without looking at all of them. How: by the processor time of one thread,
-// of which it would be several times as much otherwise.
+// which is compared with what making the zones took it, so that neither the machine nor a sanitizer
+// counts: it would be many times as much otherwise.
 #include <time.h>
 
 #include <chrono>
@@ -11,14 +12,6 @@
 
 namespace furrow {
 namespace {
-
-using std::chrono_literals::operator""ms;
-
-#if defined(FURROW_SANITIZED)
-constexpr auto kTimeMax = 5000ms;
-#else
-constexpr auto kTimeMax = 1000ms;
-#endif
 
 std::chrono::nanoseconds cpu_time() {
   timespec now{};
@@ -36,12 +29,18 @@ class ManyZonesTest : public PageLogRig {
     log_->load({.pages = none, .hidden = hidden, .outlived = {}});
     log_->start();
   }
-  // Of what is to do until `done`.
-  std::chrono::nanoseconds time(const std::function<bool()>& done) {
+  // What was done since `before`, when all had been made, took less than so many times as long.
+  void expect_quick_since(std::chrono::nanoseconds before, double times = 2) {
+    EXPECT_LT(cpu_time() - before, times * (before - began_));
+  }
+  void expect_quick(const std::function<bool()>& done) {
     const auto before = cpu_time();
     EXPECT_TRUE(run(done));
-    return cpu_time() - before;
+    expect_quick_since(before);
   }
+
+ private:
+  const std::chrono::nanoseconds began_ = cpu_time();
 };
 
 // All that they held was deleted with its group, which the zone opened last says.
@@ -65,7 +64,7 @@ TEST_F(ManyZonesTest, AZoneIsChosenAmongDeadOnes) {
   }
   pool_->tables[last].group_tombstones = 1;
   start_log();
-  EXPECT_LT(time([this] { return log_->stats().zones_reset == 1; }), kTimeMax);
+  expect_quick([this] { return log_->stats().zones_reset == 1; });
 }
 
 TEST_F(ManyZonesTest, TombstonesAreJudgedTogether) {
@@ -89,7 +88,7 @@ TEST_F(ManyZonesTest, TombstonesAreJudgedTogether) {
   }
   while (pool_->allocator.zone(zone).use == ZoneUse::open) ASSERT_TRUE(put(2, 1, 8192).ok());
   log_->collect(zone);
-  EXPECT_LT(time([this] { return log_->stats().zones_reset == 1; }), kTimeMax);
+  expect_quick([this] { return log_->stats().zones_reset == 1; });
   expect_page(1, 1, 700);
 }
 
@@ -121,14 +120,14 @@ TEST_F(ManyZonesTest, ZonesAreRecognizedAtAnOpening) {
   make_pool();
   const auto before = cpu_time();
   const Result<RecoveryResult> found = recover(*device_, *pool_, options);
-  EXPECT_LT(cpu_time() - before, kTimeMax);
+  expect_quick_since(before);
   ASSERT_TRUE(found.ok()) << found.status().describe();
   EXPECT_EQ(pool_->allocator.held(kVolume), kZones - 12);
 }
 
 // As a server does that makes room in a file system that is full.
 TEST_F(ManyZonesTest, ZonesDieWhileTheDeviceIsShortOfRoom) {
-  constexpr std::uint64_t kZones = 5000;
+  constexpr std::uint64_t kZones = 10'000;
   make({.zones = kZones,
         .zone_size_lbas = 8,
         .zone_capacity_lbas = 8,
@@ -164,7 +163,7 @@ TEST_F(ManyZonesTest, ZonesDieWhileTheDeviceIsShortOfRoom) {
   for (std::uint64_t zone = late.value; zone < end; ++zone) {
     log_->let_go(hash_of(zone), entry_of(zone));
   }
-  EXPECT_LT(cpu_time() - before, kTimeMax);
+  expect_quick_since(before);
   EXPECT_EQ(log_->stats().pages, 0u);
   for (const ZoneId zone : {early, late, ZoneId{static_cast<std::uint32_t>(end - 1)}}) {
     EXPECT_TRUE(log_->collects(zone)) << zone.value;
@@ -211,7 +210,7 @@ TEST_F(ManyZonesTest, GroupsAreDeletedOneAfterAnother) {
   const auto before = cpu_time();
   for (Removal& op : ops) log_->remove_group(op);
   EXPECT_TRUE(run([&] { return done == kDeleted; }));
-  EXPECT_LT(cpu_time() - before, kTimeMax);
+  expect_quick_since(before, 10);
 }
 
 // So that a server does not stand still when one of its volumes is deleted.
@@ -242,7 +241,7 @@ TEST_F(ManyZonesTest, AllPagesGoAtOnce) {
   ASSERT_EQ(log_->stats().pages, kPages);
   const auto before = cpu_time();
   log_->clear();
-  EXPECT_LT(cpu_time() - before, 150ms);
+  expect_quick_since(before, 0.05);
   EXPECT_EQ(log_->index().size(), 0u);
 }
 
