@@ -204,6 +204,19 @@ TEST_F(TcpConnectionTest, LatePullsGetTheirBytesAndLaterCommandsDoNotWait) {
   }
 }
 
+// Its slot is another command's by then, perhaps: what comes goes nowhere. (ASan sees where else.)
+TEST_F(TcpConnectionTest, DataBehindAnAnswerGoesNowhere) {
+  RawHost host(target_.port());
+  bring_up(host);
+  const auto refused = host.capsule(command(fake::kRefuse, 1, 1), patterned(1, 4000));  // copied
+  const std::span<const std::byte> all(refused);
+  host.send(all.first(1000));
+  EXPECT_EQ(host.expect_response(1).sct_sc(), 2);
+  host.send(all.subspan(1000));
+  host.send(host.capsule(command(fake::kWrite, 1, 2), patterned(2, 16384)));
+  EXPECT_EQ(host.expect_response(1).sct_sc(), 0);
+}
+
 // CVE-2022-class race: the handler answers while an R2T is out; the H2CData still has a home.
 TEST_F(TcpConnectionTest, AnAbortedWriteKeepsItsTagUntilTheDataCame) {
   RawHost host(target_.port());
