@@ -205,6 +205,29 @@ TEST(UnreadableTest, AStoreLosesNothingToAPassingError) {
   }
 }
 
+// A full zone does not say where its data ends, and what is behind is no damage.
+TEST(FailedZoneTest, EndsWhereItsWriteFailed) {
+  for (const bool killed : {false, true}) {
+    SCOPED_TRACE(killed);
+    Rig rig("");
+    FaultDevice* device = nullptr;
+    ASSERT_NO_FATAL_FAILURE(make_on_fault_device(rig, VolumeMode::store, device));
+    for (std::uint64_t i = 0; i < 5; ++i) ASSERT_TRUE(rig.put(i, 1, 9000).ok());
+    const ZoneInfo zone = device->zone(ZoneId{2});
+    device->fail_writes(Lba{2 * 256 + zone.written_lbas}, 1);
+    for (std::uint64_t i = 5; i < 10; ++i) ASSERT_TRUE(rig.put(i, 1, 9000).ok());
+    ASSERT_EQ(device->zone(ZoneId{2}).state, ZoneState::full);
+    device->heal();
+    killed ? flush_and_cut(rig, *device) : rig.reopen();
+    ASSERT_FALSE(HasFatalFailure());
+    EXPECT_EQ(rig.pool->opening_damage(), std::vector<std::string>());
+    const Result<CheckReport> report = rig.pool->check({});
+    ASSERT_TRUE(report.ok());
+    EXPECT_TRUE(report->damage.empty()) << report->damage[0].text;
+    for (std::uint64_t i = 0; i < 10; ++i) EXPECT_TRUE(rig.get(i).ok()) << i;
+  }
+}
+
 // A write that fails sends the zone's unwritten pages to another zone, and nobody looks for them,
 // or for their batch headers, where they were to be.
 TEST(FailedZoneTest, AGroupThatWentOnElsewhereIsDeletedWhole) {
