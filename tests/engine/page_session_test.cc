@@ -206,6 +206,39 @@ TEST_F(PageSessionTest, VolumesComeAndGoWithoutEnd) {
   rig_.store = stays;
 }
 
+// What it reads is there for as long as it does.
+TEST_F(PageSessionTest, AVolumeIsDeletedUnderAGet) {
+  ASSERT_TRUE(rig_.put(1, 1, 5000).ok());
+  rig_.settle();
+  tap_->hold(Io::Op::read);
+  Op& get = submit(PageOp::Kind::get, 1);
+  ASSERT_TRUE(rig_.pool->delete_volume("pages").ok());
+  const std::uint64_t zones = rig_.pool->zones_returning();
+  EXPECT_GT(zones, 0u);
+  turn_both(2000);
+  rig_.settle();
+  EXPECT_EQ(rig_.pool->zones_returning(), zones);
+  tap_->let_go(Io::Op::read);
+  turn_until([&] { return get.releases == 1 && rig_.pool->zones_returning() == 0; });
+  expect_done(get, Code::ok);
+  EXPECT_EQ(std::memcmp(get.data, content(1, 1, 5000).data(), 5000), 0);
+}
+
+// .. and a pool that is closed waits for it.
+TEST_F(PageSessionTest, APoolIsClosedWithAVolumeDeletedUnderAGet) {
+  ASSERT_TRUE(rig_.put(1, 1, 5000).ok());
+  rig_.settle();
+  tap_->hold(Io::Op::read);
+  Op& get = submit(PageOp::Kind::get, 1);
+  ASSERT_TRUE(rig_.pool->delete_volume("pages").ok());
+  turn_both(200);
+  (void)rig_.pool->quiesce();
+  tap_->let_go(Io::Op::read);
+  turn_until([&] { return get.releases == 1; });
+  session_.reset();
+  turn_until([&] { return rig_.pool->quiesce(); });
+}
+
 // Deleted ones that stay count as long as they do.
 TEST_F(PageSessionTest, DeletedVolumesThatStayAreBounded) {
   ASSERT_TRUE(rig_.pool->resize_volume("pages", {.quota_bytes = 8 << 20}).status.ok());
