@@ -22,6 +22,8 @@
 #include <utility>
 #include <vector>
 
+#include "tests/transport/loopback_listener.h"
+
 namespace {
 std::atomic<int> accept_error{0};  // of the next one
 std::mutex accepting;              // one at a time, so that the next one is one that waits already
@@ -44,10 +46,7 @@ namespace {
 
 int connect_to(std::uint16_t port) {
   const int connection = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in to{};
-  to.sin_family = AF_INET;
-  to.sin_port = htons(port);
-  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const sockaddr_in to = loopback_address(port);
   EXPECT_EQ(connect(connection, reinterpret_cast<const sockaddr*>(&to), sizeof to), 0);
   return connection;
 }

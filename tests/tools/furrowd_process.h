@@ -23,6 +23,8 @@
 #include <thread>
 #include <vector>
 
+#include "tests/transport/loopback_listener.h"
+
 namespace furrow::tools {
 
 using TestClock = std::chrono::steady_clock;
@@ -124,10 +126,7 @@ class FurrowdProcess {
   }
   std::string page(const std::string& path) const {
     const int connection = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_in to{};
-    to.sin_family = AF_INET;
-    to.sin_port = htons(admin_port);
-    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    const sockaddr_in to = loopback_address(admin_port);
     std::string answer;
     const std::string request = "GET " + path + " HTTP/1.0\r\n\r\n";
     if (connect(connection, reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0 &&

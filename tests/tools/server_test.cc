@@ -13,6 +13,7 @@
 #include <fstream>
 
 #include "tests/transport/fake_engine.h"
+#include "tests/transport/loopback_listener.h"
 #include "tests/transport/raw_host.h"
 #include "tests/transport/served.h"
 #include "transport/tcp_listener.h"
@@ -112,10 +113,7 @@ class ServerTest : public ::testing::Test {
   // What the admin listener answers; its first bytes.
   std::string ask(const std::string& request) const {
     const int connection = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_in to{};
-    to.sin_family = AF_INET;
-    to.sin_port = htons(admin_port_);
-    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    const sockaddr_in to = loopback_address(admin_port_);
     char answer[64] = {};
     if (connect(connection, reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0) {
       (void)send(connection, request.data(), request.size(), MSG_NOSIGNAL);

@@ -17,17 +17,13 @@
 #include <thread>
 #include <vector>
 
+#include "tests/transport/loopback_listener.h"
+
 namespace furrow::transport {
 
 class CutProxy {
  public:
   explicit CutProxy(std::uint16_t server_port) : server_port_(server_port) {
-    sockaddr_in address = loopback(0);
-    EXPECT_EQ(bind(listener_, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
-    EXPECT_EQ(listen(listener_, 64), 0);
-    socklen_t bytes = sizeof address;
-    EXPECT_EQ(getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &bytes), 0);
-    port_ = ntohs(address.sin_port);
     thread_ = std::thread([this] { run(); });
   }
   ~CutProxy() {
@@ -37,9 +33,8 @@ class CutProxy {
       if (pair.host >= 0) close(pair.host);
       close(pair.server);
     }
-    close(listener_);
   }
-  std::uint16_t port() const { return port_; }
+  std::uint16_t port() const { return listener_.port(); }
   std::size_t connections() {  // that hosts made, since the start
     const std::lock_guard lock(mutex_);
     return pairs_.size();
@@ -56,17 +51,9 @@ class CutProxy {
   struct Pair {
     int host = -1, server = -1;
   };
-  static sockaddr_in loopback(std::uint16_t port) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(port);
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    return address;
-  }
-
   void run() {
     while (!stop_) {
-      pollfd coming{listener_, POLLIN, 0};
+      pollfd coming{listener_.fd(), POLLIN, 0};
       const bool any = poll(&coming, 1, 1) == 1;
       const std::lock_guard lock(mutex_);
       if (any) take();
@@ -81,8 +68,9 @@ class CutProxy {
     }
   }
   void take() {
-    Pair pair{accept(listener_, nullptr, nullptr), socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
-    const sockaddr_in to = loopback(server_port_);
+    Pair pair{accept(listener_.fd(), nullptr, nullptr),
+              socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+    const sockaddr_in to = loopback_address(server_port_);
     if (connect(pair.server, reinterpret_cast<const sockaddr*>(&to), sizeof to) != 0) {
       close(pair.host);
       pair.host = -1;
@@ -104,8 +92,7 @@ class CutProxy {
   }
 
   const std::uint16_t server_port_;
-  const int listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  std::uint16_t port_ = 0;
+  const LoopbackListener listener_;
   std::atomic<bool> stop_{false};
   std::mutex mutex_;  // of the pairs
   std::vector<Pair> pairs_;

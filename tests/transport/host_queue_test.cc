@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "tests/transport/fake_target.h"
+#include "tests/transport/loopback_listener.h"
 #include "tests/transport/raw_host.h"
 
 namespace furrow::transport {
@@ -28,20 +29,10 @@ namespace {
 // Accepts one connection and answers by hand.
 class ScriptedTarget {
  public:
-  ScriptedTarget() {
-    listen_fd_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    address_.sin_family = AF_INET;
-    address_.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t bytes = sizeof address_;
-    EXPECT_EQ(bind(listen_fd_, reinterpret_cast<sockaddr*>(&address_), bytes), 0);
-    EXPECT_EQ(listen(listen_fd_, 1), 0);
-    getsockname(listen_fd_, reinterpret_cast<sockaddr*>(&address_), &bytes);
-  }
   ~ScriptedTarget() {
     if (fd_ >= 0) close(fd_);
-    close(listen_fd_);
   }
-  const sockaddr_in& address() const { return address_; }
+  const sockaddr_in& address() const { return listener_.address(); }
   void disconnect() {
     close(fd_);
     fd_ = -1;
@@ -50,9 +41,9 @@ class ScriptedTarget {
   // What has arrived, without waiting; nothing when no PDU is complete or the host closed.
   std::optional<ReceivedPdu> receive() {
     if (fd_ < 0) {
-      pollfd ready{listen_fd_, POLLIN, 0};
+      pollfd ready{listener_.fd(), POLLIN, 0};
       if (poll(&ready, 1, 0) <= 0) return std::nullopt;
-      fd_ = accept4(listen_fd_, nullptr, nullptr, SOCK_CLOEXEC);
+      fd_ = accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC);
     }
     while (true) {
       std::span<const std::byte> input(buffer_);
@@ -127,8 +118,8 @@ class ScriptedTarget {
   bool closed() const { return closed_; }
 
  private:
-  int listen_fd_ = -1, fd_ = -1;
-  sockaddr_in address_{};
+  const LoopbackListener listener_;
+  int fd_ = -1;
   PduDecoder decoder_{PduDecoder::Role::target};
   PduEncoder encoder_;
   std::vector<std::byte> buffer_;

@@ -26,6 +26,7 @@
 #include <tuple>
 #include <vector>
 
+#include "tests/transport/loopback_listener.h"
 #include "transport/host_controller.h"
 #include "zone/event_loop.h"
 
@@ -41,10 +42,7 @@ class KernelTarget : public testing::Test {
   void SetUp() override {
     const char* port = std::getenv("FURROW_NVMET");
     if (port == nullptr) GTEST_SKIP() << "FURROW_NVMET names no port of a kernel's target";
-    sockaddr_in at{};
-    at.sin_family = AF_INET;
-    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    at.sin_port = htons(static_cast<std::uint16_t>(std::atoi(port)));
+    const sockaddr_in at = loopback_address(static_cast<std::uint16_t>(std::atoi(port)));
     std::memcpy(&address_, &at, sizeof at);
     auto made = SocketRing::create();
     ASSERT_TRUE(made.ok());

@@ -1,5 +1,5 @@
 // LoopbackListener: a listening TCP socket on a port of 127.0.0.1 that the kernel chooses, for
-// tests that play a server themselves.
+// tests that play a server themselves. loopback_address(): where those that play a client go.
 #pragma once
 
 #include <arpa/inet.h>
@@ -12,13 +12,19 @@
 
 namespace furrow {
 
+inline sockaddr_in loopback_address(std::uint16_t port) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  return address;
+}
+
 class LoopbackListener {
  public:
   // `flags`: of socket(2), beside those that every one has.
   explicit LoopbackListener(int flags = 0)
       : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | flags, 0)) {
-    address_.sin_family = AF_INET;
-    address_.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     socklen_t bytes = sizeof address_;
     EXPECT_EQ(bind(fd_, reinterpret_cast<sockaddr*>(&address_), bytes), 0);
     EXPECT_EQ(listen(fd_, 64), 0);
@@ -34,7 +40,7 @@ class LoopbackListener {
 
  private:
   const int fd_;
-  sockaddr_in address_{};
+  sockaddr_in address_ = loopback_address(0);
 };
 
 }  // namespace furrow

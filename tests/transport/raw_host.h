@@ -19,6 +19,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tests/transport/loopback_listener.h"
 #include "transport/pdu.h"
 
 namespace furrow::transport {
@@ -51,8 +52,7 @@ class RawHost {
     address.sin_family = AF_INET;
     EXPECT_EQ(inet_pton(AF_INET, source, &address.sin_addr), 1);
     EXPECT_EQ(bind(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
-    address.sin_port = htons(port);
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address = loopback_address(port);
     EXPECT_EQ(connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
   }
   ~RawHost() { disconnect(); }

@@ -20,6 +20,8 @@
 #include <string_view>
 #include <vector>
 
+#include "tests/transport/loopback_listener.h"
+
 namespace furrow::transport {
 namespace {
 
@@ -437,26 +439,20 @@ TEST_F(SocketRingTest, TakesMoreThanTheRingHolds) {
 }
 
 TEST_F(SocketRingTest, AcceptsAndConnects) {
-  const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t bytes = sizeof address;
-  auto* const name = reinterpret_cast<sockaddr*>(&address);
-  ASSERT_EQ(bind(listener, name, bytes), 0);
-  ASSERT_EQ(listen(listener, 5), 0);
-  ASSERT_EQ(getsockname(listener, name, &bytes), 0);
+  auto listener = std::make_unique<LoopbackListener>();
+  const sockaddr_in address = listener->address();
+  const auto* const name = reinterpret_cast<const sockaddr*>(&address);
   Counted accepted, connected, refused;
-  ring_->accept(accepted, listener);
+  ring_->accept(accepted, listener->fd());
   const int client = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  ring_->connect(connected, client, name, bytes);
+  ring_->connect(connected, client, name, sizeof address);
   run_until_idle();
   EXPECT_EQ(connected.result, 0);
   EXPECT_GE(accepted.result, 0);
   close(accepted.result);
-  close(listener);
+  listener.reset();
   const int late = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  ring_->connect(refused, late, name, bytes);
+  ring_->connect(refused, late, name, sizeof address);
   run_until_idle();
   EXPECT_EQ(refused.result, -ECONNREFUSED);
   close(client);

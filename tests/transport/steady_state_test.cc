@@ -21,6 +21,7 @@
 
 #include "tests/count_allocations.h"
 #include "tests/rounds.h"
+#include "tests/transport/loopback_listener.h"
 #include "transport/host_queue.h"
 #include "transport/tcp_listener.h"
 #include "transport/tcp_reactor.h"
@@ -143,10 +144,8 @@ class SteadyState : public ::testing::TestWithParam<Shape>, private HostQueue::O
     HostQueue::Owner& owner = *this;
     queue_ = std::make_unique<HostQueue>(*ring_, owner, fd, options);
     sockaddr_storage address{};
-    auto& in = reinterpret_cast<sockaddr_in&>(address);
-    in.sin_family = AF_INET;
-    in.sin_port = htons(listener_->port());
-    in.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    const sockaddr_in in = loopback_address(listener_->port());
+    std::memcpy(&address, &in, sizeof in);
     queue_->start(address, sizeof in);
     while (!ready_) turn();
     HostCommand* command = queue_->take();

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/transport/loopback_listener.h"
 #include "tests/transport/served.h"
 #include "transport/initiator.h"
 #include "transport/refusal_log.h"
@@ -278,10 +279,7 @@ TEST(LocalName, IsHowThePeerReachedThisEnd) {
     // What connects is its own peer's peer: both ends are at the same address.
     const int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0) continue;  // a machine without IPv6
-    sockaddr_in ipv4{};
-    ipv4.sin_family = AF_INET;
-    ipv4.sin_port = htons(served.target->port());
-    ipv4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    const sockaddr_in ipv4 = loopback_address(served.target->port());
     sockaddr_in6 mapped{};
     mapped.sin6_family = AF_INET6;
     mapped.sin6_port = ipv4.sin_port;

@@ -21,6 +21,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/transport/loopback_listener.h"
+
 namespace furrow::transport {
 namespace {
 
@@ -87,25 +89,17 @@ class TcpStreamTest : public testing::TestWithParam<bool> {
   void make_stream() {
     if (peer_ >= 0) close(peer_);
     owner_.events.clear();
-    const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t bytes = sizeof address;
-    auto* const name = reinterpret_cast<sockaddr*>(&address);
-    ASSERT_EQ(bind(listener, name, bytes), 0);
-    ASSERT_EQ(listen(listener, 1), 0);
-    ASSERT_EQ(getsockname(listener, name, &bytes), 0);
+    const LoopbackListener listener;
+    const sockaddr_in& address = listener.address();
     peer_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    ASSERT_EQ(connect(peer_, name, bytes), 0);
-    const int fd = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
+    ASSERT_EQ(connect(peer_, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+    const int fd = accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC);
     ASSERT_GE(fd, 0);
     // The peer's socket takes all that a test says at once, the stream's what is no page.
     const int on = 1, much = 1 << 20, little = 64 << 10;
     ASSERT_EQ(setsockopt(peer_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on), 0);
     ASSERT_EQ(setsockopt(peer_, SOL_SOCKET, SO_SNDBUF, &much, sizeof much), 0);
     ASSERT_EQ(setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &little, sizeof little), 0);
-    close(listener);
     ASSERT_EQ(fcntl(peer_, F_SETFL, O_NONBLOCK), 0);
     stream_ = std::make_unique<TcpStream>(*ring_, owner_, fd, PduDecoder::Role::target);
     owner_.stream = stream_.get();
