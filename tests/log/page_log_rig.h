@@ -2,8 +2,10 @@
 #pragma once
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "log/page_log.h"
@@ -189,6 +191,15 @@ class PageLogRig : public LogRig {
     return found[0];
   }
   ZoneId zone_of(std::uint64_t number) { return pool_->geometry.zone_of(Lba{entry(number).lba}); }
+
+  // Keys whose hashes are alike in the bits that an index entry has.
+  std::pair<std::uint64_t, std::uint64_t> two_of_one_tag() {
+    std::map<std::uint64_t, std::uint64_t> by_tag;
+    for (std::uint64_t n = 0;; ++n) {
+      const auto [at, fresh] = by_tag.try_emplace(log_->hash(key_number(n)).order >> 32, n);
+      if (!fresh) return {at->second, n};
+    }
+  }
 
   struct Group : RemoveGroupOp {
     unsigned answers = 0;
