@@ -43,7 +43,6 @@ struct World {
   bool healed = false;                // that has passed: no answer is excused any more
   bool device_dead = false;
   bool rotted = false;              // something was struck in a zone
-  bool pages_rotted = false;        // a page was
   std::uint64_t answered = 0;       // operations
   std::uint64_t turns = 0;          // of the executor
   std::uint64_t longest_turns = 0;  // that an operation took, faults and power cuts aside
@@ -168,7 +167,6 @@ class SimVolume {
   void flush_answered(Client& client);
   void group_answered(Client& client, Code code);
   bool expected(const Client& client, Code code);
-  bool has_least_quota() const;
   bool may_be_rotten(const Client& client) const {
     return entries_[client.key].history.may_be_rotten(client.window);
   }

@@ -117,9 +117,7 @@ bool SimVolume::expected(const Client& client, Code code) {
       if (code == Code::not_found) return true;
       [[fallthrough]];
     case PageOp::Kind::remove_group:
-      // A store's last zone stays where it has the copy of a page whose original has rotted; with
-      // three zones nothing may be left then that a delete could be written to.
-      return code == Code::no_space && (cache() || (world_.pages_rotted && has_least_quota()));
+      return code == Code::no_space && cache();
     default:
       return false;
   }

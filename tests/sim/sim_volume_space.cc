@@ -9,8 +9,6 @@
 
 namespace furrow::sim {
 
-bool SimVolume::has_least_quota() const { return quota_zones() < 4; }
-
 // Deletes make room, so they are taken for as long as a zone can be emptied into another.
 void SimVolume::delete_refused(const Client& client) {
   ++world_.removes_refused;
@@ -22,8 +20,7 @@ void SimVolume::delete_refused(const Client& client) {
   // pages have nowhere to go then.
   if (cache() && quota < 4 + world_.zones_lost && world_.faults) return;
   if (leaves_zones_alone(*store_) && !unreadable_for_long(*store_)) return;
-  const std::uint64_t left_alone =
-      world_.places_spoiled + (world_.pages_rotted || world_.reads_fail ? 1 : 0);
+  const std::uint64_t left_alone = world_.places_spoiled + (world_.reads_fail ? 1 : 0);
   if (quota < 3 + world_.zones_lost + left_alone) return;
   // It was the last zone, the one that copies go to, that was lost, and power cuts had ended the
   // others.
@@ -62,9 +59,6 @@ void SimVolume::refused(const Client& client) {
 void SimVolume::refused_as_full(const Client& client) {
   const StoreRoom room = room_of(*store_);
   if (room.usable_bytes <= cost_of(shape_.options.value_bytes_max)) return;
-  // What had been copied to the last zone stays there where the original has rotted, and power cuts
-  // have ended all zones.
-  if (world_.pages_rotted && has_least_quota() && world_.is_wedged(id())) return;
   std::uint64_t cost = cost_of(client.op.length);
   for (const Entry& entry : entries_) {
     std::uint64_t most = 0;

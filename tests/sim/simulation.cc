@@ -135,10 +135,10 @@ void Simulation::verify_healed() {
   refill_all();
 }
 
-// Every store can be emptied and filled again. (One with a rotten page may keep its zone.)
+// Every store can be emptied and filled again.
 void Simulation::refill_all() {
   for (const auto& volume : volumes_) {
-    if (!world_.pages_rotted && !world_.failed() && volume->attached()) refill(*volume);
+    if (!world_.failed() && volume->attached()) refill(*volume);
   }
   if (disk_ && !world_.failed()) refill_disk();
 }

@@ -70,7 +70,7 @@ void Simulation::rot() {
 void Simulation::strike_page() {
   std::optional<StruckPage> page = rot_page(medium_, Rot::flip, world_.random);
   if (!page) return;
-  world_.rotted = world_.pages_rotted = true;
+  world_.rotted = true;
   ++summary_.pages_rotted;
   if (page->key.length != 0) struck_.push_back(std::move(*page));
 }
