@@ -141,7 +141,8 @@ void Collector::start() {
     return log_.fail_waiting(copy_error_, found_nothing_);
   }
   if (!victim) return nothing_to_free(handed);
-  if (leaves_no_trace(*victim)) return;  // the first batch of the one that is open kicks
+  // The first batch of the one that is open kicks, which a smaller quota keeps from being written.
+  if (leaves_no_trace(*victim)) return log_.end_shrinking(kNothingToFree);
   found_nothing_ = exhausted_ = false;
   victim_ = *victim;
   pool_.allocator.set_use(victim_, ZoneUse::draining);
@@ -165,9 +166,10 @@ void Collector::start() {
 
 // Of a cache a zone that cannot be read now counts again one day, unless what was opened behind it
 // says that something between them is gone: the next one does, once it holds a batch, which is
-// durable before the victim goes.
+// durable before the victim goes. (At the quota users wait for the victim, and would not write it:
+// then there are others without a batch, of which one goes, or hardly any zones that are not bad.)
 bool Collector::leaves_no_trace(ZoneId victim) const {
-  if (!log_.options_.cache || !log_.hidden_) return false;
+  if (!log_.options_.cache || !log_.hidden_ || log_.at_quota()) return false;
   bool begins = false;
   for (std::uint32_t i = 0; i < pool_.geometry.zone_count; ++i) {
     const ZoneAllocator::Zone& zone = pool_.allocator.zones()[i];

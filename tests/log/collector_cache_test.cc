@@ -78,6 +78,41 @@ TEST_F(CollectorTest, WhereZonesAreHiddenOneGoesWhenTheNextHoldsSomething) {
   }
 }
 
+// Nor does one wait for a batch of users who wait for it: at the quota, or while that shrinks.
+TEST_F(CollectorTest, WhereZonesAreHiddenNoneWaitsForABatchThatNobodyMayWrite) {
+  for (const bool shrinks : {false, true}) {
+    SCOPED_TRACE(shrinks);
+    drop_pool();
+    make({.quota = shrinks ? 5u : 4u});
+    options_.volume = kVolume;
+    options_.cache = true;
+    log_ = std::make_unique<PageLog>(*pool_, options_);
+    const RecoveredPages none;
+    log_->load({.pages = none, .hidden = true, .outlived = {}});
+    log_->start();
+    const auto held = [this] { return pool_->allocator.held(kVolume); };
+    const std::uint64_t first = next_++;
+    ASSERT_TRUE(put(first, 0, 4000, {.pinned = !shrinks}).ok());
+    while (held() < 3) {
+      Op& op = start_put(next_++, 0, 4000);
+      ASSERT_TRUE(run([&] { return op.answers != 0 || held() == 3; }));
+    }
+    if (shrinks) {  // and whoever asked for it does not come again
+      log_->shrink(3);
+    } else {  // that zone gets no batch, and the one after it, for the copies, not even a header
+      device_->fail(Io::Op::write, {Code::io_error, Origin::zone});
+      ASSERT_TRUE(run([&] { return held() == 4; }));
+      device_->fail(Io::Op::flush, {Code::io_error, Origin::zone});
+      run();
+      clock_.now_ns += 2'000'000'000;
+    }
+    run();
+    EXPECT_TRUE(put(next_++, 0, 4000).ok());
+    run();
+    if (!shrinks) expect_page(first, 0, 4000);
+  }
+}
+
 TEST_F(CollectorTest, WhatWasReadIsWrittenAgainUpToHalfAZone) {
   make_log({}, kCache);
   churn(1000, [&] { return pool_->allocator.held(kVolume) == 2; });
