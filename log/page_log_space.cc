@@ -77,7 +77,20 @@ void PageLog::collect_if_dead(ZoneId id) {
 bool PageLog::unpublish(const KeyHash& hash, const IndexEntry& entry) {
   if (!index_.erase(hash.order, entry.lba)) return false;
   forget(entry);
+  replaces_no_more(hash, entry);
   return true;
+}
+
+// A group's deletion passes by the key's lock: what is on its way to take the page's place makes no
+// room any more when it is published.
+void PageLog::replaces_no_more(const KeyHash& hash, const IndexEntry& entry) {
+  KeyLockHolder* const holder = locks_.holder(hash);
+  if (holder == nullptr || !holder->writing) return;
+  KeyOp& op = *static_cast<KeyOp::Lock&>(*holder).op;
+  if (op.write.record.kind != RecordKind::page || !op.found || op.old.lba != entry.lba) return;
+  count_pending(op, false);
+  op.found = false;
+  count_pending(op, true);
 }
 
 // Takes back what publish() counted, for an entry that has just left the index.

@@ -170,5 +170,31 @@ TEST_F(PageLogSpaceTest, ACacheTakesWhateverIsPutAndStaysWithinItsQuota) {
   EXPECT_EQ(device_->count(Io::Op::write), 1u);
 }
 
+// Its group is deleted while the pages that were to take the places of its own are on their way.
+TEST_F(PageLogSpaceTest, WhatIsPinnedAnewCountsWhenThereIsNothingLeftToReplace) {
+  remake({}, true);
+  const Put in_group{.pinned = true, .group = 1};
+  std::uint64_t pins = 0;
+  while (put(pins, 0, 4000, in_group).ok()) ++pins;
+  ASSERT_GT(pins, 1u);
+  Group& removal = start_remove_group(1);
+  device_->hold(Io::Op::write);
+  ASSERT_TRUE(run([this] { return device_->held(Io::Op::write) == 1; }));
+  std::vector<Op*> anew;
+  for (std::uint64_t n = 0; n < pins; ++n) {
+    anew.push_back(&start_put(n, 1, 4000, {.pinned = true}));
+  }
+  device_->let_one_go(Io::Op::write, 0);
+  ASSERT_TRUE(run([&] { return removal.answers != 0; }));
+  EXPECT_EQ(log_->stats().pages, 0u);
+  Op& another = start_put(pins, 1, 4000, {.pinned = true});
+  run();
+  device_->let_go(Io::Op::write);
+  EXPECT_EQ(finish(another).code(), Code::no_space);
+  for (Op* op : anew) EXPECT_TRUE(finish(*op).ok());
+  EXPECT_EQ(put(pins, 1, 4000, {.pinned = true}).code(), Code::no_space);
+  for (std::uint64_t n = 0; n < pins; ++n) expect_page(n, 1, 4000);
+}
+
 }  // namespace
 }  // namespace furrow
