@@ -2,8 +2,7 @@
 // waited for only so long.
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <ranges>
+#include <vector>
 
 #include "tests/sim/sim_volume.h"
 
@@ -24,10 +23,9 @@ void SimVolume::widen(Client& client) {
 
 // What may be there, or was once.
 bool SimVolume::draw_known(Client& client) {
-  const auto stored = [](const State& state) { return state.stored; };
   std::vector<const State*> all;
-  for (const State& state : entries_[client.key].history.states() | std::views::filter(stored)) {
-    all.push_back(&state);
+  for (const State& state : entries_[client.key].history.states()) {
+    if (state.stored) all.push_back(&state);
   }
   if (all.empty()) return false;
   const State& state =
