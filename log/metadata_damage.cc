@@ -198,8 +198,8 @@ void RingJudge::judge_sections() {
 // A newer section begins where this one was: it is of an earlier life of the zone, and shows where
 // the newer one was torn. A zone that is not finished may have been reset for another roll: then
 // what the section ended with is not there any more, or is left of it where the new one, which is
-// as long as one that no record follows, was torn. Where it is whole, the power cut has undone the
-// finish, and no more.
+// as long as one that no record follows, was torn. Where it is whole, or another one behind it in
+// the zone is left, the power cut has undone the finish, and no more.
 bool RingJudge::is_superseded(const Section& section) const {
   const auto replaces = [&](const Section& newer) {
     return newer.zone == section.zone && newer.begin_lba <= section.record_0_lba;
@@ -209,7 +209,8 @@ bool RingJudge::is_superseded(const Section& section) const {
                         !is_active(found_.zones[section.zone.value].state);
   if (finished) return false;
   const bool ends = found_.journal(section.number).contains(section.last);
-  return !ends || (section.last == 0 && !is_whole(section));
+  const bool followed = std::ranges::find(judged_, section.zone, &Section::zone) != judged_.end();
+  return !ends || (section.last == 0 && !followed && !is_whole(section));
 }
 
 bool RingJudge::is_whole(const Section& section) const {
