@@ -1,0 +1,80 @@
+// Establishes when a cache evicts beside zones that could not be read when the pool was opened:
+// once what is left tells of it, and without waiting for what nobody may write. How: on a PageLog,
+// by what the device is asked for (TapDevice), with answers held back.
+#include "tests/log/collector_rig.h"
+
+namespace furrow {
+namespace {
+
+class CollectorHiddenTest : public CollectorTest {
+ protected:
+  void make_cache(std::uint64_t quota, bool hidden) {
+    drop_pool();
+    make({.quota = quota});
+    options_.volume = kVolume;
+    options_.cache = true;
+    log_ = std::make_unique<PageLog>(*pool_, options_);
+    const RecoveredPages none;
+    log_->load({.pages = none, .hidden = hidden, .outlived = {}});
+    log_->start();
+  }
+};
+
+// One that could not be read may count again one day: what is left tells that something opened
+// behind it is gone.
+TEST_F(CollectorHiddenTest, OneGoesWhenTheNextHoldsSomething) {
+  for (const bool hidden : {false, true}) {
+    make_cache(3, hidden);
+    ASSERT_TRUE(put(next_, 0, 4000).ok());
+    const ZoneId first = zone_of(next_++);
+    const auto next_holds_a_batch = [&] {
+      return std::ranges::any_of(device_->events(), [&](const TapDevice::Event& each) {
+        return each.op == Io::Op::write && each.zone != first && each.lba != 0;
+      });
+    };
+    device_->hold(Io::Op::write);
+    while (!next_holds_a_batch()) {
+      if (device_->held(Io::Op::write) == 0) {
+        start_put(next_++, 0, 4000);
+      } else {
+        device_->let_one_go(Io::Op::write, 0);
+      }
+      run();
+    }
+    EXPECT_EQ(is_reset(first), !hidden);
+    device_->let_go(Io::Op::write);
+    run();
+    EXPECT_TRUE(is_reset(first));
+  }
+}
+
+// Nor does one wait for a batch of users who wait for it: at the quota, or while that shrinks.
+TEST_F(CollectorHiddenTest, NoneWaitsForABatchThatNobodyMayWrite) {
+  for (const bool shrinks : {false, true}) {
+    SCOPED_TRACE(shrinks);
+    make_cache(shrinks ? 5 : 4, true);
+    const auto held = [this] { return pool_->allocator.held(kVolume); };
+    const std::uint64_t first = next_++;
+    ASSERT_TRUE(put(first, 0, 4000, {.pinned = !shrinks}).ok());
+    while (held() < 3) {
+      Op& op = start_put(next_++, 0, 4000);
+      ASSERT_TRUE(run([&] { return op.answers != 0 || held() == 3; }));
+    }
+    if (shrinks) {  // and whoever asked for it does not come again
+      log_->shrink(3);
+    } else {  // that zone gets no batch, and the one after it, for the copies, not even a header
+      device_->fail(Io::Op::write, {Code::io_error, Origin::zone});
+      ASSERT_TRUE(run([&] { return held() == 4; }));
+      device_->fail(Io::Op::flush, {Code::io_error, Origin::zone});
+      run();
+      clock_.now_ns += 2'000'000'000;
+    }
+    run();
+    EXPECT_TRUE(put(next_++, 0, 4000).ok());
+    run();
+    if (!shrinks) expect_page(first, 0, 4000);
+  }
+}
+
+}  // namespace
+}  // namespace furrow
