@@ -484,7 +484,9 @@ void Simulation::resize(SimVolume& volume) {
   world_.trace.add(static_cast<std::uint64_t>(code));
   if (code == Code::busy) return;
   resizing_ = {};
-  if (device_->dead() || (world_.faults && code != Code::ok && code != Code::no_space)) return;
+  // One that could not be written to the journal may count at the next opening.
+  const bool refused = code == Code::no_space && answer.status.origin() != Origin::zone;
+  if (device_->dead() || (world_.faults && code != Code::ok && !refused)) return;
   summary_.resized += answer.status.ok() ? 1 : 0;
   if (code != Code::ok && code != Code::no_space && code != Code::unsupported) {
     return world_.fail("resize_volume: " + answer.status.describe());
