@@ -58,7 +58,7 @@ void ZoneReturns::stop() {
 void ZoneReturns::go_on() {
   busy_ = own_grace_ || (!stopping_ && !volumes_.empty());
   if (!busy_) return;
-  if (!have_readers_left()) return pool_.home.start(retry_, kGracePollNs);
+  if (!readers_have_left()) return pool_.home.start(retry_, kGracePollNs);
   busy_ = !stopping_;
   if (!busy_) return;
   choose();
@@ -74,7 +74,7 @@ void ZoneReturns::go_on() {
 
 // Gets that were there when a volume was deleted may still read its zones. (Of lent ones nothing is
 // read by then.)
-bool ZoneReturns::have_readers_left() {
+bool ZoneReturns::readers_have_left() {
   const auto read = [](const Returning& each) { return !each.unread && !each.lent; };
   if (!own_grace_) {
     if (std::ranges::none_of(volumes_, read)) return true;

@@ -66,7 +66,7 @@ class ZoneReturns {
   static constexpr std::size_t kFlushedAtOnce = 64;
 
   void go_on();
-  bool have_readers_left();
+  bool readers_have_left();
   void choose();
   void return_limits();
   void reset_done();
