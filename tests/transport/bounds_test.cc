@@ -3,7 +3,7 @@
 // once in a while; and that a host with nothing is served when others hold all that they may.
 // How: the budget and the sharing rule alone, and a Target with raw hosts on loopback addresses.
 // (Time limits and stuck transfers: tcp_connection_test, slow_host_test; controllers and queue
-// entries: bringup_test; buffers of one connection: kv_commands_test; admin memory:
+// entries: bringup_test; buffers of one connection: kv_list_test; admin memory:
 // admin_commands_test; idle controllers: keep_alive_test.)
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
