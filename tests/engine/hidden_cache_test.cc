@@ -72,6 +72,15 @@ class HiddenCacheTest : public ::testing::Test {
     ASSERT_TRUE(page.ok()) << key << ": " << page.status().describe();
     EXPECT_EQ(*page, content(key, version, kPageBytes));
   }
+  // What was put while a zone with an older version could not be read is gone.
+  void evict_while_hidden() {
+    put_pinned(1, 1);
+    fill_up_to(kFirst + 1);
+    reopen_without(kFirst);
+    ASSERT_TRUE(rig_.put(1, 2, kPageBytes).ok());
+    while (!absent(1)) fill(1);
+    fill(10);
+  }
 
   Rig rig_{""};
   std::uint64_t other_ = 1'000'000;
@@ -108,12 +117,7 @@ TEST_F(HiddenCacheTest, AZoneOfWhichALittleCannotBeReadIsEvictedInItsTurn) {
 
 // The next life of the zone is none that an opening went without.
 TEST_F(HiddenCacheTest, AZoneIsWhatItWasWrittenToBeLast) {
-  put_pinned(1, 1);
-  fill_up_to(kFirst + 1);
-  reopen_without(kFirst);
-  ASSERT_TRUE(rig_.put(1, 2, kPageBytes).ok());
-  while (!absent(1)) fill(1);
-  fill(10);
+  ASSERT_NO_FATAL_FAILURE(evict_while_hidden());
   const auto asides = [this] {
     const Result<MetadataRing> ring = MetadataRing::open(*rig_.device, true);
     EXPECT_TRUE(ring.ok()) << ring.status().describe();
@@ -132,12 +136,7 @@ TEST_F(HiddenCacheTest, AZoneIsWhatItWasWrittenToBeLast) {
 
 // What was put when it was hidden was evicted, so it may be older than that.
 TEST_F(HiddenCacheTest, NothingOlderIsServed) {
-  put_pinned(1, 1);
-  fill_up_to(kFirst + 1);
-  reopen_without(kFirst);
-  ASSERT_TRUE(rig_.put(1, 2, kPageBytes).ok());
-  while (!absent(1)) fill(1);
-  fill(10);
+  ASSERT_NO_FATAL_FAILURE(evict_while_hidden());
   rig_.reopen();
   EXPECT_TRUE(absent(1));
   rig_.reopen();
