@@ -22,6 +22,15 @@ void* operator new(std::size_t bytes) {
   furrow::allocated_bytes.fetch_add(malloc_usable_size(memory), std::memory_order_relaxed);
   return memory;
 }
+// A sanitizer's own would not be for the operator delete below, to which the library gives
+// std::stable_sort's buffer back.
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+  try {
+    return operator new(bytes);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
 void operator delete(void* memory) noexcept {
   furrow::allocated_bytes.fetch_sub(malloc_usable_size(memory), std::memory_order_relaxed);
   std::free(memory);
