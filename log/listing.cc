@@ -1,6 +1,7 @@
 #include "log/listing.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace furrow {
 
@@ -14,7 +15,7 @@ Listing::Listing(PageLog& log, ListOp& op) : log_(log), op_(op), from_start_(op.
   op_.keys_count = 0;
   if (!from_start_) {
     after_ = log_.hash(op.after);
-    bucket_ = after_.order;
+    next_ = after_.order;
   }
   run = [](Task& task) { static_cast<Listing&>(task).walk(); };
   for (Lane& lane : lanes_) {
@@ -26,28 +27,34 @@ Listing::Listing(PageLog& log, ListOp& op) : log_(log), op_(op), from_start_(op.
   }
 }
 
-// From bucket to bucket, up to one whose headers have to be read: header_read() goes on then. Most
-// may be empty.
+// From one group of buckets to the next, up to one whose headers have to be read: header_read()
+// goes on then. Most buckets may be empty.
 void Listing::walk() {
-  for (unsigned looked = 0; looked < kBucketsPerTurn; ++looked) {
-    if (begin_bucket()) return;
-    if (end_bucket()) return finish();
-  }
+  looked_ = 0;
+  do {
+    find_entries();
+    for (Lane& lane : lanes_) read_on(lane);  // none answers from within
+    if (reading_ != 0) return;
+    if (end_buckets()) return finish();
+  } while (looked_ < kBucketsPerTurn);
   log_.pool_.home.post(*this);
 }
 
-// True: headers are being read.
-bool Listing::begin_bucket() {
+// As many as it takes to keep all lanes reading, but not many more than the caller wants.
+void Listing::find_entries() {
   entries_.clear();
   found_.clear();
-  epoch_side_ = log_.epoch_.enter();  // what the bucket names stays until it has been read
-  behind_ = log_.index_.bucket_entries(bucket_, entries_);
   next_entry_ = 0;
+  epoch_side_ = log_.epoch_.enter();  // what the buckets name stays until it has been read
   const std::uint64_t now = log_.pool_.home.wall_s();
-  std::erase_if(entries_, [&](const IndexEntry& entry) { return log_.expired(entry, now); });
-  reading_ = 0;
-  for (Lane& lane : lanes_) read_on(lane);  // none answers from within
-  return reading_ != 0;
+  const std::uint32_t enough = std::min(kEntriesMin, op_.keys_max - op_.keys_count);
+  do {
+    next_ = log_.index_.bucket_entries(next_, of_bucket_);
+    std::ranges::copy_if(of_bucket_, std::back_inserter(entries_), [&](const IndexEntry& entry) {
+      return !log_.expired(entry, now);
+    });
+    ++looked_;
+  } while (next_ != 0 && entries_.size() < enough && looked_ < kBucketsPerTurn);
 }
 
 void Listing::read_on(Lane& lane) {
@@ -77,11 +84,11 @@ void Listing::header_read(Lane& lane, const Result<BatchView>& view) {
   }
   read_on(lane);
   if (--reading_ != 0) return;
-  end_bucket() ? finish() : walk();
+  end_buckets() ? finish() : walk();
 }
 
-// True: that was the last one.
-bool Listing::end_bucket() {
+// True: those were the last ones.
+bool Listing::end_buckets() {
   log_.epoch_.leave(epoch_side_);
   std::ranges::sort(found_, {}, &Found::hash);
   for (const Found& found : found_) {
@@ -89,8 +96,7 @@ bool Listing::end_bucket() {
     if (op_.keys_count == op_.keys_max) return true;
     op_.keys[op_.keys_count++] = found.key;
   }
-  bucket_ = behind_;
-  return behind_ == 0 || op_.keys_count == op_.keys_max || !status_.ok();
+  return next_ == 0 || op_.keys_count == op_.keys_max || !status_.ok();
 }
 
 void Listing::finish() {

@@ -19,7 +19,8 @@ class Listing : private Task {
   static void start(PageLog& log, ListOp& op);  // frees itself when the op has been answered
 
  private:
-  static constexpr unsigned kLanes = 8;
+  static constexpr unsigned kLanes = 16;           // half of what HeaderReader reads at a time
+  static constexpr std::uint32_t kEntriesMin = 256;  // of a group of buckets
   struct Lane : HeaderRead {
     Listing* listing = nullptr;
     std::size_t entry = 0;
@@ -31,19 +32,19 @@ class Listing : private Task {
 
   Listing(PageLog& log, ListOp& op);
   void walk();
-  bool begin_bucket();
+  void find_entries();
   void read_on(Lane& lane);
   void header_read(Lane& lane, const Result<BatchView>& view);
-  bool end_bucket();
+  bool end_buckets();
   void finish();
 
   PageLog& log_;
   ListOp& op_;
   KeyHash after_;
   bool from_start_ = false;
-  std::uint64_t bucket_ = 0;  // a hash in the bucket looked at
-  std::uint64_t behind_ = 0;  // the first hash behind it
-  std::vector<IndexEntry> entries_;
+  std::uint64_t next_ = 0;  // a hash in the next bucket, 0 behind the last one
+  unsigned looked_ = 0;     // buckets, this turn
+  std::vector<IndexEntry> entries_, of_bucket_;
   std::vector<Found> found_;
   std::array<Lane, kLanes> lanes_;
   std::size_t next_entry_ = 0;
