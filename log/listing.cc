@@ -50,9 +50,8 @@ void Listing::find_entries() {
   const std::uint32_t enough = std::min(kEntriesMin, op_.keys_max - op_.keys_count);
   do {
     next_ = log_.index_.bucket_entries(next_, of_bucket_);
-    std::ranges::copy_if(of_bucket_, std::back_inserter(entries_), [&](const IndexEntry& entry) {
-      return !log_.expired(entry, now);
-    });
+    std::ranges::copy_if(of_bucket_, std::back_inserter(entries_),
+                         [&](const IndexEntry& entry) { return !log_.expired(entry, now); });
     ++looked_;
   } while (next_ != 0 && entries_.size() < enough && looked_ < kBucketsPerTurn);
 }

@@ -19,7 +19,7 @@ class Listing : private Task {
   static void start(PageLog& log, ListOp& op);  // frees itself when the op has been answered
 
  private:
-  static constexpr unsigned kLanes = 16;           // half of what HeaderReader reads at a time
+  static constexpr unsigned kLanes = 16;             // half of what HeaderReader reads at a time
   static constexpr std::uint32_t kEntriesMin = 256;  // of a group of buckets
   struct Lane : HeaderRead {
     Listing* listing = nullptr;
