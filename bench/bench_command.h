@@ -15,6 +15,7 @@ namespace furrow::bench {
 
 std::span<const tools::Command> load_commands();    // local, remote
 std::span<const tools::Command> replay_commands();  // replay, verify
+std::span<const tools::Command> list_commands();    // list
 
 // --page_bytes, checked. An exit status when it is wrong.
 int take_page_bytes(std::uint32_t& page_bytes);

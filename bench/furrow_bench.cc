@@ -1,4 +1,4 @@
-// furrow-bench: load and trace replay, on a local pool and over NVMe/TCP.
+// furrow-bench: load, trace replay and listing, on a local pool and over NVMe/TCP.
 
 #include <vector>
 
@@ -7,7 +7,8 @@
 int main(int argc, char** argv) {
   namespace bench = furrow::bench;
   std::vector<furrow::tools::Command> commands;
-  for (const auto part : {bench::load_commands(), bench::replay_commands()}) {
+  for (const auto part :
+       {bench::load_commands(), bench::replay_commands(), bench::list_commands()}) {
     commands.insert(commands.end(), part.begin(), part.end());
   }
   return furrow::tools::run_commands(
