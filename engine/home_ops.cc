@@ -23,6 +23,17 @@ void reply(PageOp& op, Status status) {
 
 PageLog& log_of(PageOp& op) { return static_cast<PageStoreImpl*>(op.internal.store)->log(); }
 
+void tell_exist(const KeyOp& done, PageOp& op) {
+  op.length = done.value_length;
+  if (!done.whole_record) return;
+  op.pinned = done.pinned;
+  op.group = done.group;
+  op.ttl_s = 0;
+  if (done.expires_s == 0) return;
+  const std::uint64_t now = static_cast<PageStoreImpl*>(op.internal.store)->context().home.wall_s();
+  op.ttl_s = done.expires_s > now ? static_cast<std::uint32_t>(done.expires_s - now) : 1;
+}
+
 void run_key_op(PageOp& op, KeyOp::Kind kind) {
   auto& store = *static_cast<PageStoreImpl*>(op.internal.store);
   KeyOp& key_op = op.internal.key_op;
@@ -31,6 +42,7 @@ void run_key_op(PageOp& op, KeyOp::Kind kind) {
   key_op.flushed = store.durably(op.durability);
   key_op.pinned = op.pinned;
   key_op.shrinks = op.shrinks;
+  key_op.whole_record = op.whole_record;
   key_op.key = op.key;
   key_op.group = op.group;
   key_op.expires_s = 0;
@@ -46,7 +58,7 @@ void run_key_op(PageOp& op, KeyOp::Kind kind) {
   key_op.capacity = op.capacity;
   key_op.on_done = [](KeyOp& done) {
     PageOp& its_op = *done.page_op;
-    if (done.kind == KeyOp::Kind::exist) its_op.length = done.value_length;
+    if (done.kind == KeyOp::Kind::exist) tell_exist(done, its_op);
     its_op.checksum = done.value_checksum;
     reply(its_op, done.status);
   };

@@ -48,6 +48,8 @@ struct PageOp {
   // deleted. One that is no longer than that is taken as a remove is, also while the file system
   // under the device is full.
   bool shrinks = false;
+  // exist, of a pool in this process, without `known`: pinned, group and ttl_s are results as well.
+  bool whole_record = false;
   Key key;  // list: where to start; length 0: the beginning
   // What a put does not say again its key does not have any more: pinned, group, ttl_s.
   std::uint64_t group = 0;  // put: 0 is no group; remove_group: which, not 0; ok also without pages

@@ -52,11 +52,12 @@ Status PageSessionImpl::refusal(const PageStoreImpl& store, const PageOp& op) co
   }
   if (const PoolContext::Blocks* const blocks = store.blocks()) {
     const bool known = op.kind == get || op.kind == get_range || op.kind == put ||
-                       op.kind == remove || op.kind == exist;
+                       op.kind == remove || op.kind == exist || op.kind == list;
     const bool fits =
         known && blocks->order.is_block(op.key) &&
         (op.kind != put || (op.length == kBlockPageBytes && op.ttl_s == 0 && !op.pinned));
-    if (!fits && op.kind != flush) {
+    const bool from_start = op.kind == list && op.key.length == 0;
+    if (!fits && !from_start && op.kind != flush) {
       return {Code::invalid_argument, Origin::engine,
               "a block volume has pages of 4096 bytes, under the numbers of its blocks"};
     }
@@ -73,6 +74,10 @@ Status PageSessionImpl::refusal(const PageStoreImpl& store, const PageOp& op) co
   if (op.kind == get_range && (op.known == nullptr || op.wanted == 0 || op.wanted > op.capacity ||
                                op.offset + std::uint64_t{op.wanted} > op.known->length)) {
     return {Code::invalid_argument, Origin::engine, "a range is of a known page, and not empty"};
+  }
+  if (op.whole_record && (op.kind != exist || op.known != nullptr)) {
+    return {Code::invalid_argument, Origin::engine,
+            "a page's record is told by exist, to who does not know the page"};
   }
   const bool writes = op.kind != get && op.kind != get_range && op.kind != exist && op.kind != list;
   if (writes && pool_.read_only()) {

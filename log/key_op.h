@@ -44,7 +44,9 @@ struct KeyOp {
   Condition condition = Condition::always;
   bool flushed = false;  // answer only when it would survive a power cut
   bool pinned = false;
-  bool shrinks = false;  // put: as in PageOp
+  bool shrinks = false;       // put: as in PageOp
+  bool whole_record = false;  // exist: pinned, group and expires_s are results; corrupt where the
+                              // record that has them is damaged
   Key key;
   std::uint64_t group = 0;
   std::uint32_t expires_s = 0;

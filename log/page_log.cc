@@ -196,6 +196,11 @@ void PageLog::header_read(KeyOp& op, const Result<BatchView>& view) {
     if (record.key != op.key) break;
     op.found = true;
     op.old = entry;
+    if (op.whole_record) {
+      op.group = record.group;
+      op.expires_s = record.expires_s;
+      op.pinned = entry.pinned;
+    }
     return confirmed(op);
   }
   ++op.candidate;
@@ -220,7 +225,8 @@ void PageLog::page_read_for_confirm(KeyOp& op) {
   const IndexEntry& entry = op.candidates[op.candidate];
   op.old = entry;  // diagnose: which one it was that is damaged
   const bool ours = page_checksum({op.page.data(), entry.length}, op.lock.hash) == entry.checksum;
-  if (!ours && op.kind != KeyOp::Kind::put && op.kind != KeyOp::Kind::remove) {
+  const bool changes = op.kind == KeyOp::Kind::put || op.kind == KeyOp::Kind::remove;
+  if ((!ours && !changes) || op.whole_record) {
     if (op.kind != KeyOp::Kind::diagnose) ++stats_.corrupt_pages;  // else its reader counts
     return finish(op, {Code::corrupt, Origin::log,
                        "a page and its batch header are damaged; run `furrowctl pool check`"});

@@ -15,6 +15,7 @@ std::span<const Command> zone_commands();
 std::span<const Command> kv_commands();
 std::span<const Command> fs_commands();
 
-int check(const Arguments& arguments);  // pool check
+int check(const Arguments& arguments);        // pool check
+int copy_volume(const Arguments& arguments);  // volume copy
 
 }  // namespace furrow::tools

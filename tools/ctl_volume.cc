@@ -1,4 +1,4 @@
-// furrowctl volume create|list|resize|delete
+// furrowctl volume create|list|resize|delete; copy is in ctl_volume_copy.cc
 
 #include <fmt/format.h>
 #include <gflags/gflags.h>
@@ -128,6 +128,9 @@ constexpr const char* kListFlags[] = {"server"};
 constexpr const char* kResizeFlags[] = {
     "quota: what the volume may hold of the device from now on, as in 8GiB",
     "size: of kind block: the size of the disk from now on, as in 2TiB", "server", "token_file"};
+constexpr const char* kCopyFlags[] = {
+    "as", "quota: what the copy may hold of its device, as in 8GiB; empty: as the volume",
+    "rescue: go around pages that cannot be read, and name each"};
 constexpr const char* kDeleteFlags[] = {"server", "token_file"};
 
 }  // namespace
@@ -140,6 +143,8 @@ std::span<const Command> volume_commands() {
        "print a pool's volumes (in use or not)", kListFlags, list_volumes},
       {"volume resize", "(DEVICE-URI | --server=HOST:PORT) NAME", 2,
        "give a volume another quota, or a disk more", kResizeFlags, resize},
+      {"volume copy", "DEVICE-URI NAME TO-DEVICE-URI", 3,
+       "copy a volume into another pool, both closed", kCopyFlags, copy_volume},
       {"volume delete", "(DEVICE-URI | --server=HOST:PORT) NAME", 2,
        "delete a volume and all that it holds", kDeleteFlags, remove_volume},
   };

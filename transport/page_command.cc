@@ -129,9 +129,14 @@ Status decode_list(PageOp& op, const HostCommand& command) {
 
 Status check_page_op(const PageOp& op, const PageLimits& limits) {
   switch (op.kind) {
+    case Kind::exist:
+      if (op.whole_record) {
+        return refused(Code::unsupported,
+                       "the KV command set has no TTL, groups or pinning to tell");
+      }
+      break;
     case Kind::get:
     case Kind::remove:
-    case Kind::exist:
       break;
     case Kind::put:
       if (op.ttl_s != 0 || op.group != 0 || op.pinned) {

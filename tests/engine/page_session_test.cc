@@ -135,6 +135,20 @@ TEST_F(PageSessionTest, WhatIsRefusedDoesNotTravel) {
   expect_done(too_large, Code::too_large);
 }
 
+TEST_F(PageSessionTest, AWholeRecordIsToldByExistAlone) {
+  ASSERT_TRUE(rig_.put(1, 1, 300).ok());
+  const KnownPage known{key_of(1), 300, 0};
+  for (const bool by_get : {false, true}) {
+    PageOp op;
+    op.kind = by_get ? PageOp::Kind::get : PageOp::Kind::exist;
+    op.key = key_of(1);
+    op.whole_record = true;
+    EXPECT_EQ(rig_.run(op).code(), by_get ? Code::invalid_argument : Code::ok);
+    op.known = &known;
+    EXPECT_EQ(rig_.run(op).code(), Code::invalid_argument);
+  }
+}
+
 TEST_F(PageSessionTest, OperationsOnAKeyKeepTheirOrder) {
   Op& first = submit(PageOp::Kind::put, 7);
   Op& gone = submit(PageOp::Kind::remove, 7);

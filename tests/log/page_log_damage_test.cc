@@ -37,6 +37,33 @@ TEST_F(PageLogDamageTest, ADamagedBatchHeaderIsNoReasonNotToKnowThePage) {
   EXPECT_EQ(log_->stats().pages, 0u);
 }
 
+// That of its record which the page itself does not tell is told, or that it is lost.
+TEST_F(PageLogDamageTest, AWholeRecordOrNone) {
+  const auto expires_s = static_cast<std::uint32_t>(executor_.wall_s() + 100);
+  ASSERT_TRUE(put(1, 0, 600, {.pinned = true, .group = 7, .expires_s = expires_s}).ok());
+  ASSERT_TRUE(put(2, 0, 600).ok());
+  const auto whole_record = [this](std::uint64_t number) -> Op& {
+    Op& op = prepare(Kind::exist, number);
+    op.whole_record = true;
+    log_->submit(op);
+    (void)finish(op);
+    return op;
+  };
+  Op& has_all = whole_record(1);
+  ASSERT_TRUE(has_all.status.ok());
+  EXPECT_EQ(has_all.group, 7u);
+  EXPECT_EQ(has_all.expires_s, expires_s);
+  EXPECT_TRUE(has_all.pinned);
+  Op& has_none = whole_record(2);
+  ASSERT_TRUE(has_none.status.ok());
+  EXPECT_EQ(has_none.group, 0u);
+  EXPECT_EQ(has_none.expires_s, 0u);
+  EXPECT_FALSE(has_none.pinned);
+  damage(zone_of(1), pool_->relative_lba(entry(1).lba) - 1);
+  EXPECT_EQ(whole_record(1).status.code(), Code::corrupt);
+  EXPECT_EQ(exist(1), Code::ok);
+}
+
 // With a damaged header the key stands in a note: another key's operation takes nothing away.
 TEST_F(PageLogDamageTest, ANoteTellsWhosePageItIs) {
   const auto [a, b] = two_of_one_tag();

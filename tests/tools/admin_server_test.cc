@@ -77,7 +77,7 @@ double seconds_of(const std::function<void()>& what) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-class AdminServerTest : public testing::Test {
+class AdminServerTest : public ::testing::Test {
  protected:
   void SetUp() override { start(""); }
   void start(const std::string& token) {

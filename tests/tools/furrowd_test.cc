@@ -60,7 +60,7 @@ void expect_sooner(milliseconds limit, const std::function<milliseconds()>& atte
   milliseconds took{};
   for (int i = 0; i < 3; ++i) {
     took = attempt();
-    if (took < limit || testing::Test::HasFailure()) return;
+    if (took < limit || ::testing::Test::HasFailure()) return;
   }
   ADD_FAILURE() << "took " << took.count() << " ms, and should less than " << limit.count();
 }

@@ -12,7 +12,7 @@
 namespace furrow::tools {
 namespace {
 
-class ServiceManagerTest : public testing::Test {
+class ServiceManagerTest : public ::testing::Test {
  protected:
   ~ServiceManagerTest() override {
     unsetenv("NOTIFY_SOCKET");

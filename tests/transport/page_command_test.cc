@@ -119,6 +119,7 @@ TEST(PageCommand, WhatCannotBeSent) {
   expect(Code::unsupported, op_of(Kind::put), [](PageOp& op) { op.ttl_s = 1; });
   expect(Code::unsupported, op_of(Kind::put), [](PageOp& op) { op.group = 1; });
   expect(Code::unsupported, op_of(Kind::put), [](PageOp& op) { op.pinned = true; });
+  expect(Code::unsupported, op_of(Kind::exist), [](PageOp& op) { op.whole_record = true; });
   expect(Code::invalid_argument, op_of(Kind::put), [](PageOp& op) { op.length = 0; });
   expect(Code::ok, op_of(Kind::put), [](PageOp& op) { op.length = 40000; });
   expect(Code::too_large, op_of(Kind::put), [](PageOp& op) { op.length = 40001; });
