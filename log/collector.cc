@@ -14,6 +14,7 @@ namespace {
 constexpr std::uint64_t kGracePollNs = 20'000;
 constexpr std::uint64_t kRetryNsMin = 10'000'000, kRetryNsMax = 1'000'000'000;
 constexpr unsigned kFailuresMax = 10;  // that are counted
+constexpr unsigned kZonesAtOnce = 3, kZonesFailedMax = kZonesAtOnce + kFailuresMax;
 constexpr unsigned kResetsFailedMax = 8;
 constexpr Status kNothingToFree{Code::no_space, Origin::log,
                                 "no zone of the volume can be freed; zones may have gone bad: see "
@@ -128,7 +129,12 @@ void Collector::start() {
   std::optional<ZoneId> victim = choose_requested();
   if (!victim && !needed) return;
   const bool circles = !victim && goes_in_circles();
-  if (!victim && !circles) victim = choose();
+  if (!victim && !circles) victim = zones_fail() ? zone_with_nothing() : choose();
+  if (!victim && zones_fail()) {
+    found_nothing_ |= failure_.code() == Code::no_space;  // deletions may use what is left
+    log_.end_shrinking(failure_);
+    return needed ? log_.fail_waiting(failure_, found_nothing_) : void();
+  }
   if (!victim && !wanted_for_quota()) return log_.end_shrinking(kNothingToFree);
   // Deletions may be handed over, to a zone that is durable before what they come after.
   if (!victim && log_.filled_unflushed()) return cover(Step::cover_all);
@@ -152,6 +158,7 @@ void Collector::start() {
   unreadable_.clear();
   records_unread_ = missed_ = copies_gone_ = copied_late_ = deletion_stays_ = false;
   covered_ = !log_.filled_unflushed();
+  empty_ = pool_.tables[victim_.value].end_lba <= 1;
   copies_in_.clear();
   copied_ = Deletions();
   copied_from_ = {victim_, pool_.allocator.zone(victim_).generation};
@@ -193,18 +200,27 @@ void Collector::nothing_to_free(bool handed) {
 }
 
 // Each zone gains its share of one, or goes in its turn: unless zones hold less than they say. That
-// is tried again after a while, for what may have changed that nobody told.
+// is tried again after a while, with a few of them, for what may have changed that nobody told.
 bool Collector::goes_in_circles() {
-  constexpr std::uint64_t kVictimsMax = 2 * PageLog::kGainShare, kAgainNs = 60'000'000'000;
+  constexpr std::uint64_t kVictimsMax = 2 * PageLog::kGainShare;
+  constexpr std::uint64_t kAgainNsMin = 1'000'000'000, kAgainNsMax = 60'000'000'000;
+  constexpr unsigned kCirclesMax = 6;  // that are counted
   if (freed_in_vain_ <= kVictimsMax + 2 * pool_.allocator.held(log_.options_.volume)) return false;
   const std::uint64_t now_ns = pool_.home.now_ns();
-  if (circles_ns_ == 0) circles_ns_ = now_ns;
-  const bool again = now_ns - circles_ns_ >= kAgainNs;
-  if (again) note_progress();
-  return !again;
+  if (circles_ns_ == 0) {
+    circles_ns_ = now_ns + std::min(kAgainNsMin << circles_, kAgainNsMax);
+    circles_ = std::min(circles_ + 1, kCirclesMax);
+  }
+  if (now_ns < circles_ns_) return true;
+  circles_ns_ = 0;
+  freed_in_vain_ = kVictimsMax;
+  return false;
 }
 
+// One that failed before it held anything is what a failing device leaves, and no circle.
 void Collector::note_freed() {
+  if (empty_) return;
+  device_fails_ = false;
   const std::uint64_t held = pool_.allocator.held(log_.options_.volume);
   ++freed_in_vain_;
   if (held >= least_held_) return;
@@ -376,6 +392,19 @@ void Collector::copies_failed() {
   kick();
 }
 
+// Such a zone is reset at once, to be opened again, for as long as few have failed one after
+// another.
+void Collector::note_failed_zone(const Status& why) {
+  failure_ = why;
+  device_fails_ = true;
+  zones_failed_ = std::min(zones_failed_ + 1, kZonesFailedMax);
+  if (zones_failed_ <= kZonesAtOnce) return;
+  zones_ns_ =
+      pool_.home.now_ns() + std::min(kRetryNsMin << (zones_failed_ - kZonesAtOnce), kRetryNsMax);
+}
+
+bool Collector::zones_fail() const { return pool_.home.now_ns() < zones_ns_; }
+
 // The victim stays as it is, and another attempt is made when a zone is next wanted: at once where
 // room was lacking, which a delete may have made; else the device is left alone for a while.
 void Collector::failed(const Status& status) {
@@ -393,6 +422,7 @@ void Collector::attempt_failed(const Status& status) {
     retry_ns_ = pool_.home.now_ns() + std::min(kRetryNsMin << failures_, kRetryNsMax);
     failures_ = std::min(failures_ + 1, kFailuresMax);
   }
+  device_fails_ |= status.origin() != Origin::log;
   ++attempts_failed_;
   // What a device in trouble has not reset may still come back, and what the last zone of the quota
   // has must be there too then: users do not get it. One that is full has room kept for deletions,
@@ -470,7 +500,7 @@ void Collector::flushed() {
   if (!flush_.status.ok()) {  // without it the reset could lose what is not durable elsewhere
     return failed(flush_.status);
   }
-  failures_ = 0;
+  if (!empty_) failures_ = zones_failed_ = 0;
   verify_copies();
 }
 

@@ -60,7 +60,12 @@ class Collector {
     freed_in_vain_ = 0;
     least_held_ = ~std::uint64_t{0};
     circles_ns_ = 0;
+    circles_ = zones_failed_ = 0;
+    zones_ns_ = 0;
+    device_fails_ = false;
   }
+  // A zone has failed before it held anything.
+  void note_failed_zone(const Status& why);
   void note_outlived(const Outlived& page);
   void users_wrote() {
     if (paused_ && !ahead_of_users()) post_turn();
@@ -69,6 +74,7 @@ class Collector {
   void hurry() {
     hurried_ = true;
     if (paused_) post_turn();
+    if (device_fails_) kick();  // it may be well again
   }
   void stop() {
     stopping_ = true;
@@ -285,6 +291,7 @@ class Collector {
   void end_undo();
   void failed(const Status& status);
   void attempt_failed(const Status& status);
+  bool zones_fail() const;
   void flush_when_noted();
   std::optional<ZoneId> to_be_noted() const;
   void noted();
@@ -314,6 +321,7 @@ class Collector {
   Deletions copied_;  // of copied_from_'s
   ZoneLife copied_from_;
   bool covered_ = false;          // the victim is durable
+  bool empty_ = false;            // it has no batch: it failed before
   bool copied_late_ = false;      // of the victim: its tombstones may have been looked at before
   bool deletion_stays_ = false;   // of the victim: one that is needed stands nowhere else
   std::uint64_t purge_from_ = 0;  // the hash up to which the index was purged
@@ -326,9 +334,13 @@ class Collector {
   std::uint64_t retry_ns_ = 0;  // no attempt before
   std::uint64_t attempts_failed_ = 0;
   unsigned resets_failed_ = 0;  // one after another
+  unsigned zones_failed_ = 0;   // likewise, before they held anything
+  std::uint64_t zones_ns_ = 0;  // none of these is freed before, nor one that needs copies
+  bool device_fails_ = false;   // when it was asked last
   // Since note_progress(), of the volume's zones; and how many were freed since there were so few.
   std::uint64_t least_held_ = ~std::uint64_t{0}, freed_in_vain_ = 0;
-  std::uint64_t circles_ns_ = 0;  // when that was found to be too many
+  std::uint64_t circles_ns_ = 0;  // that is too many; none before
+  unsigned circles_ = 0;          // how often it was, one after another
   // A zone of copies that takes no more, and the zone that they were made from.
   enum class Undo : std::uint8_t { none, gather, restore };  // its step
   Undo undoing_ = Undo::none;

@@ -25,7 +25,9 @@ std::optional<ZoneId> Collector::zone_with_nothing() const {
   const bool groups_deleted = any_group_deleted();  // asked once: it looks at all zones, too
   for (std::uint32_t i = 0; i < pool_.geometry.zone_count; ++i) {
     const bool ours = pool_.allocator.zones()[i].owner == log_.options_.volume;
-    if (ours && choosable(ZoneId{i}) && holds_nothing(ZoneId{i}, groups_deleted)) return ZoneId{i};
+    const bool failed = pool_.tables[i].end_lba <= 1;
+    if (!ours || !choosable(ZoneId{i}) || (failed && zones_fail())) continue;
+    if (holds_nothing(ZoneId{i}, groups_deleted)) return ZoneId{i};
   }
   return std::nullopt;
 }

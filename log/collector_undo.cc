@@ -40,7 +40,7 @@ bool Collector::begin_undo() {
   undone_ = std::min(undone_ + 1, kUndoneMax);
   pool_.allocator.set_use(undo_copies_.zone, ZoneUse::draining);
   undoing_ = Undo::gather;
-  undo_failed_ = records_unread_ = copies_gone_ = false;
+  undo_failed_ = records_unread_ = copies_gone_ = empty_ = false;
   originals_.clear();
   copies_in_.clear();
   victim_ = undo_originals_.zone;

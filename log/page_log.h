@@ -203,7 +203,9 @@ class PageLog final : public StreamOwner {
   }
   void on_zone_opened(ZoneId zone) override;
   void on_zone_begun() override { collector_->kick(); }
-  void on_zone_abandoned() override {
+  void on_zone_abandoned(ZoneId zone, const Status& why) override {
+    const bool failed = why.origin() != Origin::log;
+    if (failed && pool_.tables[zone.value].end_lba <= 1) collector_->note_failed_zone(why);
     zones_changed();
     collector_->kick();
   }

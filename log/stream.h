@@ -112,7 +112,8 @@ class StreamOwner {
   virtual std::uint64_t segment_pins_max() const { return ~std::uint64_t{0}; }
   virtual void on_zone_opened(ZoneId) = 0;  // quota use has changed
   virtual void on_zone_begun() {}           // its first batch has completed
-  virtual void on_zone_abandoned() {}       // one was sealed before it was full
+  // One was sealed before it was full: a write to it failed, or it was ended (origin log).
+  virtual void on_zone_abandoned(ZoneId, const Status&) {}
   // So much is given to the device, all included.
   virtual void on_write(const Stream& stream, std::uint64_t bytes) = 0;
 };

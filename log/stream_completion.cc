@@ -169,16 +169,17 @@ void Stream::zone_failed(Status status) {
 // the zone takes no more writes; it is drained like any sealed one, and its reset tells whether it
 // can be used again.
 void Stream::abandon_zone() {
-  pool_.allocator.set_use(zone_->id, ZoneUse::sealed);
-  ZoneDirectory& table = pool_.tables[zone_->id.value];
+  const ZoneId zone = zone_->id;
+  pool_.allocator.set_use(zone, ZoneUse::sealed);
+  ZoneDirectory& table = pool_.tables[zone.value];
   table.end_lba = static_cast<std::uint32_t>(zone_->written_lba);
   table.truncate(table.end_lba);
   table.compact();
   zone_.reset();
   note_filled();
-  failure_ = Status();
+  const Status why = std::exchange(failure_, Status());
   schedule();
-  owner_.on_zone_abandoned();
+  owner_.on_zone_abandoned(zone, why);
 }
 
 }  // namespace furrow

@@ -277,7 +277,7 @@ TEST_F(CollectorTest, ADeletionThatIsCopiedCountsOnce) {
   fill(4);
   thin_out(deletions);
   const auto cost = [this] {
-    log_->on_zone_abandoned();  // counts anew
+    log_->on_zone_abandoned(ZoneId{kMetadataZones}, {Code::aborted, Origin::log});  // counts anew
     return log_->stats().cost_bytes.load();
   };
   const std::uint64_t before = cost();

@@ -17,7 +17,7 @@ struct StreamTestOwner final : StreamOwner {
   }
   bool may_write_user(const Stream&) override { return may_write; }
   void on_zone_opened(ZoneId) override { ++zones_opened; }
-  void on_zone_abandoned() override { ++zones_abandoned; }
+  void on_zone_abandoned(ZoneId, const Status&) override { ++zones_abandoned; }
   void on_write(const Stream&, std::uint64_t bytes) override { bytes_written += bytes; }
   bool may_open = true, may_open_for_relocation = true, may_write = true;
   bool asked_for_relocation = false;
