@@ -62,6 +62,14 @@ class KeyLocks {
     return at;
   }
 
+  // Of each that has its lock.
+  template <class Visit>
+  void for_each(Visit visit) {
+    for (KeyLockHolder* at : slots_) {
+      for (; at != nullptr; at = at->next_in_slot) visit(*at);
+    }
+  }
+
   // `waiter`, one of those that wait for `holder`, gets the lock in its place. `holder` is told
   // once more, after `waiter` and before the others.
   void overtake(KeyLockHolder& holder, KeyLockHolder& waiter) {

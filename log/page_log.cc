@@ -194,7 +194,7 @@ void PageLog::header_read(KeyOp& op, const Result<BatchView>& view) {
     const PageRecord record = view->record(i);
     if (record.lba != pool_.relative_lba(entry.lba) || record.kind != RecordKind::page) continue;
     if (record.key != op.key) break;
-    op.found = true;
+    op.found = in_index(op.lock.hash, entry.lba);  // not where it has left it meanwhile
     op.old = entry;
     if (op.whole_record) {
       op.group = record.group;
@@ -231,7 +231,7 @@ void PageLog::page_read_for_confirm(KeyOp& op) {
     return finish(op, {Code::corrupt, Origin::log,
                        "a page and its batch header are damaged; run `furrowctl pool check`"});
   }
-  op.found = true;
+  op.found = in_index(op.lock.hash, entry.lba);
   op.old = entry;
   confirmed(op);
 }

@@ -256,7 +256,7 @@ class PageLog final : public StreamOwner {
                std::uint32_t expires_s, std::uint64_t sequence);
   bool unpublish(const KeyHash& hash, const IndexEntry& entry);
   void forget(const IndexEntry& entry);
-  void replaces_no_more(const KeyHash& hash, const IndexEntry& entry);
+  void replaces_no_more(KeyLockHolder& holder);
   void collect_dead();
   void collect_if_dead(ZoneId id);
   void zone_died(ZoneId zone);

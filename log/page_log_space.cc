@@ -77,17 +77,18 @@ void PageLog::collect_if_dead(ZoneId id) {
 bool PageLog::unpublish(const KeyHash& hash, const IndexEntry& entry) {
   if (!index_.erase(hash.order, entry.lba)) return false;
   forget(entry);
-  replaces_no_more(hash, entry);
+  KeyLockHolder* const holder = locks_.holder(hash);
+  if (holder != nullptr) replaces_no_more(*holder);
   return true;
 }
 
-// A group's deletion passes by the key's lock: what is on its way to take the page's place makes no
-// room any more when it is published.
-void PageLog::replaces_no_more(const KeyHash& hash, const IndexEntry& entry) {
-  KeyLockHolder* const holder = locks_.holder(hash);
-  if (holder == nullptr || !holder->writing) return;
-  KeyOp& op = *static_cast<KeyOp::Lock&>(*holder).op;
-  if (op.write.record.kind != RecordKind::page || !op.found || op.old.lba != entry.lba) return;
+// What takes a page away may pass by its key's lock, as a group's deletion does: what is on its way
+// to take the page's place makes no room any more when it is published.
+void PageLog::replaces_no_more(KeyLockHolder& holder) {
+  if (!holder.writing) return;
+  KeyOp& op = *static_cast<KeyOp::Lock&>(holder).op;
+  const bool page = op.write.record.kind == RecordKind::page;
+  if (!page || !op.found || in_index(op.lock.hash, op.old.lba)) return;
   count_pending(op, false);
   op.found = false;
   count_pending(op, true);
@@ -120,6 +121,9 @@ std::uint64_t PageLog::unpublish_some(std::uint64_t from,
     if (from == 0) break;
   }
   for (const IndexEntry& entry : erased) forget(entry);
+  if (!erased.empty()) {
+    locks_.for_each([this](KeyLockHolder& holder) { replaces_no_more(holder); });
+  }
   return from;
 }
 

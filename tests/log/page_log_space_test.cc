@@ -196,5 +196,58 @@ TEST_F(PageLogSpaceTest, WhatIsPinnedAnewCountsWhenThereIsNothingLeftToReplace) 
   for (std::uint64_t n = 0; n < pins; ++n) expect_page(n, 1, 4000);
 }
 
+// They have expired, and are swept out of the index meanwhile.
+TEST_F(PageLogSpaceTest, WhatIsStoredAnewCountsWhenASweepHasTakenWhatItReplaces) {
+  remake({}, false);
+  constexpr std::uint64_t kExpiring = 4;
+  const auto expires_s = static_cast<std::uint32_t>(executor_.wall_s() + 10);
+  std::uint64_t pages = 0;
+  while (put(pages, 0, 1000, {.expires_s = pages < kExpiring ? expires_s : 0}).ok()) ++pages;
+  clock_.now_ns += 10'000'000'000;
+  device_->hold(Io::Op::write);
+  std::vector<Op*> anew;
+  for (std::uint64_t n = 0; n < kExpiring; ++n) anew.push_back(&start_put(n, 1, 1000));
+  run();
+  ASSERT_NE(device_->held(Io::Op::write), 0u);
+  Op& another = start_put(pages, 1, 1000);
+  run();
+  EXPECT_EQ(log_->stats().pages, pages - kExpiring) << "nobody has swept";
+  device_->let_go(Io::Op::write);
+  EXPECT_EQ(finish(another).code(), Code::no_space);
+  for (Op* op : anew) EXPECT_TRUE(finish(*op).ok());
+  for (std::uint64_t n = 0; n < pages; ++n) expect_page(n, n < kExpiring ? 1 : 0, 1000);
+}
+
+// Nor does it replace what its group's deletion takes while its batch header is read.
+TEST_F(PageLogSpaceTest, WhatIsPinnedAnewCountsWhenItsPageHasGoneBeforeItWasRead) {
+  remake({}, true);
+  std::uint64_t pins = 0;
+  while (put(pins, 0, 4000, {.pinned = true, .group = 1}).ok()) ++pins;
+  Group& removal = start_remove_group(1);
+  device_->hold(Io::Op::write);
+  ASSERT_TRUE(run([this] { return device_->held(Io::Op::write) == 1; }));
+  device_->hold(Io::Op::read);
+  std::vector<Op*> anew;
+  for (std::uint64_t n = 0; n < pins; ++n) {
+    anew.push_back(&start_put(n, 1, 4000, {.pinned = true}));
+  }
+  run();
+  device_->let_one_go(Io::Op::write, 0);
+  // The deletion's own read of a batch header came last.
+  for (run(); removal.answers == 0; run()) {
+    ASSERT_GT(device_->held(Io::Op::read), anew.size()) << "nothing can go on";
+    device_->let_one_go(Io::Op::read, device_->held(Io::Op::read) - 1);
+  }
+  EXPECT_EQ(log_->stats().pages, 0u);
+  device_->let_go(Io::Op::read);
+  run();
+  Op& another = start_put(pins, 1, 4000, {.pinned = true});
+  run();
+  device_->let_go(Io::Op::write);
+  EXPECT_EQ(finish(another).code(), Code::no_space);
+  for (Op* op : anew) EXPECT_TRUE(finish(*op).ok());
+  for (std::uint64_t n = 0; n < pins; ++n) expect_page(n, 1, 4000);
+}
+
 }  // namespace
 }  // namespace furrow
