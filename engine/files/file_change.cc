@@ -153,9 +153,9 @@ Status FileContent::put_replacements(std::uint64_t offset, std::span<const std::
 Result<FileContent::Chunk> FileContent::put_replacement(const Chunk& old, std::uint32_t length,
                                                         std::uint64_t offset,
                                                         std::span<const std::byte> bytes) {
-  AlignedBuffer buffer(length);
-  if (bytes.size() != length) {
-    const Result<std::size_t> got = read(old.offset, buffer.span().first(length));
+  AlignedBuffer buffer(old.length);
+  if (bytes.size() != length) {  // as a whole, which is verified: what is damaged is not put anew
+    const Result<std::size_t> got = read(old.offset, buffer.span().first(old.length));
     if (!got.ok()) return got.status();
   }
   std::ranges::copy(bytes, buffer.data() + (offset - old.offset));

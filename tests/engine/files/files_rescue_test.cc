@@ -238,6 +238,23 @@ TEST_F(FilesRescueTest, APartThatIsLostIsSaidToBeCorrupt) {
   }
 }
 
+// What stays of it is put anew, and would be right by its checksum then.
+TEST_F(FilesRescueTest, ACutThroughADamagedPartIsRefused) {
+  unmount();
+  const std::string text = some(300'000, 2);
+  ASSERT_NO_FATAL_FAILURE(damage_all(std::string_view(text).substr(100'000, 64)));
+  ASSERT_NO_FATAL_FAILURE(mount());
+  auto file = files().open_file("/db/two-file");
+  ASSERT_TRUE(file.ok());
+  EXPECT_EQ((*file)->truncate(120'000).code(), Code::corrupt);
+  EXPECT_EQ(files().stat("/db/two-file")->bytes, text.size());
+  EXPECT_EQ(read("/db/two-file"), "<read: corrupt>");
+  EXPECT_TRUE((*file)->truncate(2 << 16).ok()) << "behind it";
+  EXPECT_EQ(read("/db/two-file"), "<read: corrupt>");
+  EXPECT_TRUE((*file)->truncate(50'000).ok()) << "before it";
+  EXPECT_TRUE(read("/db/two-file") == text.substr(0, 50'000));
+}
+
 // A zone may be readable again the next time: what is in it stays, and nothing takes its place.
 TEST_F(FilesRescueTest, AZoneThatCannotBeReadForAWhileTakesNothing) {
   const ZoneLives zones = zone_lives();
