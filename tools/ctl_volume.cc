@@ -129,7 +129,12 @@ constexpr const char* kResizeFlags[] = {
     "quota: what the volume may hold of the device from now on, as in 8GiB",
     "size: of kind block: the size of the disk from now on, as in 2TiB", "server", "token_file"};
 constexpr const char* kCopyFlags[] = {
-    "as", "quota: what the copy may hold of its device, as in 8GiB; empty: as the volume",
+    "as",
+    "mode: cache or store; by default as the volume",
+    "quota: what the copy may hold of its device, as in 8GiB; by default as the volume",
+    "nsid: its NVMe namespace; by default as the volume, where that is free",
+    "value_bytes_max: its largest value; by default as the volume",
+    "durability: none or flushed; by default as the volume",
     "rescue: go around pages that cannot be read, and name each"};
 constexpr const char* kDeleteFlags[] = {"server", "token_file"};
 

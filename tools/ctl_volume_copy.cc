@@ -46,15 +46,19 @@ Status check_source(EmbeddedPool& pool, const std::string& name) {
           "a zone that cannot be read may hold something of it; --rescue copies the rest"};
 }
 
-// Its nsid as well, where that is free.
-VolumeOptions options_of_copy(const VolumeOptions& source, std::uint64_t quota_bytes,
+// As the volume is, but for what was asked for; its nsid as well, where that is free.
+VolumeOptions options_of_copy(const VolumeOptions& source, const VolumeFlags& flags,
                               const std::vector<VolumeInfo>& others) {
   VolumeOptions options = source;
+  const VolumeOptions& asked = flags.options;
   if (!FLAGS_as.empty()) options.name = FLAGS_as;
-  if (quota_bytes != 0) options.quota_bytes = quota_bytes;
+  if (flags.asked.mode) options.mode = asked.mode;
+  if (flags.asked.quota) options.quota_bytes = asked.quota_bytes;
+  if (flags.asked.value_bytes_max) options.value_bytes_max = asked.value_bytes_max;
+  if (flags.asked.durability) options.durability = asked.durability;
   const bool taken = std::ranges::any_of(
       others, [&](const VolumeInfo& other) { return other.options.nsid == source.nsid; });
-  if (taken) options.nsid = 0;
+  if (flags.asked.nsid || taken) options.nsid = asked.nsid;
   return options;
 }
 
@@ -92,8 +96,8 @@ int copy_pages(EmbeddedPool& from, const std::string& name, EmbeddedPool& to,
 
 int copy_volume(const Arguments& arguments) {
   const std::string &source_uri = arguments[0], &name = arguments[1], &target_uri = arguments[2];
-  const ResizeFlags flags = resize_options_from_flags();
-  if (flag_given("quota") && !flags.status.ok()) {
+  const VolumeFlags flags = volume_options_from_flags(name);
+  if (!flags.status.ok()) {
     return report_usage(fmt::format("--{}: {}", flags.wrong_flag, flags.status.describe()));
   }
   const Result<std::unique_ptr<EmbeddedPool>> from = EmbeddedPool::open_to_read(source_uri);
@@ -104,8 +108,7 @@ int copy_volume(const Arguments& arguments) {
   if (!to.ok()) return report_device("cannot open", target_uri, to.status());
   const std::vector<VolumeInfo> volumes = (*from)->volumes();
   const VolumeOptions options =
-      options_of_copy(find_volume(volumes, name)->options,
-                      flag_given("quota") ? flags.options.quota_bytes : 0, (*to)->volumes());
+      options_of_copy(find_volume(volumes, name)->options, flags, (*to)->volumes());
   const auto made = (*to)->create_volume(options);
   if (!made.ok()) return report("cannot create volume " + options.name, made.status());
   return copy_pages(**from, name, **to, options.name);
