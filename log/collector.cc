@@ -365,9 +365,8 @@ void Collector::emptied() {
 bool Collector::must_stay() const {
   if (!records_unread_ || !log_.older_may_be_hidden(victim_) || !pool_.note_durable) return false;
   if (pool_.tables[victim_.value].given_up) return false;
-  const std::uint64_t volume = log_.options_.volume;
-  const std::uint64_t stay = pool_.allocator.bad(volume) + 1;
-  return pool_.allocator.quota(volume) >= PageLog::kZonesMin + stay;
+  const std::uint64_t stay = pool_.allocator.bad(log_.options_.volume) + 1;
+  return log_.zones_max() >= PageLog::kZonesMin + stay;
 }
 
 // Where the zone of the copies failed before it had any, that one makes room; or once what it has

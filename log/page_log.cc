@@ -320,8 +320,7 @@ void PageLog::confirmed_rewrite(KeyOp& op) {
   old.group = op.group;
   old.sequence = op.old_sequence;
   if (removing(old)) return finish(op, {Code::not_found, Origin::log});  // see page_read_for_pin()
-  const Status admitted =
-      admit(op.length, &op.old, false);  // pinned or not, it is no more than now
+  const Status admitted = admit(op.length, &op.old, op.pinned);
   if (!admitted.ok()) return finish(op, admitted);
   op.write.record.checksum = op.old.checksum;
   append(op, RecordKind::page);

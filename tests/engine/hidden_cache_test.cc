@@ -268,6 +268,26 @@ TEST_F(HiddenCacheTest, AZoneDoesNotStayInASmallCache) {
   ASSERT_NO_FATAL_FAILURE(expect_page(1, 1));
 }
 
+// Nor where the cache is to be as small as that.
+TEST_F(HiddenCacheTest, NorInOneThatIsToBeSmall) {
+  put_pinned(1, 1);
+  fill(5);
+  rig_.close();
+  faults().fail_reads(Lba{kFirst * kZoneLbas + 5}, kZoneLbas - 5);
+  ASSERT_NO_FATAL_FAILURE(rig_.open());
+  fill(2 * kPerZone);
+  ASSERT_EQ(rig_.pool->info().zones_bad, 0u) << "its turn has not come";
+  Status resized;
+  do {
+    rig_.turns(1);
+    resized = rig_.pool->resize_volume("pages", {.quota_bytes = 3 * kZoneLbas * 4096}).status;
+  } while (resized.code() == Code::busy);
+  EXPECT_TRUE(resized.ok()) << resized.describe();
+  EXPECT_EQ(rig_.pool->info().zones_bad, 0u);
+  fill(200);
+  ASSERT_NO_FATAL_FAILURE(expect_page(1, 1));
+}
+
 // It would be the newest from then on.
 TEST_F(HiddenCacheTest, AnOlderVersionIsNotPinned) {
   ASSERT_TRUE(rig_.put(1, 1, kPageBytes).ok());
