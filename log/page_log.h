@@ -261,8 +261,11 @@ class PageLog final : public StreamOwner {
   void collect_if_dead(ZoneId id);
   void zone_died(ZoneId zone);
   // May a key that the index does not have come back: evicted, and a power cut undoes the reset of
-  // its zone, expired by a clock that was ahead, or let go?
-  bool may_come_back() const { return left_out_ || hidden_ || collector_->evicted(); }
+  // its zone, expired by a clock that was ahead, let go, or moved away from as its group is being
+  // deleted, which nothing on the medium says yet?
+  bool may_come_back() const {
+    return left_out_ || hidden_ || !removing_.empty() || collector_->evicted();
+  }
   // Of op.old. What was stored since the pool was opened is the newest.
   bool newer_may_be_hidden(const KeyOp& op) const {
     return hidden_ && op.old_sequence < first_sequence_;

@@ -1,9 +1,9 @@
 // Establishes that removing a group takes exactly its pages: wherever they lie (sealed zones, the
 // open one, several batches, between other groups' pages), those stored before and not those stored
 // after; that it lasts over a reopening though a page's record is still there; that it searches for
-// the group only where it must; that `flushed` waits for a flush; and that a batch header that
-// cannot be read is told and costs no other page. How: on a PageLog, with a plain map of what
-// should be there.
+// the group only where it must; that `flushed` waits for a flush, of a delete as well that comes
+// while collection has let go of the page; and that a batch header that cannot be read is told and
+// costs no other page. How: on a PageLog, with a plain map of what should be there.
 #include "log/group_removal.h"
 
 #include <map>
@@ -319,6 +319,38 @@ TEST_F(GroupRemovalTest, ItLastsWhileCollectionMovesWhatIsThere) {
     expect_as_told(30);
   }
   EXPECT_GT(device_->count(Io::Op::reset), 3u) << "zones were collected";
+}
+
+// Collection has let go of a page as its group is being deleted, which nothing on the medium says
+// yet: a flushed delete of it is not answered before something does.
+TEST_F(GroupRemovalTest, ADeleteOfWhatItIsAboutToTakeIsDurable) {
+  Shape shape;
+  shape.streams = 1;
+  drop_pool();
+  make_log(shape, false);
+  put_in(1, 9);
+  const ZoneId zone = zone_of(1);
+  for (std::uint64_t n = 100; pool_->allocator.zone(zone).use == ZoneUse::open; ++n) {
+    ASSERT_TRUE(put(n, 0, 4000).ok());
+  }
+  ASSERT_TRUE(run([&] { return log_->idle(); }));
+  device_->hold(Io::Op::write);
+  log_->collect(zone);
+  ASSERT_TRUE(run([&] { return device_->held(Io::Op::write) == 1; })) << "the copy";
+  Group& removal = start_remove_group(9);
+  run();
+  device_->let_one_go(Io::Op::write, 0);
+  std::array<IndexEntry, 1> found;
+  const KeyHash hash = log_->hash(key_number(1));
+  ASSERT_TRUE(run([&] { return log_->lookup(hash, found) == 0; }));
+  Op& remove = prepare(KeyOp::Kind::remove, 1);
+  remove.flushed = true;
+  log_->submit(remove);
+  run();
+  EXPECT_EQ(remove.answers, 0u);
+  device_->let_go(Io::Op::write);
+  EXPECT_EQ(finish(remove).code(), Code::not_found);
+  EXPECT_TRUE(run([&] { return removal.answers == 1; }));
 }
 
 }  // namespace
