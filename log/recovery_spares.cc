@@ -49,8 +49,9 @@ const RecoveredRecord* Recovery::same_without(std::uint64_t volume, ZoneId spare
     // What was deleted may be in a zone that is lost just now: then that must be said elsewhere.
     const bool said = rest != nullptr && rest->sequence == newest.sequence;
     if (!rest_present) return said || result_.lost.empty() ? &newest : nullptr;
-    // A tombstone that stands for an expired page has that page's sequence.
-    return rest->sequence == newest.sequence && expired(*rest) ? rest : nullptr;
+    // A tombstone that stands for an expired page has that page's sequence. Where the clock was set
+    // back since, the page may be itself again.
+    return rest->sequence == newest.sequence && rest->entry().expires ? rest : nullptr;
   }
   return rest_present && rest->sequence == newest.sequence ? rest : nullptr;
 }

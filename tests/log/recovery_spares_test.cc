@@ -272,19 +272,24 @@ TEST_F(RecoverySpareTest, BelowItsQuotaAndInACacheNothingIsGivenBack) {
   EXPECT_FALSE(given_back());
 }
 
+// By the clock as it is, or as it was: set back since, it leaves the page itself again.
 TEST_F(RecoverySpareTest, ATombstoneInThePlaceOfAnExpiredPageIsACopy) {
-  const auto past = static_cast<std::uint32_t>(executor_.wall_s() - 1);
-  fill();
-  ZoneImage& first = *images_[0];
-  first = ZoneImage(first.shape());
-  first.add_batch({ZoneImage::expiring(first.page(2, 21, 600), past), first.page(2, 20, 600)});
-  first.close_segment();
-  first.set_written(static_cast<std::uint32_t>(shape_.zone_capacity_lbas));
-  last_->add_batch({ZoneImage::tombstone(2, 21)});
-  write_all();
-  recover_now(of_a_store());
-  EXPECT_TRUE(given_back());
-  EXPECT_EQ(found(2), 0u);
+  for (const bool set_back : {false, true}) {
+    const std::uint64_t now_s = executor_.wall_s();
+    const auto expires = static_cast<std::uint32_t>(set_back ? now_s + 1000 : now_s - 1);
+    images_.clear();
+    fill();
+    ZoneImage& first = *images_[0];
+    first = ZoneImage(first.shape());
+    first.add_batch({ZoneImage::expiring(first.page(2, 21, 600), expires), first.page(2, 20, 600)});
+    first.close_segment();
+    first.set_written(static_cast<std::uint32_t>(shape_.zone_capacity_lbas));
+    last_->add_batch({ZoneImage::tombstone(2, 21)});
+    write_all();
+    recover_now(of_a_store());
+    EXPECT_TRUE(given_back());
+    EXPECT_EQ(found(2), set_back ? 21u : 0u);
+  }
 }
 
 }  // namespace
