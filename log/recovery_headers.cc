@@ -80,12 +80,15 @@ Result<ZoneHeader> Recovery::rebuild_header(const ZoneInfo& info) {
     header.volume = *owner;
     return header;
   }
-  return unreadable && !is_blank(info) ? lost : Status(Code::not_found, Origin::log);
+  // A zone that is full had a header, but for one that has been finished without anything. (The
+  // write of that one's header may have failed half done.)
+  const bool had = unreadable || info.state == ZoneState::full;
+  return had && !is_blank(info, unreadable ? 0 : 1) ? lost : Status(Code::not_found, Origin::log);
 }
 
-// Full of zeroes, wherever a structure would be: nothing was written to it before it was finished,
-// as where a device seals the zone that does not take its header.
-bool Recovery::is_blank(const ZoneInfo& info) {
+// Full of zeroes, wherever a structure would be from `begin` on: nothing was written to it before
+// it was finished, as where a device seals the zone that does not take its header.
+bool Recovery::is_blank(const ZoneInfo& info, std::uint64_t begin) {
   if (info.state != ZoneState::full) return false;
   AlignedBuffer lba(pool_.geometry.lba_bytes);
   const auto blank = [&](std::uint64_t at) {
@@ -94,7 +97,7 @@ bool Recovery::is_blank(const ZoneInfo& info) {
   };
   const std::uint64_t capacity = pool_.geometry.zone_capacity_lbas;
   const std::uint64_t end = std::min(capacity, kFirstBatchBytes / lba.size());
-  for (std::uint64_t at = 0; at < end; ++at) {
+  for (std::uint64_t at = begin; at < end; ++at) {
     if (!blank(at)) return false;
   }
   for (std::uint64_t at = pool_.segment_lbas; at < capacity; at += pool_.segment_lbas) {

@@ -63,7 +63,7 @@ class Recovery {
   void finish_aside(const ZoneInfo& info);
   Status read_lba(ZoneId zone, std::uint64_t at, AlignedBuffer& into);
   Result<ZoneHeader> rebuild_header(const ZoneInfo& info);
-  bool is_blank(const ZoneInfo& info);
+  bool is_blank(const ZoneInfo& info, std::uint64_t begin);
   bool is_over(const ZoneStamp& stamp, const ZoneInfo& info, bool unreadable) const;
   bool is_guess(const ZoneStamp& stamp, const ZoneInfo& info, AlignedBuffer& lba);
   Result<std::uint64_t> owner_of(const ZoneInfo& info, const ZoneStamp& stamp, AlignedBuffer& lba);

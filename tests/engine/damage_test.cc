@@ -376,6 +376,50 @@ TEST_F(DamageTest, AZonesFirstTwoHeadersDamaged) {
   for (std::uint64_t i = 0; i < 100; ++i) EXPECT_EQ(rig_->get(i).ok(), true) << i;
 }
 
+// Nothing is left that tells whose a full zone is: that is told, and the zone kept, until it is
+// given up. What it has replaced may be in others.
+TEST_F(DamageTest, AFullZoneOfWhichNoStructureIsLeft) {
+  for (std::uint64_t i = 0; i < 200; ++i) ASSERT_TRUE(rig_->put(i, 1, 60000).ok());
+  close_device();
+  const std::size_t zone = offset_of(content(0, 1, 60000)) - 2 * 4096;
+  const auto damage_all = [&](std::string_view magic, std::size_t at) {
+    for (const std::size_t lba : offsets_of(magic, at)) {
+      if (lba >= zone && lba < zone + (4 << 20)) damage(lba + at);
+    }
+  };
+  damage_all("FUZH", 0);
+  damage_all("FUBH", 0);
+  damage_all("FUSM", kLba - 96);
+  const std::uint32_t number = (zone - kDataAt) / (4 << 20);
+  const auto told = [&](const CheckReport& report) {
+    return std::ranges::any_of(report.damage, [&](const Finding& finding) {
+      return finding.zone == number && finding.give_up == Finding::GiveUp::all;
+    });
+  };
+  for (const bool read_only : {true, false, false}) {
+    ASSERT_NO_FATAL_FAILURE(rig_->open_device());
+    ASSERT_NO_FATAL_FAILURE(rig_->open(read_only));
+    const auto found = rig_->pool->check({});
+    ASSERT_TRUE(found.ok());
+    EXPECT_TRUE(told(*found));
+    EXPECT_EQ(rig_->get(0).status().code(), Code::not_found);
+    EXPECT_TRUE(rig_->get(100).ok());
+    EXPECT_TRUE(rig_->store->usage().incomplete);
+    close_device();
+    EXPECT_EQ(offset_of(content(0, 1, 60000)), zone + 2 * 4096) << "its pages stand there still";
+  }
+  rig_->open_options.give_up = {number};
+  ASSERT_NO_FATAL_FAILURE(open_again());
+  rig_->open_options.give_up.clear();
+  for (unsigned round = 0; round < 2; ++round) {
+    const auto found = rig_->pool->check({});
+    ASSERT_TRUE(found.ok());
+    EXPECT_TRUE(found->clean()) << found->damage.front().text;
+    EXPECT_TRUE(rig_->get(100).ok());
+    ASSERT_NO_FATAL_FAILURE(rig_->reopen());
+  }
+}
+
 // Every LBA of a sealed zone's structures and pages in turn: recovery never fails, never serves
 // anything wrong, and loses at most what the damaged LBA held.
 TEST_F(DamageTest, AnyDamagedLbaOfASealedZone) {
