@@ -345,7 +345,7 @@ class PageLog final : public StreamOwner {
   bool has_room_for(ZoneId zone, bool twice) const;
   bool fits(ZoneId zone, bool twice, const std::function<bool(const Stream&)>& counts) const;
   Index::Shape index_shape() const;
-  static Status too_few_zones();
+  Status too_few_zones() const;
   // Is the group of this record being deleted right now?
   bool removing(const PageRecord& record) const;
   // Is there a record of the group, be it dead, in a zone or on its way to one?

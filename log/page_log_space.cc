@@ -175,10 +175,18 @@ bool PageLog::knows_group(std::uint64_t group) const {
       streams_, [group](const auto& stream) { return stream && stream->holds_group(group); });
 }
 
-Status PageLog::too_few_zones() {
+// A zone that is kept for what cannot be read is there again when that has been given up.
+Status PageLog::too_few_zones() const {
+  const bool kept = std::ranges::any_of(pool_.allocator.zones(), [this](const auto& zone) {
+    const bool ours = zone.owner == options_.volume || zone.may_be_of(options_.volume);
+    return ours && zone.use == ZoneUse::bad && zone.oldest() == 0;
+  });
   return {Code::no_space, Origin::log,
-          "too many zones have gone bad for this volume; move its pages to a new one, and "
-          "see `furrowctl zone report`"};
+          kept ? "zones that cannot be read are kept for this volume, and leave it too few; make "
+                 "its quota larger, or give up what cannot be read (`furrowctl pool check --repair "
+                 "--give_up`)"
+               : "too many zones have gone bad for this volume; make its quota larger, or move its "
+                 "pages to a new one, and see `furrowctl zone report`"};
 }
 
 Status PageLog::admit(std::uint32_t length, const IndexEntry* replaced, bool pinned) const {

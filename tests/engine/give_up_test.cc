@@ -207,6 +207,32 @@ TEST_F(GiveUpTest, PartsOfAStoresZone) {
   EXPECT_TRUE(check().clean());
 }
 
+// Who has too few zones left is told what helps: where some cannot be read that can be given up,
+// and where they are gone for good.
+TEST_F(GiveUpTest, AStoreWithTooFewZonesIsToldWhatHelps) {
+  for (const bool gone : {false, true}) {
+    SCOPED_TRACE(gone);
+    make_pool();
+    for (std::uint64_t i = kKeys; i < kKeys + 10; ++i) {
+      ASSERT_TRUE(rig_.put(i, 1, kPageBytes).ok());
+    }
+    rig_.close();
+    for (const std::uint32_t number : {2u, 3u, 4u}) {
+      if (gone) faults().degrade(ZoneId{number}, ZoneState::offline);
+      if (!gone) faults().fail_reads(Lba{number * kZoneLbas}, kZoneLbas);
+    }
+    rig_.open();
+    const Status refused = rig_.put(1, 2, kPageBytes);
+    EXPECT_EQ(refused.code(), Code::no_space);
+    const std::string told = refused.describe();
+    EXPECT_EQ(told.find("--give_up") != told.npos, !gone) << told;
+    EXPECT_EQ(told.find("too many zones have gone bad") != told.npos, gone) << told;
+    if (gone) continue;
+    EXPECT_TRUE(give_up({2, 3, 4}).ok());
+    EXPECT_TRUE(rig_.put(1, 2, kPageBytes).ok());
+  }
+}
+
 // All that names it can be read.
 TEST_F(GiveUpTest, APageAlone) {
   fail_reads(20, 1);
