@@ -201,20 +201,18 @@ const RecoveredRecord* Recovery::whole_version(std::uint64_t volume,
 }
 
 // `versions` begin with those of a key that could not be read, of which `winner` may be one. Each
-// may turn out to be the one that counts, so all that do not say the same stay.
+// may turn out to be the one that counts, or the page torn, where nothing is in its place: all that
+// do not say the same stay.
 void Recovery::note_passed_over(std::span<const RecoveredRecord> versions,
                                 const RecoveredRecord& winner, std::vector<ZoneId>& into) const {
   const auto zone_of = [this](const RecoveredRecord& each) {
     return pool_.geometry.zone_of(Lba{each.lba()});
   };
-  bool others = false;
   for (const RecoveredRecord& version : versions) {
     if (!version.same_key(versions.front()) || !is_unverified(version)) break;
-    if (version.sequence == winner.sequence) continue;
-    into.push_back(zone_of(version));
-    others = true;
+    if (version.sequence != winner.sequence) into.push_back(zone_of(version));
   }
-  if (others && is_unverified(winner)) into.push_back(zone_of(winner));
+  if (is_unverified(winner)) into.push_back(zone_of(winner));
 }
 
 bool Recovery::present(std::uint64_t volume, const RecoveredRecord& record) const {

@@ -132,6 +132,32 @@ TEST_F(RecoveryTest, WhatCannotBeReadOfTheNewestZoneIsVerifiedLater) {
   EXPECT_EQ(found(3), 31u);
 }
 
+// Also where there is nothing in its place, as that was deleted, or never was: collected later,
+// when it can be read, it would pass for a page that has rotted.
+TEST_F(RecoveryTest, APageThatMayBeTornOverADeletionStaysAsItIs) {
+  Shape shape;
+  shape.faults = true;
+  make(shape);
+  ZoneImage& old = zone(2, 10);
+  old.add_batch({old.page(1, 11, 600)});
+  old.add_batch({old.tombstone(1, 12)});
+  ZoneImage& newest = zone(3, 20);
+  const std::uint32_t torn = newest.add_batch({newest.page(1, 21, 600), newest.page(2, 22, 600)});
+  newest.damage(torn + 1);
+  write_all();
+  RecoveryOptions with = options();
+  with.stores = {kVolume};
+  faults_->fail_reads(Lba{pool_->device_lba(ZoneId{3}, torn + 1)}, 4);
+  recover_now(with);
+  EXPECT_EQ(use(3), ZoneUse::bad);
+  EXPECT_EQ(found(1), 21u) << "reading it is an error";
+  with.trims = result_->new_trims;
+  faults_->heal();
+  recover_now(with);
+  EXPECT_EQ(found(1), 0u);
+  EXPECT_EQ(found(2), 0u);
+}
+
 // Nor may what such a page has replaced be collected before that.
 TEST_F(RecoveryTest, APageThatMayBeTornTakesNoOthersPlace) {
   Shape shape;
