@@ -289,10 +289,21 @@ std::optional<StruckPage> rot_page(SimMedium& medium, Rot how, SimRandom& random
       return page;
     }
     const std::size_t struck = std::min<std::size_t>(lba_bytes, random.one_in(2) ? 16 : 4096);
+    page.zone = zone;
+    page.at = at;
+    page.lba_before.assign(lba.begin(), lba.end());
     set_bit(lba.first(struck), random);
+    page.lba_after.assign(lba.begin(), lba.end());
     return page;
   }
   return std::nullopt;
+}
+
+void mend(SimMedium& medium, const StruckPage& page) {
+  const std::span<std::byte> data = medium.durable_data(page.zone);
+  if (data.size() < page.at + page.lba_after.size()) return;
+  const std::span<std::byte> lba = data.subspan(page.at, page.lba_after.size());
+  if (std::ranges::equal(lba, page.lba_after)) std::ranges::copy(page.lba_before, lba.begin());
 }
 
 std::optional<JournalEntry> journal_entry(std::span<const std::byte> data, std::uint32_t lba_bytes,
@@ -357,6 +368,26 @@ std::vector<std::uint64_t> hidden_lbas(const SimMedium& medium, SimRandom& rando
     if (found.empty()) continue;
     for (std::uint64_t count = random.between(1, 4); count != 0; --count) {
       hidden.push_back(start + found[random.below(found.size())] / geometry.lba_bytes);
+    }
+  }
+  return hidden;
+}
+
+std::vector<std::uint64_t> hidden_pages(const SimMedium& medium, SimRandom& random) {
+  const Geometry& geometry = medium.geometry();
+  std::vector<std::uint64_t> hidden;
+  std::uint64_t zones = random.between(1, 4);
+  for (unsigned look = 0; look < kLooks && zones != 0; ++look) {
+    const ZoneId zone = any_zone(medium, random);
+    const std::span<const std::byte> data = medium.durable_data(zone);
+    const std::optional<ZoneHeader> header = header_of(medium, zone);
+    if (!header) continue;
+    const std::vector<std::size_t> pages = page_lbas(data, header->stamp, geometry.lba_bytes);
+    if (pages.empty()) continue;
+    --zones;
+    for (std::uint64_t count = random.log_between(1, pages.size()); count != 0; --count) {
+      hidden.push_back(geometry.zone_start(zone).value +
+                       pages[random.below(pages.size())] / geometry.lba_bytes);
     }
   }
   return hidden;

@@ -40,12 +40,20 @@ struct StruckPage {
   std::uint64_t volume = 0;
   Key key;
   std::vector<std::byte> bytes;
+  // Where it was struck by Rot::flip, in bytes of the zone, and what that LBA was and is.
+  ZoneId zone{};
+  std::size_t at = 0;
+  std::vector<std::byte> lba_before = {}, lba_after = {};
 };
 // Nothing: as above.
 std::optional<StruckPage> rot_page(SimMedium& medium, Rot how, SimRandom& random);
+// As it was, if it still lies there.
+void mend(SimMedium& medium, const StruckPage& page);
 bool rot_journal(SimMedium& medium, SimRandom& random);
 // What cannot be read during one opening, whatever it is, of data zones: LBAs of the device, of
 // some zones all. None: nothing was found.
 std::vector<std::uint64_t> hidden_lbas(const SimMedium& medium, SimRandom& random);
+// Likewise, of pages alone, of which an opening reads few.
+std::vector<std::uint64_t> hidden_pages(const SimMedium& medium, SimRandom& random);
 
 }  // namespace furrow::sim

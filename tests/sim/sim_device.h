@@ -49,6 +49,7 @@ class SimDevice final : public ZonedDevice, private ZoneStore {
   bool dead() const { return dead_; }
   // Nobody can read these LBAs of the device any more.
   void hide(std::vector<std::uint64_t> lbas) { hidden_ = std::move(lbas); }
+  bool hides() const { return !hidden_.empty(); }
   void set_faults(const SimFaults& faults) {
     faults_ = faults;
     may_exceed_limits_ |= faults.may_exceed_limits();

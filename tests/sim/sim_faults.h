@@ -38,16 +38,21 @@ struct SimFaults {  // one in so many operations that it can happen to; 0: never
             misdirected_reads | unreadable_spells | full_spells | flush_errors | reset_errors |
             finish_errors) != 0;
   }
+  bool fails_reads() const { return (read_errors | misdirected_reads | unreadable_spells) != 0; }
   bool loses_zones() const { return (zone_losses | reset_losses) != 0; }
   bool any() const { return transient() || loses_zones() || capacity_losses != 0; }
   // A zone that could be neither finished nor reset keeps an active zone of the device's.
   bool may_exceed_limits() const {
     return (reset_errors | finish_errors | write_moves | full_spells) != 0;
   }
-  // While a pool is opened: no reads, as nobody can know what an unreadable LBA was to say.
-  SimFaults while_opening() const {
+  SimFaults but_for_reads() const {
     SimFaults some = *this;
     some.read_errors = some.misdirected_reads = some.unreadable_spells = 0;
+    return some;
+  }
+  // While a pool is opened: no reads, as nobody can know what an unreadable LBA was to say.
+  SimFaults while_opening() const {
+    SimFaults some = but_for_reads();
     some.zone_losses = some.reset_losses = some.capacity_losses = 0;
     return some;
   }

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "tests/engine/rocksdb/rocksdb_calls.h"
+#include "tests/sim/structure_check.h"
 
 namespace furrow::sim {
 
@@ -79,18 +80,16 @@ class SimFiles::Blocking final : public BlockingPool {
   std::uint64_t turns_ = 0;  // since something was submitted
 };
 
-SimFiles::SimFiles(World& world, VolumeOptions options, Route route, bool faults,
+SimFiles::SimFiles(World& world, VolumeOptions options, Route route, testing::FilesModel::Plan plan,
                    std::function<void()> turn)
     : world_(world),
       options_(std::move(options)),
       route_(route),
-      faults_(faults),
+      plan_(plan),
       turn_(std::move(turn)),
       identity_(new_identity()),
       random_(world.random.fork()),
-      model_(
-          [this] { return random_.next(); },
-          {.faults = faults, .full = true, .more = route == Route::rocksdb, .bytes_max = 60'000}) {}
+      model_([this] { return random_.next(); }, plan) {}
 
 SimFiles::~SimFiles() {
   if (!staging_.empty()) shm_unlink(staging_.c_str());
@@ -104,18 +103,48 @@ bool SimFiles::mount(Pool& pool, PageSession& session, SimExecutor& executor,
     return false;
   }
   staging_ = Staging::name(store->info().uuid, identity_);
-  auto mounted = FileVolume::mount(
-      std::make_shared<Blocking>(*this, pool, session, executor, geometry), *store);
-  if (!mounted.ok()) {
-    const bool excused = world_.device->dead() || faults_;
-    wedged_ = mounted.status().code() == Code::no_space && world_.is_wedged(store->info().id);
-    if (!excused) world_.fail("files: mount: " + mounted.status().describe());
+  id_ = store->info().id;
+  const auto blocking = std::make_shared<Blocking>(*this, pool, session, executor, geometry);
+  auto mounted = FileVolume::mount(blocking, *store);
+  if (mounted.status().code() == Code::corrupt && !records_.empty()) {
+    ++mounts_refused_;
+    salvage(blocking, *store);
     return false;
   }
+  if (!mounted.ok()) {
+    const bool unreadable = plan_.unreadable && mounted.status().code() == Code::io_error;
+    const bool excused = world_.device->dead() || plan_.faults || unreadable;
+    wedged_ = mounted.status().code() == Code::no_space && world_.is_wedged(store->info().id);
+    if (!excused) world_.fail("files: mount: " + mounted.status().describe());
+    mounts_refused_ += unreadable ? 1 : 0;
+    return !world_.device->dead() && unreadable;
+  }
+  records_.clear();
+  refused_.clear();
+  model_.mended();
   volume_ = std::move(*mounted);
   model_.attach(*volume_, route_ == Route::direct ? testing::direct_calls(*volume_)
                                                   : testing::rocksdb_calls(volume_));
   return true;
+}
+
+// Where a record is damaged that is all that is lost; or there is only a copy of it any more, which
+// is damaged, too.
+void SimFiles::salvage(const std::shared_ptr<BlockingPool>& pool, PageStore& store) {
+  beyond_mending_ = !refused_.empty() && has_damaged_copies(store);
+  if (!refused_.empty() && !beyond_mending_)
+    return world_.fail("files: mount: corrupt, and it was mended");
+  refused_ = records_;
+  const auto salvaged = FileVolume::salvage(pool, store);
+  if (world_.device->dead()) return;
+  if (!salvaged.ok()) return world_.fail("files: salvage: " + salvaged.status().describe());
+  model_.verify_salvaged(**salvaged, may_lose_ || plan_.faults);
+  if (!world_.device->dead()) note("salvaged");
+}
+
+void SimFiles::strike(const StruckPage& page) {
+  if (!chunk_of(page.key)) records_.push_back(page);
+  model_.strike(page.key, page.bytes);
 }
 
 void SimFiles::step() {
@@ -125,8 +154,13 @@ void SimFiles::step() {
 }
 
 void SimFiles::verify() {
-  model_.verify(std::exchange(may_lose_, false) || faults_);
+  model_.verify(std::exchange(may_lose_, false) || plan_.faults);
   note("after a mount");
+}
+
+void SimFiles::remove_all() {
+  model_.remove_all();
+  note("at the end");
 }
 
 void SimFiles::unmount(bool orderly) {

@@ -223,6 +223,7 @@ TEST(SimTest, ReachesItsFaults) {
       sum.puts_refused += one.puts_refused;
       sum.spells += one.spells;
       sum.mounts += one.mounts;
+      sum.mounts_refused += one.mounts_refused;
       sum.zones_reset += one.zones_reset;
       sum.relocated_bytes += one.relocated_bytes;
     }
@@ -243,6 +244,8 @@ TEST(SimTest, ReachesItsFaults) {
   EXPECT_GT(sums["misplaced"].faults, 2u);
   EXPECT_GT(sums["files"].mounts, 100u);
   EXPECT_GT(sums["rocksdb"].mounts, 100u);
+  EXPECT_GT(sums["files"].mounts_refused, 0u);
+  EXPECT_GT(sums["rocksdb"].mounts_refused, 0u);
 }
 
 }  // namespace

@@ -110,7 +110,9 @@ void Simulation::verify_healed() {
     stop();
     if (!world_.failed()) recover();
     world_.healed = !lasting;
-    return world_.failed() ? void() : verify();
+    if (!world_.failed()) verify();
+    if (files_ && !world_.failed()) empty_files();
+    return;
   }
   if (!passing) return lasting ? void() : refill_all();
   device_->set_faults({});
@@ -141,6 +143,7 @@ void Simulation::refill_all() {
     if (!world_.failed() && volume->attached()) refill(*volume);
   }
   if (disk_ && !world_.failed()) refill_disk();
+  if (files_ && !world_.failed()) empty_files();
 }
 
 void Simulation::refill(SimVolume& volume) {
@@ -264,28 +267,6 @@ bool Simulation::open_pool() {
   return attach_volumes() && mount_files() && attach_disk();
 }
 
-void Simulation::create_files() {
-  const bool faults = swarm_.faults.any();
-  const Result<PageStore*> made = pool_->create_volume(*swarm_.files);
-  if (!made.ok()) return world_.fail("create_volume: " + made.status().describe());
-  const auto route = swarm_.files_by_rocksdb ? SimFiles::Route::rocksdb : SimFiles::Route::direct;
-  files_ = std::make_unique<SimFiles>(world_, *swarm_.files, route, faults,
-                                      [this] { turn_beside_files(); });
-  (void)mount_files();
-}
-
-// False: as open_pool().
-bool Simulation::mount_files() {
-  return !files_ || files_->mount(*pool_, *session_, *executor_, swarm_.geometry);
-}
-
-// In the middle of a call.
-void Simulation::turn_beside_files() {
-  if (in_step_ && !world_.failed() && !device_->dead() && world_.random.one_in(2)) start_some();
-  turn();
-  if (world_.failed()) device_->cut_now();  // what is waited for ends
-}
-
 bool Simulation::attach_volumes() {
   for (const auto& volume : volumes_) {
     PageStore* const store = pool_->find(volume->name());
@@ -371,12 +352,7 @@ void Simulation::step() {
   }
   if (swarm_.resize_one_in != 0 && random.one_in(swarm_.resize_one_in)) return resize_some();
   if (swarm_.wide && random.one_in(300)) check_all("while it is used");
-  if (files_ && random.one_in(8)) {
-    in_step_ = true;
-    files_->step();
-    in_step_ = false;
-    return;
-  }
+  if (files_ && random.one_in(8)) return step_files();
   if (disk_ && random.one_in(500) && pump("before the disk grows")) {
     summary_.resized += disk_->grow(*pool_) ? 1 : 0;
   }
@@ -523,6 +499,7 @@ Simulation::Summary Simulation::summary() const {
   summary.puts_refused = world_.puts_refused;
   summary.zones_lost = world_.zones_lost;
   summary.removes_refused = world_.removes_refused;
+  if (files_) summary.mounts_refused = files_->mounts_refused();
   return summary;
 }
 

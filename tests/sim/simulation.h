@@ -48,8 +48,9 @@ class Simulation {
     std::uint64_t spells = 0;  // in which LBAs cannot be read, or the device is full
     // Of collection and eviction, and the bytes of pages that were copied for them.
     std::uint64_t zones_reset = 0, relocated_bytes = 0;
-    std::uint64_t resized = 0;  // volumes
-    std::uint64_t mounts = 0;   // of files, verified
+    std::uint64_t resized = 0;         // volumes
+    std::uint64_t mounts = 0;          // of files, verified
+    std::uint64_t mounts_refused = 0;  // for what could not be read or was damaged
   };
   Summary summary() const;
 
@@ -74,6 +75,8 @@ class Simulation {
   bool attach_volumes();
   void create_files();
   bool mount_files();
+  void step_files();
+  void empty_files();
   void create_disk();
   bool attach_disk() { return !disk_ || disk_->attach(*pool_, *executor_); }
   void verify_disk();
@@ -90,7 +93,7 @@ class Simulation {
   void check_all(const char* when);
   void end_pool(bool orderly);
   void recover();
-  void cut();
+  void cut(bool process_only = false);
   bool repair(ZoneId struck);
   std::optional<ZoneId> strike();
   bool hide();

@@ -10,6 +10,15 @@
 
 namespace furrow::sim {
 
+namespace {
+
+Crash crash_of(bool emu, bool process_only) {
+  if (process_only) return emu ? Crash::emu_kill : Crash::kill;
+  return emu ? Crash::emu : Crash::drive;
+}
+
+}  // namespace
+
 void Simulation::stop() {
   ++summary_.stops;
   resizing_ = {};
@@ -25,10 +34,7 @@ void Simulation::stop() {
   if (world_.failed()) return;
   rot();
   const bool kill = random.percent(swarm_.kill_percent);
-  medium_.crash(swarm_.emu ? kill ? Crash::emu_kill : Crash::emu
-                : kill     ? Crash::kill
-                           : Crash::drive,
-                random);
+  medium_.crash(crash_of(swarm_.emu, kill), random);
   ++world_.era;
   // An orderly close has made everything durable, if the device could.
   const bool all_kept = kill || (orderly && end_flushed_);
@@ -86,6 +92,7 @@ void Simulation::note_struck_pages() {
   for (const StruckPage& page : std::exchange(struck_, {})) {
     if (SimVolume* const volume = volume_of(page)) volume->strike(page);
     if (disk_ && disk_->id() == page.volume) disk_->strike(page);
+    if (files_ && files_->id() == page.volume) files_->strike(page);
   }
 }
 
@@ -148,6 +155,7 @@ void Simulation::count_collection() {
 
 void Simulation::recover() {
   constexpr unsigned kAttemptsMax = 6;
+  const std::vector<StruckPage> none;
   SimRandom& random = world_.random;
   std::optional<ZoneId> struck;
   if (repairable_ && swarm_.repair_percent != 0 && random.percent(swarm_.repair_percent)) {
@@ -183,16 +191,20 @@ void Simulation::recover() {
     say(fmt::format("attempt {} to open failed", attempt));
     if (world_.failed()) return;
     if (!device_->dead() && attempt > kAttemptsMax) {
-      over_ = world_.zones_lost != 0 && files_ && files_->wedged();
+      const bool wedged = files_ && files_->wedged() && world_.zones_lost != 0;
+      over_ = wedged || (files_ && files_->beyond_mending());
       return over_ ? void() : world_.fail("the pool does not open");
     }
-    // A session may have been refused although the pool was open.
+    // A session may have been refused although the pool was open, or files not mounted.
+    const bool killed =
+        files_ && files_->may_be_unreadable() && !device_->dead() && random.one_in(2);
     device_->cut_now();
     end_pool(false);
     if (world_.failed()) return;
-    cut();
+    for (const StruckPage& page : files_ ? files_->to_mend() : none) mend(medium_, page);
+    cut(killed);
   }
-  if (files_ && !device_->dead()) {
+  if (files_ && files_->mounted() && !device_->dead()) {
     files_->verify();
     ++summary_.mounts;
   }
@@ -203,19 +215,21 @@ void Simulation::recover() {
 bool Simulation::hide() {
   SimRandom& random = world_.random;
   if (swarm_.hide_percent == 0 || !random.percent(swarm_.hide_percent)) return false;
-  std::vector<std::uint64_t> lbas = hidden_lbas(medium_, random);
+  const bool pages = files_ && random.one_in(2);
+  std::vector<std::uint64_t> lbas =
+      pages ? hidden_pages(medium_, random) : hidden_lbas(medium_, random);
   const bool some = !lbas.empty();
   if (some) say(fmt::format("{} LBAs cannot be read, from {} on", lbas.size(), lbas.front()));
   device_->hide(std::move(lbas));
   return some;
 }
 
-void Simulation::cut() {
-  medium_.crash(swarm_.emu ? Crash::emu : Crash::drive, world_.random);
+void Simulation::cut(bool process_only) {
+  medium_.crash(crash_of(swarm_.emu, process_only), world_.random);
   ++world_.era;
-  for (const auto& volume : volumes_) volume->cut(false);
-  if (files_) files_->cut(false, false);
-  if (disk_) disk_->cut(false);
+  for (const auto& volume : volumes_) volume->cut(process_only);
+  if (files_) files_->cut(process_only, process_only);
+  if (disk_) disk_->cut(process_only);
 }
 
 // Repairs the pool, through some power cuts; then nothing that a repair can mend is damaged.

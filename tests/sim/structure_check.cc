@@ -221,6 +221,10 @@ bool leaves_zones_alone(PageStore& store) {
   return static_cast<PageStoreImpl&>(store).log().leaves_zones_alone();
 }
 
+bool has_damaged_copies(PageStore& store) {
+  return static_cast<PageStoreImpl&>(store).log().has_damaged_copies();
+}
+
 bool unreadable_for_long(PageStore& store) {
   return static_cast<PageStoreImpl&>(store).log().unreadable_for_long();
 }

@@ -43,6 +43,9 @@ StoreRoom room_of(PageStore& store);
 bool leaves_zones_alone(PageStore& store);
 bool unreadable_for_long(PageStore& store);
 
+// Pages that were damaged have been copied, and are so there as well.
+bool has_damaged_copies(PageStore& store);
+
 // The volume that holds a zone, by its id; 0: none.
 std::uint64_t owner_of(const Pool& pool, ZoneId zone);
 

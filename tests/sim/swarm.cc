@@ -133,6 +133,22 @@ VolumeShape& place_beside(Swarm& swarm, std::uint64_t zone_bytes, std::uint32_t 
   return beside;
 }
 
+// What cannot be read, or has rotted, in a third of the seeds that have none of that. Not drawn
+// either.
+void damage_files(Swarm& swarm) {
+  const std::uint64_t what = swarm.latency.ns_max % 12;
+  const std::uint64_t how = swarm.latency.ns_max / 12;
+  if (what < 2) {
+    swarm.hide_percent = 10 + static_cast<unsigned>(how % 51);
+  } else if (what == 2) {
+    swarm.faults.read_errors = how % 3 == 0 ? 0 : 30 + how % 500;
+    swarm.faults.unreadable_spells = how % 3 == 1 ? 0 : 30 + how % 400;
+  } else if (what == 3) {
+    swarm.page_rot_percent = 20 + static_cast<unsigned>(how % 71);
+    swarm.summary_rot_percent = static_cast<unsigned>(how % 50);
+  }
+}
+
 // In zones that hold some of a file or several files. What else the pool has is small.
 void add_files(Swarm& swarm, SimRandom& random) {
   const std::uint64_t zone_bytes = random.log_between(256 << 10, 1 << 20);
@@ -157,6 +173,7 @@ void add_files(Swarm& swarm, SimRandom& random) {
     swarm.faults.zone_losses = 5000;
     swarm.faults.reset_losses = 50;
   }
+  if (!swarm.faults.any()) damage_files(swarm);
 }
 
 // In zones that hold 32 to 128 of its blocks. Its quota is less than it, or up to some times as

@@ -41,6 +41,7 @@ FilesModel::Body* FilesModel::random_open() {
 // --- one step ---
 
 bool FilesModel::step() {
+  if (!struck_.empty() && draw(8) == 0) return change_damaged();
   const unsigned which = draw(plan_.more ? 32 : 24);
   if (which < 10) return step_names(which);
   if (which >= 24 && which < 28) return look();
@@ -164,7 +165,10 @@ bool FilesModel::appended(const Status& status, Body& body, const std::string& t
 bool FilesModel::overwrite(Body& body) {
   if (body.bytes.empty()) return true;
   const std::string text = random_text();
-  const std::size_t at = draw(static_cast<unsigned>(body.bytes.size()));
+  return overwrite_at(body, draw(static_cast<unsigned>(body.bytes.size())), text);
+}
+
+bool FilesModel::overwrite_at(Body& body, std::size_t at, const std::string& text) {
   const std::size_t there = std::min(text.size(), body.bytes.size() - at);
   std::string next = body.bytes;
   next.replace(at, there, text, 0, there);
@@ -174,7 +178,10 @@ bool FilesModel::overwrite(Body& body) {
 }
 
 bool FilesModel::cut(Body& body) {
-  const std::size_t size = draw(static_cast<unsigned>(body.bytes.size() + 1));
+  return cut_to(body, draw(static_cast<unsigned>(body.bytes.size() + 1)));
+}
+
+bool FilesModel::cut_to(Body& body, std::size_t size) {
   const Status status = body.file->truncate(size);
   if (size == body.bytes.size()) return goes_on(status, &body);
   return changed(status, body, body.bytes.substr(0, size));
@@ -182,11 +189,12 @@ bool FilesModel::cut(Body& body) {
 
 // What is acknowledged is durable as a whole: nothing of it was left out.
 bool FilesModel::changed(const Status& status, Body& body, const std::string& next) {
+  const std::uint64_t inode = body.file ? body.file->inode() : 0;
   if (status.ok()) {
     body.bytes = next;
     body.synced = next.size();
     body.dirty = false;
-  } else if (status.code() != Code::no_space) {
+  } else if (status.code() != Code::no_space && (plan_.faults || !may_fail(status, inode))) {
     body.instead = next;
   }
   return goes_on(status, &body);
@@ -278,8 +286,10 @@ bool FilesModel::goes_on(const Status& status, Body* body) {
     relieve();
     return !gone_;
   }
+  const bool reads = may_fail(status, body != nullptr && body->file ? body->file->inode() : 0);
+  expect(plan_.faults || is_refusal(status) || reads, status.describe());
+  if (reads && !plan_.faults) return true;  // before anything was done
   if (body != nullptr) {
-    expect(plan_.faults, status.describe());
     body->failed = true;
     body->file.reset();
     verify_failed(*body);
@@ -343,20 +353,18 @@ void FilesModel::verify(bool may_lose) {
   }
   for (const auto& [path, inode] : there) {
     if (files_->stat(path)->directory) continue;
+    const Seen seen = see(path, inode);
     const auto body = bodies_.find(inode);
     if (body != bodies_.end()) {
-      verify_bytes(may_lose, path, read(path), body->second);
+      verify_bytes(may_lose, path, seen, body->second);
     } else {
-      expect(read(path).empty(), path + " was never made, and has bytes");
+      expect(seen.bytes.empty(), path + " was never made, and has bytes");
     }
   }
   // What is there now is what the next round begins with.
   std::map<std::uint64_t, Body> bodies;
   for (const auto& [path, inode] : there) {
-    if (files_->stat(path)->directory) continue;
-    Body& body = bodies[inode];
-    body.bytes = read(path);
-    body.synced = body.bytes.size();
+    if (!files_->stat(path)->directory) adopt(see(path, inode), inode, bodies[inode]);
   }
   bodies_ = std::move(bodies);
   names_ = there;
@@ -372,17 +380,19 @@ void FilesModel::verify_failed(const Body& failed) {
     if (body == bodies_.end() || &body->second != &failed) continue;
     const Result<std::string> there = files_->contents(path);
     gone_ = there.status().code() == Code::aborted;
-    if (!gone_) verify_bytes(true, path, text_of(there), failed);
+    if (gone_ || may_fail(there.status(), inode)) return;
+    verify_bytes(true, path, {text_of(there), {}}, failed);
     return;
   }
 }
 
-void FilesModel::verify_bytes(bool may_lose, const std::string& path, const std::string& text,
+void FilesModel::verify_bytes(bool may_lose, const std::string& path, const Seen& seen,
                               const Body& body) {
+  const std::string& text = seen.bytes;
   const auto is_one = [&](const std::string& wanted, std::size_t unanswered) {
     const std::size_t least =
         may_lose ? std::min(body.synced, wanted.size()) : wanted.size() - unanswered;
-    return wanted.starts_with(text) && text.size() >= least;
+    return begins_so(wanted, seen) && text.size() >= least;
   };
   expect(is_one(body.bytes, body.unanswered) || (body.instead && is_one(*body.instead, 0)),
          path + " has " + std::to_string(text.size()) + " bytes of " +
@@ -417,8 +427,6 @@ void FilesModel::fill(std::uint64_t left_bytes) {
   names_["/filler"] = (*filler)->inode();
   moments_ = {names_};
 }
-
-std::string FilesModel::read(const std::string& path) { return text_of(files_->contents(path)); }
 
 std::string FilesModel::text_of(const Result<std::string>& bytes) {
   return bytes.ok() ? *bytes : "<" + bytes.status().describe() + ">";
