@@ -22,6 +22,12 @@ bool expired(const State& state, std::uint64_t wall_s) {
   return state.expires_s != 0 && state.expires_s <= wall_s;
 }
 
+// By a clock that was set back since, too: what that has taken out may be gone until the next
+// opening, or for good.
+bool may_have_expired(const State& state, const Window& window) {
+  return expired(state, std::max(window.to_s, state.shown_s));
+}
+
 }  // namespace
 
 void fill_content(std::uint64_t key, std::uint64_t version, std::span<std::byte> page) {
@@ -128,6 +134,10 @@ void History::seen(std::uint64_t serial, std::uint64_t era, std::uint64_t tick) 
   }
 }
 
+void History::clock_shown(std::uint64_t wall_s) {
+  for (State& state : states_) state.shown_s = std::max(state.shown_s, wall_s);
+}
+
 void History::forget_invisible() {
   if (running != 0 || durable_ == 0) return;
   states_.erase(states_.begin(), states_.begin() + static_cast<std::ptrdiff_t>(durable_));
@@ -173,7 +183,7 @@ void History::pin_for_now(const Window& window, std::uint64_t tick) {
 
 bool History::may_be_absent(const Window& window) const {
   return std::ranges::any_of(states_, [&](const State& state) {
-    return visible(state, window) && (state.version == 0 || expired(state, window.to_s));
+    return visible(state, window) && (state.version == 0 || may_have_expired(state, window));
   });
 }
 
@@ -209,15 +219,10 @@ bool History::is(const State& state, std::uint64_t key, const Window& window,
   return !expired(state, window.from_s) && has_part(key, state.version, page_bytes, 0, beginning);
 }
 
-bool History::may_be(std::uint64_t version, const Window& window) const {
-  return std::ranges::any_of(states_, [&](const State& state) {
-    return state.version == version && visible(state, window) && !expired(state, window.from_s);
-  });
-}
-
 bool History::must_be(std::uint64_t version, const Window& window) const {
   return std::ranges::all_of(states_, [&](const State& state) {
-    return !visible(state, window) || (state.version == version && !expired(state, window.to_s));
+    return !visible(state, window) ||
+           (state.version == version && !may_have_expired(state, window));
   });
 }
 

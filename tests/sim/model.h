@@ -29,6 +29,7 @@ struct State {
   std::uint32_t bytes = 0;
   std::uint64_t group = 0;
   std::uint64_t expires_s = 0;  // 0: never
+  std::uint64_t shown_s = 0;    // the latest time that the clock has shown before it was set back
   // A cache does not evict it: for as long as that is so, or until it has evicted so many zones.
   bool pinned = false;
   std::uint64_t pinned_from = kAlive;  // tick; a power cut may undo it
@@ -71,6 +72,8 @@ class History {
   void cut(bool process_only);
   // A get saw this state while nothing else ran on the key. `era`: the present one.
   void seen(std::uint64_t serial, std::uint64_t era, std::uint64_t tick);
+  // By the clock, which is set to another time now.
+  void clock_shown(std::uint64_t wall_s);
   void forget_invisible();  // when no operation runs on the key
   // A bit of this page is flipped: of one that may be there? Reads of it say so from now on.
   bool strike(std::uint64_t key, std::span<const std::byte> page);
@@ -90,8 +93,7 @@ class History {
   // How many states it may be of.
   std::size_t count(std::uint64_t key, const Window& window, std::uint32_t page_bytes,
                     std::span<const std::byte> beginning) const;
-  // That page may be there; it, and no other state, must be.
-  bool may_be(std::uint64_t version, const Window& window) const;
+  // That page, and no other state, must be there.
   bool must_be(std::uint64_t version, const Window& window) const;
   const State& last() const { return states_.back(); }
   std::span<const State> states() const { return states_; }

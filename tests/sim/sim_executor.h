@@ -15,6 +15,9 @@ namespace furrow::sim {
 struct SimClock {
   static constexpr std::uint64_t kStartWallS = 1'800'000'000;
   std::uint64_t now_ns = 1;
+  std::uint64_t wall_ahead_s = 0;  // modulo 2^64: it may be behind
+
+  std::uint64_t wall_s() const { return kStartWallS + now_ns / 1'000'000'000 + wall_ahead_s; }
 };
 
 // What happened, in order, as one number: equal for equal runs.
@@ -52,9 +55,7 @@ class SimExecutor final : public Executor {
   void add(Poller& poller) override { pollers_.push_back(&poller); }
   void remove(Poller& poller) override { std::erase(pollers_, &poller); }
   std::uint64_t now_ns() const override { return clock_.now_ns; }
-  std::uint64_t wall_s() const override {
-    return SimClock::kStartWallS + clock_.now_ns / 1'000'000'000;
-  }
+  std::uint64_t wall_s() const override { return clock_.wall_s(); }
   std::uint64_t random() override { return random_.next(); }
 
  private:

@@ -151,14 +151,32 @@ TEST(ModelTest, APartIsOfItsPlaceInItsPage) {
 TEST(ModelTest, APageMustBeThereWhereNoOtherMayBe) {
   History history;
   history.add(page(1, 1));
-  EXPECT_TRUE(history.may_be(1, kNow));
   EXPECT_FALSE(history.must_be(1, kNow));
   history.acknowledge(1, 10);
   EXPECT_TRUE(history.must_be(1, kNow));
   history.add(page(2, 2));
   EXPECT_FALSE(history.must_be(1, kNow));
   history.acknowledge(2, 20);
-  EXPECT_FALSE(history.may_be(1, kNow));
+  EXPECT_FALSE(history.must_be(1, kNow)) << "the other one must";
+}
+
+// What has expired by a clock that was ahead is there or not, and nothing else.
+TEST(ModelTest, AClockThatIsSetBackLeavesWhatHasExpiredInDoubt) {
+  History history;
+  State brief = page(1, 1);
+  brief.expires_s = kNow.to_s + 10;
+  history.add(brief);
+  history.acknowledge(1, 10);
+  history.clock_shown(kNow.to_s + 9);
+  EXPECT_FALSE(history.may_be_absent(kNow));
+  history.clock_shown(kNow.to_s + 10);
+  history.clock_shown(kNow.to_s);
+  EXPECT_TRUE(history.may_be_absent(kNow) && history.may_be_present(kNow) && allows(history, 1));
+  history.add(page(2, 2));
+  history.acknowledge(2, 20);
+  EXPECT_FALSE(history.may_be_absent(kNow) || allows(history, 1)) << "it has another one's place";
+  history.clock_shown(kNow.to_s + 1'000'000);
+  EXPECT_FALSE(history.may_be_absent(kNow)) << "this one never expires";
 }
 
 }  // namespace

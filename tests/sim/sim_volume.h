@@ -53,7 +53,8 @@ struct World {
 
   std::uint64_t watched_key = ~std::uint64_t{0};  // its answers are printed
   bool watch(std::uint64_t key) const { return key == watched_key; }
-  std::uint64_t wall_s() const { return SimClock::kStartWallS + clock.now_ns / 1'000'000'000; }
+  std::uint64_t wall_s() const { return clock.wall_s(); }
+  bool sets_clock = false;  // the wall clock is set, back as well
 };
 
 class SimVolume {
@@ -108,6 +109,8 @@ class SimVolume {
   // the other way round, until they are stored or deleted. It all counts again then.
   void veil();
   void cut(bool process_only);
+  // The wall clock, which has shown this, is set to what it shows now.
+  void clock_set(std::uint64_t shown_s);
   void strike(const StruckPage& page);   // of it
   void give_up(const StruckPage& page);  // of it, as it cannot be read
 

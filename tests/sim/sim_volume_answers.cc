@@ -173,8 +173,10 @@ void SimVolume::remove_answered(Client& client, Code code) {
   if (code == Code::no_space && !world_.device_dead && !ended_) delete_refused(client);
   if (code != Code::not_found && code != Code::no_space) return;
   if (world_.device_dead || (code == Code::no_space && world_.faults)) return;
-  if (code == Code::not_found && entries_[client.key].veil_end == State::kAlive) {
-    return changed(client);  // what was not found may be there another time
+  // What was not found may be there another time: it is hidden now, or has expired.
+  if (code == Code::not_found &&
+      (world_.sets_clock || entries_[client.key].veil_end == State::kAlive)) {
+    return changed(client);
   }
   history.drop(client.serial);
   if (code == Code::not_found && !may_be_gone(client)) {
@@ -354,6 +356,13 @@ void SimVolume::give_up(const StruckPage& page) {
 
 void SimVolume::veil() {
   for (Entry& entry : entries_) entry.veil_end = State::kAlive;
+}
+
+void SimVolume::clock_set(std::uint64_t shown_s) {
+  for (Entry& entry : entries_) entry.history.clock_shown(shown_s);
+  for (const auto& client : clients_) {
+    client->window.from_s = std::min(client->window.from_s, world_.wall_s());
+  }
 }
 
 void SimVolume::cut(bool process_only) {

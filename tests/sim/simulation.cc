@@ -232,6 +232,7 @@ bool Simulation::make_pool() {
                           swarm_.faults.unreadable_spells + swarm_.spoil_percent +
                           swarm_.hide_percent !=
                       0;
+  world_.sets_clock = swarm_.clock_set_one_in != 0;
   world_.hides = swarm_.hide_percent != 0;
   device_->set_faults(swarm_.faults);
   return !world_.failed();
@@ -347,6 +348,7 @@ void Simulation::step() {
   if (swarm_.clock_jump_one_in != 0 && random.one_in(swarm_.clock_jump_one_in)) {
     world_.clock.now_ns += random.between(1, 5) * 1'000'000'000;
   }
+  if (swarm_.clock_set_one_in != 0 && random.one_in(swarm_.clock_set_one_in)) set_clock();
   if (swarm_.volume_change_one_in != 0 && random.one_in(swarm_.volume_change_one_in)) {
     return change_volumes();
   }

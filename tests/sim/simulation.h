@@ -48,7 +48,8 @@ class Simulation {
     std::uint64_t spells = 0;  // in which LBAs cannot be read, or the device is full
     // Of collection and eviction, and the bytes of pages that were copied for them.
     std::uint64_t zones_reset = 0, relocated_bytes = 0;
-    std::uint64_t resized = 0;         // volumes
+    std::uint64_t resized = 0;  // volumes
+    std::uint64_t clock_set = 0;
     std::uint64_t mounts = 0;          // of files, verified
     std::uint64_t mounts_refused = 0;  // for what could not be read or was damaged
   };
@@ -82,6 +83,7 @@ class Simulation {
   void verify_disk();
   void refill_disk();
   void turn_beside_files();
+  void set_clock();
   void start_some();
   void stop();
   void rot();

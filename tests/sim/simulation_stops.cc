@@ -175,6 +175,7 @@ void Simulation::recover() {
       device_->cut_after(random.log_between(1, 400));
     }
     ++summary_.recoveries;
+    if (swarm_.clock_set_one_in != 0 && random.one_in(2)) set_clock();
     if (attempt < kAttemptsMax && world_.faults && random.one_in(2)) {
       device_->set_faults(swarm_.faults.while_opening());
     }
@@ -222,6 +223,23 @@ bool Simulation::hide() {
   if (some) say(fmt::format("{} LBAs cannot be read, from {} on", lbas.size(), lbas.front()));
   device_->hide(std::move(lbas));
   return some;
+}
+
+// Somebody sets it, a little or by much, or right.
+void Simulation::set_clock() {
+  constexpr std::uint64_t kLittleS = 50, kMuchS = 10'000'000;
+  SimRandom& random = world_.random;
+  const std::uint64_t shown_s = world_.wall_s();
+  std::uint64_t& ahead_s = world_.clock.wall_ahead_s;
+  const std::uint64_t drawn = ahead_s != 0 && random.one_in(2) ? 0 : random.between(1, 8);
+  ahead_s = drawn == 0   ? 0
+            : drawn == 1 ? random.log_between(kLittleS, kMuchS)
+                         : random.between(1, kLittleS);
+  if (random.one_in(4)) ahead_s = 0 - ahead_s;
+  for (const auto& volume : volumes_) volume->clock_set(shown_s);
+  for (const auto& volume : ended_) volume->clock_set(shown_s);
+  ++summary_.clock_set;
+  say(fmt::format("the clock is set from {} to {} s", shown_s, world_.wall_s()));
 }
 
 void Simulation::cut(bool process_only) {

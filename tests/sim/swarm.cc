@@ -345,6 +345,25 @@ void widen(Swarm& swarm, SimRandom& random) {
   for (VolumeShape& shape : swarm.volumes) shape.wide = true;
 }
 
+// Either so often that what has expired is asked for, deleted and stored, and the clock set back
+// then; or, with small volumes that are full, less often than the power fails.
+void add_clock(Swarm& swarm, SimRandom& random) {
+  const bool often = random.one_in(2);
+  swarm.clock_set_one_in = static_cast<unsigned>(random.log_between(often ? 4 : 50, 500));
+  for (VolumeShape& shape : swarm.volumes) {
+    shape.ttl_percent = static_cast<unsigned>(random.between(10, 90));
+    shape.mix.get = std::max(shape.mix.get, 3u);
+    shape.mix.remove = std::max(shape.mix.remove, often ? 3u : 1u);
+    if (often) shape.keys = std::min<std::uint64_t>(shape.keys, 24);
+    const std::uint64_t zone_bytes = swarm.geometry.zone_capacity_bytes();
+    if (!often) {
+      shape.options.quota_bytes =
+          std::min(shape.options.quota_bytes, random.between(3, 5) * zone_bytes);
+      shape.options.mode = VolumeMode::store;
+    }
+  }
+}
+
 }  // namespace
 
 bool is_scenario(std::string_view name) {
@@ -369,7 +388,8 @@ Swarm draw_swarm(std::string_view scenario, SimRandom& random) {
   swarm.latency.ns_max = random.log_between(1000, 100'000);
   if (random.one_in(3)) swarm.latency.slow_one_in = random.log_between(5, 100);
   specialise(scenario, swarm, random);
-  if (scenario == "wide") widen(swarm, random);
+  if (scenario == "wide" || scenario == "clock") widen(swarm, random);
+  if (scenario == "clock") add_clock(swarm, random);
   // Not drawn from `random`: what else a seed is stays as it was.
   if (swarm.recovery_cut_percent % 2 != 0) swarm.victim_policy = VictimPolicy::cost_benefit;
   if (swarm.verify_percent % 4 != 0) swarm.lifetime_zones = 8;

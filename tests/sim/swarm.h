@@ -62,6 +62,7 @@ struct Swarm {
   unsigned volume_change_one_in = 0;  // steps
   unsigned resize_one_in = 0;         // steps
   unsigned clock_jump_one_in = 0;     // steps
+  unsigned clock_set_one_in = 0;      // steps: the wall clock, back as well; and at openings
   unsigned summary_rot_percent = 0, page_rot_percent = 0, journal_rot_percent = 0;  // of stops
   unsigned repair_percent = 0;          // of stops: a structure is damaged, and the pool repaired
   unsigned inspect_percent = 0;         // of stops: the pool is looked at before it is opened
@@ -76,7 +77,7 @@ struct Swarm {
 inline constexpr std::string_view kScenarios[] = {
     "mixed",     "store",   "cache",  "full",  "volumes", "metadata", "faults", "worn",
     "offline",   "rot",     "repair", "large", "calm",    "shrunk",   "tight",  "flaky",
-    "misplaced", "resized", "hidden", "files", "rocksdb", "disk",     "wide"};
+    "misplaced", "resized", "hidden", "files", "rocksdb", "disk",     "wide",   "clock"};
 bool is_scenario(std::string_view name);
 Swarm draw_swarm(std::string_view scenario, SimRandom& random);
 std::string describe(const Swarm& swarm);
