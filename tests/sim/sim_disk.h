@@ -46,6 +46,9 @@ class SimDisk {
   std::uint64_t writes_done() const { return writes_done_; }
   const Status& last_refusal() const { return last_refusal_; }
   bool grow(Pool& pool);  // true: it did
+  // Asks for another quota, which is never more than now while operations run. True: it has it.
+  bool set_quota(Pool& pool, std::uint64_t bytes);
+  std::uint64_t quota_bytes() const { return store_->info().options.quota_bytes; }
 
   void cut(bool process_only);
   std::uint64_t id() const { return id_; }
@@ -107,6 +110,7 @@ class SimDisk {
                                      std::span<const std::byte> bytes) const;
   void fill(std::uint64_t lba, std::uint64_t version, std::span<std::byte> bytes) const;
   void resize_to(std::uint64_t bytes);
+  bool all_fits() const;
   void fail(const Client& client, std::uint64_t lba, const std::string& what);
 
   World& world_;
@@ -120,6 +124,7 @@ class SimDisk {
   std::vector<std::vector<Together>> together_;  // by block, the last few
   std::set<std::uint64_t> rotten_;               // blocks in which a bit was flipped
   std::uint64_t bytes_, bytes_tried_;            // its size, and one that it may have, too
+  std::uint64_t quota_, quota_tried_;            // likewise
   std::uint64_t next_serial_ = 1, next_version_ = 1;
   std::uint64_t started_ = 0;
   std::uint64_t next_verified_ = 0;  // LBA

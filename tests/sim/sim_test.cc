@@ -38,7 +38,8 @@ INSTANTIATE_TEST_SUITE_P(Scenarios, SimTest,
                          ::testing::Values("mixed", "store", "cache", "full", "volumes", "metadata",
                                            "faults", "worn", "offline", "shrunk", "rot", "repair",
                                            "large", "calm", "tight", "flaky", "misplaced",
-                                           "resized", "files", "rocksdb", "disk", "wide", "clock"),
+                                           "resized", "files", "rocksdb", "disk", "wide", "clock",
+                                           "thin"),
                          [](const auto& each) { return each.param; });
 
 // Each of these once found a bug of log/.

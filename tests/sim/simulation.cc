@@ -352,12 +352,12 @@ void Simulation::step() {
   if (swarm_.volume_change_one_in != 0 && random.one_in(swarm_.volume_change_one_in)) {
     return change_volumes();
   }
-  if (swarm_.resize_one_in != 0 && random.one_in(swarm_.resize_one_in)) return resize_some();
+  if (!disk_ && swarm_.resize_one_in != 0 && random.one_in(swarm_.resize_one_in)) {
+    return resize_some();
+  }
   if (swarm_.wide && random.one_in(300)) check_all("while it is used");
   if (files_ && random.one_in(8)) return step_files();
-  if (disk_ && random.one_in(500) && pump("before the disk grows")) {
-    summary_.resized += disk_->grow(*pool_) ? 1 : 0;
-  }
+  if (disk_) change_disk();
   start_some();
   if (random.one_in(3)) turn();
 }

@@ -80,6 +80,8 @@ class Simulation {
   void empty_files();
   void create_disk();
   bool attach_disk() { return !disk_ || disk_->attach(*pool_, *executor_); }
+  void change_disk();
+  void resize_disk();
   void verify_disk();
   void refill_disk();
   void turn_beside_files();

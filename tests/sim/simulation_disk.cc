@@ -10,6 +10,24 @@ void Simulation::create_disk() {
   (void)attach_disk();
 }
 
+void Simulation::change_disk() {
+  SimRandom& random = world_.random;
+  if (swarm_.resize_one_in != 0 && random.one_in(swarm_.resize_one_in)) resize_disk();
+  if (random.one_in(500) && pump("before the disk grows")) {
+    summary_.resized += disk_->grow(*pool_) ? 1 : 0;
+  }
+}
+
+// Its quota, from less than it holds to all that nobody else was promised. Then it is full, or has
+// room again.
+void Simulation::resize_disk() {
+  const std::uint64_t zone_bytes = swarm_.geometry.zone_capacity_bytes();
+  const std::uint64_t has = disk_->quota_bytes() / zone_bytes;
+  const std::uint64_t zones = world_.random.between(3, has + pool_->info().zones_unpromised);
+  if (zones > has && !pump("before the disk's quota grows")) return;
+  summary_.resized += disk_->set_quota(*pool_, zones * zone_bytes) ? 1 : 0;
+}
+
 void Simulation::verify_disk() {
   disk_->restart_verification();
   for (bool more = true; more && !world_.failed();) {

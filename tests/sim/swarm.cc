@@ -322,7 +322,8 @@ void specialise(std::string_view scenario, Swarm& swarm, SimRandom& random) {
   }
   if (scenario == "files" || scenario == "rocksdb") add_files(swarm, random);
   swarm.files_by_rocksdb = scenario == "rocksdb";
-  if (scenario == "disk") add_disk(swarm, random);
+  if (scenario == "disk" || scenario == "thin") add_disk(swarm, random);
+  if (scenario == "thin") swarm.resize_one_in = static_cast<unsigned>(random.log_between(4, 200));
   if (scenario == "calm") {
     swarm.cut_events_max = 0;
     swarm.close_percent = 100;

@@ -75,9 +75,9 @@ struct Swarm {
 
 // Scenarios: see kScenarios. Empty: no such scenario.
 inline constexpr std::string_view kScenarios[] = {
-    "mixed",     "store",   "cache",  "full",  "volumes", "metadata", "faults", "worn",
-    "offline",   "rot",     "repair", "large", "calm",    "shrunk",   "tight",  "flaky",
-    "misplaced", "resized", "hidden", "files", "rocksdb", "disk",     "wide",   "clock"};
+    "mixed",  "store",  "cache",   "full", "volumes", "metadata", "faults", "worn",      "offline",
+    "rot",    "repair", "large",   "calm", "shrunk",  "tight",    "flaky",  "misplaced", "resized",
+    "hidden", "files",  "rocksdb", "disk", "wide",    "clock",    "thin"};
 bool is_scenario(std::string_view name);
 Swarm draw_swarm(std::string_view scenario, SimRandom& random);
 std::string describe(const Swarm& swarm);
