@@ -14,11 +14,12 @@ void FilesModel::strike(const Key& key, std::span<const std::byte> bytes) {
   struck_records_.push_back(slot_of(key) && record.ok() ? *record : FileRecord());
 }
 
-// A read.
+// A read; of inode 0: of any file, as of one that is opened.
 bool FilesModel::may_fail(const Status& status, std::uint64_t inode) const {
   if (plan_.unreadable && status.code() == Code::io_error) return true;
   if (status.code() != Code::corrupt) return false;
-  return std::ranges::any_of(struck_, [&](const ChunkName& each) { return each.inode == inode; });
+  return std::ranges::any_of(
+      struck_, [&](const ChunkName& each) { return inode == 0 || each.inode == inode; });
 }
 
 FilesModel::Seen FilesModel::see(const std::string& path, std::uint64_t inode) {
