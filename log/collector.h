@@ -315,6 +315,7 @@ class Collector {
   std::uint64_t readmitted_lbas_ = 0;   // of the victim's: written again because they were read
   std::uint64_t unsure_deletions_ = 0;  // of the victim's: written for what may be hidden
   std::optional<Others> others_;        // as of this turn
+  std::uint64_t now_s_ = 0;             // when the record was looked at: its clock
   // A cache's groups, and keys, of which what deletes pages must be copied, and the opening of the
   // last zone with such a page.
   std::map<std::pair<std::uint64_t, std::uint64_t>, std::uint64_t> outlived_;

@@ -132,6 +132,7 @@ void Collector::covered() {
 // False: the record must move, and every lane is taken or the victim is not durable yet.
 bool Collector::look_at(const PageRecord& record) {
   if (record.lba >= pool_.tables[victim_.value].end_lba) return true;
+  now_s_ = pool_.home.wall_s();  // once: it may be set meanwhile
   if (undoing_ != Undo::none) return undo_look_at(record);
   const KeyHash hash = log_.hash(record.key);
   IndexEntry entry;
@@ -161,7 +162,7 @@ bool Collector::look_at(const PageRecord& record) {
       moving = tombstone_of(record);
       // By a clock that was ahead, perhaps, and is not any more: it is not to be asked again.
       const bool expired = record.expires_s != 0 &&
-                           (record.expires_s <= pool_.home.wall_s() || (!present && !copied));
+                           (record.expires_s <= now_s_ || (!present && !copied));
       const bool group_may_be_gone =
           !present && !copied && record.group != 0 && others().groups_deleted;
       const bool outlived = (present || !copied) && (is_outlived(moving) || may_outlive(moving));
@@ -169,7 +170,7 @@ bool Collector::look_at(const PageRecord& record) {
       if (!tombstone_needed(moving) || said_by_another(record)) return true;
       // A page that has taken its place must be durable before what says that it is gone: a power
       // cut could leave neither. (A cache may lose both.)
-      const bool gone_by_clock = record.expires_s != 0 && record.expires_s <= pool_.home.wall_s();
+      const bool gone_by_clock = record.expires_s != 0 && record.expires_s <= now_s_;
       if (!gone_by_clock && !looking_again_ && !log_.options_.cache) {
         replaced_.push_back(&record);
         return true;
@@ -236,7 +237,7 @@ PageRecord Collector::tombstone_of(const PageRecord& page) {
 }
 
 bool Collector::must_move(const PageRecord& record, const IndexEntry& entry) const {
-  if (log_.expired(entry, pool_.home.wall_s())) return false;
+  if (log_.expired(entry, now_s_)) return false;
   if (!log_.options_.cache || entry.pinned) return true;
   const std::uint64_t lbas = pool_.page_lbas(record.length);
   // While a newer version may be hidden, its copy could outlive that.
@@ -406,7 +407,7 @@ bool Collector::said_by_another(const PageRecord& record) const {
 void Collector::drop(const PageRecord& record, const KeyHash& hash, const IndexEntry& entry) {
   if (!log_.unpublish(hash, entry)) return;
   evicted_ = true;
-  if (record.expires_s == 0 || record.expires_s > pool_.home.wall_s()) {
+  if (record.expires_s == 0 || record.expires_s > now_s_) {
     ++log_.stats_.evicted_pages;
   }
 }

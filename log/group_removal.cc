@@ -194,6 +194,8 @@ void GroupRemoval::finish(Status status) {
   --log_.running_;
   const std::uint64_t sequence = write_.record.sequence;
   const bool goes_on = logged_ && !status_.ok();
+  // Collection may have let go of some of them, which nothing on the medium deletes.
+  if (sequence != 0 && !logged_) log_.left_out_ = true;
   std::erase_if(log_.removing_, [&](const auto& each) {
     if (each.sequence == sequence) return !goes_on;
     return logged_ && each.group == op.group && each.sequence < sequence;

@@ -323,34 +323,61 @@ TEST_F(GroupRemovalTest, ItLastsWhileCollectionMovesWhatIsThere) {
 
 // Collection has let go of a page as its group is being deleted, which nothing on the medium says
 // yet: a flushed delete of it is not answered before something does.
-TEST_F(GroupRemovalTest, ADeleteOfWhatItIsAboutToTakeIsDurable) {
-  Shape shape;
-  shape.streams = 1;
-  drop_pool();
-  make_log(shape, false);
-  put_in(1, 9);
-  const ZoneId zone = zone_of(1);
-  for (std::uint64_t n = 100; pool_->allocator.zone(zone).use == ZoneUse::open; ++n) {
-    ASSERT_TRUE(put(n, 0, 4000).ok());
+class HalfRemovedTest : public GroupRemovalTest {
+ protected:
+  // Returns a deletion of that page's group. Writes are held.
+  Group& let_go_of(std::uint64_t number) {
+    Shape shape;
+    shape.streams = 1;
+    shape.faults = true;
+    drop_pool();
+    make_log(shape, false);
+    put_in(number, 9);
+    const ZoneId zone = zone_of(number);
+    for (std::uint64_t n = 100; pool_->allocator.zone(zone).use == ZoneUse::open; ++n) {
+      EXPECT_TRUE(put(n, 0, 4000).ok());
+    }
+    EXPECT_TRUE(run([&] { return log_->idle(); }));
+    device_->hold(Io::Op::write);
+    log_->collect(zone);
+    EXPECT_TRUE(run([&] { return device_->held(Io::Op::write) == 1; })) << "the copy";
+    Group& removal = start_remove_group(9);
+    run();
+    device_->let_one_go(Io::Op::write, 0);
+    std::array<IndexEntry, 1> found;
+    const KeyHash hash = log_->hash(key_number(number));
+    EXPECT_TRUE(run([&] { return log_->lookup(hash, found) == 0; }));
+    return removal;
   }
-  ASSERT_TRUE(run([&] { return log_->idle(); }));
-  device_->hold(Io::Op::write);
-  log_->collect(zone);
-  ASSERT_TRUE(run([&] { return device_->held(Io::Op::write) == 1; })) << "the copy";
-  Group& removal = start_remove_group(9);
-  run();
-  device_->let_one_go(Io::Op::write, 0);
-  std::array<IndexEntry, 1> found;
-  const KeyHash hash = log_->hash(key_number(1));
-  ASSERT_TRUE(run([&] { return log_->lookup(hash, found) == 0; }));
-  Op& remove = prepare(KeyOp::Kind::remove, 1);
-  remove.flushed = true;
-  log_->submit(remove);
-  run();
+  Op& start_flushed_remove(std::uint64_t number) {
+    Op& remove = prepare(KeyOp::Kind::remove, number);
+    remove.flushed = true;
+    log_->submit(remove);
+    run();
+    return remove;
+  }
+};
+
+TEST_F(HalfRemovedTest, ADeleteOfWhatItIsAboutToTakeIsDurable) {
+  Group& removal = let_go_of(1);
+  Op& remove = start_flushed_remove(1);
   EXPECT_EQ(remove.answers, 0u);
   device_->let_go(Io::Op::write);
   EXPECT_EQ(finish(remove).code(), Code::not_found);
   EXPECT_TRUE(run([&] { return removal.answers == 1; }));
+}
+
+// Nor does anything say so after a deletion that could not be written.
+TEST_F(HalfRemovedTest, ADeleteOfWhatItHasNotTakenIsDurable) {
+  Group& removal = let_go_of(1);
+  device_->fail(Io::Op::write, {Code::io_error, Origin::zone}, 10'000);
+  device_->let_go(Io::Op::write);
+  ASSERT_TRUE(run([&] { return removal.answers == 1; }));
+  ASSERT_FALSE(removal.status.ok());
+  device_->fail(Io::Op::write, {}, 0);
+  EXPECT_EQ(finish(start_flushed_remove(1)).code(), Code::not_found);
+  ASSERT_NO_FATAL_FAILURE(power_cut());
+  expect_absent(1);
 }
 
 }  // namespace
