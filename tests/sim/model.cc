@@ -193,6 +193,18 @@ bool History::may_be_present(const Window& window) const {
   });
 }
 
+bool History::may_have_record(const Window& window, std::uint32_t page_bytes, std::uint64_t group,
+                              std::uint32_t ttl_s) const {
+  return std::ranges::any_of(states_, [&](const State& state) {
+    const bool same = visible(state, window) && state.version != 0 && state.bytes == page_bytes &&
+                      state.group == group && (state.expires_s == 0) == (ttl_s == 0);
+    if (!same || ttl_s == 0) return same;
+    const std::uint64_t latest_s = std::max(window.to_s, state.shown_s);
+    const std::uint64_t least = state.expires_s > latest_s ? state.expires_s - latest_s : 1;
+    return ttl_s >= least && ttl_s <= std::max(least, state.expires_s - window.from_s);
+  });
+}
+
 bool History::may_be_evicted(const Window& window, std::uint64_t evictions) const {
   return std::ranges::any_of(states_, [&](const State& state) {
     return visible(state, window) && !state.pinned && state.pinned_from > window.from &&

@@ -85,6 +85,9 @@ class History {
 
   bool may_be_absent(const Window& window) const;
   bool may_be_present(const Window& window) const;
+  // Of a page of so many bytes, of that group, with so many seconds to live (0: for ever).
+  bool may_have_record(const Window& window, std::uint32_t page_bytes, std::uint64_t group,
+                       std::uint32_t ttl_s) const;
   // `evictions`: of zones of the cache so far.
   bool may_be_evicted(const Window& window, std::uint64_t evictions) const;
   // `beginning`: of a page of so many bytes.

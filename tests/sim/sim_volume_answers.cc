@@ -193,6 +193,11 @@ void SimVolume::presence_answered(Client& client, Code code) {
   if (code == Code::ok && !history.may_be_present(client.window) && !lossy(client)) {
     fail(client, "says that the key exists");
   }
+  const bool told = code == Code::ok && client.op.whole_record;
+  if (told && !lossy(client) &&
+      !history.may_have_record(client.window, client.op.length, client.op.group, client.op.ttl_s)) {
+    fail(client, "tells a record that the page does not have");
+  }
   const Entry& entry = entries_[client.key];
   const bool alone =
       client.alone && entry.started == client.started && last_group_removal_ <= client.started;

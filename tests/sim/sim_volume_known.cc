@@ -19,6 +19,7 @@ void SimVolume::widen(Client& client) {
   }
   const bool may_know = op.kind == put || op.kind == PageOp::Kind::remove || op.kind == exist;
   if (may_know && random.one_in(2)) (void)draw_known(client);
+  op.whole_record = op.kind == exist && op.known == nullptr;
 }
 
 // What may be there, or was once.
