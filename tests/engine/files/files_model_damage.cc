@@ -130,7 +130,8 @@ FilesModel::Names FilesModel::names_without(const FileRecord& lost, const Names&
     (!directory.empty() && path.starts_with(directory) ? within : left).emplace(path, inode);
   }
   const auto elsewhere = left;
-  for (const auto& [path, inode] : within) {
+  for (const auto& each : within) {
+    const std::uint64_t inode = each.second;
     const bool named = std::ranges::any_of(elsewhere, [&](auto& e) { return e.second == inode; });
     if (!named) left.emplace(found(inode), inode);
   }
