@@ -28,7 +28,6 @@ Result<RecoveryResult> Recovery::run() {
   verify_originals();
   const Status status = give_back_spares();
   if (!status.ok()) return status;
-  keep_one_for_copies();
   return std::move(result_);
 }
 

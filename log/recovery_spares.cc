@@ -172,14 +172,4 @@ Status Recovery::give_back_spares() {
   return flush_blocking(*queue_);
 }
 
-// A store that has its whole quota all the same could empty no zone, nor, when power cuts have ended
-// those that it writes to, take a deletion. It took some while others could not be read, which are
-// back, perhaps before the last opening.
-void Recovery::keep_one_for_copies() {
-  ZoneAllocator& allocator = pool_.allocator;
-  for (const std::uint64_t volume : options_.stores) {
-    if (allocator.held(volume) >= allocator.quota(volume)) allocator.take_back(volume);
-  }
-}
-
 }  // namespace furrow

@@ -99,7 +99,6 @@ class Recovery {
   std::vector<CopiedPage> copied_pages(Spare& spare);
   void take_copy(const CopiedPage& page);
   Status give_back_spares();
-  void keep_one_for_copies();
   Status note_durable_before(ZoneId newest);
   // What one thread has counted of a volume's pages.
   struct Merged {

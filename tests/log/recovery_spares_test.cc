@@ -53,30 +53,6 @@ TEST_F(RecoverySpareTest, CopiesAloneAreGivenBack) {
   for (std::uint32_t i = 2; i < 7; ++i) EXPECT_EQ(found(i), 10u * i + 1);
 }
 
-// It took zones while others could not be read, which are back, and is left with none to empty any
-// of them into.
-TEST_F(RecoverySpareTest, AStoreThatHasItsWholeQuotaGetsAZoneForCopies) {
-  for (const bool copies : {false, true}) {
-    for (const bool cache : {false, true}) {
-      SCOPED_TRACE(copies ? "copies" : cache ? "cache" : "store");
-      images_.clear();
-      drop_pool();
-      Shape shape;
-      shape.zones = 9;
-      shape.quota = 6;
-      make(shape);
-      fill();
-      last_->add_batch({last_->page(2, copies ? 21 : 91, 600)});
-      write_all();
-      RecoveryOptions with = cache ? options() : of_a_store();
-      if (cache) with.caches = {kVolume};
-      recover_now(with);
-      EXPECT_EQ(given_back(), copies);
-      EXPECT_EQ(pool_->allocator.quota(kVolume), copies || cache ? 6u : 7u);
-    }
-  }
-}
-
 // A zone of the quota is lost: nobody is promised it any more, and with what is left the last zone
 // is the one that collection needs.
 TEST_F(RecoverySpareTest, AZoneThatIsOfflineLeavesAQuotaThatIsReached) {

@@ -53,8 +53,6 @@ TEST(SimTest, SeedsThatFailed) {
   run_seed("files", 538);
   // An append that had failed took the memory of a chunk that was staged for the next mount.
   run_seed("files", 3100000008);
-  // A nearly empty volume had its whole quota full, as zones were back that could not be read.
-  run_seed("rocksdb", 500266, 10'000);
   // A store that cuts in the middle of collection had left without a zone to write to.
   for (const std::uint64_t seed : {176, 207, 261, 285, 286, 287, 304, 334, 351, 357, 408, 484}) {
     run_seed("full", seed);
