@@ -81,8 +81,11 @@ Result<ZoneHeader> Recovery::rebuild_header(const ZoneInfo& info) {
     return header;
   }
   // A zone that is full had a header, but for one that has been finished without anything. (The
-  // write of that one's header may have failed half done.)
-  const bool had = unreadable || info.state == ZoneState::full;
+  // write of that one's header may have failed half done.) And nothing counts behind that where the
+  // journal says so, of this life or of one before.
+  const bool cut = std::ranges::any_of(
+      trims_of(info.zone), [](const ZoneTrim& trim) { return trim.end_lba <= 1 && !trim.aside; });
+  const bool had = unreadable || (info.state == ZoneState::full && !cut);
   return had && !is_blank(info, unreadable ? 0 : 1) ? lost : Status(Code::not_found, Origin::log);
 }
 

@@ -134,6 +134,8 @@ void Recovery::winners(std::uint64_t volume, std::span<const RecoveredRecord> so
                        RecordPile& into, Merged& sums) {
   const auto spare = spares_.find(volume);
   const bool evicts = std::ranges::find(options_.stores, volume) == options_.stores.end();
+  // A disk would not be served at all then, for one block that cannot be read.
+  const bool stays_if_torn = !evicts && pool_.blocks_of(volume) == nullptr;
   const RecoveredRecord* newest = nullptr;  // of a key
   for (std::size_t i = 0; i < sorted.size(); ++i) {
     if (newest != nullptr && sorted[i].same_key(*newest)) {
@@ -154,7 +156,8 @@ void Recovery::winners(std::uint64_t volume, std::span<const RecoveredRecord> so
         is_unverified(*winner) ? whole_version(volume, sorted.subspan(i)) : nullptr;
     if (is_unverified(*winner)) {
       sums.unsure = true;
-      note_passed_over(sorted.subspan(i), whole != nullptr ? *whole : *winner, sums.passed_over);
+      note_passed_over(sorted.subspan(i), whole != nullptr ? *whole : *winner, stays_if_torn,
+                       sums.passed_over);
     }
     if (whole != nullptr) {
       const ZoneId zone = pool_.geometry.zone_of(Lba{whole->lba()});
@@ -203,18 +206,22 @@ const RecoveredRecord* Recovery::whole_version(std::uint64_t volume,
 }
 
 // `versions` begin with those of a key that could not be read, of which `winner` may be one. Each
-// may turn out to be the one that counts, or the page torn, where nothing is in its place: all that
-// do not say the same stay.
+// may turn out to be the one that counts, or, where nothing is in its place, the page torn: all
+// that do not say the same stay, and a single one if `stays_if_torn`.
 void Recovery::note_passed_over(std::span<const RecoveredRecord> versions,
-                                const RecoveredRecord& winner, std::vector<ZoneId>& into) const {
+                                const RecoveredRecord& winner, bool stays_if_torn,
+                                std::vector<ZoneId>& into) const {
   const auto zone_of = [this](const RecoveredRecord& each) {
     return pool_.geometry.zone_of(Lba{each.lba()});
   };
+  bool stays = stays_if_torn;
   for (const RecoveredRecord& version : versions) {
     if (!version.same_key(versions.front()) || !is_unverified(version)) break;
-    if (version.sequence != winner.sequence) into.push_back(zone_of(version));
+    if (version.sequence == winner.sequence) continue;
+    into.push_back(zone_of(version));
+    stays = true;
   }
-  if (is_unverified(winner)) into.push_back(zone_of(winner));
+  if (stays && is_unverified(winner)) into.push_back(zone_of(winner));
 }
 
 bool Recovery::present(std::uint64_t volume, const RecoveredRecord& record) const {

@@ -126,7 +126,7 @@ class Recovery {
   const RecoveredRecord* whole_version(std::uint64_t volume,
                                        std::span<const RecoveredRecord> versions) const;
   void note_passed_over(std::span<const RecoveredRecord> versions, const RecoveredRecord& winner,
-                        std::vector<ZoneId>& into) const;
+                        bool stays_if_torn, std::vector<ZoneId>& into) const;
   bool expired(const RecoveredRecord& page) const {
     return page.entry().expires && pool_.expiry(page.lba()) <= pool_.home.wall_s();
   }

@@ -46,6 +46,13 @@ Status check_source(EmbeddedPool& pool, const std::string& name) {
           "a zone that cannot be read may hold something of it; --rescue copies the rest"};
 }
 
+// What is not found for that would just not be in the copy, of whichever volume it was.
+std::vector<std::string> opening_damage(EmbeddedPool& pool) {
+  std::vector<std::string> damage;
+  pool.call([&](Pool& its) { damage = its.opening_damage(); });
+  return damage;
+}
+
 // As the volume is, but for what was asked for; its nsid as well, where that is free.
 VolumeOptions options_of_copy(const VolumeOptions& source, const VolumeFlags& flags,
                               const std::vector<VolumeInfo>& others) {
@@ -104,6 +111,14 @@ int copy_volume(const Arguments& arguments) {
   if (!from.ok()) return report_device("cannot open", source_uri, from.status());
   const Status suits = check_source(**from, name);
   if (!suits.ok()) return report("cannot copy volume " + name, suits);
+  const std::vector<std::string> damage = opening_damage(**from);
+  for (const std::string& each : damage) tell("{}: {}: {}\n", program_name(), source_uri, each);
+  if (!damage.empty() && !FLAGS_rescue) {
+    return report("cannot copy volume " + name,
+                  {Code::corrupt, Origin::tool,
+                   "the pool is damaged, and something of the volume may be lost: see `furrowctl "
+                   "pool check`; --rescue copies what is left"});
+  }
   const Result<std::unique_ptr<EmbeddedPool>> to = EmbeddedPool::open(target_uri);
   if (!to.ok()) return report_device("cannot open", target_uri, to.status());
   const std::vector<VolumeInfo> volumes = (*from)->volumes();
@@ -111,7 +126,8 @@ int copy_volume(const Arguments& arguments) {
       options_of_copy(find_volume(volumes, name)->options, flags, (*to)->volumes());
   const auto made = (*to)->create_volume(options);
   if (!made.ok()) return report("cannot create volume " + options.name, made.status());
-  return copy_pages(**from, name, **to, options.name);
+  const int copied = copy_pages(**from, name, **to, options.name);
+  return copied == kExitDone && !damage.empty() ? kExitFailed : copied;
 }
 
 }  // namespace furrow::tools

@@ -533,5 +533,57 @@ TEST_F(RecoveryTest, AnOlderVersionInALaterZoneIsKnown) {
   EXPECT_EQ(pool_->allocator.zone(ZoneId{3}).oldest(), 12u);
 }
 
+// Its first batch was torn by a power cut, and the journal says that nothing counts behind the
+// header: that one alone may go.
+TEST_F(RecoveryTest, TheHeaderOfAZoneInWhichNothingCounts) {
+  for (const bool dead : {false, true}) {
+    SCOPED_TRACE(dead ? "cannot be read" : "is damaged");
+    images_.clear();
+    drop_pool();
+    Shape shape;
+    shape.faults = true;
+    make(shape);
+    ZoneImage& old = zone(2, 10);
+    old.add_batch({old.page(1, 11, 600)});
+    ZoneImage& newest = zone(3, 20);
+    newest.damage(newest.add_batch({newest.page(2, 21, 600)}));
+    write_all();
+    RecoveryOptions with = options();
+    with.stores = {kVolume};
+    recover_now(with);
+    with.trims = result_->new_trims;
+    ASSERT_EQ(info(ZoneId{3}).state, ZoneState::full);
+    const Lba header{pool_->device_lba(ZoneId{3}, 0)};
+    dead ? faults_->fail_reads(header, 1) : flip_bit(*device_, ZoneId{3}, 0);
+    recover_now(with);
+    EXPECT_NE(use(3), ZoneUse::bad);
+    EXPECT_FALSE(volume().hidden);
+    EXPECT_EQ(found(1), 11u);
+  }
+}
+
+// The power may have torn it. A store keeps its zone, as nobody can tell; a cache does not.
+TEST_F(RecoveryTest, APageThatCannotBeReadAtTheEndOfACache) {
+  for (const bool cache : {false, true}) {
+    SCOPED_TRACE(cache ? "cache" : "store");
+    images_.clear();
+    drop_pool();
+    Shape shape;
+    shape.faults = true;
+    make(shape);
+    ZoneImage& newest = zone(3, 20);
+    const std::uint32_t batch =
+        newest.add_batch({newest.page(2, 21, 600), newest.page(3, 22, 600)});
+    write_all();
+    RecoveryOptions with = options();
+    (cache ? with.caches : with.stores) = {kVolume};
+    faults_->fail_reads(Lba{pool_->device_lba(ZoneId{3}, batch + 1)}, 1);
+    recover_now(with);
+    EXPECT_EQ(volume().hidden, !cache);
+    EXPECT_EQ(use(3) == ZoneUse::bad, !cache);
+    EXPECT_EQ(found(3), 22u);
+  }
+}
+
 }  // namespace
 }  // namespace furrow

@@ -214,7 +214,7 @@ void SimDisk::begin_change(Client& client) {
   ++started_;
   for (std::uint64_t i = 0; i < op.count; ++i) {
     Entry& entry = entries_[op.lba + i];
-    entry.history.forget_invisible();
+    if (looking_ == 0) entry.history.forget_invisible();
     entry.overlapped = entry.changing();
     entry.touched = started_;
     ++entry.history.running;
@@ -328,6 +328,7 @@ void SimDisk::submit(Client& client) {
     its_client.disk->answered(its_client);
   };
   ++running_;
+  if (looks(client.op.kind)) ++looking_;
   world_.trace.add(static_cast<std::uint64_t>(client.op.kind) * 1000003 + client.op.lba);
   ways_[world_.random.below(std::size(ways_))].blocks->submit(*store_, client.op);
 }

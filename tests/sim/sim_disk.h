@@ -35,6 +35,10 @@ class SimDisk {
   bool at_rest() const;
 
   unsigned running() const { return running_; }
+  static bool looks(BlockOp::Kind kind) {
+    using enum BlockOp::Kind;
+    return kind == read || kind == compare || kind == compare_and_write;
+  }
   bool may_start() const { return running_ < shape_.depth; }
   void start_any();
   // Reads the next blocks of all; false: those were the last.
@@ -132,6 +136,7 @@ class SimDisk {
   bool fits_ = false;  // all of it at once into its quota
   Status last_refusal_;
   unsigned running_ = 0;
+  unsigned looking_ = 0;  // of these: at what blocks hold
 };
 
 }  // namespace furrow::sim

@@ -41,6 +41,7 @@ void SimDisk::answered(Client& client) {
   }
   client.busy = false;
   --running_;
+  if (looks(op.kind)) --looking_;
 }
 
 bool SimDisk::expected(const Client& client) {

@@ -30,8 +30,7 @@ SimVolume::SimVolume(World& world, const VolumeShape& shape, const Geometry& geo
       entries_(shape.keys),
       first_version_(1 + (shape.wide ? world.volumes++ * kVersionsMax : 0)),
       next_version_(first_version_),
-      quota_zones_(shape.options.quota_bytes / geometry.zone_capacity_bytes()),
-      quota_tried_(quota_zones_) {
+      quota_zones_(shape.options.quota_bytes / geometry.zone_capacity_bytes()) {
   for (std::uint64_t i = 0; i < shape.keys; ++i) entries_[i].key = key_of(i);
 }
 

@@ -97,8 +97,8 @@ class SimVolume {
   void check_quota();  // at any time
   std::uint64_t quota_zones() const;
   // It may have that one from now on.
-  void tried_quota(std::uint64_t zones) { quota_tried_ = zones; }
-  // What it was given last, or what was tried last; only that from now on.
+  void tried_quota(std::uint64_t zones) { quotas_tried_.push_back(zones); }
+  // What it was given last, or what was tried since; only that from now on.
   bool has_its_quota();
   void note_evictions();
   // One of its zones is offline, with whatever it held. Until the pool is opened again what it had
@@ -207,7 +207,8 @@ class SimVolume {
   unsigned groups_running_ = 0;
   unsigned lists_running_ = 0;
   unsigned running_ = 0;
-  std::uint64_t quota_zones_, quota_tried_;
+  std::uint64_t quota_zones_;
+  std::vector<std::uint64_t> quotas_tried_;
   bool zone_lost_ = false;
   bool ended_ = false;
   bool evicts_ = false;                 // of a cache: pages have gone for room, or for damage

@@ -115,8 +115,8 @@ std::uint64_t SimVolume::quota_zones() const {
 
 bool SimVolume::has_its_quota() {
   const std::uint64_t zones = quota_zones();
-  if (zones == quota_zones_ || zones == quota_tried_) quota_zones_ = zones;
-  quota_tried_ = quota_zones_;
+  if (std::ranges::find(quotas_tried_, zones) != quotas_tried_.end()) quota_zones_ = zones;
+  quotas_tried_.clear();
   return zones == quota_zones_;
 }
 
