@@ -311,6 +311,58 @@ TEST_F(FilesRescueTest, TheEndOfAFileThatCannotBeReadIsNoEnd) {
   EXPECT_THAT(refused.describe(), HasSubstr("furrowctl fs export --rescue"));
 }
 
+// What a power cut may have torn, and nobody can read, may not be part of its file the next time.
+TEST_F(FilesRescueTest, AnEndThatMayBeTornKeepsTheVolumeClosedUntilItIsGivenUp) {
+  const std::string text = some(1'500'000, 4);
+  auto file = make("/log-file");
+  ASSERT_TRUE(file->append(bytes_of(text)).ok());
+  const std::string on_device = read_file();
+  volume()->abandon();
+  file.reset();
+  kill();
+  write_file(on_device);              // as it was, without what closing has flushed
+  std::size_t at = text.size() - 64;  // of the last part that is in a zone
+  std::vector<std::size_t> found;
+  for (; found.empty() && at > 100'000; at -= 50'000) {
+    found = places(on_device, std::string_view(text).substr(at, 64));
+  }
+  ASSERT_EQ(found.size(), 1u) << "it is not in a zone";
+  const Lba torn{(found[0] - kDataAt) / kLba};
+  for (const bool given_up : {false, true}) {
+    for (const bool gives_up : {true, false}) {
+      if (gives_up && !given_up) continue;
+      SCOPED_TRACE(gives_up ? "gives up" : given_up ? "given up" : "cannot be read");
+      auto inner = open_device(uri(), Access::exclusive);
+      ASSERT_TRUE(inner.ok()) << inner.status().describe();
+      auto fault = std::make_unique<FaultDevice>(std::move(*inner), FaultOptions());
+      fault->fail_reads(torn, 1);
+      const auto zone = static_cast<std::uint32_t>(torn.value / fault->geometry().zone_size_lbas);
+      EmbeddedPool::CreateOptions with;
+      if (gives_up) with.opening.give_up = {zone};
+      auto opened = EmbeddedPool::open(std::move(fault), with);
+      ASSERT_TRUE(opened.ok()) << opened.status().describe();
+      const std::shared_ptr<EmbeddedPool> pool = std::move(*opened);
+      if (gives_up) {
+        Status done{Code::busy, Origin::engine};
+        while (done.code() == Code::busy) {
+          pool->call([&](Pool& its) { done = its.given_up().at(0).status; });
+        }
+        ASSERT_TRUE(done.ok()) << done.describe();
+        continue;
+      }
+      auto mounted = FileVolume::mount(pool, **FileVolume::find(pool->pool(), ""));
+      ASSERT_EQ(mounted.ok(), given_up) << mounted.status().describe();
+      if (!given_up) {
+        EXPECT_THAT(mounted.status().describe(), HasSubstr("furrowctl fs export --rescue"));
+        continue;
+      }
+      const auto info = (*mounted)->stat("/log-file");
+      ASSERT_TRUE(info.ok()) << info.status().describe();
+      EXPECT_LE(info->bytes, at + 50'000);
+    }
+  }
+}
+
 // Where a record does not say that all of it was durable, a mount takes what is missing, and what
 // is behind that, for what a power cut took.
 TEST_F(FilesRescueTest, WhatIsBehindALostPartIsRescued) {
