@@ -538,11 +538,7 @@ TEST_F(RecoveryTest, AnOlderVersionInALaterZoneIsKnown) {
 TEST_F(RecoveryTest, TheHeaderOfAZoneInWhichNothingCounts) {
   for (const bool dead : {false, true}) {
     SCOPED_TRACE(dead ? "cannot be read" : "is damaged");
-    images_.clear();
-    drop_pool();
-    Shape shape;
-    shape.faults = true;
-    make(shape);
+    remake_with_faults();
     ZoneImage& old = zone(2, 10);
     old.add_batch({old.page(1, 11, 600)});
     ZoneImage& newest = zone(3, 20);
@@ -566,11 +562,7 @@ TEST_F(RecoveryTest, TheHeaderOfAZoneInWhichNothingCounts) {
 TEST_F(RecoveryTest, APageThatCannotBeReadAtTheEndOfACache) {
   for (const bool cache : {false, true}) {
     SCOPED_TRACE(cache ? "cache" : "store");
-    images_.clear();
-    drop_pool();
-    Shape shape;
-    shape.faults = true;
-    make(shape);
+    remake_with_faults();
     ZoneImage& newest = zone(3, 20);
     const std::uint32_t batch =
         newest.add_batch({newest.page(2, 21, 600), newest.page(3, 22, 600)});

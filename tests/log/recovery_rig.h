@@ -34,6 +34,14 @@ class RecoveryTest : public LogRig {
     made.volumes = {kVolume};
     return made;
   }
+  // No images, on another device, which may fail.
+  void remake_with_faults() {
+    images_.clear();
+    drop_pool();
+    Shape shape;
+    shape.faults = true;
+    make(shape);
+  }
   // Recovers into a fresh PoolContext.
   void recover_now(const RecoveryOptions& options) {
     drop_pool();
