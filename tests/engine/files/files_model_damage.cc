@@ -162,7 +162,15 @@ void FilesModel::verify_salvaged(const FileVolume& salvaged, bool may_lose) {
   const auto is_it = [&](Names each) {
     if (same(each, there)) return true;
     return std::ranges::any_of(struck_records_, [&](const FileRecord& lost) {
-      return same(names_without(lost, each), there);
+      Names left = names_without(lost, each);
+      if (left.erase(found(0)) == 0) return same(left, there);
+      // What was being made has a number that its maker was not told.
+      return std::ranges::any_of(there, [&](const auto& one) {
+        if (one.first != found(one.second) || left.contains(one.first)) return false;
+        Names others = there;
+        others.erase(one.first);
+        return same(left, others);
+      });
     });
   };
   if (std::ranges::none_of(moments, is_it)) {
