@@ -348,7 +348,7 @@ Status PoolImpl::load(const RecoveryResult& recovered) {
     }
     log.load({volume.pages, volume.live_bytes, volume.pinned_lbas, volume.cost_bytes,
               volume.largest_bytes, volume.first_expiry_s, volume.expired, volume.hidden,
-              volume.lost, volume.outlived, volume.damaged, volume.unsure});
+              volume.lost, volume.outlived, volume.damaged});
     recovered_pages_ += volume.pages.size();
     // It was said before the first of these was written, and may have gone with a superblock since.
     const bool say_so = volume.damaged && !options_.read_only;

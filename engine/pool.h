@@ -88,8 +88,7 @@ struct VolumeUsage {
   std::uint64_t quota_zones = 0;
   std::uint64_t free_bytes = 0;  // of a store: for pages, of any size up to the largest
   // A zone that the opening could not read, or that is offline, may hold something of it. Of kind
-  // block it is not served then, of kind fs not mounted; nor while pages of that which a power cut
-  // may have torn cannot be read.
+  // block it is not served then, of kind fs not mounted.
   bool incomplete = false;
 };
 

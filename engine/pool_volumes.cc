@@ -441,9 +441,7 @@ VolumeUsage PageStoreImpl::usage() const {
   const PageLogStats& stats = log_->stats();
   usage.pages = stats.pages;
   usage.live_bytes = stats.live_bytes;
-  // What was written to files has an order, and what follows a page that nobody can read may not.
-  const bool in_order = info().options.kind == VolumeKind::fs;
-  usage.incomplete = log_->incomplete() || (in_order && log_->unsure());
+  usage.incomplete = log_->incomplete();
   usage.zones = stats.zones;
   const std::uint64_t cost = stats.cost_bytes, usable = stats.usable_bytes;
   usage.free_bytes = usable - std::min(usable, cost);

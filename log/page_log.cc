@@ -122,7 +122,6 @@ void PageLog::load(const Recovered& recovered) {
   hidden_ = recovered.hidden;
   first_sequence_ = pool_.next_sequence;
   lost_ = recovered.lost;
-  unsure_ = recovered.unsure;
   damaged_copies_ = recovered.damaged;
   for (const Outlived& each : recovered.outlived) collector_->note_outlived(each);
   stats_.pages = recovered.pages.size();

@@ -130,7 +130,6 @@ class PageLog final : public StreamOwner {
     bool lost = false;     // or have been more, in a zone that is offline
     std::span<const Outlived> outlived;
     bool damaged = false;  // as in RecoveredVolume
-    bool unsure = false;   // likewise
   };
   void load(const Recovered& recovered);
   void resume(unsigned stream, Stream::Resume&& zone);
@@ -156,8 +155,6 @@ class PageLog final : public StreamOwner {
   const PageLogStats& stats() const { return stats_; }
   // Something is missing, perhaps, that was stored, for now or for good. Any thread.
   bool incomplete() const { return hidden_ || lost_; }
-  // Pages that may be torn cannot be read: until they can, older versions count, or nobody knows.
-  bool unsure() const { return unsure_; }
   // Zones cannot be emptied, as something in them cannot be read: of a store that is full deletions
   // may be refused. When that has been so for long, it is taken to be for good: what is kept for
   // copies takes deletions.
@@ -398,7 +395,6 @@ class PageLog final : public StreamOwner {
   bool short_of_room_ = false;       // the device, when a zone died last
   bool lost_ = false;                // likewise, for good
   std::atomic<bool> damaged_copies_ = false;
-  bool unsure_ = false;
   bool hidden_ = false;                   // records that nobody can read until the next opening
   std::uint64_t first_sequence_ = 0;      // of this opening
   const std::uint64_t segment_pins_max_;  // StreamOwner

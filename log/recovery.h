@@ -38,7 +38,6 @@ struct RecoveredVolume {
   bool hidden = false;   // what cannot be read now may be its, and count at the next opening
   bool lost = false;     // what a zone that is offline held may have been its
   bool damaged = false;  // records say of pages that they are
-  bool unsure = false;   // of pages that could not be read, and may be torn, nobody knows
   std::map<unsigned, Stream::Resume> resumes;  // by stream
   std::vector<Outlived> outlived;              // one may stand there more than once
 };

@@ -89,7 +89,6 @@ void Recovery::merge_volume(std::uint64_t volume, RecoveredVolume& into) {
     into.pinned_lbas += one.pinned_lbas;
     into.largest_bytes = std::max(into.largest_bytes, one.largest_bytes);
     into.expired |= one.expired;
-    into.unsure |= one.unsure;
     for (const ZoneId zone : one.passed_over) keep_unreadable(zone);
     if (one.spare_needed) spares_.at(volume).needed = true;
     if (!one.copied.empty())
@@ -155,7 +154,6 @@ void Recovery::winners(std::uint64_t volume, std::span<const RecoveredRecord> so
     const RecoveredRecord* whole =
         is_unverified(*winner) ? whole_version(volume, sorted.subspan(i)) : nullptr;
     if (is_unverified(*winner)) {
-      sums.unsure = true;
       note_passed_over(sorted.subspan(i), whole != nullptr ? *whole : *winner, stays_if_torn,
                        sums.passed_over);
     }

@@ -108,7 +108,6 @@ class Recovery {
     std::map<std::uint32_t, std::uint64_t> strays;  // by zone: Zone::stray_sequence
     std::uint32_t first_expiry_s = ~std::uint32_t{0};
     bool expired = false;
-    bool unsure = false;        // as in RecoveredVolume
     bool spare_needed = false;  // something stands in the volume's spare zone only
     std::vector<Copied> copied;
     std::vector<Outlived> outlived;

@@ -205,28 +205,6 @@ TEST_F(RecoveryTest, APageThatMayBeTornTakesNoOthersPlace) {
   EXPECT_FALSE(pool_->tables[3].unverified || pool_->tables[4].unverified);
 }
 
-// Of a page that has replaced nothing, too, it is not known whether it is there.
-TEST_F(RecoveryTest, APageThatMayBeTornAndCannotBeReadIsUnsure) {
-  Shape shape;
-  shape.faults = true;
-  make(shape);
-  ZoneImage& newest = zone(2, 20);
-  const std::uint32_t batch = newest.add_batch({newest.page(1, 21, 600)});
-  newest.damage(batch + 1);
-  write_all();
-  RecoveryOptions with = options();
-  with.stores = {kVolume};
-  faults_->fail_reads(Lba{pool_->device_lba(ZoneId{2}, batch + 1)}, 1);
-  recover_now(with);
-  EXPECT_EQ(found(1), 21u);
-  EXPECT_TRUE(volume().unsure);
-  with.trims = result_->new_trims;
-  faults_->heal();
-  recover_now(with);
-  EXPECT_EQ(found(1), 0u);
-  EXPECT_FALSE(volume().unsure);
-}
-
 // An error may be of a moment.
 TEST_F(RecoveryTest, APageThatCannotBeReadAtOnceIsReadAgain) {
   constexpr std::uint32_t kFarBytes = 20000;  // from the batch header, and what is read with that
