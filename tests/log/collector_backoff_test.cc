@@ -68,7 +68,8 @@ TEST_F(CollectorBackOffTest, ACircleIsTriedAgainWithFewZones) {
   const auto put_short = [&] {
     Op& op = start_put(next_++, 0, 2000);
     const auto turn = [&] {  // a reset makes a zone whole
-      if (std::exchange(seen, resets().size()) == resets().size()) return;
+      const std::size_t resets = device_->count(Io::Op::reset);
+      if (std::exchange(seen, resets) == resets) return;
       faults_->heal();
       for (std::uint32_t i = kMetadataZones; i < shape_.zones; ++i) {
         faults_->fail_writes(Lba{pool_->device_lba(ZoneId{i}, kHoldsLbas)},
