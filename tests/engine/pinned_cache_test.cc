@@ -69,7 +69,7 @@ class PinnedCacheTest : public ::testing::TestWithParam<PinnedCase> {
   }
   void expect_pinned() {
     for (const std::uint64_t key : pinned_) {
-      const auto page = rig_.get(key, 512 << 10);
+      const auto page = rig_.get(key, buffers_[0].size());
       ASSERT_TRUE(page.ok()) << key << ": " << page.status().describe();
       ASSERT_EQ(*page, content(key, version_, bytes_of(key))) << key;
     }
@@ -136,7 +136,7 @@ TEST_P(PinnedCacheTest, WhatIsPinnedCanBeOverwritten) {
 INSTANTIATE_TEST_SUITE_P(
     Shapes, PinnedCacheTest,
     ::testing::Values(PinnedCase{"one_lba", "mem:24MiB?zone_size=1MiB", 4096, 4096, 100},
-                      PinnedCase{"small_lbas", "mem:12MiB?zone_size=512KiB&lba=512", 100, 100, 100},
+                      PinnedCase{"small_lbas", "mem:24MiB?zone_size=1MiB&lba=512", 100, 100, 100},
                       PinnedCase{"mixed", "mem:24MiB?zone_size=1MiB", 1, 20000, 100},
                       PinnedCase{"large", "mem:24MiB?zone_size=1MiB", 300'000, 300'000, 100},
                       PinnedCase{"among_others", "mem:24MiB?zone_size=1MiB", 4096, 4096, 60},

@@ -178,12 +178,13 @@ class Rig {
     PageOp op;
     op.kind = PageOp::Kind::get;
     op.key = key_of(number);
-    AlignedBuffer page(capacity);
-    op.data = page.data();
+    if (page_.size() < capacity) page_ = AlignedBuffer(capacity);
+    std::memset(page_.data(), 0xee, capacity);  // what the page that was read before it left
+    op.data = page_.data();
     op.capacity = capacity;
     const Status status = run(op);
     if (!status.ok()) return status;
-    return std::vector<std::byte>(page.data(), page.data() + std::min(op.length, capacity));
+    return std::vector<std::byte>(page_.data(), page_.data() + std::min(op.length, capacity));
   }
   Status simple(PageOp::Kind kind, std::uint64_t number) {
     PageOp op;
@@ -215,6 +216,7 @@ class Rig {
  private:
   std::string uri_;
   unsigned running_ = 0;
+  AlignedBuffer page_;  // what is read, whatever page it is of
 };
 
 }  // namespace furrow::testing
