@@ -389,6 +389,10 @@ Status MetadataRing::roll_into(ZoneId zone, const PoolState& state, const Journa
   // nor leave that life beside the active zone, finished.
   if (status.ok()) status = flush_blocking(*queue_);
   if (status.ok()) status = finish_if_active(active_zone_);
+  // Nor may it take the section away and the finish with it: the journal would go on, and what is
+  // left of the section, of a number that is drawn again then, could come to light under the next
+  // one, when that is torn, and take back what was acknowledged in between.
+  if (status.ok()) status = flush_blocking(*queue_);
   if (status.ok()) status = write_section(zone, 0, state, record);
   return status;
 }

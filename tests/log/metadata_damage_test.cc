@@ -54,6 +54,32 @@ TEST_F(MetadataDamageTest, PowerCutWhileFormatting) {
   }
 }
 
+// A roll that a power cut takes back as a whole leaves bytes of its section behind the write pointer.
+// No record may follow in the zone that it came from: the next roll has the same number, and what
+// it shows of the one before, where it is torn, would count without that record.
+TEST_F(MetadataDamageTest, NoRecordFollowsWhereARollHasBegun) {
+  for (const CrashModel model : {CrashModel::drive, CrashModel::emu}) {
+    for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+      make(0);
+      save();
+      const std::uint32_t left = newest_zone();
+      JournalRecord counts_again;  // which rolls, whatever room there is
+      counts_again.kind = JournalRecord::Kind::zone_trimmed;
+      counts_again.trim = {5, ZoneTrimRecord::kNothing, ZoneTrimRecord::kAnyLife};
+      with_faults(
+          seed,
+          [&](FaultDevice& faulty) {
+            Result<MetadataRing> ring = MetadataRing::open(faulty, false);
+            ASSERT_TRUE(ring.ok());
+            faulty.cut_after(1 + seed % 5, model);
+            ASSERT_FALSE(ring->append(counts_again).ok());
+          },
+          model);
+      EXPECT_EQ((*device_->report())[left].state, ZoneState::full) << "seed " << seed;
+    }
+  }
+}
+
 // Any LBA of any ring zone, damaged, the last one too: the state is exactly what was acknowledged,
 // and what is damaged is named, in the zone that the ring has left as well. Of the last record, and
 // of a roll that no record follows, any LBA may also have been torn, which is told as a note.
