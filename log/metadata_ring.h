@@ -4,12 +4,12 @@
 // of which is the record: so rot is told from a tear, which takes both). When the active zone has
 // no room for a record, or has many, the ring rolls: another zone is reset and the active one
 // finished, both durably; then superblock, checkpoint (with the record applied) and the record
-// itself are written there and flushed; until that is done the old zone stays valid. Opening takes the newest readable checkpoint and its
-// journal; if the newest is damaged, the older checkpoint, its journal and then the newest zone's
-// journal, whose record 0 is why the ring rolled. A torn tail of the journal is cut off (the ring
-// rolls before the next record, as it does when a copy of one is damaged). When every zone is
-// needed to read the state back, the roll goes into the rest of the active zone, so that no single
-// damage and no power cut loses anything.
+// itself are written there and flushed; until that is done the old zone stays valid. Opening takes
+// the newest readable checkpoint and its journal; if the newest is damaged, the older checkpoint,
+// its journal and then the newest zone's journal, whose record 0 is why the ring rolled. A torn
+// tail of the journal is cut off (the ring rolls before the next record, as it does when a copy of
+// one is damaged). When every zone is needed to read the state back, the roll goes into the rest of
+// the active zone, so that no single damage and no power cut loses anything.
 //
 // Blocking, but for begin(); one thread at a time. Errors: no_space when a state does not fit a
 // third of a zone (or 64 MiB: never on a device that suits()), invalid_argument (a record or a pool

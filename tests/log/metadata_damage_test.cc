@@ -54,9 +54,9 @@ TEST_F(MetadataDamageTest, PowerCutWhileFormatting) {
   }
 }
 
-// A roll that a power cut takes back as a whole leaves bytes of its section behind the write pointer.
-// No record may follow in the zone that it came from: the next roll has the same number, and what
-// it shows of the one before, where it is torn, would count without that record.
+// A roll that a power cut takes back as a whole leaves bytes of its section behind the write
+// pointer. No record may follow in the zone that it came from: the next roll has the same number,
+// and what it shows of the one before, where it is torn, would count without that record.
 TEST_F(MetadataDamageTest, NoRecordFollowsWhereARollHasBegun) {
   for (const CrashModel model : {CrashModel::drive, CrashModel::emu}) {
     for (std::uint64_t seed = 1; seed <= 20; ++seed) {
