@@ -91,7 +91,9 @@ std::vector<Recovery::CopiedPage> Recovery::copied_pages(Spare& spare) {
 }
 
 // That a record of the original is there does not say that its page is. One that has rotted since
-// it was copied must not take the copy with it.
+// it was copied must not take the copy with it. Of a zone that stays all copies count: made again
+// at each opening that a power cut ends, they would fill what is kept for them, and no zone could
+// be emptied any more.
 void Recovery::verify_originals() {
   for (auto& [volume, spare] : spares_) {
     PageWindow originals(*queue_, pool_.geometry), copies(*queue_, pool_.geometry);
@@ -103,11 +105,14 @@ void Recovery::verify_originals() {
       const auto bytes = window.read(lba, pool_.page_lbas(entry.length), end);
       return bytes.ok() && page_checksum(bytes->first(entry.length), page.hash) == entry.checksum;
     };
-    for (const CopiedPage& page : copied_pages(spare)) {
-      if (whole(originals, page.original->lba(), page)) continue;
-      if (!whole(copies, page.copy_lba, page)) continue;  // nothing is gained by keeping it
-      spare.needed = true;
-      take_copy(page);
+    const auto is_left_alone = [&](const CopiedPage& page) {  // where neither is, nothing is gained
+      return !whole(originals, page.original->lba(), page) && whole(copies, page.copy_lba, page);
+    };
+    const std::vector<CopiedPage> pages = copied_pages(spare);
+    spare.needed = spare.needed || std::ranges::any_of(pages, is_left_alone);
+    if (!spare.needed) continue;
+    for (const CopiedPage& page : pages) {
+      if (whole(copies, page.copy_lba, page)) take_copy(page);
     }
   }
 }

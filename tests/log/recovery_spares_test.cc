@@ -107,6 +107,29 @@ TEST_F(RecoverySpareTest, OneThatCannotBeReadAsAWholeStays) {
   }
 }
 
+// Were the originals to count again, each opening would have the same copies made once more, until
+// the last zone has no room for them.
+TEST_F(RecoverySpareTest, OfOneThatStaysAllCopiesCountThatAreWhole) {
+  for (const bool rotted : {false, true}) {
+    SCOPED_TRACE(rotted ? "an original has rotted" : "a page stands there alone");
+    images_.clear();
+    fill();
+    if (rotted) images_[0]->damage(images_[0]->records().front().lba);
+    last_->add_batch({last_->page(2, 21, 600), last_->page(3, 31, 600), last_->page(4, 41, 600)});
+    last_->add_batch({rotted ? last_->page(5, 51, 600) : last_->page(50, 91, 600)},
+                     last_->written_lbas());  // the first one is durable, not torn
+    last_->damage(last_->records()[2].lba);
+    write_all();
+    recover_now(of_a_store());
+    EXPECT_FALSE(given_back());
+    EXPECT_EQ(zone_of(2), 7u);
+    EXPECT_EQ(zone_of(3), 7u);
+    EXPECT_EQ(zone_of(4), 4u) << "its copy has rotted";
+    EXPECT_EQ(pool_->allocator.zone(ZoneId{3}).live_lbas, 0u);
+    EXPECT_EQ(pool_->allocator.zone(ZoneId{7}).live_lbas, 3 * pool_->page_lbas(600));
+  }
+}
+
 // Its time is found by where it is.
 TEST_F(RecoverySpareTest, ACopyWhoseOriginalHasRottedExpiresAsThatDid) {
   const auto late = static_cast<std::uint32_t>(executor_.wall_s() + 1000);
