@@ -173,8 +173,9 @@ bool FilesModel::overwrite_at(Body& body, std::size_t at, const std::string& tex
   std::string next = body.bytes;
   next.replace(at, there, text, 0, there);
   const Status status = body.file->write_at(at, std::string_view(text).substr(0, there));
-  if (next == body.bytes) return goes_on(status, &body);  // as it was: perhaps not durable
-  return changed(status, body, next);
+  const bool damage = reads_damage(status, body.file->inode(), at, at + there);
+  if (next == body.bytes && !damage) return goes_on(status, &body);  // perhaps not durable
+  return changed(status, body, next, damage);
 }
 
 bool FilesModel::cut(Body& body) {
@@ -184,17 +185,18 @@ bool FilesModel::cut(Body& body) {
 bool FilesModel::cut_to(Body& body, std::size_t size) {
   const Status status = body.file->truncate(size);
   if (size == body.bytes.size()) return goes_on(status, &body);
-  return changed(status, body, body.bytes.substr(0, size));
+  const bool damage = reads_damage(status, body.file->inode(), size, size);
+  return changed(status, body, body.bytes.substr(0, size), damage);
 }
 
 // What is acknowledged is durable as a whole: nothing of it was left out.
-bool FilesModel::changed(const Status& status, Body& body, const std::string& next) {
-  const std::uint64_t inode = body.file ? body.file->inode() : 0;
+bool FilesModel::changed(const Status& status, Body& body, const std::string& next, bool damage) {
+  if (damage) return true;  // before anything was done
   if (status.ok()) {
     body.bytes = next;
     body.synced = next.size();
     body.dirty = false;
-  } else if (status.code() != Code::no_space && (plan_.faults || !may_fail(status, inode))) {
+  } else if (status.code() != Code::no_space && (plan_.faults || !may_fail(status))) {
     body.instead = next;
   }
   return goes_on(status, &body);
@@ -286,7 +288,7 @@ bool FilesModel::goes_on(const Status& status, Body* body) {
     relieve();
     return !gone_;
   }
-  const bool reads = may_fail(status, body != nullptr && body->file ? body->file->inode() : 0);
+  const bool reads = may_fail(status);
   expect(plan_.faults || is_refusal(status) || reads, status.describe());
   if (reads && !plan_.faults) return true;  // before anything was done
   if (body != nullptr) {
@@ -380,7 +382,7 @@ void FilesModel::verify_failed(const Body& failed) {
     if (body == bodies_.end() || &body->second != &failed) continue;
     const Result<std::string> there = files_->contents(path);
     gone_ = there.status().code() == Code::aborted;
-    if (gone_ || may_fail(there.status(), inode)) return;
+    if (gone_ || may_fail(there.status())) return;
     verify_bytes(true, path, {text_of(there), {}}, failed);
     return;
   }

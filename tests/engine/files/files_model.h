@@ -97,8 +97,8 @@ class FilesModel {
   bool named(const Status& status, Names next);
   // After a call that would add `text`, or some of it, at the end.
   bool appended(const Status& status, Body& body, const std::string& text);
-  // After a call that would turn the bytes into `next`.
-  bool changed(const Status& status, Body& body, const std::string& next);
+  // After a call that would turn the bytes into `next`. `damage`: it said so of what it read.
+  bool changed(const Status& status, Body& body, const std::string& next, bool damage = false);
   bool goes_on(const Status& status, Body* body);
 
   static bool is_refusal(const Status& status);
@@ -118,7 +118,9 @@ class FilesModel {
     std::string bytes;
     std::vector<std::pair<std::size_t, std::size_t>> holes;  // from, to: not known
   };
-  bool may_fail(const Status& status, std::uint64_t inode) const;
+  bool may_fail(const Status& status) const;
+  bool reads_damage(const Status& status, std::uint64_t inode, std::size_t from,
+                    std::size_t to) const;
   bool has_damage(const std::string& path, std::uint64_t inode) const;
   Seen see(const std::string& path, std::uint64_t inode);
   Seen see_parts(const FileContent& content, const std::string& path, std::uint64_t inode);

@@ -14,17 +14,27 @@ void FilesModel::strike(const Key& key, std::span<const std::byte> bytes) {
   struck_records_.push_back(slot_of(key) && record.ok() ? *record : FileRecord());
 }
 
-// A read; of inode 0: of any file, as of one that is opened.
-bool FilesModel::may_fail(const Status& status, std::uint64_t inode) const {
-  if (plan_.unreadable && status.code() == Code::io_error) return true;
+// A read: for a while.
+bool FilesModel::may_fail(const Status& status) const {
+  return plan_.unreadable && status.code() == Code::io_error;
+}
+
+// Is it right of a call to say that some of these bytes, which it reads, are damaged?
+bool FilesModel::reads_damage(const Status& status, std::uint64_t inode, std::size_t from,
+                              std::size_t to) const {
   if (status.code() != Code::corrupt) return false;
+  const auto name = std::ranges::find(names_, inode, &Names::value_type::second);
+  if (name == names_.end()) {  // nobody can see any more what it has
+    return std::ranges::any_of(struck_, [&](const ChunkName& each) { return each.inode == inode; });
+  }
+  const auto parts = damaged_parts(**volume_->content(name->first), inode, struck_);
   return std::ranges::any_of(
-      struck_, [&](const ChunkName& each) { return inode == 0 || each.inode == inode; });
+      parts, [&](const auto& part) { return from < part.second && to > part.first; });
 }
 
 FilesModel::Seen FilesModel::see(const std::string& path, std::uint64_t inode) {
   const Result<std::string> bytes = files_->contents(path);
-  const bool as_a_whole = may_fail(bytes.status(), inode) || has_damage(path, inode);
+  const bool as_a_whole = may_fail(bytes.status()) || has_damage(path, inode);
   return as_a_whole ? see_parts(**volume_->content(path), path, inode) : Seen{text_of(bytes), {}};
 }
 
@@ -46,7 +56,7 @@ FilesModel::Seen FilesModel::see_parts(const FileContent& content, const std::st
     const std::pair<std::size_t, std::size_t> part(at, end);
     const bool is_damage = got.status().code() == Code::corrupt;
     const bool excused = is_damage ? std::ranges::find(damaged, part) != damaged.end()
-                                   : may_fail(got.status(), inode);
+                                   : may_fail(got.status());
     expect(excused, path + " at " + std::to_string(at) + ": " + got.status().describe());
     seen.holes.push_back(part);
   }
