@@ -55,8 +55,8 @@ FilesModel::Seen FilesModel::see_parts(const FileContent& content, const std::st
     if (got.ok() && *got == memory.size()) continue;
     const std::pair<std::size_t, std::size_t> part(at, end);
     const bool is_damage = got.status().code() == Code::corrupt;
-    const bool excused = is_damage ? std::ranges::find(damaged, part) != damaged.end()
-                                   : may_fail(got.status());
+    const bool excused =
+        is_damage ? std::ranges::find(damaged, part) != damaged.end() : may_fail(got.status());
     expect(excused, path + " at " + std::to_string(at) + ": " + got.status().describe());
     seen.holes.push_back(part);
   }

@@ -29,9 +29,10 @@ bool FilesModel::look() {
   const Status status = files_->read(path, reads, way);
   if (!status.ok()) {
     const bool none = !there && status.code() == Code::not_found;
-    const bool damaged = there && std::ranges::any_of(reads, [&](const FileRead& read) {
-      return reads_damage(status, name->second, read.offset, read.offset + read.memory.size());
-    });
+    const bool damaged =
+        there && std::ranges::any_of(reads, [&](const FileRead& read) {
+          return reads_damage(status, name->second, read.offset, read.offset + read.memory.size());
+        });
     if (damaged) return true;
     expect(none || status.code() == Code::aborted || may_fail(status),
            path + " is read: " + status.describe());
