@@ -418,7 +418,8 @@ bool PoolImpl::quiesce() {
   (void)note_cuts();  // else the next recovery finds out by itself
   bool closed = true;
   for (const auto& store : stores_) {
-    if (store->zones() == nullptr) closed = store->log().close() && closed;
+    const bool its = store->zones() != nullptr ? store->zones()->close() : store->log().close();
+    closed = its && closed;
   }
   if (closed) (void)ring_.settle();  // else the next opening does
   return closed;

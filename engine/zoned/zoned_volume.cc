@@ -172,6 +172,17 @@ std::vector<std::uint32_t> ZonedVolume::take_changed() {
   return std::exchange(changed_, {});
 }
 
+bool ZonedVolume::close() {
+  if (std::exchange(wrote_, false)) {
+    close_flush_.busy = true;
+    close_flush_.on_flushed = [](FlushWaiter& waiter) {
+      static_cast<CloseFlush&>(waiter).busy = false;
+    };
+    pool_.flusher.request(close_flush_);
+  }
+  return !close_flush_.busy;
+}
+
 // --- an operation's way ---
 
 ZoneAction ZonedVolume::action_of(const ZonedOp& op) {
@@ -286,6 +297,7 @@ void ZonedVolume::written(ZonedStep& step) {
   if (!step.io.status.ok()) {
     slot.unsure = true;
   } else {
+    wrote_ = true;
     ++stats_.writes;
     stats_.bytes_written += op.count * geometry_.lba_bytes;
     if (slot.appends) {

@@ -67,6 +67,9 @@ class ZonedVolume {
   // Has the device found that it has taken zones away, with no operation that failed for it?
   void look_for_taken();
   bool idle() const { return running_ == 0; }
+  // Of one that is idle, as the pool is closed: has what was written to it been flushed, or could
+  // it not be? Asked until it is true.
+  bool close();
   ZoneUsage usage() const { return usage_; }
 
  private:
@@ -105,6 +108,10 @@ class ZonedVolume {
   void finish(ZonedOp& op);
   void answer(ZonedOp& op);
 
+  struct CloseFlush : FlushWaiter {
+    bool busy = false;
+  };
+
   void begin_all(ZonedOp& op);
   void go_on_all();
   void end_of_all(ZonedStep& step);
@@ -130,6 +137,8 @@ class ZonedVolume {
   ZonedOp* last_all_ = nullptr;
   bool going_on_all_ = false;
   std::uint64_t running_ = 0;
+  bool wrote_ = false;
+  CloseFlush close_flush_;
   std::uint64_t zones_taken_ = 0;  // ZonedDevice::zones_taken() when it was looked at
   std::vector<std::uint32_t> changed_;
   std::atomic<bool> any_changed_{false};

@@ -1,7 +1,7 @@
 // Establishes that a zoned volume, whatever is done to it, does what ZoneStateMachine says of as
 // many zones with its share, and holds what was written, through orderly restarts and kills; and
 // that after a power cut its zones are what the device says, hold nothing but what was written in
-// that order, and everything that was flushed.
+// that order, and everything that was flushed, as an orderly close does.
 //
 // Random operations by seed, one after the other against a model; and several in flight at a time
 // on the fault device, which cuts the power, in both crash models.
@@ -333,6 +333,21 @@ TEST_P(ZonedPowerCutTest, LeavesWhatWasFlushed) {
   }
   EXPECT_GT(cut.kept(), 1000u);
   EXPECT_GT(cut.lost(), 100u);
+}
+
+TEST_P(ZonedPowerCutTest, AnOrderlyCloseFlushes) {
+  for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+    Zones zones(kModelDevice);
+    PowerCuts cuts(zones.rig, GetParam());
+    cuts.start(seed);
+    ASSERT_NO_FATAL_FAILURE(zones.make(zoned_options(kZones)));
+    ASSERT_TRUE(zones.write(0, 8).ok());
+    zones.close();
+    ASSERT_NO_FATAL_FAILURE(cuts.cut());
+    cuts.restore(seed);
+    ASSERT_NO_FATAL_FAILURE(zones.open());
+    EXPECT_TRUE(zones.holds(0, 8, 1)) << "seed " << seed;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, ZonedPowerCutTest,
