@@ -16,6 +16,10 @@
 
 namespace furrow {
 
+inline Status no_such_file() {
+  return {Code::not_found, Origin::engine, "no such file or directory"};
+}
+
 // A file or a directory.
 struct FileNode {
   std::uint64_t inode = 0;

@@ -10,7 +10,6 @@ namespace furrow {
 namespace {
 
 Status fail(Code code, const char* hint) { return {code, Origin::engine, hint}; }
-Status not_found() { return fail(Code::not_found, "no such file or directory"); }
 
 // What others wait for to end: also where memory cannot be had. Made and ended with the lock held.
 class Turn {
@@ -175,7 +174,7 @@ Result<std::unique_ptr<OpenFile>> FileVolume::open_file(std::string_view path) {
   const Lock lock(mutex_);
   const Result<FileTree::Place> place = tree_.find(path);
   if (!place.ok()) return place.status();
-  if (place->node == nullptr) return not_found();
+  if (place->node == nullptr) return no_such_file();
   if (place->node->directory) return fail(Code::invalid_argument, "it is a directory");
   return handle(place->node);
 }
@@ -210,7 +209,7 @@ Status FileVolume::remove(std::string_view path) {
   Lock lock(mutex_);
   const Claim claim(*this, lock, std::span(&path, 1));
   if (!claim.status().ok()) return claim.status();
-  if (claim[0].node == nullptr) return not_found();
+  if (claim[0].node == nullptr) return no_such_file();
   if (claim[0].node->directory) return fail(Code::invalid_argument, "it is a directory");
   const Status status = unlink(lock, claim[0]);
   if (status.ok()) destroy_left(lock);
@@ -222,7 +221,7 @@ Status FileVolume::remove_directory(std::string_view path) {
   const Claim claim(*this, lock, std::span(&path, 1));
   if (!claim.status().ok()) return claim.status();
   const FileTree::Place& place = claim[0];
-  if (place.node == nullptr) return not_found();
+  if (place.node == nullptr) return no_such_file();
   if (!place.node->directory) return fail(Code::invalid_argument, "it is not a directory");
   if (place.parent == nullptr) return fail(Code::invalid_argument, "the root stays");
   return unlink(lock, place);
@@ -405,7 +404,7 @@ void FileVolume::restore_link(const std::shared_ptr<FileNode>& parent,
 
 Status FileVolume::rename_refusal(const FileTree::Place& source,
                                   const FileTree::Place& target) const {
-  if (source.node == nullptr) return not_found();
+  if (source.node == nullptr) return no_such_file();
   if (source.parent == nullptr || target.parent == nullptr) {
     return fail(Code::invalid_argument, "the root keeps its name");
   }
@@ -426,7 +425,7 @@ Status FileVolume::link(std::string_view from, std::string_view to) {
   Lock lock(mutex_);
   const Claim claim(*this, lock, std::array{from, to});
   if (!claim.status().ok()) return claim.status();
-  if (claim[0].node == nullptr) return not_found();
+  if (claim[0].node == nullptr) return no_such_file();
   if (claim[0].node->directory) return fail(Code::invalid_argument, "it is a directory");
   if (claim[1].node != nullptr) return fail(Code::exists, "the name is taken");
   const std::shared_ptr<FileNode> node = claim[0].node, parent = claim[1].parent;
@@ -451,74 +450,6 @@ Status FileVolume::sync_names() {
   auto& slots = op.status.ok() ? free_slots_ : freed_slots_;
   slots.insert(slots.end(), freed.begin(), freed.end());
   return op.status;
-}
-
-// --- looking ---
-
-FileInfo FileVolume::info_of(const FileNode& node, std::string_view name) const {
-  FileInfo info;
-  info.name = name;
-  info.directory = node.directory;
-  info.inode = node.inode;
-  info.bytes = node.directory ? 0 : node.content().size();
-  info.modified_s = node.modified_s;
-  info.links = static_cast<std::uint32_t>(node.links.size());
-  info.chunks = node.directory ? 0 : node.content().chunks();
-  return info;
-}
-
-Result<FileInfo> FileVolume::stat(std::string_view path) const {
-  const Lock lock(mutex_);
-  const Result<FileTree::Place> place = tree_.find(path);
-  if (!place.ok()) return place.status();
-  if (place->node == nullptr) return not_found();
-  return info_of(*place->node, place->name);
-}
-
-Result<std::vector<FileInfo>> FileVolume::list(std::string_view path) const {
-  const Lock lock(mutex_);
-  const Result<FileTree::Place> place = tree_.find(path);
-  if (!place.ok()) return place.status();
-  if (place->node == nullptr) return not_found();
-  if (!place->node->directory) return fail(Code::invalid_argument, "it is not a directory");
-  std::vector<FileInfo> all;
-  for (const auto& [name, node] : place->node->children) all.push_back(info_of(*node, name));
-  return all;
-}
-
-Result<std::shared_ptr<const FileContent>> FileVolume::content(std::string_view path) const {
-  const Lock lock(mutex_);
-  const Result<FileTree::Place> place = tree_.find(path);
-  if (!place.ok()) return place.status();
-  if (place->node == nullptr) return not_found();
-  if (place->node->directory) return fail(Code::invalid_argument, "it is a directory");
-  return std::shared_ptr<const FileContent>(place->node->file);
-}
-
-// As of a device that is smaller by what the medium has no room for.
-std::uint64_t FileVolume::free_bytes() const {
-  const VolumeUsage usage = store_.usage();
-  const std::uint64_t all = geometry().zone_count * geometry().zone_capacity_bytes();
-  const double missing = static_cast<double>(std::min(all, pool_->missing_bytes()));
-  const auto usable = static_cast<double>(usage.free_bytes + usage.live_bytes);
-  const double lost = usable * missing / static_cast<double>(all);
-  return usage.free_bytes - std::min(usage.free_bytes, static_cast<std::uint64_t>(lost));
-}
-
-FilesUsage FileVolume::usage() const {
-  FilesUsage usage;
-  usage.free_bytes = free_bytes();
-  usage.written = written();
-  usage.restored_bytes = restored_bytes_;
-  const Lock lock(mutex_);
-  for (const auto& [inode, node] : tree_.nodes()) {
-    ++(node->directory ? usage.directories : usage.files);
-    usage.record_bytes += node->recorded.length;
-    if (node->directory) continue;
-    usage.bytes += node->content().size();
-    usage.chunks += node->content().chunks();
-  }
-  return usage;
 }
 
 // --- handles ---
