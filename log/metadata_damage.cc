@@ -68,6 +68,7 @@ class RingJudge {
   std::string name(const Section& section, std::uint64_t lba) const;
   void judge_sections();
   bool is_superseded(const Section& section) const;
+  bool has_ended_roll(ZoneId zone) const;
   bool is_whole(const Section& section) const;
   void judge(const Section& section);
   void judge_checkpoint();
@@ -199,18 +200,25 @@ void RingJudge::judge_sections() {
 // the newer one was torn. A zone that is not finished may have been reset for another roll: then
 // what the section ended with is not there any more, or is left of it where the new one, which is
 // as long as one that no record follows, was torn. Where it is whole, or another one behind it in
-// the zone is left, the power cut has undone the finish, and no more.
+// the zone is left, the power cut has undone the finish, and no more. Where a roll was torn, and
+// the zone could not be reset, it is finished all the same.
 bool RingJudge::is_superseded(const Section& section) const {
   const auto replaces = [&](const Section& newer) {
     return newer.zone == section.zone && newer.begin_lba <= section.record_0_lba;
   };
   if (std::ranges::any_of(judged_, replaces)) return true;
-  const bool finished = !newest_ || section.zone == newest_->zone ||
-                        !is_active(found_.zones[section.zone.value].state);
-  if (finished) return false;
+  if (!newest_ || section.zone == newest_->zone) return false;
+  if (has_ended_roll(section.zone)) return true;
+  if (!is_active(found_.zones[section.zone.value].state)) return false;
   const bool ends = found_.journal(section.number).contains(section.last);
   const bool followed = std::ranges::find(judged_, section.zone, &Section::zone) != judged_.end();
   return !ends || (section.last == 0 && !followed && !is_whole(section));
+}
+
+// The zone's newest superblock is of a section that nothing else is left of.
+bool RingJudge::has_ended_roll(ZoneId zone) const {
+  const auto superblock = found_.superblocks.find(zone.value);
+  return superblock != found_.superblocks.end() && !section(superblock->second.checkpoint);
 }
 
 bool RingJudge::is_whole(const Section& section) const {
@@ -267,16 +275,24 @@ void RingJudge::judge_checkpoint() {
 }
 
 // The newest section continues one of which nothing is left. That is so while a roll is under way,
-// which resets its zone, and not when all zones were written to and finished.
+// which resets its zone, and not when all zones were written to and finished: but where a write
+// failed, and the device has ended its zone, which is rolled into first, too.
 void RingJudge::judge_missing(std::uint64_t number) {
+  std::vector<ZoneId> full;
   for (std::uint32_t i = 0; i < contents_.superblock.metadata_zones; ++i) {
     if (ZoneId{i} == newest_->zone) continue;
     const ZoneState state = found_.zones[i].state;
     const bool written = state == ZoneState::full || state == ZoneState::read_only;
-    if (!written || found_.newest_in(ZoneId{i}).value_or(0) > contents_.number) return;
+    const std::optional<std::uint64_t> newest = found_.newest_in(ZoneId{i});
+    if (!written || newest.value_or(0) > contents_.number) return;
+    const bool readable = std::ranges::none_of(found_.bad.at(i), &RingFound::BadLba::unreadable);
+    if (state == ZoneState::full && !newest && readable) full.push_back(ZoneId{i});
   }
   contents_.damage.push_back(fmt::format(
-      "nothing is left of checkpoint {}, which would stand in for {}", number, contents_.number));
+      "nothing is left of checkpoint {}, which would stand in for "
+      "{}{}",
+      number, contents_.number, full.empty() ? "" : "; the next opening makes up for it"));
+  contents_.torn = std::move(full);
 }
 
 void RingJudge::note_torn_rolls() {
@@ -285,6 +301,12 @@ void RingJudge::note_torn_rolls() {
     const ZoneInfo& info = found_.zones[i];
     const bool used = info.zone == newest_->zone ||
                       std::ranges::find(judged_, info.zone, &Section::zone) != judged_.end();
+    if (!used && !is_active(info.state) && has_ended_roll(info.zone)) {
+      contents_.notes.push_back(fmt::format(
+          "metadata zone {}: a roll of the ring was torn, and the zone could not be reset; nothing "
+          "in it counts until a roll does it again",
+          i));
+    }
     if (used || !is_active(info.state) || info.written_lbas == 0) continue;
     contents_.torn.push_back(info.zone);
     contents_.notes.push_back(fmt::format(

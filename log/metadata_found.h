@@ -47,7 +47,7 @@ struct RingFound {
 
 // Sees that all is whole which the state was read from, and which it could be read from if that was
 // damaged: adds to contents.damage what is not, to contents.notes what a power cut may have torn,
-// to contents.torn the zones in which it did so.
+// to contents.torn the zones in which it did so, or a roll has failed.
 void judge_ring(const RingFound& found, RingContents& contents);
 
 }  // namespace furrow

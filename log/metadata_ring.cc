@@ -265,7 +265,7 @@ Status MetadataRing::append(const JournalRecord& record) {
     state_ = std::move(changed);
     return {};
   }
-  if (!std::exchange(torn_, {}).empty()) finish_others();  // one that cannot be reset stays torn
+  end_torn();  // one that cannot be reset stays so
   if (has_room(changed)) {
     if (write_record(record).ok()) {
       state_ = std::move(changed);
@@ -362,8 +362,7 @@ Status MetadataRing::rebuild(PoolState state) {
 
 Status MetadataRing::roll(const PoolState& state, const JournalRecord& record) {
   const Status rolled = roll_somewhere(state, record);
-  // It may have gone elsewhere than where another was torn.
-  if (rolled.ok() && !std::exchange(torn_, {}).empty()) finish_others();
+  if (rolled.ok()) end_torn();  // it may have gone elsewhere than where another was torn
   return rolled;
 }
 
@@ -395,6 +394,23 @@ Status MetadataRing::roll_into(ZoneId zone, const PoolState& state, const Journa
   if (status.ok()) status = flush_blocking(*queue_);
   if (status.ok()) status = write_section(zone, 0, state, record);
   return status;
+}
+
+// What was torn is finished as it is. A superblock behind it, of a section that never follows,
+// tells it from a section that was whole, and has rotted. Where that cannot be written it is taken
+// for one.
+void MetadataRing::end_torn() {
+  const std::vector<ZoneId> torn = std::exchange(torn_, {});
+  for (const ZoneId zone : torn) {
+    const ZoneInfo info = device_->zone(zone);
+    if (zone == active_zone_ || !is_active(info.state)) continue;
+    Superblock superblock = superblock_;
+    superblock.checkpoint = next_number_++;
+    AlignedBuffer lba(superblock.lba_bytes);
+    encode(superblock, lba.span());
+    (void)write(*queue_, device_->geometry(), zone, info.written_lbas, lba);
+  }
+  if (!torn.empty()) finish_others();
 }
 
 // A power cut may undo the finish of the zone before the active one, or leave a roll half done in

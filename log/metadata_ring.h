@@ -106,6 +106,7 @@ class MetadataRing {
                        const JournalRecord& record);
   Status finish_if_active(ZoneId zone);
   void finish_others();
+  void end_torn();
   bool is_needed(ZoneId zone) const;
 
   // A record that is being written, and the state with it.
@@ -131,7 +132,7 @@ class MetadataRing {
   std::uint64_t last_index_ = 0;    // of the journal
   std::uint64_t next_number_ = 0;   // of the next checkpoint
   std::vector<ZoneId> needed_;      // zones without which state_ cannot be read back
-  std::vector<ZoneId> torn_;        // not finished: with what a power cut left of a roll
+  std::vector<ZoneId> torn_;        // with what a power cut left of a roll, or one that failed
   std::unique_ptr<Begun> begun_;    // null: nothing was begun. The ring stays where it is meanwhile
 };
 

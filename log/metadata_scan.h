@@ -39,7 +39,7 @@ struct RingContents {
   // on with if there is room, and `needed` is one zone with a superblock.
   bool lost = false;
   std::vector<ZoneId> needed;  // zones without which the state cannot be read back
-  std::vector<ZoneId> torn;    // not finished, and of no use: a power cut has torn a roll there
+  std::vector<ZoneId> torn;    // of no use: a power cut has torn a roll there, or one has failed
   std::vector<std::string> damage, notes;
 };
 

@@ -75,6 +75,14 @@ class MetadataDamageTest : public testing::Test {
     opened.open_count = state.open_count + 1;
     return opened;
   }
+  // The ring rolls for it.
+  static JournalRecord resize_of(const PoolState& state) {
+    JournalRecord resized;
+    resized.kind = JournalRecord::Kind::volume_resized;
+    resized.volume.id = state.volumes.front().id;
+    resized.volume.quota_zones = state.volumes.front().quota_zones + 1;
+    return resized;
+  }
   // A power cut tears, which is no damage: not before the next opening, and not after it.
   void expect_no_damage(const std::string& what) {
     const Result<MetadataRing> inspected = MetadataRing::open(*device_, true);

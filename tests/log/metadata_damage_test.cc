@@ -155,13 +155,8 @@ TEST_F(MetadataDamageTest, ATornRollOverOneThatNoRecordFollowsIsNoDamage) {
   } while (state_.volumes.empty());
   Result<MetadataRing> ring = MetadataRing::open(*device_, false);
   ASSERT_TRUE(ring.ok());
-  JournalRecord resized;
-  resized.kind = JournalRecord::Kind::volume_resized;
-  resized.volume.id = state_.volumes.front().id;
-  resized.volume.quota_zones = state_.volumes.front().quota_zones;
   for (int rolls = 0; rolls < 2; ++rolls) {
-    ++resized.volume.quota_zones;
-    ASSERT_TRUE(ring->append(resized).ok());
+    ASSERT_TRUE(ring->append(resize_of(ring->state())).ok());
   }
   save();
   const std::uint32_t left = 1 - newest_zone();
@@ -205,6 +200,49 @@ TEST_F(MetadataDamageTest, ATornRollWhoseZoneCannotBeReset) {
   EXPECT_EQ(rolls, 2u);
 }
 
+// .. and finishes that one: what was torn there stays no damage until the ring rolls again,
+// whatever shows of what the zone held before.
+TEST_F(MetadataDamageTest, ATornRollWhoseZoneIsFinishedIsNoDamage) {
+  unsigned records = 0;
+  do {
+    make(++records);
+  } while (state_.volumes.empty());
+  auto* const tap = new TapDevice(std::move(device_));
+  device_.reset(tap);
+  Images before;
+  Result<MetadataRing> rolling = MetadataRing::open(*device_, false);
+  ASSERT_TRUE(rolling.ok());
+  for (int rolls = 0; rolls < 3; ++rolls) {  // with room for more in the zone that is left
+    save();
+    before = images_;
+    ASSERT_TRUE(rolling->append(resize_of(rolling->state())).ok());
+  }
+  save();
+  const std::uint32_t zone = newest_zone(), left = 1 - zone;
+  const std::uint64_t end = record_0(zone) + 3;
+  for (std::uint64_t shown = 0; shown < std::uint64_t{1} << end; ++shown) {
+    std::vector<std::byte> torn(images_[zone].size());
+    for (std::uint64_t lba = 0; lba < end; ++lba) {
+      const std::size_t at = lba * kRingLbaBytes;
+      if ((shown >> lba & 1) != 0) std::copy_n(&before[zone][at], kRingLbaBytes, &torn[at]);
+    }
+    const std::string what = "LBAs " + std::to_string(shown);
+    restore();
+    rewrite_zone(*device_, ZoneId{zone}, torn, end, false);
+    rewrite_zone(*device_, ZoneId{left}, images_[left], end_of_zone(left), false);
+    Result<MetadataRing> ring = MetadataRing::open(*device_, false);
+    ASSERT_TRUE(ring.ok()) << what << ": " << ring.status().describe();
+    tap->fail(Io::Op::reset, {Code::io_error, Origin::zone});
+    const Status appended = ring->append(opening_of(ring->state()));
+    ASSERT_TRUE(appended.ok()) << what << ": " << appended.describe();
+    ASSERT_EQ(device_->zone(ZoneId{zone}).state, ZoneState::full) << what;
+    expect_no_damage(what);
+    const Result<MetadataRing> again = MetadataRing::open(*device_, false);
+    ASSERT_TRUE(again.ok() && again->state() == ring->state()) << what;
+    if (HasFatalFailure()) return;
+  }
+}
+
 // The zone that the ring has left stands in for the newest checkpoint: with nothing whole in it
 // there is nothing to fall back on.
 TEST_F(MetadataDamageTest, NothingToFallBackOn) {
@@ -222,6 +260,21 @@ TEST_F(MetadataDamageTest, NothingToFallBackOn) {
     ASSERT_TRUE(ring.ok() && ring->repair().ok());
     expect_no_damage("repaired");
   }
+}
+
+// So it is when a write of a roll has failed, and the device has ended the zone, which was reset
+// for it: the next opening rolls into that one first.
+TEST_F(MetadataDamageTest, AnOpeningMakesUpForARollThatFailed) {
+  make(5);
+  save();
+  const std::uint32_t left = 1 - newest_zone();
+  rewrite_zone(*device_, ZoneId{left}, {}, 0, true);
+  Result<MetadataRing> inspected = MetadataRing::open(*device_, true);
+  ASSERT_TRUE(inspected.ok());
+  EXPECT_EQ(inspected->damage().size(), 1u);
+  Result<MetadataRing> ring = MetadataRing::open(*device_, false);
+  ASSERT_TRUE(ring.ok() && ring->append(opening_of(ring->state())).ok());
+  expect_no_damage("opened");
 }
 
 // Both copies of a record: refused where others follow. Of the last one they cannot be told from a

@@ -323,14 +323,22 @@ void Simulation::look_at() {
   inspects_ = false;
 }
 
-// Pages as well. (A write that failed may have left half of a structure, until a later opening says
-// that it is void.)
+// Pages as well. A write that failed may have left half of a structure, until a later opening says
+// that it is void. Of the metadata it leaves none, or nothing at all where a roll had begun with
+// it.
 void Simulation::check_all(const char* when) {
   const Result<CheckReport> report = pool_->check({});
-  if (world_.rotted || world_.faults || summary_.records_rotted != 0 || device_->dead()) return;
-  if (!report.ok()) return world_.fail("check: " + report.status().describe());
-  if (report->clean()) return;
-  world_.fail(fmt::format("damaged, {}: {}", when, report->damage.front().text));
+  if (world_.rotted || summary_.records_rotted != 0 || device_->dead()) return;
+  if (!report.ok()) {
+    if (!world_.faults) world_.fail("check: " + report.status().describe());
+    return;
+  }
+  for (const Finding& finding : report->damage) {
+    const bool metadata = inspects_ && finding.structure == Finding::Structure::metadata &&
+                          !finding.text.starts_with("nothing is left of checkpoint");
+    if (world_.faults && !metadata) continue;
+    return world_.fail(fmt::format("damaged, {}: {}", when, finding.text));
+  }
 }
 
 // What was struck is told: as damage, but where a power cut has torn what the metadata ring wrote
