@@ -30,9 +30,14 @@ void Controller::fail(Request& request, std::uint16_t status) {
   reactor_.complete(request, status);
 }
 
-bool Controller::reply(Request& request, std::vector<std::byte> data, std::uint32_t bytes) {
-  data.resize(bytes);
-  return reactor_.reply(request, std::move(data));
+void Controller::reply(Request& request, std::span<const std::byte> data) {
+  std::vector<std::byte> copy;
+  const std::uint16_t status = or_interrupted([&] {
+    copy.assign(data.begin(), data.end());
+    return sc::kSuccess;
+  });
+  if (status != sc::kSuccess) return fail(request, status);
+  (void)reactor_.reply(request, std::move(copy));
 }
 
 void Controller::execute(Request& request) {
@@ -65,10 +70,13 @@ void Controller::execute(Request& request) {
 void Controller::keep_alive(Request& request) { succeed(request); }
 
 void Controller::identify(Request& request) {
-  std::vector<std::byte> page(4096);
-  const std::uint16_t status = identify_page(request.command, page);
+  std::vector<std::byte> page;
+  const std::uint16_t status = or_interrupted([&] {
+    page.resize(4096);
+    return identify_page(request.command, page);
+  });
   if (status != sc::kSuccess) return fail(request, status);
-  (void)reply(request, std::move(page), 4096);
+  (void)reactor_.reply(request, std::move(page));
 }
 
 void Controller::get_log_page(Request& request) {
@@ -84,12 +92,17 @@ void Controller::get_log_page(Request& request) {
     return fail(request, sc::kInvalidField);
   }
   std::vector<std::byte> log;
-  const std::uint16_t status = log_page(log_id, command, request.connection->local_address(), log);
+  const std::uint16_t status = or_interrupted([&]() -> std::uint16_t {
+    const auto known = log_page(log_id, command, request.connection->local_address(), log);
+    if (known != sc::kSuccess) return known;
+    if (offset > log.size()) return sc::kInvalidField;
+    log.erase(log.begin(), log.begin() + static_cast<std::ptrdiff_t>(offset));
+    log.resize(dwords * 4);
+    return sc::kSuccess;
+  });
   if (status != sc::kSuccess) return fail(request, status);
-  if (offset > log.size()) return fail(request, sc::kInvalidField);
-  log.erase(log.begin(), log.begin() + static_cast<std::ptrdiff_t>(offset));
   // The answer first, then what acknowledging the event sets free. One that failed was not read.
-  const bool sent = reply(request, std::move(log), static_cast<std::uint32_t>(dwords * 4));
+  const bool sent = reactor_.reply(request, std::move(log));
   if (sent && !retain_event) log_page_read(log_id, nsid);
 }
 

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <new>
+#include <utility>
 
 #include "transport/connection.h"
 #include "transport/nvme.h"
@@ -18,6 +20,17 @@ inline std::uint16_t check_psdt(const nvme::Sqe& command) {
 inline std::uint16_t check_command(const nvme::Sqe& command) {
   if ((command.flags & nvme::kFuseMask) != 0) return nvme::sc::kInvalidField;
   return check_psdt(command);
+}
+
+// What a command's data takes may be as much as its host says, and not be there: it is to be sent
+// again then. Of a step that nothing has come of where it throws.
+template <class Step>
+std::uint16_t or_interrupted(Step&& step) {
+  try {
+    return std::forward<Step>(step)();
+  } catch (const std::bad_alloc&) {
+    return nvme::sc::kCommandInterrupted;
+  }
 }
 
 // Bits 1:0 of an opcode (or of a fabrics command type) say whether data is transferred, and where

@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -107,8 +108,7 @@ class Controller : public std::enable_shared_from_this<Controller> {
   // Answers.
   void succeed(Request& request, std::uint32_t dw0 = 0);
   void fail(Request& request, std::uint16_t status);
-  // Sends the first `bytes` of `data`, zero-padded; false: it failed instead.
-  bool reply(Request& request, std::vector<std::byte> data, std::uint32_t bytes);
+  void reply(Request& request, std::span<const std::byte> data);  // a copy of it
 
   // Fabrics commands (properties.cc).
   void fabrics(Request& request);

@@ -1,5 +1,6 @@
 #include "transport/reactor_impl.h"
 
+#include <new>
 #include <utility>
 
 #include "transport/command_checks.h"
@@ -204,12 +205,13 @@ bool ReactorImpl::reply(Request& request, std::vector<std::byte> data) {
     complete(request, nvme::sc::kDataSglLengthInvalid);
     return false;
   }
-  if (!take_payload(Queue::of(request), data.size())) {
+  std::unique_ptr<Payload> made(new (std::nothrow) Payload{std::move(data), nullptr});
+  if (made == nullptr || !take_payload(Queue::of(request), made->data.size())) {
     complete(request, nvme::sc::kCommandInterrupted);
     return false;
   }
   set_result(request, nvme::sc::kSuccess);
-  auto* payload = new Payload{std::move(data), nullptr};
+  Payload* const payload = made.release();
   request.context = payload;
   request.on_done = &ReactorImpl::payload_sent;
   request.connection->push(request, payload->data.data(),
@@ -230,8 +232,16 @@ void ReactorImpl::pull(Request& request, std::uint32_t bytes,
   if (request.data_bytes < bytes) return pull_failed(request, nvme::sc::kDataSglLengthInvalid);
   // More than the command needs is taken as long as it is no attempt to make us hold much.
   if (request.data_bytes > 8192) return pull_failed(request, nvme::sc::kInvalidField);
-  auto made = std::make_unique<Payload>(
-      Payload{std::vector<std::byte>(request.data_bytes), std::move(next)});
+  std::unique_ptr<Payload> made;
+  const std::uint16_t there = or_interrupted([&] {
+    made = std::make_unique<Payload>(
+        Payload{std::vector<std::byte>(request.data_bytes), std::move(next)});
+    return nvme::sc::kSuccess;
+  });
+  if (there != nvme::sc::kSuccess) {
+    if (Queue::of(request).state == Queue::State::connecting) throw std::bad_alloc();
+    return pull_failed(request, there);
+  }
   if (!take_payload(Queue::of(request), request.data_bytes)) {
     return pull_failed(request, nvme::sc::kCommandInterrupted);
   }

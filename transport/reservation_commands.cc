@@ -146,11 +146,13 @@ void ReservationCommands::report(const Namespace& ns, Request& request) {
     return reactor_.complete(request, sc::kInvalidField);
   }
   Payload page;
-  {
+  const std::uint16_t status = or_interrupted([&] {
     const std::lock_guard lock(ns.reservations->mutex);
     page = status_page(ns.reservations->state);
-  }
-  page.resize(bytes);
+    page.resize(bytes);
+    return sc::kSuccess;
+  });
+  if (status != sc::kSuccess) return reactor_.complete(request, status);
   (void)reactor_.reply(request, std::move(page));
 }
 

@@ -22,10 +22,8 @@ constexpr std::uint32_t kPersists = 1;        // PTPL
 // It was told at Connect: over fabrics it can be asked for, in its full length only.
 void Controller::get_host_id(Request& request) {
   if ((request.command.cdw11 & kExtendedHostId) == 0) return fail(request, sc::kInvalidField);
-  const auto* begin = reinterpret_cast<const std::byte*>(host_.id.data());
   request.completion.dw0 = kExtendedHostId;
-  (void)reply(request, {begin, begin + host_.id.size()},
-              static_cast<std::uint32_t>(host_.id.size()));
+  reply(request, std::as_bytes(std::span(host_.id)));
 }
 
 std::shared_ptr<const Namespace> Controller::seen(std::uint32_t nsid) const {

@@ -148,19 +148,21 @@ void TcpConnection::place_capsule_data(CommandSlot& slot) {
 }
 
 // Many hosts with deep queues could make this any amount of memory: beyond the connection's share
-// of the limit the bytes are thrown away, and the pull fails with a status that lets the host try
-// again.
+// of the limit, or where there is none, the bytes are thrown away, and the pull fails with a status
+// that lets the host try again.
 void TcpConnection::make_stash(CommandSlot& slot) {
   std::atomic<std::uint64_t>& held = environment_.stats.stash_bytes;
   const Shared shared{environment_.limits.stash_bytes_max, environment_.limits.in_capsule_bytes};
-  slot.shed = !within_share(shared, stash_bytes_, slot.data_bytes, shared.total - held);
+  if (within_share(shared, stash_bytes_, slot.data_bytes, shared.total - held)) {
+    slot.stash.reset(new (std::nothrow) std::byte[slot.data_bytes]);
+  }
+  slot.shed = slot.stash == nullptr;
   if (slot.shed) {
     ++environment_.stats.stashes_refused;
     return;
   }
   held += slot.data_bytes;
   stash_bytes_ += slot.data_bytes;
-  slot.stash = std::make_unique_for_overwrite<std::byte[]>(slot.data_bytes);
 }
 
 void TcpConnection::drop_stash(CommandSlot& slot) {

@@ -72,6 +72,7 @@ class FakeHandler : public ConnectionHandler {
       case fake::kLateRefuse:
       case fake::kHold:
         late_.push_back(&request);
+        if (on_late_) on_late_();
         return;
       case fake::kRefuse:
         request.completion.set_status(nvme::sc::kInvalidField);
@@ -103,6 +104,7 @@ class FakeHandler : public ConnectionHandler {
 
   std::atomic<int> opened{0}, closed{0}, requests{0}, outstanding{0}, aborted_pulls{0};
   std::function<void(Connection&)> on_close_;
+  std::function<void()> on_late_;    // such a command waits
   std::atomic<bool> lenient{false};  // refuses what it does not know, which else fails the test
 
  private:

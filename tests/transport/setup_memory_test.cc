@@ -3,7 +3,7 @@
 // along). How: each single allocation that the target makes from accept to Connect's answer fails
 // once, in turn, for an admin and for an I/O queue; a bystander goes on, all that the host was
 // given comes back, and the host gets in when it tries again, also while the refused connection is
-// still on its way out.
+// still on its way out. And that the data of a command for which there is none costs that command.
 #include <gtest/gtest.h>
 
 #include <future>
@@ -13,6 +13,7 @@
 #include "tests/failing_allocations.h"
 #include "tests/transport/fake_engine.h"
 #include "tests/transport/fake_host.h"
+#include "tests/transport/fake_target.h"
 #include "tests/transport/raw_host.h"
 #include "tests/transport/served.h"
 #include "transport/target.h"
@@ -121,6 +122,75 @@ class SetupMemory : public testing::TestWithParam<unsigned> {
 TEST_P(SetupMemory, OfAnAdminQueue) { EXPECT_GE(fail_each(0), 8u); }
 
 TEST_P(SetupMemory, OfAnIoQueue) { EXPECT_GE(fail_each(2), 6u); }
+
+// Each allocation that answering one of these makes fails once: whoever asked may ask again.
+TEST_P(SetupMemory, OfAnAdminCommandsData) {
+  const auto identify = [](std::uint8_t cns) {
+    nvme::Sqe sqe;
+    sqe.opc = nvme::admin::kIdentify;
+    sqe.nsid = 1;
+    sqe.cdw10 = cns;
+    return sqe;
+  };
+  const auto log = [](std::uint8_t id) {
+    nvme::Sqe sqe;
+    sqe.opc = nvme::admin::kGetLogPage;
+    sqe.cdw10 = id | 1023u << 16;
+    return sqe;
+  };
+  unsigned failures = 0;
+  for (nvme::Sqe sqe :
+       {identify(0), identify(1), identify(2), identify(3), log(0), log(1), log(2), log(5)}) {
+    sqe.sgl_type = nvme::kSglTransport;
+    sqe.sgl_length = 4096;
+    for (unsigned failed = 0;; ++failed) {
+      SCOPED_TRACE(std::to_string(sqe.opc) + " " + std::to_string(sqe.cdw10 & 0xff));
+      sqe.cid = static_cast<std::uint16_t>(failed);
+      allocations_until_failure = failed;
+      admin_->send(admin_->capsule(sqe));
+      const auto answer = admin_->receive();
+      const bool none_failed = allocations_until_failure.exchange(-1) >= 0;
+      ASSERT_TRUE(answer.has_value());
+      if (none_failed) {
+        const std::uint8_t flags = answer->as<PduCommon>().flags;
+        const bool data = answer->type == PduType::c2h_data;
+        if (data && (flags & kFlagSuccess) == 0) admin_->expect_response(sqe.cid);
+        break;
+      }
+      ++failures;
+      ASSERT_EQ(answer->type, PduType::capsule_resp);
+      EXPECT_EQ(answer->as<CapsuleResp>().cqe.sct_sc(), nvme::sc::kCommandInterrupted);
+      EXPECT_FALSE(answer->as<CapsuleResp>().cqe.dnr());
+      expect_bystander_served();
+    }
+  }
+  EXPECT_GE(failures, 16u);
+}
+
+TEST(CommandMemory, OfDataThatNobodyHasAskedForYet) {
+  allocations_spared = true;
+  FakeTarget target;
+  RawHost host(target.port());
+  host.init();
+  host.connect_queue(1, 32);
+  target.handler.on_late_ = [] { allocations_until_failure = 0; };
+  const auto send = [&](std::uint16_t cid) {
+    nvme::Sqe sqe;
+    sqe.opc = fake::kLateWrite;
+    sqe.cid = cid;
+    sqe.cdw12 = cid;
+    host.send(host.capsule(sqe, patterned(cid, 8192)));
+  };
+  send(0);
+  target.eventually([&] { return target.reactor->stats().stashes_refused == 1; });
+  target.on_reactor([&] { target.handler.on_late_ = nullptr; });
+  send(1);
+  target.eventually([&] { return target.reactor->stats().stash_bytes == 8192; });
+  target.on_reactor([&] { target.handler.go_on(); });
+  EXPECT_EQ(host.expect_response(0).sct_sc(), nvme::sc::kTransientTransportError);
+  EXPECT_EQ(host.expect_response(1).sct_sc(), 0);
+  EXPECT_EQ(target.reactor->stats().stash_bytes, 0u);
+}
 
 // A queue that could not be registered takes nothing along when it goes at last: neither the one
 // that has its id by then, nor memory.
