@@ -96,7 +96,7 @@ Status ZoneAllocator::admit(std::uint64_t owner, std::uint64_t quota, unsigned s
                   "volumes of kind zoned were given"};
   }
   take_share({streams, streams});
-  owners_[owner] = {quota, 0, streams, {}};
+  owners_[owner] = {quota, quota, 0, streams, {}};
   return {};
 }
 
@@ -122,7 +122,7 @@ Status ZoneAllocator::lend(std::uint64_t owner, std::span<const ZoneId> zones,
   const Status may = may_lend(zones.size(), share);
   if (!may.ok()) return may;
   take_share(share);
-  owners_[owner] = {zones.size(), zones.size(), 0, share};
+  owners_[owner] = {zones.size(), zones.size(), zones.size(), 0, share};
   for (const ZoneId zone : zones) {
     FURROW_CHECK(at(zone).use == ZoneUse::free);
     change(zone, {.use = ZoneUse::lent, .owner = owner});
@@ -155,13 +155,14 @@ bool ZoneAllocator::try_add_stream(std::uint64_t owner, unsigned kept) {
 void ZoneAllocator::set_quota(std::uint64_t owner, std::uint64_t quota) {
   Owner& its = owners_.at(owner);
   FURROW_CHECK(its.streams != 0);
-  FURROW_CHECK(quota < its.quota ? quota >= its.held : quota - its.quota <= unpromised());
+  FURROW_CHECK(quota < its.quota ? quota >= its.held : quota <= quota_max(owner));
+  its.held_max = quota < its.quota ? quota : std::max(quota, its.held_max);
   its.quota = quota;
 }
 
 std::vector<ZoneId> ZoneAllocator::vacate(std::uint64_t owner) {
   Owner& its = owners_.at(owner);
-  its.quota = its.held = 0;
+  its.quota = its.held_max = its.held = 0;
   std::vector<ZoneId> zones;
   for (std::uint32_t i = 0; i < zones_.size(); ++i) {
     if (zones_[i].owner != owner) continue;
@@ -187,7 +188,7 @@ void ZoneAllocator::dismiss(std::uint64_t owner, unsigned still_active) {
 Result<ZoneId> ZoneAllocator::take(std::uint64_t owner, std::uint8_t stream,
                                    std::uint64_t generation, std::uint64_t sequence) {
   Owner& taker = owners_.at(owner);
-  if (taker.held >= taker.quota) {
+  if (taker.held >= taker.held_max) {
     return Status(Code::no_space, Origin::alloc, "the volume's quota is used up");
   }
   for (std::size_t tried = 0; tried < zones_.size(); ++tried) {
@@ -346,10 +347,16 @@ std::optional<ZoneId> ZoneAllocator::opened_last(std::uint64_t owner, ZoneId exc
 
 std::uint64_t ZoneAllocator::held(std::uint64_t owner) const { return owners_.at(owner).held; }
 std::uint64_t ZoneAllocator::quota(std::uint64_t owner) const { return owners_.at(owner).quota; }
+std::uint64_t ZoneAllocator::held_max(std::uint64_t owner) const {
+  return owners_.at(owner).held_max;
+}
+std::uint64_t ZoneAllocator::quota_max(std::uint64_t owner) const {
+  return owners_.at(owner).held_max + unpromised();
+}
 
 std::uint64_t ZoneAllocator::promised() const {
   std::uint64_t sum = 0;
-  for (const auto& [id, owner] : owners_) sum += owner.quota;
+  for (const auto& [id, owner] : owners_) sum += owner.held_max;
   return sum;
 }
 
@@ -365,8 +372,17 @@ std::uint64_t ZoneAllocator::missing() const {
 
 void ZoneAllocator::take_back(std::uint64_t owner) {
   Owner& its = owners_.at(owner);
-  its.quota = std::max(its.quota, its.held);
-  if (its.quota == its.held && unpromised() != 0) ++its.quota;
+  its.held_max = std::max(its.held_max, its.held);
+}
+
+void ZoneAllocator::allow(std::uint64_t owner, std::uint64_t zones) {
+  Owner& its = owners_.at(owner);
+  its.held_max = std::max(its.held_max, std::min(zones, its.held_max + unpromised()));
+}
+
+void ZoneAllocator::allow_no_more(std::uint64_t owner, std::uint64_t zones) {
+  Owner& its = owners_.at(owner);
+  its.held_max = std::min(its.held_max, std::max({its.quota, its.held, zones}));
 }
 
 std::uint64_t ZoneAllocator::shrink_quotas() {
@@ -375,9 +391,10 @@ std::uint64_t ZoneAllocator::shrink_quotas() {
     const auto most = std::ranges::max_element(owners_, {}, [](const auto& entry) {
       // Some quota is larger than what is held of it: one whose zones are lent is not.
       const Owner& owner = entry.second;
-      return std::pair(owner.quota - std::min(owner.quota, owner.held), owner.quota);
+      return std::pair(owner.held_max - std::min(owner.held_max, owner.held), owner.quota);
     });
-    --most->second.quota;
+    --most->second.held_max;
+    most->second.quota = std::min(most->second.quota, most->second.held_max);
   }
   return taken;
 }

@@ -81,7 +81,7 @@ class ZoneAllocator {
   Status lend(std::uint64_t owner, std::span<const ZoneId> zones, const ZoneShare& share);
   // What a share may be at most. ~0: the device has no such limit.
   ZoneShare share_left() const;
-  // Of one that was admitted: no smaller than what it holds, and larger only by what is unpromised.
+  // Of one that was admitted: no smaller than what it holds, nor larger than quota_max().
   void set_quota(std::uint64_t owner, std::uint64_t quota);
   // It was deleted: nothing is promised to it any more, and its zones, which are returned, are
   // nobody's and being reset. They are promised to nobody before they are released. Its open and
@@ -96,9 +96,13 @@ class ZoneAllocator {
   // A free zone for `owner`, now open. no_space: the quota is used up.
   Result<ZoneId> take(std::uint64_t owner, std::uint8_t stream, std::uint64_t generation,
                       std::uint64_t sequence);
-  // A zone is back that an opening went without, and took another one for: `owner` may have as many
-  // as it holds and, where a zone is promised to nobody, one for collection.
+  // Zones are back that an opening went without, and took others for: `owner` may have as many as
+  // it holds, beyond its quota.
   void take_back(std::uint64_t owner);
+  // It may hold so many for a while, as far as zones are promised to nobody.
+  void allow(std::uint64_t owner, std::uint64_t zones);
+  // No more than so many any longer, but for its quota and what it holds.
+  void allow_no_more(std::uint64_t owner, std::uint64_t zones);
   // Zones gone bad while nobody owned them may leave fewer than were promised: by so many.
   std::uint64_t missing() const;
   // Takes these from quotas, where most of it is not in use. Returns how many zones were taken.
@@ -141,13 +145,16 @@ class ZoneAllocator {
   std::span<const Zone> zones() const { return zones_; }
   std::uint64_t held(std::uint64_t owner) const;
   std::uint64_t quota(std::uint64_t owner) const;
-  std::uint64_t bad(std::uint64_t owner) const;  // of what it holds
-  std::uint64_t unpromised() const;              // zones in no volume's quota
+  std::uint64_t held_max(std::uint64_t owner) const;   // the quota, or more for a while
+  std::uint64_t quota_max(std::uint64_t owner) const;  // that it could have
+  std::uint64_t bad(std::uint64_t owner) const;        // of what it holds
+  std::uint64_t unpromised() const;                    // zones that no volume has, or may take
   std::uint64_t count(ZoneUse use) const;
 
  private:
   struct Owner {
     std::uint64_t quota = 0;
+    std::uint64_t held_max = 0;  // no less
     std::uint64_t held = 0;
     unsigned streams = 0;
     ZoneShare share{};  // of a volume that has zones lent
@@ -159,7 +166,7 @@ class ZoneAllocator {
   void disown(ZoneId zone);
   // Of the owner's zones, ascending.
   std::vector<std::uint64_t> opened_sequences(std::uint64_t owner) const;
-  std::uint64_t promised() const;  // the sum of quotas
+  std::uint64_t promised() const;  // the sum of what may be held
   void take_share(const ZoneShare& share);
   void give_share(const ZoneShare& share);
 

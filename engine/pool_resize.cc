@@ -64,8 +64,8 @@ ResizeAnswer PoolImpl::bounds_of(PageStoreImpl& store) const {
   const ZoneAllocator& allocator = context_.allocator;
   ResizeAnswer answer;
   answer.quota_bytes_min = store.log().quota_min() * zone_bytes;
-  const std::uint64_t quota = allocator.quota(store.info().id);
-  answer.quota_bytes_max = (quota + allocator.unpromised() + returns_.zones()) * zone_bytes;
+  answer.quota_bytes_max =
+      (allocator.quota_max(store.info().id) + returns_.zones()) * zone_bytes;
   return answer;
 }
 
@@ -111,7 +111,7 @@ Status PoolImpl::check_quota(PageStoreImpl& store, std::uint64_t quota,
                    "that is more than 64 times the quota as of when the pool was opened: resize it "
                    "in steps, and open the pool again in between");
   }
-  if (quota > has && quota - has > context_.allocator.unpromised()) {
+  if (quota > has && quota > context_.allocator.quota_max(store.info().id)) {
     return refused(Code::busy, "zones of volumes that were deleted are being reset; try again");
   }
   if (quota < has && bytes < bounds.quota_bytes_min) {

@@ -214,8 +214,7 @@ bool Collector::must_move(const PageRecord& record, const IndexEntry& entry) con
 // A cache's zones go in their order, whether or not there is room for copies: power cuts may have
 // sealed all that it has. (Which zone a store collects is chosen with an eye on that.)
 bool Collector::has_room(const PageRecord& record) const {
-  const std::uint64_t volume = log_.options_.volume;
-  if (pool_.allocator.held(volume) < pool_.allocator.quota(volume)) return true;
+  if (!log_.at_quota()) return true;
   std::uint64_t lbas = pool_.page_lbas(record.length);
   for (const Group& group : groups_) {
     for (const Lane& lane : group.lanes) {

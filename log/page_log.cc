@@ -130,6 +130,7 @@ void PageLog::load(const Recovered& recovered) {
     if (pool_.allocator.zones()[i].owner == options_.volume) choose_granule(ZoneId{i});
   }
   zones_changed();
+  allow_zones();
 }
 
 // --- a KeyOp's way ---

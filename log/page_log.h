@@ -144,7 +144,7 @@ class PageLog final : public StreamOwner {
   // background work is stopped.
   void shrink(std::uint64_t zones);
   bool shrinking() const { return shrinks_to_.has_value(); }
-  // How many those are; the quota: none are freed for that.
+  // How many those are; the quota, or zones_needed(): none are freed for that.
   std::uint64_t zones_max() const;
   void end_shrinking(const Status& why = Status());
   // Why it was ended, where zones could not be freed; asked once.
@@ -311,6 +311,9 @@ class PageLog final : public StreamOwner {
   std::uint64_t pins_of_a_zone(std::uint32_t largest_bytes) const;
   static std::uint64_t pins_of_a_segment(const PoolContext& pool);
   void find_largest_pinned();
+  std::uint64_t zones_needed() const;
+  void allow_zones();
+  void allow_fewer_zones();
   Stream& user_stream() const { return *streams_[kUserStream]; }
   Stream* collection_stream() const { return streams_[kCollectionStream].get(); }
   // Users' streams, by lifetime: all but collection's.

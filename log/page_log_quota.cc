@@ -23,7 +23,42 @@ std::uint64_t PageLog::quota_min() const {
 
 std::uint64_t PageLog::zones_max() const {
   const std::uint64_t quota = pool_.allocator.quota(options_.volume);
-  return std::min(shrinks_to_.value_or(quota), quota);
+  const std::uint64_t held_max = pool_.allocator.held_max(options_.volume);
+  const std::uint64_t most = held_max == quota ? quota : std::min(zones_needed(), held_max);
+  return std::min(shrinks_to_.value_or(most), most);
+}
+
+// The quota, unless zones are back that an opening went without: what was stored meanwhile had
+// their room. With as many as are returned here a zone is sure to gain something by its collection,
+// and deletes bring the store back to its quota. (Tombstones alone do not count: there would be no
+// end to what those may take.)
+std::uint64_t PageLog::zones_needed() const {
+  constexpr std::uint64_t kOthers = 2;  // collection's, and one that is partly written
+  std::uint64_t zones = pool_.allocator.quota(options_.volume);
+  const auto usable = [=, this](std::uint64_t of) {
+    return usable_in_zones(largest_bytes_, of - std::min(of, kOthers));
+  };
+  if (options_.cache || cost_bytes_ <= usable(zones)) return zones;
+  while (zones < pool_.geometry.zone_count && used_bytes() > usable(zones)) ++zones;
+  return zones;
+}
+
+// Before anything is written. A volume that has its whole quota, or more, has no zone to empty
+// others into, nor, where power cuts have ended those that it wrote to, any for a deletion: zones
+// are back, perhaps since an earlier opening. It gets one for copies, which users do not get, so
+// that what it holds only shrinks.
+void PageLog::allow_zones() {
+  ZoneAllocator& allocator = pool_.allocator;
+  const std::uint64_t held = allocator.held(options_.volume);
+  if (held >= allocator.quota(options_.volume)) allocator.allow(options_.volume, held + 1);
+  allocator.allow(options_.volume, zones_needed());
+}
+
+void PageLog::allow_fewer_zones() {
+  ZoneAllocator& allocator = pool_.allocator;
+  const std::uint64_t volume = options_.volume;
+  if (allocator.held_max(volume) == allocator.quota(volume)) return;
+  allocator.allow_no_more(volume, std::max(allocator.held(volume) + 1, zones_needed()));
 }
 
 // They would fill the zones that copies open as fast as others are freed.

@@ -96,8 +96,8 @@ std::uint64_t PageLog::pinned_lbas_max(std::uint32_t largest_bytes, std::uint64_
 std::uint64_t PageLog::overwritten_pins_max(std::uint32_t largest_bytes) const {
   const ZoneAllocator& zones = pool_.allocator;
   const std::uint64_t lost = zones.bad(options_.volume) + 1;
-  const std::uint64_t quota = zones.quota(options_.volume);
-  return (quota - std::min(quota, lost)) * pins_of_a_zone(largest_bytes);
+  const std::uint64_t most = zones.held_max(options_.volume);
+  return (most - std::min(most, lost)) * pins_of_a_zone(largest_bytes);
 }
 
 std::uint64_t PageLog::pins_of_a_zone(std::uint32_t largest_bytes) const {

@@ -335,15 +335,15 @@ void PageLog::flush_filled() {
   }
 }
 
-// The last zone of the quota is for relocation alone: a zone can then always be emptied.
+// The last zone of the quota is for relocation alone: a zone can then always be emptied. So is what
+// may be held beyond the quota.
 bool PageLog::may_open_zone(bool relocation) {
-  const std::uint64_t held = pool_.allocator.held(options_.volume);
   collector_->kick();
-  return relocation ? held < pool_.allocator.quota(options_.volume) : held + 1 < zones_max();
+  return relocation ? !at_quota() : pool_.allocator.held(options_.volume) + 1 < zones_max();
 }
 
 bool PageLog::at_quota() const {
-  return pool_.allocator.held(options_.volume) >= pool_.allocator.quota(options_.volume);
+  return pool_.allocator.held(options_.volume) >= pool_.allocator.held_max(options_.volume);
 }
 
 // A zone that collection wrote to when the power was cut cannot be gone on with. With no zone left
@@ -464,6 +464,7 @@ void PageLog::zones_changed() {
   }
   stats_.table_bytes = bytes;
   note_used();
+  allow_fewer_zones();
   const bool usable = !options_.cache && pool_.allocator.quota(options_.volume) >= kZonesMin;
   if (usable) stats_.usable_bytes = usable_bytes(options_.value_bytes_max);
 }
@@ -477,7 +478,7 @@ void PageLog::kick() {
 
 void PageLog::fail_waiting(Status status, bool keep_deletions) {
   const ZoneAllocator& zones = pool_.allocator;
-  const std::uint64_t good = zones.quota(options_.volume) - zones.bad(options_.volume);
+  const std::uint64_t good = zones.held_max(options_.volume) - zones.bad(options_.volume);
   if (status.code() == Code::no_space && good < kZonesMin) status = too_few_zones();
   const bool kept_out = collector_->exhausted() && !left_for_deletions();
   for (const auto& stream : streams_) {

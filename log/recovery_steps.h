@@ -85,7 +85,6 @@ class Recovery {
   bool was_aside(ZoneId zone) const;
   bool is_evicted(const ReadZone& zone, const std::vector<ReadZone>& zones) const;
   bool has_batch(const FoundZone& zone);
-  void take_back();
   void mark_newest();
   void mark_spares();
   Status scan_zones();

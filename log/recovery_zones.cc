@@ -48,22 +48,12 @@ Status Recovery::find_zones() {
       take_zone(zone, mine && is_evicted(zone, zones));
     }
   }
-  take_back();
+  // With zones that the opening before went without, or one before that, it may be more than was
+  // promised.
+  for (const std::uint64_t volume : options_.volumes) pool_.allocator.take_back(volume);
   mark_newest();
   mark_spares();
   return {};
-}
-
-// Of zones that the opening before went without, or one before that: their volumes may hold more by
-// now than they were promised.
-void Recovery::take_back() {
-  for (const std::uint64_t volume : options_.volumes) {
-    const bool back = std::ranges::any_of(zones_, [volume](const FoundZone& zone) {
-      return zone.aside && zone.header.volume == volume;
-    });
-    const bool more = pool_.allocator.held(volume) > pool_.allocator.quota(volume);
-    if (back || more) pool_.allocator.take_back(volume);
-  }
 }
 
 // Before anything is changed: a volume's creation is in the journal before any zone is its. Where

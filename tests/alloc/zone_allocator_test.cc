@@ -173,10 +173,43 @@ TEST(ZoneAllocatorTest, AZoneThatIsBackMayBeMoreThanTheQuota) {
       allocator.adopt(ZoneId{zone}, {.use = ZoneUse::sealed, .owner = 1, .opened_sequence = zone});
     }
     allocator.take_back(1);
-    EXPECT_EQ(allocator.quota(1), other == 3 ? 7u : 6u) << other;
+    allocator.allow(1, 7);
+    EXPECT_EQ(allocator.held_max(1), other == 3 ? 7u : 6u) << other;
     EXPECT_EQ(allocator.shrink_quotas(), other == 5 ? 1u : 0u);
-    EXPECT_GE(allocator.quota(1), 6u);
+    EXPECT_GE(allocator.held_max(1), 6u);
+    EXPECT_EQ(allocator.quota(1), 5u);
+    EXPECT_EQ(allocator.unpromised(), 0u);
   }
+}
+
+// It is taken off what is promised to nobody, and given back.
+TEST(ZoneAllocatorTest, WhatMayBeHeldBeyondTheQuota) {
+  ZoneAllocator allocator(geometry(14, 4, 4), 2);
+  ASSERT_TRUE(allocator.admit(1, 4, 1).ok());
+  for (std::uint32_t zone = 2; zone < 8; ++zone) {
+    allocator.adopt(ZoneId{zone}, {.use = ZoneUse::sealed, .owner = 1, .opened_sequence = zone});
+  }
+  allocator.take_back(1);
+  EXPECT_EQ(allocator.take(1, 0, 1, 100).status().code(), Code::no_space);
+  allocator.allow(1, 7);
+  allocator.allow(1, 5);
+  EXPECT_EQ(allocator.held_max(1), 7u);
+  EXPECT_EQ(allocator.unpromised(), 5u);
+  EXPECT_EQ(allocator.quota_max(1), 12u);
+  ASSERT_TRUE(allocator.take(1, 0, 1, 100).ok());
+  allocator.allow_no_more(1, 0);
+  EXPECT_EQ(allocator.held_max(1), 7u) << "all of that is held";
+  for (std::uint32_t zone = 2; zone < 6; ++zone) allocator.release(ZoneId{zone});
+  allocator.allow_no_more(1, 6);
+  EXPECT_EQ(allocator.held_max(1), 6u);
+  allocator.allow_no_more(1, 0);
+  EXPECT_EQ(allocator.held_max(1), 4u) << "its quota";
+  EXPECT_EQ(allocator.unpromised(), 8u);
+  allocator.allow(1, 9);
+  allocator.set_quota(1, 12);
+  EXPECT_EQ(allocator.unpromised(), 0u);
+  allocator.set_quota(1, 4);
+  EXPECT_EQ(allocator.held_max(1), 4u);
 }
 
 // They are counted as they change, not when it is asked: here against all zones looked at.

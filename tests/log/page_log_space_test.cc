@@ -2,6 +2,7 @@
 // drops nothing, and goes on when something is deleted, also where zones are lost or the medium is
 // full; a cache takes whatever is put and stays within its quota. How: a log on a small device.
 #include "tests/log/page_log_rig.h"
+#include "zone/zone_state_machine.h"
 
 namespace furrow {
 namespace {
@@ -17,6 +18,43 @@ class PageLogSpaceTest : public PageLogRig {
       EXPECT_EQ(status.code(), Code::no_space) << status.describe();
       return n - first;
     }
+  }
+  // A kill, and the zones that were being written to are full.
+  void reopen_cut_off() {
+    drop_pool();
+    for (const ZoneInfo& zone : *device_->report()) {
+      if (zone.zone.value < kMetadataZones || !is_active(zone.state)) continue;
+      ASSERT_TRUE(direct(Io::Op::finish, zone.zone).ok());
+    }
+    recover_log();
+  }
+  // Pages in batches of so many, until a new store that has room enough holds so many zones. How
+  // many pages those are.
+  std::uint64_t fill_zones(std::uint64_t zones, unsigned batch) {
+    Shape shape;
+    shape.zones = 14;
+    shape.quota = 12;
+    remake(shape, false);
+    std::uint64_t pages = 0;
+    while (pool_->allocator.held(kVolume) < zones) {
+      std::vector<Op*> puts;
+      for (unsigned i = 0; i < batch; ++i) puts.push_back(&start_put(pages++, 1, 400));
+      for (Op* op : puts) EXPECT_TRUE(finish(*op).ok());
+    }
+    return pages;
+  }
+  // While it is cut off again and again, and holds no more zones than so many.
+  void remove_all(std::uint64_t pages, std::uint64_t held_max) {
+    for (std::uint64_t n = 0; n < pages; ++n) {
+      if (n % 8 == 7) reopen_cut_off();
+      ASSERT_LE(pool_->allocator.held_max(kVolume), held_max) << n;
+      const Status removed = remove(n);
+      ASSERT_TRUE(removed.ok()) << n << ": " << removed.describe();
+    }
+    run();
+    EXPECT_LT(pool_->allocator.held(kVolume), shape_.quota);
+    EXPECT_EQ(pool_->allocator.held_max(kVolume), shape_.quota);
+    EXPECT_TRUE(put(1, 2, 400).ok());
   }
 };
 
@@ -81,6 +119,29 @@ TEST_F(PageLogSpaceTest, TheLastZoneOfAStoreIsForRelocationAlone) {
   for (const ZoneId zone : taken) pool_->allocator.release(zone);
   EXPECT_TRUE(log_->may_open_zone(false));
   run();
+}
+
+// Zones are back in whose place it took others. Each opening is soon cut off, and what was written
+// to is ended by that.
+TEST_F(PageLogSpaceTest, WithItsWholeQuotaOrMoreAStoreTakesDeletesAndShrinks) {
+  for (const std::uint64_t beyond : {0, 1, 3}) {
+    SCOPED_TRACE(beyond);
+    const std::uint64_t pages = fill_zones(5 + beyond, 1);
+    shape_.quota = 5;
+    reopen_cut_off();
+    EXPECT_FALSE(log_->may_open_zone(false)) << "what is beyond it is for copies";
+    remove_all(pages, 6 + beyond);
+  }
+}
+
+// .. and pages take so much that no zone gains anything by its collection.
+TEST_F(PageLogSpaceTest, WithMoreThanItsQuotaIsForAStoreTakesDeletesAndShrinks) {
+  const std::uint64_t pages = fill_zones(5, 64);
+  shape_.quota = 6;
+  reopen_cut_off();
+  EXPECT_EQ(put(1'000'000, 1, 400).code(), Code::no_space);
+  EXPECT_TRUE(put(1, 2, 400).ok()) << "it takes the place of another one";
+  remove_all(pages, 8);
 }
 
 TEST_F(PageLogSpaceTest, AVolumeWithTooFewZonesLeftSaysSo) {

@@ -53,6 +53,23 @@ TEST_F(RecoverySpareTest, CopiesAloneAreGivenBack) {
   for (std::uint32_t i = 2; i < 7; ++i) EXPECT_EQ(found(i), 10u * i + 1);
 }
 
+// Where zones are back, in whose place it took others, it may hold more than its quota. A zone of
+// copies goes all the same.
+TEST_F(RecoverySpareTest, BeyondTheQuotaCopiesAloneAreGivenBack) {
+  drop_pool();
+  Shape shape;
+  shape.zones = 9;
+  shape.quota = 4;
+  make(shape);
+  fill();
+  last_->add_batch({last_->page(2, 21, 600)});
+  write_all();
+  recover_now(of_a_store());
+  EXPECT_TRUE(given_back());
+  EXPECT_EQ(pool_->allocator.held(kVolume), 5u);
+  EXPECT_EQ(pool_->allocator.quota(kVolume), 4u);
+}
+
 // A zone of the quota is lost: nobody is promised it any more, and with what is left the last zone
 // is the one that collection needs.
 TEST_F(RecoverySpareTest, AZoneThatIsOfflineLeavesAQuotaThatIsReached) {

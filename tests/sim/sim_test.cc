@@ -171,6 +171,8 @@ TEST(SimTest, SeedsThatFailed) {
   run_seed("clock", 970016, 16'000);
   // The same copies were made into a store's last zone at each opening: it took no delete any more.
   run_seed("disk", 91063);
+  // A store had its whole quota, as a zone was back: it took no delete any more.
+  run_seed("hidden", 22000000901);
 }
 
 Simulation::Summary summary_of(std::uint64_t seed, const char* scenario = "mixed") {

@@ -45,7 +45,10 @@ void SimVolume::end() {
 
 void SimVolume::attach(PageStore* store, PageSession* session) {
   store_ = store, session_ = session;
-  if (store != nullptr) id_ = store->info().id;
+  veiled_ = false;
+  if (store == nullptr) return;
+  id_ = store->info().id;
+  zones_when_opened_ = store->usage().zones;
 }
 
 SimVolume::Client& SimVolume::free_client() {

@@ -209,7 +209,9 @@ class SimVolume {
   unsigned running_ = 0;
   std::uint64_t quota_zones_;
   std::vector<std::uint64_t> quotas_tried_;
+  std::uint64_t zones_when_opened_ = 0;
   bool zone_lost_ = false;
+  bool veiled_ = false;
   bool ended_ = false;
   bool evicts_ = false;                 // of a cache: pages have gone for room, or for damage
   std::uint64_t evictions_before_ = 0;  // of zones, until the pool was opened

@@ -360,6 +360,7 @@ void SimVolume::give_up(const StruckPage& page) {
 }
 
 void SimVolume::veil() {
+  veiled_ = true;
   for (Entry& entry : entries_) entry.veil_end = State::kAlive;
 }
 

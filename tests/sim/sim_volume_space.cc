@@ -12,7 +12,7 @@ namespace furrow::sim {
 // Deletes make room, so they are taken for as long as a zone can be emptied into another.
 void SimVolume::delete_refused(const Client& client) {
   ++world_.removes_refused;
-  if (world_.hides) return;  // a zone that is hidden, or back, may be the one that it lacks
+  if (veiled_) return;  // a zone that is hidden may be the one that it lacks
   // What it had no room for has ended zones. verify_healed() sees that they come back.
   if (world_.device->found_no_room() != 0) return;
   const std::uint64_t quota = quota_zones();
@@ -124,7 +124,9 @@ void SimVolume::check_quota() {
   // What a zone held that is back was stored anew meanwhile, perhaps.
   if (!attached() || world_.hides) return;
   const VolumeUsage usage = store_->usage();
-  if (usage.zones <= usage.quota_zones) return;
+  // One that cuts have left with its whole quota may have one more to copy to.
+  const bool over = zones_when_opened_ >= usage.quota_zones;
+  if (usage.zones <= (over ? zones_when_opened_ + 1 : usage.quota_zones)) return;
   world_.fail(
       fmt::format("volume {}: {} zones of a quota of {}", name(), usage.zones, usage.quota_zones));
 }

@@ -114,9 +114,9 @@ class StructureCheck {
     for (std::uint32_t i = 0; i < context_.geometry.zone_count; ++i) zone(ZoneId{i});
     for (const auto& [volume, zones] : held_) {
       const ZoneAllocator& allocator = context_.allocator;
-      if (allocator.held(volume) == zones && zones <= allocator.quota(volume)) continue;
+      if (allocator.held(volume) == zones && zones <= allocator.held_max(volume)) continue;
       fail("volume id {} has {} zones and counts {} of {}", volume, zones, allocator.held(volume),
-           allocator.quota(volume));
+           allocator.held_max(volume));
     }
   }
 
@@ -183,7 +183,7 @@ std::string check_structure_of(const Pool& pool, const SimDevice& device, bool f
 bool is_wedged(const Pool& pool, std::uint64_t volume) {
   const PoolContext& context = static_cast<const PoolImpl&>(pool).context();
   const ZoneAllocator& allocator = context.allocator;
-  if (allocator.held(volume) < allocator.quota(volume)) return false;
+  if (allocator.held(volume) < allocator.held_max(volume)) return false;
   for (std::uint32_t i = 0; i < context.geometry.zone_count; ++i) {
     const ZoneAllocator::Zone& zone = allocator.zones()[i];
     if (zone.owner != volume || zone.use == ZoneUse::bad) continue;
