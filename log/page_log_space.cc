@@ -204,8 +204,11 @@ Status PageLog::admit(std::uint32_t length, const IndexEntry* replaced, bool pin
   const bool alone =
       cost_bytes_ + pending_cost_bytes_ <= freed && fits_a_zone(pool_.page_lbas(length));
   if (cost > freed && used + cost > usable + freed && !alone) {  // an overwrite adds nothing
+    const bool pages_fit = cost_bytes_ + pending_cost_bytes_ + cost <= usable + freed;
     return {Code::no_space, Origin::log,
-            "the volume is full; delete pages, or give it a larger quota"};
+            pages_fit ? "what deletes leave takes the volume's room until its zones are collected; "
+                        "try again, or give it a larger quota"
+                      : "the volume is full; delete pages, or give it a larger quota"};
   }
   return {};
 }

@@ -121,6 +121,31 @@ TEST_F(PageLogSpaceTest, TheLastZoneOfAStoreIsForRelocationAlone) {
   run();
 }
 
+// A store from which something has expired writes a deletion for keys that it has not got as well.
+TEST_F(PageLogSpaceTest, WhereDeletesHaveTheRoomAPutIsTakenWhenTheirZonesAreCollected) {
+  Shape shape;
+  shape.quota = 3;
+  remake(shape, false);
+  ASSERT_TRUE(
+      put(1, 1, 400, {.expires_s = static_cast<std::uint32_t>(executor_.wall_s() + 1)}).ok());
+  clock_.now_ns += 2'000'000'000;
+  reopen();
+  Status refused;
+  for (std::uint64_t n = 100; refused.ok() && n < 20'000; n += 64) {
+    std::vector<Op*> removed;
+    for (std::uint64_t i = 0; i < 64; ++i) removed.push_back(&start(KeyOp::Kind::remove, n + i));
+    for (Op* op : removed) ASSERT_EQ(finish(*op).code(), Code::not_found);
+    refused = put(2, 1, 400);
+    if (refused.ok()) {
+      ASSERT_TRUE(remove(2).ok());
+    }
+  }
+  ASSERT_EQ(refused.code(), Code::no_space) << "they never had it";
+  EXPECT_NE(refused.describe().find("deletes"), std::string::npos) << refused.describe();
+  run();
+  EXPECT_TRUE(put(2, 1, 400).ok());
+}
+
 // Zones are back in whose place it took others. Each opening is soon cut off, and what was written
 // to is ended by that.
 TEST_F(PageLogSpaceTest, WithItsWholeQuotaOrMoreAStoreTakesDeletesAndShrinks) {

@@ -162,11 +162,21 @@ void Simulation::refill(SimVolume& volume) {
     volume.start_put();
     if (!pump("puts after a removal of all pages")) return;
   }
+  // What deletes leave may take the room until zones are collected.
+  if (volume.puts_stored() == before) come_to_rest();
+  if (volume.puts_stored() == before) volume.start_put();
+  if (!pump("a put when collection has come to rest")) return;
   const bool must = volume.takes_puts();
   if (must && volume.puts_stored() == before) {
     world_.fail(fmt::format("volume {} takes no put, with nothing in it: {}", volume.name(),
                             volume.last_refusal().describe()));
   }
+}
+
+// All that has begun of collection has ended.
+void Simulation::come_to_rest() {
+  constexpr unsigned kTurns = 1000;
+  for (unsigned turns = 0; turns < kTurns && !world_.failed(); ++turns) turn();
 }
 
 // Zones that are gone cost their room and no more: while whatever else there is goes round, puts

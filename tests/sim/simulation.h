@@ -64,6 +64,7 @@ class Simulation {
   void verify_healed();
   void refill_all();
   void refill(SimVolume& volume);
+  void come_to_rest();
   bool make_pool();
   bool open_pool();
   void step();
