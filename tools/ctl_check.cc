@@ -118,7 +118,7 @@ class RepairTelling {
     add_lines(before, lines);
     for (const std::string& step : plan) lines.push_back("to do: " + step);
     if (plan.empty() && !before.clean()) lines.push_back("nothing of this can be rebuilt");
-    (void)print(lines);
+    printed_ = print(lines);
   }
   void done(const RepairReport& repair, const CheckReport& after) {
     if (json_asked()) {
@@ -131,16 +131,17 @@ class RepairTelling {
     for (const std::string& step : repair.done) lines.push_back("done: " + step);
     for (const std::string& step : repair.failed) lines.push_back("failed: " + step);
     add_lines(after, lines);
-    (void)print(lines);
+    if (printed_ == kExitDone) printed_ = print(lines);
   }
   // The exit status.
-  int end(bool clean) const {
-    if (json_asked() && print(json_) != kExitDone) return kExitFailed;
-    return clean ? kExitDone : kExitFailed;
+  int end(bool clean) {
+    if (json_asked()) printed_ = print(json_);
+    return clean ? printed_ : kExitFailed;
   }
 
  private:
   Json json_;
+  int printed_ = kExitDone;
 };
 
 // All of it is done, or has failed, when this returns.
@@ -181,8 +182,9 @@ void take_in_files(const std::string& uri, RepairReport& into) {
     const auto mounted = FileVolume::mount(pool, **FileVolume::find(pool->pool(), name),
                                            FileVolume::Strays::take_in);
     const std::string what = fmt::format("volume '{}': name the files that have no record", name);
-    if (!mounted.ok()) {
-      into.failed.push_back(what + ": " + mounted.status().describe());
+    const Status named = mounted.ok() ? (*mounted)->sync_names() : mounted.status();
+    if (!named.ok()) {
+      into.failed.push_back(what + ": " + named.describe());
       continue;
     }
     for (const FileLoss& loss : (*mounted)->losses()) {
