@@ -177,6 +177,8 @@ class PoolImpl final : public Pool, private ZoneReturns::Owner {
   };
   std::deque<Keeping> keepings_;
   JournalQueue::Entry keeping_;  // of the first
+  // Of these volumes a change is being written, or failed, and may be what the next opening finds.
+  std::set<std::uint64_t> unsure_reservations_;
   const OpenOptions options_;
   std::vector<std::unique_ptr<PageStoreImpl>> stores_;
   std::vector<std::unique_ptr<PageStoreImpl>> deleted_;  // who has them may use them

@@ -60,7 +60,9 @@ void PoolImpl::begin_keeping() {
   const Status status = check_reservations(first.wanted);
   if (status.ok()) {
     const std::uint64_t volume = first.wanted.volume;
-    const auto records = reservation_changes(reservation_of(ring_.state(), volume), first.wanted);
+    const bool unsure = unsure_reservations_.contains(volume);
+    const auto records =
+        reservation_changes(reservation_of(ring_.state(), volume), first.wanted, unsure);
     first.records.assign(records.begin(), records.end());
   }
   go_on_keeping(status);
@@ -72,6 +74,7 @@ void PoolImpl::go_on_keeping(const Status& so_far) {
   if (so_far.ok() && !first.records.empty()) {
     keeping_.record = std::move(first.records.front());
     first.records.pop_front();
+    unsure_reservations_.insert(first.wanted.volume);
     keeping_.context = this;
     keeping_.on_done = [](JournalQueue::Entry& entry) {
       auto& self = *static_cast<PoolImpl*>(entry.context);
@@ -83,6 +86,7 @@ void PoolImpl::go_on_keeping(const Status& so_far) {
     };
     return journal_queue_.append(keeping_);
   }
+  if (so_far.ok()) unsure_reservations_.erase(first.wanted.volume);
   const auto kept = std::move(first.kept);
   kept(so_far);  // what it asks for comes behind the others, which wait for it
   keepings_.pop_front();

@@ -69,8 +69,8 @@ bool valid_reservation_change(const ReservationChange& change) {
 }
 
 std::vector<JournalRecord> reservation_changes(const ReservationRecord* before,
-                                               const ReservationRecord& wanted) {
-  if (before == nullptr ? !wanted.persists : *before == wanted) return {};
+                                               const ReservationRecord& wanted, bool unsure) {
+  if (!unsure && (before == nullptr ? !wanted.persists : *before == wanted)) return {};
   JournalRecord next;
   next.kind = JournalRecord::Kind::reservations_changed;
   next.volume.id = wanted.volume;

@@ -16,10 +16,12 @@ bool valid_reservation(const ReservationRecord& record);
 bool valid_reservation_change(const ReservationChange& change);
 
 // The journal records that lead from `before` (null: there is none) to `wanted`, which is valid;
-// none where they are the same. With kPutMax new registrants and less it is one record, else what
-// the ones before the last leave does not persist. Where `wanted` does not, nothing is left of it.
+// none where they are the same, but one all the same where `unsure`, as another one that could not
+// be written may be there. With kPutMax new registrants and less it is one record, else what the
+// ones before the last leave does not persist. Where `wanted` does not, nothing is left of it.
 std::vector<JournalRecord> reservation_changes(const ReservationRecord* before,
-                                               const ReservationRecord& wanted);
+                                               const ReservationRecord& wanted,
+                                               bool unsure = false);
 // Of the volume. corrupt: it does not fit; nothing was changed then.
 Status apply_reservation_change(std::vector<ReservationRecord>& all, std::uint64_t volume,
                                 const ReservationChange& change);

@@ -2,7 +2,8 @@
 // rolls of the ring and power cuts at any LBA, in either crash model, where it is what was
 // acknowledged or what was asked for last; that it is forgotten with its volume, or when it is not
 // to persist; that nobody waits meanwhile, and the pool's end does; and that what does not fit is
-// refused, with what was kept as before.
+// refused, with what was kept as before; and that what failed does not come back when it was taken
+// back.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -168,6 +169,23 @@ TEST_F(HeldReservationsTest, AVolumeThatIsDeletedMeanwhileHasNone) {
   ASSERT_NO_FATAL_FAILURE(rig_.reopen());
   EXPECT_EQ(rig_.pool->reservations(one_), registered(one_, 1));
   EXPECT_EQ(rig_.pool->reservations(two_), nothing(two_));
+}
+
+TEST_F(HeldReservationsTest, WhatCouldNotBeMadeDurableIsTakenBackForGood) {
+  tap_->let_go(Io::Op::flush);
+  const ReservationRecord before[] = {registered(one_, 1), nothing(two_)};
+  for (const ReservationRecord& was : before) {
+    constexpr Status kFailed(Code::io_error, Origin::zone, "the flush failed");
+    tap_->fail(Io::Op::flush, kFailed, 100);
+    EXPECT_FALSE(rig_.keep_reservations(registered(was.volume, 3)).ok());
+    tap_->fail(Io::Op::flush, Status(), 0);
+    EXPECT_EQ(rig_.pool->reservations(was.volume), was);
+    ASSERT_TRUE(rig_.keep_reservations(was).ok());  // as it was: that is durable now
+    rig_.session.reset();
+    rig_.pool.reset();
+    ASSERT_NO_FATAL_FAILURE(rig_.open());
+    EXPECT_EQ(rig_.pool->reservations(was.volume), was);
+  }
 }
 
 TEST_F(HeldReservationsTest, OneThatIsRefusedIsAnsweredInItsTurn) {
