@@ -13,6 +13,7 @@ namespace furrow::sim {
 void SimVolume::delete_refused(const Client& client) {
   ++world_.removes_refused;
   if (veiled_) return;  // a zone that is hidden may be the one that it lacks
+  if (world_.hides && has_all_zones(*store_)) return;  // or one that is back, with none to spare
   // What it had no room for has ended zones. verify_healed() sees that they come back.
   if (world_.device->found_no_room() != 0) return;
   const std::uint64_t quota = quota_zones();
@@ -121,8 +122,9 @@ bool SimVolume::has_its_quota() {
 }
 
 void SimVolume::check_quota() {
-  // What a zone held that is back was stored anew meanwhile, perhaps.
-  if (!attached() || world_.hides) return;
+  // What a zone held that is back was stored anew meanwhile, perhaps; or what had expired had its
+  // room taken, and is there again, as the clock was set back.
+  if (!attached() || world_.hides || world_.sets_clock) return;
   const VolumeUsage usage = store_->usage();
   // One that cuts have left with its whole quota may have one more to copy to.
   const bool over = zones_when_opened_ >= usage.quota_zones;

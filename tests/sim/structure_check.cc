@@ -217,6 +217,13 @@ StoreRoom room_of(PageStore& store) {
   return room;
 }
 
+bool has_all_zones(PageStore& store) {
+  auto& its = static_cast<PageStoreImpl&>(store);
+  const ZoneAllocator& allocator = its.context().allocator;
+  const std::uint64_t volume = its.info().id;
+  return allocator.held(volume) >= allocator.held_max(volume) && allocator.unpromised() == 0;
+}
+
 bool leaves_zones_alone(PageStore& store) {
   return static_cast<PageStoreImpl&>(store).log().leaves_zones_alone();
 }

@@ -38,6 +38,8 @@ struct StoreRoom {
   std::uint64_t streams = 0;         // of users' pages
 };
 StoreRoom room_of(PageStore& store);
+// It holds all that it may, and no zone is promised to nobody.
+bool has_all_zones(PageStore& store);
 
 // Collection lets zones alone that cannot be read; and has done so for long.
 bool leaves_zones_alone(PageStore& store);
