@@ -64,8 +64,7 @@ ResizeAnswer PoolImpl::bounds_of(PageStoreImpl& store) const {
   const ZoneAllocator& allocator = context_.allocator;
   ResizeAnswer answer;
   answer.quota_bytes_min = store.log().quota_min() * zone_bytes;
-  answer.quota_bytes_max =
-      (allocator.quota_max(store.info().id) + returns_.zones()) * zone_bytes;
+  answer.quota_bytes_max = (allocator.quota_max(store.info().id) + returns_.zones()) * zone_bytes;
   return answer;
 }
 

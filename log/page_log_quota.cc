@@ -28,10 +28,10 @@ std::uint64_t PageLog::zones_max() const {
   return std::min(shrinks_to_.value_or(most), most);
 }
 
-// The quota, unless zones are back that an opening went without: what was stored meanwhile had
-// their room. With as many as are returned here a zone is sure to gain something by its collection,
-// and deletes bring the store back to its quota. (Tombstones alone do not count: there would be no
-// end to what those may take.)
+// The quota, unless zones are back that an opening went without, or pages that had expired until
+// the clock was set back: what was stored meanwhile had their room. With as many as are returned
+// here a zone is sure to gain something by its collection, and deletes bring the store back to its
+// quota. (Tombstones alone do not count: there would be no end to what those may take.)
 std::uint64_t PageLog::zones_needed() const {
   constexpr std::uint64_t kOthers = 2;  // collection's, and one that is partly written
   std::uint64_t zones = pool_.allocator.quota(options_.volume);
