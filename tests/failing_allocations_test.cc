@@ -18,6 +18,12 @@ TEST(FailingAllocations, WithAnExceptionAndWithout) {
   operator delete(thrown);
   operator delete(told);
   EXPECT_EQ(allocated_bytes, before);
+  void* const array = operator new[](10);
+  void* const array_told = operator new[](10, std::nothrow);
+  EXPECT_GE(allocated_bytes - before, 20u);
+  operator delete[](array);
+  operator delete[](array_told);
+  EXPECT_EQ(allocated_bytes, before);
 }
 
 TEST(FailingAllocations, TheCallThatIsMeantFails) {
