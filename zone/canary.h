@@ -23,6 +23,7 @@ enum class Canary : std::uint8_t {
   header_counts,           // a zone with nothing but its header is taken for a stream's newest
   tail_unchecked,          // recovery trusts pages behind the last flush without looking at them
   zone_limits_ignored,     // MOR and MAR are ignored
+  zones_not_flushed,       // a finish or reset of a host's zone is answered without a flush
 };
 
 inline constexpr std::string_view kCanaryNames[] = {
@@ -40,6 +41,7 @@ inline constexpr std::string_view kCanaryNames[] = {
     "header_counts",
     "tail_unchecked",
     "zone_limits_ignored",
+    "zones_not_flushed",
 };
 
 #ifdef FURROW_CANARIES

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "engine/zoned/zoned_session.h"
+#include "zone/canary.h"
 #include "zone/check.h"
 
 namespace furrow {
@@ -356,7 +357,8 @@ void ZonedVolume::finish(ZonedOp& op) {
   const bool data = op.kind == write || op.kind == append;
   const bool flushed =
       op.durability == Durability::flushed || durability_ == Durability::flushed || pool_.unsettled;
-  const bool durable = data ? flushed : op.kind == ZonedOp::Kind::finish || op.kind == reset;
+  const bool managed = op.kind == ZonedOp::Kind::finish || op.kind == reset;
+  const bool durable = data ? flushed : managed && !canary(Canary::zones_not_flushed);
   if (op.status.ok() && durable) return pool_.flusher.request(op.internal.flush);
   answer(op);
 }

@@ -80,6 +80,7 @@ constexpr Planted kPlanted[] = {
     {Canary::header_counts, "store", 62, 1000},
     {Canary::tail_unchecked, "store", 2, 10},
     {Canary::zone_limits_ignored, "store", 9, 200},
+    {Canary::zones_not_flushed, "zoned", 2, 100},
 };
 
 INSTANTIATE_TEST_SUITE_P(Planted, CanaryTest, ::testing::ValuesIn(kPlanted), [](const auto& each) {

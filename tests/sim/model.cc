@@ -38,6 +38,20 @@ void fill_content(std::uint64_t key, std::uint64_t version, std::span<std::byte>
   }
 }
 
+bool all_zero(std::span<const std::byte> bytes) {
+  return std::ranges::all_of(bytes, [](std::byte each) { return each == std::byte{}; });
+}
+
+std::uint64_t content_hash(std::span<const std::byte> bytes) {
+  std::uint64_t hash = bytes.size();
+  for (std::size_t at = 0; at < bytes.size(); at += 8) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, bytes.data() + at, std::min<std::size_t>(8, bytes.size() - at));
+    hash = next_word(hash ^ word);
+  }
+  return hash | 1;
+}
+
 bool has_content(std::uint64_t key, std::uint64_t version, std::span<const std::byte> page) {
   return has_part(key, version, static_cast<std::uint32_t>(page.size()), 0, page);
 }

@@ -51,6 +51,9 @@ struct Window {
 
 // Fills `page` with the bytes of a version of a key.
 void fill_content(std::uint64_t key, std::uint64_t version, std::span<std::byte> page);
+bool all_zero(std::span<const std::byte> bytes);
+// Of any bytes; never 0.
+std::uint64_t content_hash(std::span<const std::byte> bytes);
 bool has_content(std::uint64_t key, std::uint64_t version, std::span<const std::byte> page);
 // A part of it, which has so many bytes, from `offset` on.
 bool has_part(std::uint64_t key, std::uint64_t version, std::uint32_t page_bytes,

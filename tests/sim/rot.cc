@@ -284,13 +284,13 @@ std::optional<StruckPage> rot_page(SimMedium& medium, Rot how, SimRandom& random
       if (needed) continue;
     }
     StruckPage page = page_at(data, *header, lba_bytes, at);
+    page.zone = zone;
+    page.at = at;
     if (how == Rot::unreadable) {
       medium.spoil(zone, at / lba_bytes);
       return page;
     }
     const std::size_t struck = std::min<std::size_t>(lba_bytes, random.one_in(2) ? 16 : 4096);
-    page.zone = zone;
-    page.at = at;
     page.lba_before.assign(lba.begin(), lba.end());
     set_bit(lba.first(struck), random);
     page.lba_after.assign(lba.begin(), lba.end());

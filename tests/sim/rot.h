@@ -40,7 +40,7 @@ struct StruckPage {
   std::uint64_t volume = 0;
   Key key;
   std::vector<std::byte> bytes;
-  // Where it was struck by Rot::flip, in bytes of the zone, and what that LBA was and is.
+  // Where it was struck, in bytes of the zone, and by Rot::flip what that LBA was and is.
   ZoneId zone{};
   std::size_t at = 0;
   std::vector<std::byte> lba_before = {}, lba_after = {};

@@ -1,6 +1,7 @@
 #include "tests/sim/sim_device.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "zone/zone_state_machine.h"
 
@@ -124,6 +125,7 @@ void SimDevice::shrink(ZoneId zone) {
 void SimDevice::watch_submission(const Io& io) {
   if (!violation_.empty()) return;
   const std::string zone = std::to_string(io.zone.value);
+  const bool is_hosts = is_hosts_ && is_hosts_(io.zone);
   switch (io.status.nvme()) {
     case nvme_status::kTooManyActive:
       if (may_exceed_limits_) break;
@@ -135,6 +137,7 @@ void SimDevice::watch_submission(const Io& io) {
       break;
     case nvme_status::kZoneInvalidWrite:
       if (std::ranges::count(cut_short_, io.zone) != 0) break;  // the one before it had no place
+      if (is_hosts && faults_.any()) break;  // or failed: a host need not have waited for it
       violation_ = "a write that is not at the write pointer of zone " + zone;
       break;
     case nvme_status::kZoneBoundary:
@@ -144,7 +147,7 @@ void SimDevice::watch_submission(const Io& io) {
     default:
       break;
   }
-  if (io.op == Io::Op::reset && io.status.ok()) {
+  if (io.op == Io::Op::reset && io.status.ok() && !is_hosts) {
     for (const SimQueue* queue : queues_) {
       if (queue->reads(io.zone)) violation_ = "a reset of zone " + zone + " under a read";
     }
@@ -165,7 +168,7 @@ Status SimQueue::register_buffers(std::span<const iovec> buffers) {
 }
 
 std::uint64_t SimQueue::due() const {
-  if (!settled() || (device_.dead_ && busy())) return device_.clock_.now_ns;
+  if (!settled() || !appends_.empty() || (device_.dead_ && busy())) return device_.clock_.now_ns;
   std::uint64_t due = SimExecutor::kNever;
   for (const Pending& each : pending_) due = std::min(due, each.due_ns);
   return due;
@@ -184,8 +187,26 @@ void SimQueue::do_submit(Io& io) {
     return decide(io, kPowerCut);
   }
   if (refused(io)) return;
+  if (io.op == Io::Op::append) return appends_.push_back(&io);
   TableQueue::do_submit(io);
   device_.watch_submission(io);
+}
+
+// Some of them, or all.
+void SimQueue::give_appends() {
+  if (appends_.empty()) return;
+  device_.random_.shuffle(appends_);
+  const bool all = device_.random_.one_in(2);
+  std::vector<Io*> given;
+  given.swap(appends_);
+  for (Io* const io : given) {
+    if (!all && device_.random_.one_in(3)) {
+      appends_.push_back(io);
+      continue;
+    }
+    TableQueue::do_submit(*io);
+    device_.watch_submission(*io);
+  }
 }
 
 // True: a fault has taken care of it.
@@ -308,6 +329,10 @@ void SimQueue::start_flush(Io& io) {
 
 unsigned SimQueue::abort_everything() {
   unsigned count = abort_lists(kPowerCut);
+  for (Io* const io : std::exchange(appends_, {})) {
+    complete(*io, kPowerCut);
+    ++count;
+  }
   std::vector<Pending> pending;
   pending.swap(pending_);
   for (const Pending& each : pending) {
@@ -319,6 +344,7 @@ unsigned SimQueue::abort_everything() {
 
 unsigned SimQueue::do_poll() {
   if (device_.dead_) return abort_everything();
+  give_appends();
   const std::vector<ZoneId> told = device_.cut_short_;
   unsigned count = settle();
   for (const ZoneId zone : told) std::erase(device_.cut_short_, zone);

@@ -47,6 +47,8 @@ class SimDevice final : public ZonedDevice, private ZoneStore {
   // process leaves.
   void when_cut(std::function<void()> on_death) { on_death_ = std::move(on_death); }
   bool dead() const { return dead_; }
+  // Which zones are a host's now: it may reset what it reads itself.
+  void hosts_zones(std::function<bool(ZoneId)> is_hosts) { is_hosts_ = std::move(is_hosts); }
   // Nobody can read these LBAs of the device any more.
   void hide(std::vector<std::uint64_t> lbas) { hidden_ = std::move(lbas); }
   bool hides() const { return !hidden_.empty(); }
@@ -100,6 +102,7 @@ class SimDevice final : public ZonedDevice, private ZoneStore {
   std::vector<SimQueue*> queues_;
   std::uint64_t events_left_ = 0;
   std::function<void()> on_death_;
+  std::function<bool(ZoneId)> is_hosts_;
   std::uint64_t faults_injected_ = 0;
   std::vector<ZoneId> lost_zones_;
   std::vector<Lba> misread_;               // were read from elsewhere; from then on they are right
@@ -146,12 +149,14 @@ class SimQueue final : public TableQueue {
   unsigned do_poll() override;
   unsigned do_wait(std::uint64_t timeout_us) override;
   unsigned abort_everything();
+  void give_appends();
   Status perform(Pending& done);
   Status read(const Io& io, std::uint64_t bytes);
   void read_from(const Io& io, ZoneId zone, std::uint64_t at, std::uint64_t bytes);
 
   SimDevice& device_;
   std::vector<Pending> pending_;
+  std::vector<Io*> appends_;  // which a drive places in any order
   std::vector<std::unique_ptr<MovedWrite>> moved_;
   bool moving_ = false;
 };

@@ -44,9 +44,13 @@ bool SimDisk::attach(Pool& pool, Executor& executor) {
     return false;
   }
   id_ = store_->info().id;
+  maybe = false;
   for (Way& way : ways_) {
     Result<std::unique_ptr<PageSession>> session = pool.create_session(executor, 64);
-    if (!session.ok()) return false;
+    if (!session.ok()) {
+      detach();
+      return false;
+    }
     way.pages = std::move(*session);
     way.blocks = std::make_unique<BlockSession>(*way.pages, executor);
   }

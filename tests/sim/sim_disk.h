@@ -26,11 +26,16 @@ class SimDisk {
  public:
   SimDisk(World& world, const DiskShape& shape);
 
+  const std::string& name() const { return shape_.options.name; }
   const VolumeOptions& options() const { return shape_.options; }
+  // It may not have been made, or be deleted already: that was cut.
+  bool maybe = false;
   // False: the power failed meanwhile, or (a failure of the world's where no fault excuses it) it
   // is not as it was left.
   bool attach(Pool& pool, Executor& executor);
   bool attached() const { return store_ != nullptr; }
+  // It is deleted: what looks at its blocks finds what they held, or that it is gone.
+  void end() { ended_ = true; }
   void detach();  // at_rest()
   bool at_rest() const;
 
@@ -39,7 +44,7 @@ class SimDisk {
     using enum BlockOp::Kind;
     return kind == read || kind == compare || kind == compare_and_write;
   }
-  bool may_start() const { return running_ < shape_.depth; }
+  bool may_start() const { return attached() && running_ < shape_.depth; }
   void start_any();
   // Reads the next blocks of all; false: those were the last.
   bool start_verification();
@@ -133,6 +138,7 @@ class SimDisk {
   std::uint64_t started_ = 0;
   std::uint64_t next_verified_ = 0;  // LBA
   std::uint64_t writes_done_ = 0;
+  bool ended_ = false;
   bool fits_ = false;  // all of it at once into its quota
   Status last_refusal_;
   unsigned running_ = 0;

@@ -20,10 +20,6 @@ const char* name_of(BlockOp::Kind kind) {
   return kNames[static_cast<unsigned>(kind)];
 }
 
-bool all_zero(std::span<const std::byte> bytes) {
-  return std::ranges::all_of(bytes, [](std::byte each) { return each == std::byte{}; });
-}
-
 }  // namespace
 
 void SimDisk::answered(Client& client) {
@@ -47,6 +43,7 @@ void SimDisk::answered(Client& client) {
 bool SimDisk::expected(const Client& client) {
   const Code code = client.op.status.code();
   if (code == Code::ok || world_.device_dead || (world_.faults && !world_.healed)) return true;
+  if (ended_ && code == Code::not_found) return true;
   if (code == Code::corrupt) return may_be_rotten(client.op);
   return code == Code::no_space && changes(client.op.kind) && !fits_;
 }

@@ -57,6 +57,9 @@ class SimMedium {
   std::uint64_t shrunk_zones() const { return shrunk_zones_; }
   // An LBA of a zone cannot be read until the zone is reset.
   void spoil(ZoneId zone, std::uint64_t at);
+  void unspoil(ZoneId zone, std::uint64_t at) {
+    std::erase(zones_[zone.value].lives.back().spoiled, at);
+  }
   std::span<const std::uint64_t> spoiled(ZoneId zone) const {
     return zones_[zone.value].lives.back().spoiled;
   }

@@ -39,7 +39,7 @@ INSTANTIATE_TEST_SUITE_P(Scenarios, SimTest,
                                            "faults", "worn", "offline", "shrunk", "rot", "repair",
                                            "large", "calm", "tight", "flaky", "misplaced",
                                            "resized", "files", "rocksdb", "disk", "wide", "clock",
-                                           "thin"),
+                                           "thin", "zoned", "shared"),
                          [](const auto& each) { return each.param; });
 
 // Each of these once found a bug of log/.
@@ -238,6 +238,9 @@ TEST(SimTest, ReachesItsFaults) {
       sum.mounts_refused += one.mounts_refused;
       sum.zones_reset += one.zones_reset;
       sum.relocated_bytes += one.relocated_bytes;
+      sum.hosts_zones_reset += one.hosts_zones_reset;
+      sum.reservations_kept += one.reservations_kept;
+      sum.disks_deleted += one.disks_deleted;
     }
     SCOPED_TRACE(scenario);
     EXPECT_GT(sum.zones_reset, 4u);
@@ -257,6 +260,10 @@ TEST(SimTest, ReachesItsFaults) {
   EXPECT_GT(sums["files"].mounts, 100u);
   EXPECT_GT(sums["rocksdb"].mounts, 100u);
   EXPECT_GT(sums["files"].mounts_refused, 0u);
+  EXPECT_GT(sums["zoned"].hosts_zones_reset, 100u);
+  EXPECT_GT(sums["zoned"].zones_lost, 3u);
+  EXPECT_GT(sums["shared"].reservations_kept, 100u);
+  EXPECT_GT(sums["shared"].disks_deleted, 3u);
   EXPECT_GT(sums["rocksdb"].mounts_refused, 0u);
 }
 

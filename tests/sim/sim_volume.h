@@ -48,6 +48,7 @@ struct World {
   std::uint64_t longest_turns = 0;  // that an operation took, faults and power cuts aside
   std::uint64_t puts_refused = 0, removes_refused = 0;  // no_space
   std::uint64_t zones_lost = 0;                         // read-only or offline
+  std::uint64_t hosts_zones_reset = 0;                  // of volumes of kind zoned
   std::function<bool(std::uint64_t volume)> is_wedged;  // see structure_check.h
   std::string failure;
 

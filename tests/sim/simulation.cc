@@ -68,8 +68,12 @@ void Simulation::abandon() {
   (void)executor_.release();
   if (files_) files_->abandon();
   (void)files_.release();
-  if (disk_) disk_->abandon();
-  (void)disk_.release();
+  for (auto* const disks : {&disks_, &ended_disks_}) {
+    for (auto& disk : *disks) disk->abandon();
+    for (auto& disk : *disks) (void)disk.release();
+  }
+  if (zones_) zones_->abandon();
+  (void)zones_.release();
   for (auto& volume : volumes_) (void)volume.release();
   for (auto& volume : ended_) (void)volume.release();
 }
@@ -142,7 +146,10 @@ void Simulation::refill_all() {
   for (const auto& volume : volumes_) {
     if (!world_.failed() && volume->attached()) refill(*volume);
   }
-  if (disk_ && !world_.failed()) refill_disk();
+  for (const auto& disk : disks_) {
+    if (!world_.failed() && disk->attached()) refill(*disk);
+  }
+  if (zones_ && !world_.failed()) refill_zones();
   if (files_ && !world_.failed()) empty_files();
 }
 
@@ -213,6 +220,9 @@ void Simulation::power_on() {
   device_ = std::make_unique<SimDevice>(medium_, world_.clock, world_.trace, swarm_.latency,
                                         world_.random.fork());
   world_.device = device_.get();
+  device_->hosts_zones([this](ZoneId zone) {
+    return pool_ && zones_ && zones_->attached() && owner_of(*pool_, zone) == zones_->id();
+  });
   device_->when_cut([this] {
     if (files_) files_->device_died();
   });
@@ -235,7 +245,8 @@ bool Simulation::make_pool() {
   std::erase_if(volumes_, [](const auto& each) { return each->exists == SimVolume::Exists::no; });
   if (volumes_.empty()) world_.fail("not even one volume fits");
   if (swarm_.files) create_files();
-  if (swarm_.disk) create_disk();
+  create_disks();
+  if (swarm_.zones) create_zones();
   world_.faults = swarm_.faults.any() || swarm_.spoil_percent + swarm_.hide_percent != 0;
   world_.reads_stray = swarm_.faults.misdirected_reads != 0;
   world_.reads_fail = swarm_.faults.read_errors + swarm_.faults.misdirected_reads +
@@ -275,7 +286,9 @@ bool Simulation::open_pool() {
   if (!session.ok()) return false;
   session_ = std::move(*session);
   check_structure();
-  return attach_volumes() && mount_files() && attach_disk();
+  if (!attach_volumes() || !mount_files() || !attach_disks() || !attach_zones()) return false;
+  reservations_.attach(*pool_);
+  return !world_.failed();
 }
 
 bool Simulation::attach_volumes() {
@@ -301,7 +314,9 @@ unsigned Simulation::running() const {
   unsigned running = 0;
   for (const auto& volume : volumes_) running += volume->running();
   for (const auto& volume : ended_) running += volume->running();
-  return running + (disk_ ? disk_->running() : 0);
+  for (const auto& disk : disks_) running += disk->running();
+  for (const auto& disk : ended_disks_) running += disk->running();
+  return running + (zones_ ? zones_->running() : 0) + reservations_.running();
 }
 
 void Simulation::turn() {
@@ -362,20 +377,29 @@ void Simulation::step() {
   if (swarm_.volume_change_one_in != 0 && random.one_in(swarm_.volume_change_one_in)) {
     return change_volumes();
   }
-  if (!disk_ && swarm_.resize_one_in != 0 && random.one_in(swarm_.resize_one_in)) {
+  if (swarm_.disks.empty() && swarm_.resize_one_in != 0 && random.one_in(swarm_.resize_one_in)) {
     return resize_some();
   }
   if (swarm_.wide && random.one_in(300)) check_all("while it is used");
   if (files_ && random.one_in(8)) return step_files();
-  if (disk_) change_disk();
+  if (!swarm_.disks.empty()) change_disks();
+  if (swarm_.reserve_one_in != 0 && random.one_in(swarm_.reserve_one_in)) {
+    reservations_.start_any(*pool_);
+  }
+  if (swarm_.zones) change_zones();
   start_some();
   if (random.one_in(3)) turn();
 }
 
 void Simulation::start_some() {
   SimRandom& random = world_.random;
-  if (disk_ && !random.one_in(3)) {
-    if (disk_->may_start() && !random.one_in(4)) disk_->start_any();
+  if (!disks_.empty() && !random.one_in(3)) {
+    SimDisk& disk = any_disk();
+    if (disk.may_start() && !random.one_in(4)) disk.start_any();
+    return;
+  }
+  if (zones_ && zones_->attached() && !random.one_in(3)) {
+    if (zones_->may_start() && !random.one_in(4)) zones_->start_any();
     return;
   }
   if (volumes_.empty()) return;
@@ -499,7 +523,11 @@ void Simulation::verify() {
     if (!pump("a listing")) return;
     if (!device_->dead()) volume->check_usage();
   }
-  if (disk_ && disk_->attached()) verify_disk();
+  for (const auto& disk : disks_) {
+    if (disk->attached()) verify(*disk);
+  }
+  if (zones_ && zones_->attached()) verify_zones();
+  if (!device_->dead()) reservations_.check(*pool_);
 }
 
 Simulation::Summary Simulation::summary() const {
@@ -511,6 +539,8 @@ Simulation::Summary Simulation::summary() const {
   summary.puts_refused = world_.puts_refused;
   summary.zones_lost = world_.zones_lost;
   summary.removes_refused = world_.removes_refused;
+  summary.hosts_zones_reset = world_.hosts_zones_reset;
+  summary.reservations_kept = reservations_.kept();
   if (files_) summary.mounts_refused = files_->mounts_refused();
   return summary;
 }

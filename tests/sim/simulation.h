@@ -18,7 +18,9 @@
 #include "tests/sim/sim_device.h"
 #include "tests/sim/sim_disk.h"
 #include "tests/sim/sim_files.h"
+#include "tests/sim/sim_reservations.h"
 #include "tests/sim/sim_volume.h"
+#include "tests/sim/sim_zones.h"
 #include "tests/sim/swarm.h"
 
 namespace furrow::sim {
@@ -50,6 +52,8 @@ class Simulation {
     std::uint64_t zones_reset = 0, relocated_bytes = 0;
     std::uint64_t resized = 0;  // volumes
     std::uint64_t clock_set = 0;
+    std::uint64_t hosts_zones_reset = 0, reservations_kept = 0;
+    std::uint64_t disks_deleted = 0;   // while something ran on them
     std::uint64_t mounts = 0;          // of files, verified
     std::uint64_t mounts_refused = 0;  // for what could not be read or was damaged
   };
@@ -79,12 +83,25 @@ class Simulation {
   bool mount_files();
   void step_files();
   void empty_files();
-  void create_disk();
-  bool attach_disk() { return !disk_ || disk_->attach(*pool_, *executor_); }
-  void change_disk();
-  void resize_disk();
-  void verify_disk();
-  void refill_disk();
+  void create_disks();
+  bool create_disk(DiskShape shape);
+  bool attach_disks();
+  void cut_disks(bool process_only);
+  void change_disks();
+  void come_or_go();
+  void remove(SimDisk& disk);
+  void resize(SimDisk& disk);
+  void verify(SimDisk& disk);
+  void refill(SimDisk& disk);
+  SimDisk& any_disk();
+  void rest_disks();  // and deleted ones are forgotten
+  void create_zones();
+  bool attach_zones();
+  void cut_zones(bool all_kept);
+  void change_zones();
+  void remove_zones();
+  void verify_zones();
+  void refill_zones();
   void turn_beside_files();
   void set_clock();
   void start_some();
@@ -129,9 +146,12 @@ class Simulation {
   std::vector<std::unique_ptr<SimVolume>> volumes_;
   std::vector<std::unique_ptr<SimVolume>> ended_;  // deleted, and not all is answered
   std::unique_ptr<SimFiles> files_;
-  std::unique_ptr<SimDisk> disk_;
-  bool over_ = false;     // files cannot be mounted any more, as README says
-  bool in_step_ = false;  // others may start something while files are waited for
+  std::vector<std::unique_ptr<SimDisk>> disks_;
+  std::vector<std::unique_ptr<SimDisk>> ended_disks_;  // deleted
+  SimReservations reservations_{world_};
+  std::unique_ptr<SimZones> zones_;  // null, also: there is none just now
+  bool over_ = false;                // files cannot be mounted any more, as README says
+  bool in_step_ = false;             // others may start something while files are waited for
   struct Resizing {
     std::string name;  // empty: none is
     std::uint64_t zones = 0;

@@ -7,7 +7,8 @@ void Simulation::create_files() {
   const Result<PageStore*> made = pool_->create_volume(*swarm_.files);
   if (!made.ok()) return world_.fail("create_volume: " + made.status().describe());
   const auto route = swarm_.files_by_rocksdb ? SimFiles::Route::rocksdb : SimFiles::Route::direct;
-  const bool unreadable = swarm_.hide_percent != 0 || swarm_.faults.fails_reads();
+  const bool unreadable =
+      swarm_.hide_percent + swarm_.spoil_percent != 0 || swarm_.faults.fails_reads();
   const testing::FilesModel::Plan plan{.faults = swarm_.faults.but_for_reads().any(),
                                        .unreadable = unreadable,
                                        .full = true,

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/files/file_format.h"
 #include "log/metadata_ring.h"
 #include "tests/sim/rot.h"
 #include "tests/sim/simulation.h"
@@ -40,7 +41,8 @@ void Simulation::stop() {
   const bool all_kept = kill || (orderly && end_flushed_);
   for (const auto& volume : volumes_) volume->cut(all_kept);
   if (files_) files_->cut(all_kept, kill);
-  if (disk_) disk_->cut(all_kept);
+  cut_disks(all_kept);
+  cut_zones(all_kept);
   note_struck_pages();
   say(fmt::format("step {}: {}, era {}", steps_,
                   orderly ? "closed"
@@ -64,6 +66,12 @@ void Simulation::rot() {
   const std::uint64_t what = random.below(3);
   std::optional<StruckPage> page;
   if (what == 2) page = rot_page(medium_, Rot::unreadable, random);
+  // Without a record of its names a volume of files is not mounted.
+  const auto is_chunk = [&] { return page->volume != files_->id() || chunk_of(page->key); };
+  if (page && files_ && (page->key.length == 0 || !is_chunk())) {
+    medium_.unspoil(page->zone, page->at / swarm_.geometry.lba_bytes);
+    page.reset();
+  }
   if (page && page->key.length != 0) unreadable_.push_back(*page);
   if (what == 0   ? rot_summary(medium_, Rot::unreadable, random)
       : what == 1 ? spoil_batch_header(medium_, random)
@@ -91,7 +99,9 @@ SimVolume* Simulation::volume_of(const StruckPage& page) {
 void Simulation::note_struck_pages() {
   for (const StruckPage& page : std::exchange(struck_, {})) {
     if (SimVolume* const volume = volume_of(page)) volume->strike(page);
-    if (disk_ && disk_->id() == page.volume) disk_->strike(page);
+    for (const auto& disk : disks_) {
+      if (disk->id() == page.volume) disk->strike(page);
+    }
     if (files_ && files_->id() == page.volume) files_->strike(page);
   }
 }
@@ -119,11 +129,14 @@ void Simulation::end_pool(bool orderly) {
   if (!pump(orderly ? "before a close" : "after a power cut")) return;
   ended_.clear();
   check_usage();
-  for (std::uint64_t turns = 0; disk_ && !disk_->at_rest(); ++turns) {
+  rest_disks();
+  if (world_.failed()) return;
+  for (std::uint64_t turns = 0; zones_ && !zones_->at_rest(); ++turns) {
     executor_->run_once();
-    if (turns > kQuietTurnsMax) return world_.fail("the disk does not come to rest");
+    if (turns > kQuietTurnsMax) return world_.fail("the zones do not come to rest");
   }
-  if (disk_) disk_->detach();
+  for (const auto& disk : disks_) disk->detach();
+  if (zones_) zones_->detach();
   session_.reset();
   const std::uint64_t flushes_failed = device_->flushes_failed();
   std::uint64_t turns = 0;
@@ -247,7 +260,8 @@ void Simulation::cut(bool process_only) {
   ++world_.era;
   for (const auto& volume : volumes_) volume->cut(process_only);
   if (files_) files_->cut(process_only, process_only);
-  if (disk_) disk_->cut(process_only);
+  cut_disks(process_only);
+  cut_zones(process_only);
 }
 
 // Repairs the pool, through some power cuts; then nothing that a repair can mend is damaged.

@@ -41,6 +41,8 @@ class StructureCheck {
 
   void volume(PageStoreImpl& store) {
     const VolumeInfo& info = store.info();
+    held_[info.id] = 0;
+    if (store.zones() != nullptr) return;
     std::uint64_t pages = 0, bytes = 0, bytes_taken = 0;
     std::vector<IndexEntry> entries;
     std::uint64_t from = 0;
@@ -59,7 +61,6 @@ class StructureCheck {
            usage.pages, usage.live_bytes, pages, bytes);
     }
     if (info.options.mode == VolumeMode::store) free_bytes(store, usage.free_bytes, bytes_taken);
-    held_[info.id] = 0;
   }
 
   void free_bytes(PageStoreImpl& store, std::uint64_t free, std::uint64_t taken) {

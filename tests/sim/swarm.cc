@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "tests/sim/swarm_beside.h"
+
 namespace furrow::sim {
 
 namespace {
@@ -117,126 +119,6 @@ void enlarge(Swarm& swarm, SimRandom& random) {
   }
 }
 
-// Zones for a large volume and a small one of pages, which is given back.
-VolumeShape& place_beside(Swarm& swarm, std::uint64_t zone_bytes, std::uint32_t zones) {
-  Geometry& geometry = swarm.geometry;
-  geometry.zone_capacity_lbas = geometry.zone_size_lbas = zone_bytes / geometry.lba_bytes;
-  geometry.zone_count = zones;
-  if (geometry.active_zones_max != 0 && geometry.active_zones_max < 4) {
-    geometry.active_zones_max = geometry.open_zones_max = 4;
-  }
-  if (geometry.open_zones_max != 0) geometry.open_zones_max = geometry.active_zones_max;
-  swarm.volumes.resize(1);
-  VolumeShape& beside = swarm.volumes[0];
-  beside.options.quota_bytes = 4 * geometry.zone_capacity_bytes();
-  beside.keys = std::min<std::uint64_t>(beside.keys, 100);
-  return beside;
-}
-
-// What cannot be read, or has rotted, in a third of the seeds that have none of that. Not drawn
-// either.
-void damage_files(Swarm& swarm) {
-  const std::uint64_t what = swarm.latency.ns_max % 12;
-  const std::uint64_t how = swarm.latency.ns_max / 12;
-  if (what < 2) {
-    swarm.hide_percent = 10 + static_cast<unsigned>(how % 51);
-  } else if (what == 2) {
-    swarm.faults.read_errors = how % 3 == 0 ? 0 : 30 + how % 500;
-    swarm.faults.unreadable_spells = how % 3 == 1 ? 0 : 30 + how % 400;
-  } else if (what == 3) {
-    swarm.page_rot_percent = 20 + static_cast<unsigned>(how % 71);
-    swarm.summary_rot_percent = static_cast<unsigned>(how % 50);
-  }
-}
-
-// In zones that hold some of a file or several files. What else the pool has is small.
-void add_files(Swarm& swarm, SimRandom& random) {
-  const std::uint64_t zone_bytes = random.log_between(256 << 10, 1 << 20);
-  (void)place_beside(swarm, zone_bytes, static_cast<std::uint32_t>(random.between(14, 30)));
-  const Geometry& geometry = swarm.geometry;
-  VolumeOptions files;
-  files.name = "files";
-  files.kind = VolumeKind::fs;
-  files.mode = VolumeMode::store;
-  files.value_bytes_max =
-      static_cast<std::uint32_t>(random.log_between(8 << 10, 64 << 10)) & ~0xFFFu;
-  files.quota_bytes = random.between(6, geometry.zone_count - 6) * geometry.zone_capacity_bytes();
-  swarm.files = files;
-  // Of what may go wrong, what keeps all that is readable so.
-  if (random.one_in(3)) {
-    swarm.faults.write_errors = random.log_between(50, 2000);
-    swarm.faults.flush_errors = random.one_in(2) ? 0 : random.log_between(50, 2000);
-    swarm.faults.reset_errors = random.one_in(2) ? 0 : random.log_between(20, 2000);
-  }
-  // Not drawn, as below: zones that turn read-only, in use or at their reset.
-  if (swarm.recovery_cut_percent % 8 == 7) {
-    swarm.faults.zone_losses = 5000;
-    swarm.faults.reset_losses = 50;
-  }
-  if (!swarm.faults.any()) damage_files(swarm);
-}
-
-// In zones that hold 32 to 128 of its blocks. Its quota is less than it, or up to some times as
-// much.
-void add_disk(Swarm& swarm, SimRandom& random) {
-  const std::uint64_t zone_bytes = random.log_between(128 << 10, 512 << 10);
-  VolumeShape& beside =
-      place_beside(swarm, zone_bytes, static_cast<std::uint32_t>(random.between(12, 24)));
-  const Geometry& geometry = swarm.geometry;
-  beside.options.value_bytes_max = std::min(beside.options.value_bytes_max, 32u << 10);
-  beside.value_bytes_max = std::min(beside.value_bytes_max, beside.options.value_bytes_max);
-  beside.value_bytes_min = std::min(beside.value_bytes_min, beside.value_bytes_max);
-  DiskShape disk;
-  disk.options.name = "disk";
-  disk.options.kind = VolumeKind::block;
-  disk.options.mode = VolumeMode::store;
-  disk.options.durability = random.one_in(6) ? Durability::flushed : Durability::none;
-  disk.options.value_bytes_max = kBlockPageBytes;
-  disk.options.block_bytes = random.between(1, 2) << 20;
-  disk.options.block_lba_bytes = random.one_in(3) ? 4096 : 512;
-  disk.options.quota_bytes =
-      random.between(4, geometry.zone_count - 6) * geometry.zone_capacity_bytes();
-  disk.depth = static_cast<unsigned>(random.log_between(1, 32));
-  disk.flushed_percent = random.one_in(3) ? 0 : static_cast<unsigned>(random.below(60));
-  disk.blocks_max = random.log_between(1, 32);
-  disk.overlaps = random.one_in(3);
-  disk.block_cost = geometry.lbas(kBlockPageBytes) * geometry.lba_bytes;
-  swarm.disk = disk;
-  const auto rate = [&] { return random.one_in(2) ? 0 : random.log_between(50, 2000); };
-  SimFaults& faults = swarm.faults;
-  switch (random.below(8)) {
-    case 0:
-      faults.write_errors = rate();
-      faults.write_moves = rate();
-      faults.flush_errors = rate();
-      faults.reset_errors = rate();
-      faults.finish_errors = rate();
-      break;
-    case 1:
-      faults.read_errors = rate();
-      faults.misdirected_reads = rate();
-      faults.unreadable_spells = rate();
-      faults.full_spells = rate();
-      break;
-    case 2:
-      faults.zone_losses = 5000;
-      faults.reset_losses = 50;
-      break;
-    case 3:
-      swarm.hide_percent = static_cast<unsigned>(random.between(10, 60));
-      break;
-    case 4:
-      swarm.spoil_percent = static_cast<unsigned>(random.below(100));
-      break;
-    case 5:
-      swarm.page_rot_percent = static_cast<unsigned>(random.between(10, 90));
-      swarm.summary_rot_percent = static_cast<unsigned>(random.below(50));
-      break;
-    default:
-      break;
-  }
-}
-
 void specialise(std::string_view scenario, Swarm& swarm, SimRandom& random) {
   for (VolumeShape& shape : swarm.volumes) {
     if (scenario == "store" || scenario == "full") shape.options.mode = VolumeMode::store;
@@ -323,6 +205,8 @@ void specialise(std::string_view scenario, Swarm& swarm, SimRandom& random) {
   if (scenario == "files" || scenario == "rocksdb") add_files(swarm, random);
   swarm.files_by_rocksdb = scenario == "rocksdb";
   if (scenario == "disk" || scenario == "thin") add_disk(swarm, random);
+  if (scenario == "zoned") add_zones(swarm, random);
+  if (scenario == "shared") add_disks(swarm, random);
   if (scenario == "thin") swarm.resize_one_in = static_cast<unsigned>(random.log_between(4, 200));
   if (scenario == "calm") {
     swarm.cut_events_max = 0;
@@ -431,15 +315,28 @@ std::string describe(const Swarm& swarm) {
                         swarm.files->quota_bytes / geometry.zone_capacity_bytes(),
                         swarm.files->value_bytes_max);
   }
-  if (swarm.disk) {
-    const VolumeOptions& options = swarm.disk->options;
+  for (const DiskShape& disk : swarm.disks) {
+    const VolumeOptions& options = disk.options;
     text += fmt::format(
         "\n  disk{}: {} MiB, LBAs of {} B, quota {} zones, depth {}, flushed {}%, up to {} blocks "
         "at once{}",
         options.durability == Durability::flushed ? " flushed" : "", options.block_bytes >> 20,
-        options.block_lba_bytes, options.quota_bytes / geometry.zone_capacity_bytes(),
-        swarm.disk->depth, swarm.disk->flushed_percent, swarm.disk->blocks_max,
-        swarm.disk->overlaps ? ", overlapping" : "");
+        options.block_lba_bytes, options.quota_bytes / geometry.zone_capacity_bytes(), disk.depth,
+        disk.flushed_percent, disk.blocks_max, disk.overlaps ? ", overlapping" : "");
+  }
+  if (swarm.zones) {
+    const VolumeOptions& options = swarm.zones->options;
+    text += fmt::format(
+        "\n  {} zones{}, {} open and {} active, depth {}, flushed {}%, up to {} LBAs at once, "
+        "appends of {}, comes or goes one in {}",
+        options.zones, options.durability == Durability::flushed ? " flushed" : "",
+        options.open_zones_max, options.active_zones_max, swarm.zones->depth,
+        swarm.zones->flushed_percent, swarm.zones->lbas_max, geometry.append_lbas_max,
+        swarm.zones_change_one_in);
+  }
+  if (swarm.disks_change_one_in + swarm.reserve_one_in != 0) {
+    text += fmt::format("\n  disks come or go one in {}, reservations change one in {}",
+                        swarm.disks_change_one_in, swarm.reserve_one_in);
   }
   if (swarm.hide_percent + swarm.spoil_percent != 0) {
     text +=

@@ -44,11 +44,20 @@ struct DiskShape {
   std::uint64_t block_cost = 0;   // bytes that a block takes of its zone
 };
 
+struct ZonesShape {
+  VolumeOptions options;
+  unsigned depth = 1;             // operations in flight
+  unsigned flushed_percent = 20;  // of writes and appends
+  std::uint64_t lbas_max = 1;     // of an operation
+  bool loses_zones = false;       // the device takes some away
+};
+
 struct Swarm {
   Geometry geometry;
   std::vector<VolumeShape> volumes;
   std::optional<VolumeOptions> files;  // a volume of files beside them
-  std::optional<DiskShape> disk;       // a disk beside them
+  std::vector<DiskShape> disks;        // disks beside them
+  std::optional<ZonesShape> zones;     // a volume of kind zoned beside them
   bool files_by_rocksdb = false;       // its FileSystem is what calls it
   bool wide = false;                   // what is not drawn otherwise, so that old seeds stay so
   bool emu = false;                    // the crash model
@@ -60,6 +69,9 @@ struct Swarm {
   unsigned verify_percent = 50;       // of recoveries: every key is read at once
   unsigned close_percent = 0;         // of stops: an orderly close
   unsigned volume_change_one_in = 0;  // steps
+  unsigned zones_change_one_in = 0;   // steps: the volume of kind zoned comes and goes
+  unsigned disks_change_one_in = 0;   // steps: a disk comes or goes
+  unsigned reserve_one_in = 0;        // steps: hosts' reservations of a volume change
   unsigned resize_one_in = 0;         // steps
   unsigned clock_jump_one_in = 0;     // steps
   unsigned clock_set_one_in = 0;      // steps: the wall clock, back as well; and at openings
@@ -77,7 +89,7 @@ struct Swarm {
 inline constexpr std::string_view kScenarios[] = {
     "mixed",  "store",  "cache",   "full", "volumes", "metadata", "faults", "worn",      "offline",
     "rot",    "repair", "large",   "calm", "shrunk",  "tight",    "flaky",  "misplaced", "resized",
-    "hidden", "files",  "rocksdb", "disk", "wide",    "clock",    "thin"};
+    "hidden", "files",  "rocksdb", "disk", "wide",    "clock",    "thin",   "zoned",     "shared"};
 bool is_scenario(std::string_view name);
 Swarm draw_swarm(std::string_view scenario, SimRandom& random);
 std::string describe(const Swarm& swarm);
