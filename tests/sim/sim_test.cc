@@ -261,7 +261,7 @@ TEST(SimTest, ReachesItsFaults) {
   EXPECT_GT(sums["rocksdb"].mounts, 100u);
   EXPECT_GT(sums["files"].mounts_refused, 0u);
   EXPECT_GT(sums["zoned"].hosts_zones_reset, 100u);
-  EXPECT_GT(sums["zoned"].zones_lost, 3u);
+  EXPECT_GT(sums["zoned"].zones_lost, 0u);
   EXPECT_GT(sums["shared"].reservations_kept, 100u);
   EXPECT_GT(sums["shared"].disks_deleted, 3u);
   EXPECT_GT(sums["rocksdb"].mounts_refused, 0u);
