@@ -205,6 +205,33 @@ TEST_F(RecoveryTest, APageThatMayBeTornTakesNoOthersPlace) {
   EXPECT_FALSE(pool_->tables[3].unverified || pool_->tables[4].unverified);
 }
 
+// Nor does a copy that stands behind such a one: it goes with that, and what it was made of would
+// be collected by then.
+TEST_F(RecoveryTest, ACopyBehindAPageThatMayBeTornTakesNoOriginalsPlace) {
+  Shape shape;
+  shape.faults = true;
+  make(shape);
+  ZoneImage& old = zone(2, 10);
+  const auto first = old.page(1, 11, 600), second = old.page(2, 12, 600);
+  old.add_batch({first, second});
+  zone(3, 20).add_batch({old.page(3, 21, 600)});
+  ZoneImage& copies = zone(4, 30, kVolume, kCollectionStream);
+  const std::uint32_t torn = copies.add_batch({first, second}) + 1;
+  copies.damage(torn);
+  write_all();
+  RecoveryOptions with = options();
+  with.stores = {kVolume};
+  faults_->fail_reads(Lba{pool_->device_lba(ZoneId{4}, torn)}, 1);
+  recover_now(with);
+  EXPECT_EQ(zone_of(1), 2u);
+  EXPECT_EQ(zone_of(2), 2u);
+  with.trims = result_->new_trims;
+  faults_->heal();
+  recover_now(with);
+  EXPECT_EQ(zone_of(1), 2u);
+  EXPECT_EQ(zone_of(2), 2u);
+}
+
 // An error may be of a moment.
 TEST_F(RecoveryTest, APageThatCannotBeReadAtOnceIsReadAgain) {
   constexpr std::uint32_t kFarBytes = 20000;  // from the batch header, and what is read with that

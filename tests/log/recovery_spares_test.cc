@@ -147,6 +147,34 @@ TEST_F(RecoverySpareTest, OfOneThatStaysAllCopiesCountThatAreWhole) {
   }
 }
 
+// Where something before a copy may be torn, the next opening may find that it is, and nothing that
+// stands behind it counts: until then the original does, or would be gone by then.
+TEST_F(RecoverySpareTest, BehindAPageThatMayBeTornOriginalsCount) {
+  fill_beside_another_zone();
+  faults_->degrade(ZoneId{8}, ZoneState::offline);
+  last_->add_batch({last_->page(2, 21, 600), last_->page(3, 31, 600), last_->page(50, 91, 600)});
+  const std::uint32_t torn = last_->records().front().lba;
+  last_->damage(torn);
+  write_all();
+  RecoveryOptions with = of_a_store();
+  faults_->fail_reads(Lba{pool_->device_lba(ZoneId{7}, torn)}, 1);
+  recover_now(with);
+  EXPECT_FALSE(given_back());
+  EXPECT_EQ(zone_of(2), 2u);
+  EXPECT_EQ(zone_of(3), 3u);
+  EXPECT_EQ(zone_of(50), 7u);
+  for (std::uint32_t i = 2; i < 7; ++i) {  // as collection does
+    if (pool_->allocator.zone(ZoneId{i}).live_lbas != 0) continue;
+    ASSERT_TRUE(direct(Io::Op::reset, ZoneId{i}).ok());
+  }
+  with.trims = result_->new_trims;
+  faults_->heal();
+  recover_now(with);
+  EXPECT_EQ(found(2), 21u);
+  EXPECT_EQ(found(3), 31u);
+  EXPECT_EQ(found(50), 0u) << "torn, as what stands before it is";
+}
+
 // Its time is found by where it is.
 TEST_F(RecoverySpareTest, ACopyWhoseOriginalHasRottedExpiresAsThatDid) {
   const auto late = static_cast<std::uint32_t>(executor_.wall_s() + 1000);
