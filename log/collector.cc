@@ -81,7 +81,7 @@ bool Collector::wanted_for_quota() const {
 }
 
 void Collector::kick() {
-  const bool work = wanted() || !requested_.empty();
+  const bool work = wanted() || clears_tombstones_ || !requested_.empty();
   if (step_ == Step::idle ? !stopping_ && work : held_up()) post_turn();
 }
 
@@ -114,7 +114,8 @@ void Collector::turn() {
 }
 
 void Collector::start() {
-  const bool needed = wanted();
+  const bool clears = std::exchange(clears_tombstones_, false) && log_.many_tombstones();
+  const bool needed = wanted() || clears;
   if (stopping_ || (!needed && requested_.empty())) return;
   // Nobody waits for that: who needs a zone before then is told what went wrong.
   if (pool_.home.now_ns() < retry_ns_) {
@@ -124,7 +125,10 @@ void Collector::start() {
   if (probe()) return;
   if (needed && !log_.options_.cache) {
     log_.zones_changed();
-    if (Stream* const stream = stream_to_end()) return stream->end_zone();  // which kicks
+    if (Stream* const stream = stream_to_end()) {
+      clears_tombstones_ = clears;
+      return stream->end_zone();  // which kicks
+    }
   }
   std::optional<ZoneId> victim = choose_requested();
   if (!victim && !needed) return;

@@ -76,6 +76,11 @@ class Collector {
     if (paused_) post_turn();
     if (device_fails_) kick();  // it may be well again
   }
+  // Tombstones keep a put out: the zone opened first goes, although none is wanted. Once.
+  void clear_tombstones() {
+    clears_tombstones_ = true;
+    kick();
+  }
   void stop() {
     stopping_ = true;
     hurry();
@@ -403,6 +408,7 @@ class Collector {
   CopyPace pace_;
   bool paused_ = false;   // no group is begun, as copies are ahead of users
   bool hurried_ = false;  // since the victim was chosen
+  bool clears_tombstones_ = false;
   Turn turn_;
   OwnTimer grace_timer_, pace_timer_;
   Flush flush_;

@@ -280,7 +280,7 @@ class PageLog final : public StreamOwner {
   // 0 at the end.
   std::uint64_t unpublish_some(std::uint64_t from,
                                const std::function<bool(const IndexEntry&)>& goes);
-  Status admit(std::uint32_t length, const IndexEntry* replaced, bool pinned) const;
+  Status admit(std::uint32_t length, const IndexEntry* replaced, bool pinned);
   Status admit_pinned(std::uint32_t length, const IndexEntry* replaced) const;
   // LBAs more that are pinned when such a page has taken the place of that one.
   std::uint64_t pins_added(std::uint32_t length, const IndexEntry* replaced) const;

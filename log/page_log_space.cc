@@ -189,7 +189,7 @@ Status PageLog::too_few_zones() const {
                  "pages to a new one, and see `furrowctl zone report`"};
 }
 
-Status PageLog::admit(std::uint32_t length, const IndexEntry* replaced, bool pinned) const {
+Status PageLog::admit(std::uint32_t length, const IndexEntry* replaced, bool pinned) {
   const std::uint64_t quota = pool_.allocator.quota(options_.volume);
   if (quota < kZonesMin) return too_few_zones();
   if (without_reserve() && collector_->found_nothing() && !options_.cache) {
@@ -205,10 +205,12 @@ Status PageLog::admit(std::uint32_t length, const IndexEntry* replaced, bool pin
       cost_bytes_ + pending_cost_bytes_ <= freed && fits_a_zone(pool_.page_lbas(length));
   if (cost > freed && used + cost > usable + freed && !alone) {  // an overwrite adds nothing
     const bool pages_fit = cost_bytes_ + pending_cost_bytes_ + cost <= usable + freed;
+    const bool clears = pages_fit && many_tombstones();
+    if (clears) collector_->clear_tombstones();
     return {Code::no_space, Origin::log,
-            pages_fit ? "what deletes leave takes the volume's room until its zones are collected; "
-                        "try again, or give it a larger quota"
-                      : "the volume is full; delete pages, or give it a larger quota"};
+            clears ? "what deletes leave takes the volume's room until its zones are collected; "
+                     "try again, or give it a larger quota"
+                   : "the volume is full; delete pages, or give it a larger quota"};
   }
   return {};
 }
