@@ -110,7 +110,7 @@ struct PoolInfo {
   Uuid uuid{};
   std::uint32_t format_version = 0;
   Geometry geometry;
-  std::uint64_t zones_unpromised = 0;  // in no volume's quota: what a new volume may have
+  std::uint64_t zones_unpromised = 0;  // that no volume has or may take: what a new one may have
   std::uint64_t zones_returning = 0;   // of deleted volumes: being reset, and promised next
   std::uint64_t zones_free = 0, zones_metadata = 0, zones_data = 0, zones_bad = 0;
   bool preallocated = false;  // ZonedDevice::preallocated()

@@ -72,7 +72,7 @@ constexpr Metric<VolumeStats> kStats[] = {
 };
 
 constexpr Metric<PoolInfo> kPool[] = {
-    {"furrow_pool_zones_unpromised", "Zones in no volume's quota", kGauge,
+    {"furrow_pool_zones_unpromised", "Zones that no volume has or may take", kGauge,
      &PoolInfo::zones_unpromised},
     {"furrow_pool_zones_returning", "Zones of deleted volumes that are not reset yet", kGauge,
      &PoolInfo::zones_returning},
