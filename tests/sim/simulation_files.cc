@@ -38,7 +38,8 @@ void Simulation::step_files() {
   in_step_ = true;
   if (files_->mounted()) {
     files_->step();
-  } else if (files_->mount(*pool_, *session_, *executor_, swarm_.geometry) && files_->mounted()) {
+  } else if (files_->mount(*pool_, *session_, *executor_, swarm_.geometry) && files_->mounted() &&
+             !device_->dead()) {
     device_->cut_after(0);  // until all was seen
     files_->verify();
     ++summary_.mounts;
