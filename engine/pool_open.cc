@@ -92,6 +92,7 @@ Status PoolImpl::open_volumes() {
         {ZoneId{trim.zone}, trim.generation, trim.end_lba, trim.durable, trim.aside});
   }
   options.next_volume_id = ring_.state().next_volume_id;
+  options.had_others = ring_.state().volumes.size() + 1 < options.next_volume_id;
   for (const std::uint32_t zone : options_.give_up) options.give_up.push_back(ZoneId{zone});
   options.note_trim = [this](const ZoneTrim& trim) {
     return note_trim({trim.zone.value, trim.end_lba, trim.generation, trim.durable, trim.aside});

@@ -55,9 +55,10 @@ struct RecoveryOptions {
   bool read_only = false;              // nothing is finished or reset
   std::vector<std::uint64_t> volumes;  // ids that exist; zones of others are vacated
   std::uint64_t next_volume_id = ~std::uint64_t{0};  // but for those from this one on
-  std::vector<std::uint64_t> stores;                 // of these, those that drop nothing
-  std::vector<std::uint64_t> caches;                 // and those that evict
-  std::vector<ZoneTrim> trims;                       // from the journal
+  bool had_others = false;  // that were deleted, and whose zones may not have been reset yet
+  std::vector<std::uint64_t> stores;  // of these, those that drop nothing
+  std::vector<std::uint64_t> caches;  // and those that evict
+  std::vector<ZoneTrim> trims;        // from the journal
   // Of these what cannot be read counts as lost, for good: one of which nobody can tell whose it is
   // is reset, one of a store can be collected.
   std::vector<ZoneId> give_up;

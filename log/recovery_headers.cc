@@ -44,7 +44,7 @@ Status Recovery::read_lba(ZoneId zone, std::uint64_t at, AlignedBuffer& into) {
 }
 
 // A zone whose header cannot be read: a batch header has its stamp, and a summary (or the pool's
-// having one volume only) its owner. not_found: there is no batch either, nothing was ever
+// having had one volume only) its owner. not_found: there is no batch either, nothing was ever
 // acknowledged in it; corrupt: there may be data, but whose it is nobody can tell.
 Result<ZoneHeader> Recovery::rebuild_header(const ZoneInfo& info) {
   AlignedBuffer lba(pool_.geometry.lba_bytes);
@@ -145,7 +145,7 @@ Result<std::uint64_t> Recovery::owner_of(const ZoneInfo& info, const ZoneStamp& 
     const bool newer = footer.status().code() == Code::unsupported;
     if (newer && !is_void(stamp, end - 1)) return footer.status();
   }
-  if (options_.volumes.size() == 1) return options_.volumes.front();
+  if (options_.volumes.size() == 1 && !options_.had_others) return options_.volumes.front();
   return Status(Code::corrupt, Origin::log);
 }
 

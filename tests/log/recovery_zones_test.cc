@@ -182,20 +182,24 @@ TEST_F(RecoveryTest, ADamagedZoneHeaderIsKnownFromTheRest) {
   EXPECT_EQ(pool_->allocator.zone(ZoneId{2}).generation, 10u);
   EXPECT_EQ(pool_->allocator.zone(ZoneId{2}).stream, kCollectionStream);
   EXPECT_EQ(pool_->allocator.zone(ZoneId{2}).opened_sequence, 10u);
-  // With two volumes nobody can tell whose the second one is.
-  RecoveryOptions two = options();
+  // With two volumes nobody can tell whose the second one is; nor where there was another one, of
+  // which it may be left.
+  RecoveryOptions two = options(), one_left = options();
   two.volumes = {kVolume, 8};
-  drop_pool();
-  make_pool();
-  ASSERT_TRUE(pool_->allocator.admit(8, 2, 1).ok());
-  Result<RecoveryResult> recovered = recover(*device_, *pool_, two);
-  ASSERT_TRUE(recovered.ok());
-  ASSERT_EQ(recovered->lost.size(), 1u);
-  EXPECT_EQ(recovered->lost[0].zone, ZoneId{3});
-  EXPECT_EQ(use(3), ZoneUse::bad);
-  EXPECT_GT(info(ZoneId{3}).written_lbas, 0u) << "it is kept";
-  EXPECT_EQ(info(ZoneId{3}).state, ZoneState::full) << "and holds no active zone";
-  EXPECT_EQ(use(2), ZoneUse::open);
+  one_left.had_others = true;
+  for (const RecoveryOptions& each : {two, one_left}) {
+    drop_pool();
+    make_pool();
+    ASSERT_TRUE(pool_->allocator.admit(8, 2, 1).ok());
+    Result<RecoveryResult> recovered = recover(*device_, *pool_, each);
+    ASSERT_TRUE(recovered.ok());
+    ASSERT_EQ(recovered->lost.size(), 1u);
+    EXPECT_EQ(recovered->lost[0].zone, ZoneId{3});
+    EXPECT_EQ(use(3), ZoneUse::bad);
+    EXPECT_GT(info(ZoneId{3}).written_lbas, 0u) << "it is kept";
+    EXPECT_EQ(info(ZoneId{3}).state, ZoneState::full) << "and holds no active zone";
+    EXPECT_EQ(use(2), ZoneUse::open);
+  }
 }
 
 TEST_F(RecoveryTest, AZoneWithoutAnyStructureIsReset) {
