@@ -163,7 +163,7 @@ TEST_F(FullDiskTest, Ext4HasRoomKeptForSmallWrites) {
     ASSERT_TRUE(client.flush().ok());
     ASSERT_TRUE(device->short_of_room());
   }
-  EXPECT_GE(written, 16u);  // 128 or 192 nearly always: what is freed is not always found at once
+  EXPECT_GE(written, 64u);
   EXPECT_LT(written, 256u) << "where did that go?";
   for (std::uint64_t at = 0; at < written; ++at) client.expect_data(2, at, 1, 1000 + at);
   make_room();
