@@ -68,17 +68,19 @@ class ZoneFindings {
                               fmt::format("zone {}: {}", zone_.value, text)});
   }
 
-  void structures(const ZoneSurvey& survey, bool rebuildable) {
+  void structures(const ZoneSurvey& survey, const ZoneDirectory& table, bool rebuildable) {
     ++report_.zones;
     if (!survey.header_intact) {
       add(Structure::zone_header, 0,
           "the zone header is damaged; what follows says what the zone is", rebuildable);
     }
-    for (const SurveyedSegment& segment : survey.segments) this->segment(segment, rebuildable);
+    for (const SurveyedSegment& segment : survey.segments) {
+      this->segment(segment, table, rebuildable);
+    }
   }
 
  private:
-  void segment(const SurveyedSegment& segment, bool rebuildable) {
+  void segment(const SurveyedSegment& segment, const ZoneDirectory& table, bool rebuildable) {
     using Closing = SurveyedSegment::Closing;
     if (segment.closing != Closing::open) ++report_.summaries;
     if (segment.closing == Closing::damaged) {
@@ -107,6 +109,7 @@ class ZoneFindings {
           rebuildable);
     }
     for (const std::uint64_t lba : segment.gaps) {
+      if (!table.counts(lba)) continue;
       ++report_.batch_headers;
       add(Structure::batch_header, lba,
           fmt::format("there is no batch header at LBA {}, where one should be; the pages that it "
@@ -147,6 +150,7 @@ SurveyedZone PoolImpl::surveyed(const ZoneInfo& info) const {
   zone.stamp = context_.stamp(info.zone);
   zone.written_lbas = std::min(info.written_lbas, context_.geometry.zone_capacity_lbas);
   zone.end_lba = context_.tables[info.zone.value].end_lba;
+  zone.torn = context_.tables[info.zone.value].torn;
   zone.capacity_lbas = context_.geometry.zone_capacity_lbas;
   zone.segment_lbas = context_.segment_lbas;
   zone.lba_bytes = context_.geometry.lba_bytes;
@@ -231,7 +235,8 @@ Result<CheckReport> PoolImpl::check(const CheckOptions& options) {
     if (!found.version.ok()) return found.version;
     // One that is kept as it is may be of another life than its batch headers say.
     const bool rebuildable = zone.use != ZoneUse::bad && is_rebuildable(found);
-    ZoneFindings(info.zone, report).structures(found, rebuildable);
+    ZoneFindings(info.zone, report)
+        .structures(found, context_.tables[info.zone.value], rebuildable);
     if (!options.pages) continue;
     for (const SurveyedSegment& segment : found.segments) {
       for (const SurveyedBatch& batch : segment.batches) {

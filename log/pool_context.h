@@ -41,6 +41,9 @@ struct ZoneDirectory {
   std::uint32_t last_expiry_s = 0;  // Unix time, of its pages; ~0: one never does
   // Records at or behind it are void: torn at a crash, or (0) of a zone that was emptied.
   std::uint32_t end_lba = ~std::uint32_t{0};
+  // Zone-relative, ascending: of pages and batch headers before that which a power cut has torn,
+  // where an opening that could not read them has counted what stands behind them. They are void.
+  std::vector<std::uint32_t> torn;
   bool durable = false;     // the metadata journal says that all below end_lba is
   bool unverified = false;  // the journal must not say so: the next opening is to look again
   bool evicted = false;     // of a cache: its pages count no more, which the journal says as well
@@ -50,6 +53,7 @@ struct ZoneDirectory {
   // The batch header that describes the page at `lba`: the last one before it.
   std::uint32_t batch_of(std::uint32_t lba) const;
   void count(const PageRecord& record);  // is in the zone, at its lba
+  bool counts(std::uint64_t lba) const;  // what is, or begins, there
   void add_group(std::uint64_t group, std::uint32_t lba);
   bool has_group(std::uint64_t group) const;
   // Of the page at `lba`, which has one; 0: none such is known.
@@ -58,7 +62,7 @@ struct ZoneDirectory {
   void compact();                    // the zone is not written any more
   std::uint64_t bytes() const {
     return sizeof *this + batches.bytes() + groups.capacity() * sizeof(GroupRun) +
-           groups_had.bytes();
+           torn.capacity() * sizeof(std::uint32_t) + groups_had.bytes();
   }
 };
 

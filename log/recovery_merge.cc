@@ -1,7 +1,6 @@
 // Recovery's last step: of all records of a key the one that counts.
 #include <algorithm>
 #include <atomic>
-#include <tuple>
 
 #include "log/page_log.h"
 #include "log/record_sorter.h"
@@ -110,14 +109,12 @@ void Recovery::merge_volume(std::uint64_t volume, RecoveredVolume& into) {
 
 // Of all that say the same as a key's newest record, with which `versions` begin, that which was
 // written last. What was moved needs no moving again then, nor is its original missed if it rots
-// before its zone is reset. But one in a zone where something may be torn, and could not be read:
-// the next opening may find that, and nothing that stands behind it counts then.
+// before its zone is reset.
 const RecoveredRecord& Recovery::latest_copy(std::span<const RecoveredRecord> versions) const {
   const auto written = [this](const RecoveredRecord& record) {
-    const ZoneId id = pool_.geometry.zone_of(Lba{record.lba()});
-    const ZoneAllocator::Zone& zone = pool_.allocator.zone(id);
-    return std::tuple(!pool_.tables[id.value].unverified, zone.stream == kCollectionStream,
-                      zone.opened_sequence);
+    const ZoneAllocator::Zone& zone =
+        pool_.allocator.zone(pool_.geometry.zone_of(Lba{record.lba()}));
+    return std::pair(zone.stream == kCollectionStream, zone.opened_sequence);
   };
   const RecoveredRecord* latest = &versions.front();
   if (latest->kind != RecoveredRecord::Kind::page) return *latest;

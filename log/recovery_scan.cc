@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "log/key_hashes.h"
-#include "log/page_window.h"
 #include "zone/blocking.h"
 #include "zone/canary.h"
 
@@ -80,7 +80,7 @@ Status Scanner::scan(const FoundZone& zone) {
 // Those that are left when it is known where the zone ends.
 void Scanner::note_gaps(ZoneId zone, const std::vector<std::uint64_t>& lbas) {
   for (const std::uint64_t lba : lbas) {
-    if (lba >= pool_.tables[zone.value].end_lba) continue;
+    if (!pool_.tables[zone.value].counts(lba)) continue;
     gaps.push_back({zone, lba});
     pool_.tables[zone.value].has_gap = true;
   }
@@ -133,28 +133,32 @@ std::uint64_t Scanner::flush_point(const FoundZone& zone) {
   return 0;
 }
 
-// Behind the flush point the zone ends at the first batch header that is not whole. Before it, such
-// a header is damage, and takes nothing else with it; nor does one that cannot be read, which is no
-// proof of a torn write.
-std::uint64_t Scanner::first_gap(const FoundZone& zone, const std::vector<SegmentScan>& scans,
-                                 std::uint64_t flushed_lba) {
+// Batch headers behind the flush point that are not whole, the first or, of a zone that was
+// counted, all. Before it, such a header is damage, and takes nothing else with it; nor does one
+// that cannot be read, which is no proof of a torn write.
+std::vector<std::uint32_t> Scanner::torn_headers(const FoundZone& zone,
+                                                 const std::vector<SegmentScan>& scans,
+                                                 std::uint64_t flushed_lba) {
+  std::vector<std::uint32_t> torn;
   for (const SegmentScan& scan : scans) {
     for (const std::uint64_t gap : scan.gaps()) {
       if (gap < flushed_lba || std::ranges::binary_search(scan.unreadable_gaps(), gap)) continue;
-      return gap;
+      torn.push_back(static_cast<std::uint32_t>(gap));
+      if (!zone.counted) return torn;
     }
-    if (!scan.summarized()) continue;
+    if (!scan.summarized() || zone.counted) continue;
     // The summary names batches that it does not make durable.
     const std::vector<std::uint32_t>& batches = scan.batch_lbas();
     for (auto at = std::ranges::lower_bound(batches, flushed_lba); at != batches.end(); ++at) {
-      if (batch_header(zone, *at).status().code() == Code::corrupt) return *at;
+      if (batch_header(zone, *at).status().code() == Code::corrupt) return {*at};
     }
   }
-  return ~std::uint64_t{0};
+  return torn;
 }
 
-// Decides where the newest zone ends and whether writing can go on in it. False: something before
-// that end cannot be read.
+// Decides where the newest zone ends, which is at the first page or header behind the flush point
+// that is not whole, and whether writing can go on in it. One that was counted ends where it did,
+// and what is not whole is void by itself. False: something before that end cannot be read.
 bool Scanner::end_newest(const FoundZone& zone, std::vector<SegmentScan>& scans) {
   ZoneDirectory& table = pool_.tables[zone.info.zone.value];
   std::uint64_t flushed_lba = 0;
@@ -164,29 +168,32 @@ bool Scanner::end_newest(const FoundZone& zone, std::vector<SegmentScan>& scans)
     records.insert(records.end(), scan.records().begin(), scan.records().end());
   }
   flushed_lba = std::max(flushed_lba, flush_point(zone));
-  std::vector<std::uint32_t> unread;
-  const std::uint64_t cut =
-      std::min(first_bad(zone, records, flushed_lba, unread), first_gap(zone, scans, flushed_lba));
+  Tail tail = verify(zone, records, flushed_lba);
+  std::ranges::copy(torn_headers(zone, scans, flushed_lba), std::back_inserter(tail.torn));
+  std::ranges::sort(tail.torn);
   const bool full = zone.info.written_lbas >= pool_.geometry.zone_capacity_lbas;
-  const bool ends = cut < table.end_lba;
-  if (ends) table.end_lba = static_cast<std::uint32_t>(cut);
+  const bool ends = !zone.counted && !tail.torn.empty() && tail.torn.front() < table.end_lba;
+  if (ends) table.end_lba = tail.torn.front();
   const bool all_read = !zone.guessed && std::ranges::none_of(scans, [&](const SegmentScan& scan) {
     return scan.unreadable_before(table.end_lba);
   });
-  std::erase_if(unread, [&](std::uint32_t lba) { return lba >= table.end_lba; });
-  for (const std::uint32_t lba : unread) {
+  const auto is_void = [&](std::uint32_t lba) { return lba >= table.end_lba; };
+  std::erase_if(tail.torn, is_void);
+  std::erase_if(tail.unread, is_void);
+  table.torn = std::move(tail.torn);  // none, but where it was counted
+  for (const std::uint32_t lba : tail.unread) {
     unverified.push_back(pool_.device_lba(zone.info.zone, lba));
   }
-  const bool verified = all_read && unread.empty();
+  const bool verified = all_read && tail.unread.empty() && table.torn.empty();
   table.unverified = !verified;
   keep(zone, records);
   if (ends || zone.aside || !verified) note_end(zone, !verified);
   if (full) return all_read;
-  SegmentScan& tail = scans.back();
+  SegmentScan& last = scans.back();
   // A segment with a gap takes no more: its summary would leave out what the gap hides, for good,
   // and that may be readable another time.
   const bool whole =
-      table.end_lba == ~std::uint32_t{0} && tail.gaps().empty() && verified && !table.given_up;
+      table.end_lba == ~std::uint32_t{0} && last.gaps().empty() && verified && !table.given_up;
   if (zone.unsure || zone.followed || zone.evicted || !whole) {
     finish(zone, !verified);
     return all_read;
@@ -195,38 +202,45 @@ bool Scanner::end_newest(const FoundZone& zone, std::vector<SegmentScan>& scans)
   resume.zone = zone.info.zone;
   resume.next_lba = zone.info.written_lbas;
   resume.flush_noted = records.empty() || records.back().lba < flushed_lba;
-  if (!tail.summarized()) {
-    resume.segment_batches = tail.batch_lbas();
-    resume.segment_records = tail.take_records();
+  if (!last.summarized()) {
+    resume.segment_batches = last.batch_lbas();
+    resume.segment_records = last.take_records();
   }
   resumes[zone.header.volume].emplace(zone.header.stream, std::move(resume));
   return true;
 }
 
-// Verifies the pages behind the flush point; the LBA of the first that is not whole, or ~0.
-std::uint64_t Scanner::first_bad(const FoundZone& zone, std::vector<PageRecord>& records,
-                                 std::uint64_t flushed_lba, std::vector<std::uint32_t>& unread) {
+// Of the pages behind the flush point: up to the first torn one, but of a zone that was counted.
+Scanner::Tail Scanner::verify(const FoundZone& zone, std::vector<PageRecord>& records,
+                              std::uint64_t flushed_lba) {
+  Tail tail;
   std::ranges::sort(records, {}, &PageRecord::lba);
-  if (canary(Canary::tail_unchecked)) return ~std::uint64_t{0};
+  if (canary(Canary::tail_unchecked)) return tail;
   PageWindow window(*queue_, pool_.geometry);
-  const std::uint64_t written = pool_.device_lba(zone.info.zone, zone.info.written_lbas);
   for (const PageRecord& record : records) {
     if (record.kind != RecordKind::page || record.lba < flushed_lba) continue;
     if (record.damaged) continue;  // whatever stands there, it is never served
     if (record.lba >= pool_.tables[zone.info.zone.value].end_lba) break;
-    const std::uint64_t lbas = pool_.page_lbas(record.length);
-    if (record.lba + lbas > zone.info.written_lbas) return record.lba;
-    auto page = window.read(pool_.device_lba(zone.info.zone, record.lba), lbas, written);
-    if (!page.ok()) page = read(zone.info.zone, record.lba, static_cast<std::uint32_t>(lbas));
+    const Look look = look_at(zone, record, window);
     // Unreadable is no proof of a torn write, nor of a whole one: see Recovery::whole_version().
-    if (!page.ok()) {
-      unread.push_back(record.lba);
-      continue;
-    }
-    const KeyHash hash = key_hash(pool_.hash_key, zone.header.volume, record.key);
-    if (page_checksum(page->first(record.length), hash) != record.checksum) return record.lba;
+    if (look == Look::unread) tail.unread.push_back(record.lba);
+    if (look == Look::torn) tail.torn.push_back(record.lba);
+    if (look == Look::torn && !zone.counted) break;
   }
-  return ~std::uint64_t{0};
+  return tail;
+}
+
+Scanner::Look Scanner::look_at(const FoundZone& zone, const PageRecord& record,
+                               PageWindow& window) {
+  const std::uint64_t lbas = pool_.page_lbas(record.length);
+  if (record.lba + lbas > zone.info.written_lbas) return Look::torn;
+  const std::uint64_t written = pool_.device_lba(zone.info.zone, zone.info.written_lbas);
+  auto page = window.read(pool_.device_lba(zone.info.zone, record.lba), lbas, written);
+  if (!page.ok()) page = read(zone.info.zone, record.lba, static_cast<std::uint32_t>(lbas));
+  if (!page.ok()) return Look::unread;
+  const KeyHash hash = key_hash(pool_.hash_key, zone.header.volume, record.key);
+  const bool whole = page_checksum(page->first(record.length), hash) == record.checksum;
+  return whole ? Look::whole : Look::torn;
 }
 
 namespace {
@@ -268,7 +282,7 @@ void Scanner::keep(const FoundZone& zone, const PageRecord& record, const KeyHas
   const ZoneId id = zone.info.zone;
   ZoneDirectory& table = pool_.tables[id.value];
   highest_sequence = std::max(highest_sequence, record.sequence);
-  if (record.lba >= table.end_lba) return;
+  if (!table.counts(record.lba)) return;
   const std::uint64_t lba = pool_.device_lba(id, record.lba);
   pool_.allocator.note_sequence(id, record.sequence);  // one thread has this zone
   pool_.note_record(id, record);

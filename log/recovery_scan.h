@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "log/page_window.h"
 #include "log/pool_context.h"
 #include "log/recovered_pages.h"
 #include "log/recovery.h"
@@ -41,6 +42,7 @@ struct FoundZone {
   bool followed = false;  // the newest but for one that may be no more than a header
   bool unsure = false;    // not the newest; a power cut may have ended it, and nothing says where
   bool aside = false;     // an opening before could not read what it holds, or not all
+  bool counted = false;   // and has verified the rest, which goes on counting
   bool evicted = false;   // its pages count no more, but as deletions in zones opened after it
   bool guessed = false;  // its header cannot be read, and what tells of it may be an earlier life's
   bool spare = false;    // took the last zone of a store's quota: it may hold nothing but copies
@@ -76,12 +78,17 @@ class Scanner {
   void finish(const FoundZone& zone, bool aside = false);
   void note_gaps(ZoneId zone, const std::vector<std::uint64_t>& lbas);
   bool end_newest(const FoundZone& zone, std::vector<SegmentScan>& scans);
-  std::uint64_t first_bad(const FoundZone& zone, std::vector<PageRecord>& records,
-                          std::uint64_t flushed_lba, std::vector<std::uint32_t>& unread);
+  struct Tail {  // zone-relative LBAs of pages behind the flush point
+    std::vector<std::uint32_t> torn, unread;
+  };
+  Tail verify(const FoundZone& zone, std::vector<PageRecord>& records, std::uint64_t flushed_lba);
+  enum class Look : std::uint8_t { whole, torn, unread };
+  Look look_at(const FoundZone& zone, const PageRecord& record, PageWindow& window);
+  std::vector<std::uint32_t> torn_headers(const FoundZone& zone,
+                                          const std::vector<SegmentScan>& scans,
+                                          std::uint64_t flushed_lba);
   Result<BatchHeader> batch_header(const FoundZone& zone, std::uint32_t batch_lba);
   std::uint64_t flush_point(const FoundZone& zone);
-  std::uint64_t first_gap(const FoundZone& zone, const std::vector<SegmentScan>& scans,
-                          std::uint64_t flushed_lba);
 
   PoolContext& pool_;
   std::unique_ptr<IoQueue> queue_;

@@ -93,8 +93,7 @@ std::vector<Recovery::CopiedPage> Recovery::copied_pages(Spare& spare) {
 // That a record of the original is there does not say that its page is. One that has rotted since
 // it was copied must not take the copy with it. Of a zone that stays all copies count: made again
 // at each opening that a power cut ends, they would fill what is kept for them, and no zone could
-// be emptied any more. But where something in it may be torn, and could not be read: see
-// latest_copy().
+// be emptied any more.
 void Recovery::verify_originals() {
   for (auto& [volume, spare] : spares_) {
     PageWindow originals(*queue_, pool_.geometry), copies(*queue_, pool_.geometry);
@@ -112,9 +111,8 @@ void Recovery::verify_originals() {
     const std::vector<CopiedPage> pages = copied_pages(spare);
     spare.needed = spare.needed || std::ranges::any_of(pages, is_left_alone);
     if (!spare.needed) continue;
-    const bool all = !pool_.tables[spare.zone.value].unverified;
     for (const CopiedPage& page : pages) {
-      if (all ? whole(copies, page.copy_lba, page) : is_left_alone(page)) take_copy(page);
+      if (whole(copies, page.copy_lba, page)) take_copy(page);
     }
   }
 }

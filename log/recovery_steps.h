@@ -83,6 +83,7 @@ class Recovery {
   bool may_wait(const ZoneInfo& info) const;
   std::span<const ZoneTrim> trims_of(ZoneId zone) const;
   bool was_aside(ZoneId zone) const;
+  bool was_counted(const ZoneStamp& stamp) const;
   bool is_evicted(const ReadZone& zone, const std::vector<ReadZone>& zones) const;
   bool has_batch(const FoundZone& zone);
   void mark_newest();

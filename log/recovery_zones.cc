@@ -112,6 +112,7 @@ void Recovery::take_zone(const ReadZone& read, bool evicted) {
   zones_.push_back({.info = info,
                     .header = *header,
                     .aside = was_aside(info.zone),
+                    .counted = was_counted(header->stamp),
                     .evicted = evicted,
                     .guessed = std::ranges::find(guessed_, info.zone) != guessed_.end()});
   // Another opening may find otherwise, and what is deleted meanwhile must be so then.
@@ -259,6 +260,14 @@ bool Recovery::is_rebuilt(const ZoneHeader& header) const {
 
 bool Recovery::was_aside(ZoneId zone) const {
   return std::ranges::any_of(trims_of(zone), &ZoneTrim::aside);
+}
+
+// What an opening has served, after it had verified it, and has let newer pages be written on top
+// of, does not go again because of a page before it that this one could not read.
+bool Recovery::was_counted(const ZoneStamp& stamp) const {
+  return std::ranges::any_of(trims_of(stamp.zone), [&](const ZoneTrim& trim) {
+    return trim.aside && trim.generation == stamp.generation;
+  });
 }
 
 // Of a cache's zones the one opened first goes first. Where one that was set aside has none before

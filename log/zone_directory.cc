@@ -4,6 +4,10 @@
 
 namespace furrow {
 
+bool ZoneDirectory::counts(std::uint64_t lba) const {
+  return lba < end_lba && !std::ranges::binary_search(torn, lba);
+}
+
 std::uint32_t ZoneDirectory::batch_of(std::uint32_t lba) const {
   const std::optional<std::uint32_t> batch = batches.last_before(lba);
   FURROW_CHECK(batch);

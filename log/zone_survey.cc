@@ -252,7 +252,9 @@ class SegmentSurvey {
 
   void drop_void_records() {
     for (SurveyedBatch& batch : segment_.batches) {
-      std::erase_if(batch.records, [&](const PageRecord& r) { return r.lba >= zone_.end_lba; });
+      std::erase_if(batch.records, [&](const PageRecord& record) {
+        return record.lba >= zone_.end_lba || std::ranges::binary_search(zone_.torn, record.lba);
+      });
     }
   }
 

@@ -50,6 +50,7 @@ struct SurveyedZone {
   std::uint64_t end_lba = 0;       // from here on all is void, and need not be whole
   std::uint64_t capacity_lbas = 0, segment_lbas = 0;
   std::uint32_t lba_bytes = 0;
+  std::vector<std::uint32_t> torn{};  // void as well, before end_lba: as in ZoneDirectory
 };
 
 ZoneSurvey survey(const SurveyedZone& zone, const ZoneRead& read);

@@ -2,6 +2,7 @@
 // once what is left tells of it, and without waiting for what nobody may write. How: on a PageLog,
 // by what the device is asked for (TapDevice), with answers held back.
 #include "tests/log/collector_rig.h"
+#include "tests/log/zone_image.h"
 
 namespace furrow {
 namespace {
@@ -73,6 +74,43 @@ TEST_F(CollectorHiddenTest, NoneWaitsForABatchThatNobodyMayWrite) {
     EXPECT_TRUE(put(next_++, 0, 4000).ok());
     run();
     if (!shrinks) expect_page(first, 0, 4000);
+  }
+}
+
+// A page that an opening could not read, and the next one finds torn, while what stands behind it
+// counts: nothing is written for it when its zone goes, which would hide what it did not replace.
+TEST_F(CollectorHiddenTest, ATornPageIsNothing) {
+  for (const bool expires : {false, true}) {
+    SCOPED_TRACE(expires);
+    remake({.faults = true}, kStore);
+    const auto image = [this](ZoneId zone, std::uint64_t generation) {
+      return ZoneImage(
+          {.stamp = {superblock_.pool, zone, generation}, .hash_key = superblock_.hash_key});
+    };
+    const ZoneId first{6}, second{7};
+    ZoneImage old = image(first, 10);
+    old.add_batch({old.page(101, 11, 600), old.page(102, 12, 600), old.page(103, 13, 600)});
+    ZoneImage newest = image(second, 20);
+    const auto late = static_cast<std::uint32_t>(executor_.wall_s() + 1000);
+    ZoneImage::Item replaced = newest.page(101, 21, 600, 1);
+    if (expires) replaced = ZoneImage::expiring(replaced, late);
+    const std::uint32_t torn = newest.add_batch({replaced, newest.page(104, 22, 600)}) + 1;
+    newest.add_batch({newest.tombstone(102, 23)});
+    newest.damage(torn);
+    for (const ZoneImage& each : {old, newest}) each.write_to(*device_);
+    faults_->fail_reads(Lba{pool_->device_lba(second, torn)}, 1);
+    reopen();
+    faults_->heal();
+    reopen();
+    ASSERT_EQ(pool_->tables[second.value].torn, std::vector<std::uint32_t>{torn});
+    device_->forget_events();  // of the images
+    collect(second);
+    for (unsigned i = 0; i < 2; ++i, reopen()) {
+      expect_page(101, 0, 600);
+      expect_absent(102);
+      expect_page(103, 0, 600);
+      expect_page(104, 0, 600);
+    }
   }
 }
 

@@ -155,7 +155,7 @@ TEST_F(RecoveryTest, APageThatMayBeTornOverADeletionStaysAsItIs) {
   faults_->heal();
   recover_now(with);
   EXPECT_EQ(found(1), 0u);
-  EXPECT_EQ(found(2), 0u);
+  EXPECT_EQ(found(2), 22u) << "which is whole";
 }
 
 // Nor may what such a page has replaced be collected before that.
@@ -199,21 +199,66 @@ TEST_F(RecoveryTest, APageThatMayBeTornTakesNoOthersPlace) {
   recover_now(with);
   EXPECT_EQ(found(1), 11u);
   EXPECT_EQ(zone_of(2), 2u);
-  EXPECT_EQ(found(3), 0u);
+  EXPECT_EQ(found(3), 22u);
   EXPECT_EQ(found(5), 42u);
   EXPECT_FALSE(volume().hidden);
-  EXPECT_FALSE(pool_->tables[3].unverified || pool_->tables[4].unverified);
+  EXPECT_EQ(pool_->tables[3].torn, std::vector<std::uint32_t>{first + 1});
+  EXPECT_EQ(pool_->tables[4].torn, std::vector<std::uint32_t>{copy + 1});
 }
 
-// Nor does a copy that stands behind such a one: it goes with that, and what it was made of would
-// be collected by then.
-TEST_F(RecoveryTest, ACopyBehindAPageThatMayBeTornTakesNoOriginalsPlace) {
+// What counted behind such a page goes on counting when it turns out to be torn: it was served, and
+// what it had taken the place of may be gone by then.
+TEST_F(RecoveryTest, WhatCountedBehindATornPageStays) {
+  Shape shape;
+  shape.faults = true;
+  make(shape);
+  ZoneImage& old = zone(2, 10);
+  old.add_batch({old.page(1, 11, 600)});
+  zone(5, 15).add_batch({old.page(2, 16, 600), old.page(3, 17, 600)});
+  ZoneImage& newest = zone(3, 20);
+  const std::uint32_t torn =
+      newest.add_batch({newest.page(2, 21, 600), newest.page(1, 22, 600)}) + 1;
+  newest.add_batch({newest.tombstone(3, 23)});
+  newest.damage(torn);
+  write_all();
+  RecoveryOptions with = options();
+  with.stores = {kVolume};
+  faults_->fail_reads(Lba{pool_->device_lba(ZoneId{3}, torn)}, 1);
+  recover_now(with);
+  EXPECT_EQ(found(1), 22u);
+  EXPECT_EQ(found(2), 16u);
+  EXPECT_EQ(found(3), 0u);
+  ASSERT_EQ(pool_->allocator.zone(ZoneId{2}).live_lbas, 0u);
+  ASSERT_TRUE(direct(Io::Op::reset, ZoneId{2}).ok());
+  faults_->heal();
+  zone(4, 30).add_batch({newest.page(4, 31, 600)});
+  images_.back()->write_to(*device_);
+  for (unsigned opening = 0; opening < 3; ++opening) {
+    with.trims = result_->new_trims;
+    recover_now(with);
+    EXPECT_EQ(found(1), 22u);
+    EXPECT_EQ(found(2), 16u);
+    EXPECT_EQ(found(3), 0u);
+    EXPECT_EQ(found(4), 31u);
+    EXPECT_FALSE(volume().hidden);
+    EXPECT_NE(use(3), ZoneUse::bad);
+    EXPECT_EQ(pool_->tables[3].torn, std::vector<std::uint32_t>{torn});
+    EXPECT_TRUE(pool_->tables[3].unverified) << "the journal must not say that it is durable";
+    const auto trim = std::ranges::find(result_->new_trims, ZoneId{3}, &ZoneTrim::zone);
+    ASSERT_NE(trim, result_->new_trims.end());
+    EXPECT_TRUE(trim->aside) << "the next one is to void the torn page as well";
+  }
+}
+
+// Of copies, too: the torn one's original is there, others' may be gone.
+TEST_F(RecoveryTest, ACopyBehindATornPageStays) {
   Shape shape;
   shape.faults = true;
   make(shape);
   ZoneImage& old = zone(2, 10);
   const auto first = old.page(1, 11, 600), second = old.page(2, 12, 600);
-  old.add_batch({first, second});
+  old.add_batch({first});
+  zone(5, 15).add_batch({second});
   zone(3, 20).add_batch({old.page(3, 21, 600)});
   ZoneImage& copies = zone(4, 30, kVolume, kCollectionStream);
   const std::uint32_t torn = copies.add_batch({first, second}) + 1;
@@ -224,12 +269,44 @@ TEST_F(RecoveryTest, ACopyBehindAPageThatMayBeTornTakesNoOriginalsPlace) {
   faults_->fail_reads(Lba{pool_->device_lba(ZoneId{4}, torn)}, 1);
   recover_now(with);
   EXPECT_EQ(zone_of(1), 2u);
-  EXPECT_EQ(zone_of(2), 2u);
+  EXPECT_EQ(zone_of(2), 4u);
+  ASSERT_TRUE(direct(Io::Op::reset, ZoneId{5}).ok());
   with.trims = result_->new_trims;
   faults_->heal();
   recover_now(with);
   EXPECT_EQ(zone_of(1), 2u);
-  EXPECT_EQ(zone_of(2), 2u);
+  EXPECT_EQ(zone_of(2), 4u);
+  EXPECT_EQ(found(2), 12u);
+}
+
+// A batch header among them may be torn likewise, which is no damage.
+TEST_F(RecoveryTest, WhatCountedBehindATornHeaderStays) {
+  Shape shape;
+  shape.faults = true;
+  make(shape);
+  ZoneImage& old = zone(2, 10);
+  old.add_batch({old.page(1, 11, 600)});
+  ZoneImage& newest = zone(3, 20);
+  newest.add_batch({newest.page(5, 20, 600)});
+  const std::uint32_t torn = newest.add_batch({newest.page(2, 21, 600)});
+  newest.add_batch({newest.page(1, 22, 600)});
+  newest.damage(torn);
+  write_all();
+  RecoveryOptions with = options();
+  with.stores = {kVolume};
+  faults_->fail_reads(Lba{pool_->device_lba(ZoneId{3}, torn)}, 1);
+  recover_now(with);
+  EXPECT_EQ(found(1), 22u);
+  EXPECT_EQ(use(3), ZoneUse::bad) << "nobody knows what it names";
+  with.trims = result_->new_trims;
+  faults_->heal();
+  recover_now(with);
+  EXPECT_EQ(found(1), 22u);
+  EXPECT_EQ(found(2), 0u);
+  EXPECT_EQ(found(5), 20u);
+  EXPECT_NE(use(3), ZoneUse::bad);
+  EXPECT_TRUE(result_->gaps.empty());
+  EXPECT_TRUE(result_->lost.empty());
 }
 
 // An error may be of a moment.

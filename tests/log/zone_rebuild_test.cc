@@ -74,12 +74,12 @@ class ZoneRebuildTest : public LogRig {
     }
     return all;
   }
-  // The new zone says what the image said, up to `end_lba`, and is intact.
-  void expect_rebuilt(std::uint64_t end_lba = ~std::uint64_t{0}) {
+  // The new zone says what the image said, up to `end_lba` and but for `torn`, and is intact.
+  void expect_rebuilt(std::uint64_t end_lba = ~std::uint64_t{0}, std::uint32_t torn = 0) {
     const ZoneSurvey now = look(zone({superblock_.pool, kTo, 99}));
     EXPECT_TRUE(now.header_intact);
     std::vector<PageRecord> wanted = image_->records();
-    std::erase_if(wanted, [&](const PageRecord& r) { return r.lba >= end_lba; });
+    std::erase_if(wanted, [&](const PageRecord& r) { return r.lba >= end_lba || r.lba == torn; });
     EXPECT_EQ(records(now), wanted);
     const std::vector<std::byte> bytes = read_zone(*device_, kTo);
     for (const SurveyedSegment& segment : now.segments) {
@@ -194,6 +194,20 @@ TEST_F(ZoneRebuildTest, WhatIsVoidIsNotCopied) {
     ASSERT_TRUE(written.ok()) << end << ": " << written.status().describe();
     EXPECT_LE(*written, std::max<std::uint64_t>(end + 2, 32)) << end;
     expect_rebuilt(end);
+    ASSERT_TRUE(direct(Io::Op::reset, kTo).ok());
+  }
+}
+
+TEST_F(ZoneRebuildTest, NorIsATornPage) {
+  image_->write_to(*device_);
+  for (const PageRecord& torn : image_->records()) {
+    if (torn.kind != RecordKind::page) continue;
+    SurveyedZone from = zone({superblock_.pool, kFrom, 77});
+    from.torn = {torn.lba};
+    const Result<std::uint64_t> written = rebuild(from);
+    ASSERT_TRUE(written.ok()) << torn.lba << ": " << written.status().describe();
+    EXPECT_EQ(*written, image_->written_lbas());
+    expect_rebuilt(~std::uint64_t{0}, torn.lba);
     ASSERT_TRUE(direct(Io::Op::reset, kTo).ok());
   }
 }

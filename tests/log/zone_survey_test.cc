@@ -277,6 +277,18 @@ TEST_F(ZoneSurveyTest, WhatIsVoidIsLeftOut) {
       EXPECT_EQ(segment.closing == Closing::open, segment.end_lba > end) << end;
     }
   }
+  for (const PageRecord& torn : all) {
+    if (torn.kind != RecordKind::page) continue;
+    SurveyedZone without = zone(image_);
+    without.torn = {torn.lba};
+    std::vector<PageRecord> wanted = all;
+    std::erase(wanted, torn);
+    const ZoneSurvey found = look(image_, without);
+    EXPECT_EQ(records(found), wanted) << torn.lba;
+    for (const SurveyedSegment& segment : found.segments) {
+      EXPECT_TRUE(segment.gaps.empty() && !segment.contradicts) << torn.lba;
+    }
+  }
 }
 
 }  // namespace
