@@ -373,6 +373,24 @@ std::vector<std::uint64_t> hidden_lbas(const SimMedium& medium, SimRandom& rando
   return hidden;
 }
 
+std::vector<std::uint64_t> hidden_ends(const SimMedium& medium, SimRandom& random) {
+  const Geometry& geometry = medium.geometry();
+  std::vector<std::uint64_t> hidden;
+  std::uint64_t zones = random.between(1, 3);
+  for (unsigned look = 0; look < kLooks && zones != 0; ++look) {
+    const ZoneId zone = any_zone(medium, random);
+    const std::uint64_t lbas = medium.durable_data(zone).size() / geometry.lba_bytes;
+    const bool is_full = lbas >= geometry.zone_capacity_lbas;
+    if (zone.value < 2 || lbas < 2 || (is_full && !random.one_in(8))) continue;
+    --zones;
+    const std::uint64_t last = random.log_between(1, lbas - 1);
+    for (std::uint64_t count = random.between(1, 4); count != 0; --count) {
+      hidden.push_back(geometry.zone_start(zone).value + lbas - random.between(1, last));
+    }
+  }
+  return hidden;
+}
+
 std::vector<std::uint64_t> hidden_pages(const SimMedium& medium, SimRandom& random) {
   const Geometry& geometry = medium.geometry();
   std::vector<std::uint64_t> hidden;

@@ -54,6 +54,8 @@ bool rot_journal(SimMedium& medium, SimRandom& random);
 // some zones all. None: nothing was found.
 std::vector<std::uint64_t> hidden_lbas(const SimMedium& medium, SimRandom& random);
 // Likewise, of pages alone, of which an opening reads few.
+// Of the last LBAs of zones: those that a power cut may have torn among them.
+std::vector<std::uint64_t> hidden_ends(const SimMedium& medium, SimRandom& random);
 std::vector<std::uint64_t> hidden_pages(const SimMedium& medium, SimRandom& random);
 
 }  // namespace furrow::sim

@@ -230,8 +230,9 @@ bool Simulation::hide() {
   SimRandom& random = world_.random;
   if (swarm_.hide_percent == 0 || !random.percent(swarm_.hide_percent)) return false;
   const bool pages = files_ && random.one_in(2);
-  std::vector<std::uint64_t> lbas =
-      pages ? hidden_pages(medium_, random) : hidden_lbas(medium_, random);
+  std::vector<std::uint64_t> lbas = swarm_.hides_ends ? hidden_ends(medium_, random)
+                                    : pages           ? hidden_pages(medium_, random)
+                                                      : hidden_lbas(medium_, random);
   const bool some = !lbas.empty();
   if (some) say(fmt::format("{} LBAs cannot be read, from {} on", lbas.size(), lbas.front()));
   device_->hide(std::move(lbas));

@@ -190,8 +190,9 @@ void specialise(std::string_view scenario, Swarm& swarm, SimRandom& random) {
   if (scenario == "repair") {
     swarm.repair_percent = static_cast<unsigned>(random.between(20, 100));
   }
-  if (scenario == "hidden") {
+  if (scenario == "hidden" || scenario == "unread") {
     swarm.hide_percent = static_cast<unsigned>(random.between(10, 60));
+    swarm.hides_ends = scenario == "unread";
     // A cache of less than five zones has none to spare for those with deletions that nobody can
     // read, so pinned pages can come back.
     for (VolumeShape& shape : swarm.volumes) {
@@ -200,6 +201,20 @@ void specialise(std::string_view scenario, Swarm& swarm, SimRandom& random) {
       if (shape.options.quota_bytes >= 5 * zone_bytes) continue;
       shape.mix.pin = shape.mix.unpin = 0;
       shape.pinned_percent = 0;
+    }
+  }
+  // Often, and with much that is collected before the next one.
+  if (scenario == "unread") {
+    swarm.hide_percent = static_cast<unsigned>(random.between(30, 70));
+    swarm.emu = !random.one_in(4);
+    swarm.cut_events_max = random.log_between(500, 4000);
+    for (VolumeShape& shape : swarm.volumes) {
+      if (random.one_in(4)) continue;
+      shape.options.mode = VolumeMode::store;
+      shape.options.quota_bytes = std::min(
+          shape.options.quota_bytes, random.between(3, 4) * swarm.geometry.zone_capacity_bytes());
+      shape.mix.put = 20;
+      shape.flushed_percent /= 4;
     }
   }
   if (scenario == "files" || scenario == "rocksdb") add_files(swarm, random);

@@ -80,6 +80,7 @@ struct Swarm {
   unsigned inspect_percent = 0;         // of stops: the pool is looked at before it is opened
   unsigned spoil_percent = 0;           // of stops: LBAs that cannot be read
   unsigned hide_percent = 0;            // of openings: LBAs that cannot be read until the next one
+  bool hides_ends = false;              // these are near the ends of zones: what may be torn
   std::uint64_t scrub_bytes_per_s = 0;  // 0: none
   SimLatency latency;
   SimFaults faults;
@@ -87,9 +88,10 @@ struct Swarm {
 
 // Scenarios: see kScenarios. Empty: no such scenario.
 inline constexpr std::string_view kScenarios[] = {
-    "mixed",  "store",  "cache",   "full", "volumes", "metadata", "faults", "worn",      "offline",
-    "rot",    "repair", "large",   "calm", "shrunk",  "tight",    "flaky",  "misplaced", "resized",
-    "hidden", "files",  "rocksdb", "disk", "wide",    "clock",    "thin",   "zoned",     "shared"};
+    "mixed", "store",   "cache",     "full",    "volumes", "metadata", "faults",
+    "worn",  "offline", "rot",       "repair",  "large",   "calm",     "shrunk",
+    "tight", "flaky",   "misplaced", "resized", "hidden",  "files",    "rocksdb",
+    "disk",  "wide",    "clock",     "thin",    "zoned",   "shared",   "unread"};
 bool is_scenario(std::string_view name);
 Swarm draw_swarm(std::string_view scenario, SimRandom& random);
 std::string describe(const Swarm& swarm);
