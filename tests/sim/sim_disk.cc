@@ -26,8 +26,7 @@ SimDisk::SimDisk(World& world, const DiskShape& shape)
       lba_bytes_(shape.options.block_lba_bytes),
       bytes_(shape.options.block_bytes),
       bytes_tried_(bytes_),
-      quota_(shape.options.quota_bytes),
-      quota_tried_(quota_) {
+      quota_(shape.options.quota_bytes) {
   resize_to(bytes_);
 }
 
@@ -58,10 +57,11 @@ bool SimDisk::attach(Pool& pool, Executor& executor) {
   if (bytes != bytes_ && bytes != bytes_tried_) {
     world_.fail(fmt::format("the disk has {} bytes, which nobody gave it", bytes));
   }
-  if (quota_bytes() != quota_ && quota_bytes() != quota_tried_) {
+  if (quota_bytes() != quota_ && !std::ranges::count(quotas_tried_, quota_bytes())) {
     world_.fail(fmt::format("the disk has a quota of {} bytes, which nobody gave it", quota_));
   }
-  quota_ = quota_tried_ = quota_bytes();
+  quota_ = quota_bytes();
+  quotas_tried_.clear();
   resize_to(bytes);
   fits_ = all_fits();
   return !world_.failed();
@@ -304,7 +304,7 @@ bool SimDisk::grow(Pool& pool) {
 
 bool SimDisk::set_quota(Pool& pool, std::uint64_t bytes) {
   FURROW_CHECK(bytes <= quota_ || running_ == 0);
-  quota_tried_ = bytes;
+  quotas_tried_.push_back(bytes);
   const ResizeAnswer answer = pool.resize_volume(shape_.options.name, {.quota_bytes = bytes});
   const Code code = answer.status.code();
   world_.trace.add(static_cast<std::uint64_t>(code));
@@ -318,7 +318,11 @@ bool SimDisk::set_quota(Pool& pool, std::uint64_t bytes) {
   if ((code != Code::ok && code != Code::no_space) || quota_bytes() != quota_) {
     world_.fail("the disk's quota: " + answer.status.describe());
   }
-  quota_tried_ = quota_;
+  if (code == Code::ok) {
+    quotas_tried_.clear();
+  } else {
+    quotas_tried_.pop_back();  // it wrote nothing
+  }
   return code == Code::ok;
 }
 

@@ -133,7 +133,8 @@ class SimDisk {
   std::vector<std::vector<Together>> together_;  // by block, the last few
   std::set<std::uint64_t> rotten_;               // blocks in which a bit was flipped
   std::uint64_t bytes_, bytes_tried_;            // its size, and one that it may have, too
-  std::uint64_t quota_, quota_tried_;            // likewise
+  std::uint64_t quota_;
+  std::vector<std::uint64_t> quotas_tried_;  // that it may have, too
   std::uint64_t next_serial_ = 1, next_version_ = 1;
   std::uint64_t started_ = 0;
   std::uint64_t next_verified_ = 0;  // LBA

@@ -99,6 +99,9 @@ class SimVolume {
   std::uint64_t quota_zones() const;
   // It may have that one from now on.
   void tried_quota(std::uint64_t zones) { quotas_tried_.push_back(zones); }
+  // The last one was, and wrote nothing: others that failed may count at the next opening still.
+  void refused_quota() { quotas_tried_.pop_back(); }
+  bool keeps_its_quota() const { return quota_zones() == quota_zones_; }
   // What it was given last, or what was tried since; only that from now on.
   bool has_its_quota();
   void note_evictions();

@@ -503,7 +503,9 @@ void Simulation::resize(SimVolume& volume) {
   if (code != Code::ok && code != Code::no_space && code != Code::unsupported) {
     return world_.fail("resize_volume: " + answer.status.describe());
   }
-  if (!volume.has_its_quota()) world_.fail("volume " + volume.name() + " has another quota");
+  if (refused) volume.refused_quota();
+  const bool right = refused ? volume.keeps_its_quota() : volume.has_its_quota();
+  if (!right) world_.fail("volume " + volume.name() + " has another quota");
 }
 
 void Simulation::verify() {
