@@ -85,10 +85,11 @@ class SimVolume {
   }
   std::uint64_t puts_stored() const { return puts_stored_; }
   // Of those with nothing in it, some are stored. (Power cuts may have ended all zones of a small
-  // cache while pages were pinned, which neither deletes nor copies find room for then.)
+  // cache while pages were pinned, which neither deletes nor copies find room for then; or of a
+  // store, where what was copied last has rotted where it came from.)
   bool takes_puts() const {
     const bool pins = cache() && shape_.pinned_percent + shape_.mix.pin != 0;
-    return shape_.condition_percent == 0 && !pins;
+    return shape_.condition_percent == 0 && !pins && !rotted_and_wedged();
   }
   const Status& last_refusal() const { return last_refusal_; }  // of a put
   // With so many of its zones lost there is room for a put whatever the others hold.
@@ -188,6 +189,7 @@ class SimVolume {
                        std::span<const std::byte> beginning) const;
   void refused(const Client& client);
   void refused_as_full(const Client& client);
+  bool rotted_and_wedged() const;
   void delete_refused(const Client& client);
   std::uint64_t most_used_lbas() const;
   std::uint64_t cost_of(std::uint64_t bytes) const;

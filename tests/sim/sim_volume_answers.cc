@@ -117,7 +117,7 @@ bool SimVolume::expected(const Client& client, Code code) {
       if (code == Code::not_found) return true;
       [[fallthrough]];
     case PageOp::Kind::remove_group:
-      return code == Code::no_space && cache();
+      return code == Code::no_space && (cache() || rotted_and_wedged());
     default:
       return false;
   }

@@ -26,11 +26,15 @@ void SimVolume::delete_refused(const Client& client) {
   // It was the last zone, the one that copies go to, that was lost, and power cuts had ended the
   // others.
   if (world_.zones_lost != 0 && world_.is_wedged(id())) return;
+  // Or that one stays, as an original of its copies has rotted, and the pool has no other zone.
+  if (rotted_and_wedged()) return;
   // What it holds was stored when it had those that are lost.
   if (world_.zones_lost != 0 && store_->usage().free_bytes == 0) return;
   fail(client, fmt::format("is refused by a volume of {} zones, of which {} are lost", quota,
                            world_.zones_lost));
 }
+
+bool SimVolume::rotted_and_wedged() const { return world_.rotted && world_.is_wedged(id()); }
 
 // A store may refuse what does not fit, and nothing that does. (What was free when it decided, with
 // other puts on their way, is not known here: check_usage() compares what is free at rest.)
