@@ -290,6 +290,13 @@ Swarm draw_swarm(std::string_view scenario, SimRandom& random) {
   specialise(scenario, swarm, random);
   if (scenario == "wide" || scenario == "clock") widen(swarm, random);
   if (scenario == "clock") add_clock(swarm, random);
+  if (scenario == "unread" && swarm.verify_percent % 4 == 0) {  // beside a disk
+    const unsigned hide_percent = swarm.hide_percent;
+    add_disk(swarm, random);
+    swarm.faults = {};
+    swarm.spoil_percent = swarm.page_rot_percent = swarm.summary_rot_percent = 0;
+    swarm.hide_percent = hide_percent;
+  }
   // Not drawn from `random`: what else a seed is stays as it was.
   if (swarm.recovery_cut_percent % 2 != 0) swarm.victim_policy = VictimPolicy::cost_benefit;
   if (swarm.verify_percent % 4 != 0) swarm.lifetime_zones = 8;
