@@ -178,7 +178,7 @@ TEST(SimTest, SeedsThatFailed) {
   run_seed("hidden", 22000000901);
   // What stood behind a page that was torn, and that one opening could not read, counted, and was
   // void at the next one, when what it had replaced had been collected.
-  for (const std::uint64_t seed : {33000001821, 33000001886}) run_seed("unread", seed, 2000);
+  run_seed("unread", 33000001821, 2000);
 }
 
 Simulation::Summary summary_of(std::uint64_t seed, const char* scenario = "mixed") {
