@@ -41,7 +41,7 @@ struct VolumeOptions {
   VolumeKind kind = VolumeKind::kv;
   VolumeMode mode = VolumeMode::cache;
   std::uint64_t quota_bytes = 0;             // of zones; 0: all that is free. At least three zones.
-  std::uint32_t nsid = 0;                    // 0: the lowest free one
+  std::uint32_t nsid = 0;                    // 0: a free one (create_volume())
   Durability durability = Durability::none;  // flushed: every put is
   // Up to 4 MiB; of kind block: kBlockPageBytes; of kind fs also 0: chunk_bytes_of().
   std::uint32_t value_bytes_max = 1 << 20;
@@ -251,7 +251,8 @@ class Pool {
   // and batch headers of whose pages nothing else tells. Not pages, which are verified when read.
   virtual std::vector<std::string> opening_damage() const = 0;
   // busy: there is room, or are zones that may be open, when zones of volumes that were deleted
-  // have been reset; give the home executor turns, and try again.
+  // have been reset; give the home executor turns, and try again. Of no NSID it gets the lowest
+  // free one; since a volume was deleted, the lowest above its: hosts may know that one still.
   virtual Result<PageStore*> create_volume(const VolumeOptions& options) = 0;
   // busy: something that changes the volume runs, or of a zoned volume anything; stop its clients,
   // or try again. Gets may run, on any thread: they find their page or nothing. What is submitted

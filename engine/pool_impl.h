@@ -100,6 +100,7 @@ class PoolImpl final : public Pool, private ZoneReturns::Owner {
   bool gets_in_flight(std::size_t ordinal) const;
 
   static constexpr std::size_t kVolumesMax = 64;
+  static constexpr std::uint32_t kNsidMax = 1024;
 
  private:
   struct GivingUp {
@@ -184,6 +185,7 @@ class PoolImpl final : public Pool, private ZoneReturns::Owner {
   std::vector<std::unique_ptr<PageStoreImpl>> deleted_;  // who has them may use them
   std::unique_ptr<Scrubber> scrubber_;                   // null: none
   std::bitset<kVolumesMax> ordinals_;                    // that stores have
+  std::uint32_t nsid_from_ = 1;                          // where free_nsid() begins
   std::vector<std::string> damage_;                      // of the metadata, and zones that are lost
   std::vector<std::string> notes_;
   std::vector<std::string> gaps_;  // what check() finds again by itself

@@ -111,7 +111,7 @@ class Assuming {
     volume.kind = kKindZoned;
     volume.mode = static_cast<std::uint8_t>(VolumeMode::store);
     volume.quota_zones = unclaimed.size();
-    volume.nsid = static_cast<std::uint32_t>(PoolImpl::kVolumesMax * 16);  // the highest free one
+    volume.nsid = PoolImpl::kNsidMax;  // the highest free one
     const auto& told = told_.volumes;
     while (std::ranges::find(told, volume.nsid, &VolumeRecord::nsid) != told.end()) --volume.nsid;
     std::uint32_t others = 1;  // the ring's

@@ -129,7 +129,7 @@ std::uint64_t zones_min(const Geometry& geometry, const VolumeOptions& options) 
 Status check_options(const Geometry& geometry, std::uint64_t segment_lbas,
                      const VolumeOptions& options) {
   if (!valid_name(options.name)) return {Code::invalid_argument, Origin::engine, kNameHint};
-  if (options.nsid > PoolImpl::kVolumesMax * 16) {
+  if (options.nsid > PoolImpl::kNsidMax) {
     return {Code::invalid_argument, Origin::engine, "a namespace id is at most 1024"};
   }
   if (options.kind != VolumeKind::kv && options.kind != VolumeKind::fs &&
@@ -227,8 +227,14 @@ std::size_t PoolImpl::take_ordinal() {
   return ordinal;
 }
 
+// Above those of volumes that are gone since the pool was opened, as long as there are such: a host
+// that is still connected may not have heard, and what it sends to the volume that it knows would
+// reach another one.
 std::uint32_t PoolImpl::free_nsid() const {
-  std::uint32_t nsid = 1;
+  std::uint32_t nsid = nsid_from_;
+  while (nsid <= kNsidMax && find_nsid(nsid) != nullptr) ++nsid;
+  if (nsid <= kNsidMax) return nsid;
+  nsid = 1;
   while (find_nsid(nsid) != nullptr) ++nsid;
   return nsid;
 }
@@ -384,6 +390,8 @@ void PoolImpl::on_kept(ZoneId zone) {
 }
 
 void PoolImpl::set_aside(PageStoreImpl& store) {
+  const std::uint32_t nsid = store.info().options.nsid;
+  if (nsid >= nsid_from_) nsid_from_ = nsid % kNsidMax + 1;
   const auto found =
       std::ranges::find_if(stores_, [&](const auto& each) { return each.get() == &store; });
   deleted_.push_back(std::move(*found));

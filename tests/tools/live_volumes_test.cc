@@ -282,8 +282,26 @@ TEST_F(LiveVolumesTest, ADeletedOneIsGoneForHostsAndItsRoomIsFree) {
   EXPECT_EQ(names(), (std::vector<std::string>{"two"}));
   EXPECT_NE(host.store(1), nvme::sc::kSuccess);
   EXPECT_EQ(host.store(2), nvme::sc::kSuccess);
-  EXPECT_EQ(create("again").status, 201);
-  EXPECT_EQ(host.store(1), nvme::sc::kSuccess) << "the lowest free one";
+}
+
+// What a host that has not heard yet sends to the volume that it knows.
+TEST_F(LiveVolumesTest, ANewOneHasNoNamespaceThatHostsMayStillUse) {
+  ASSERT_EQ(create("one").status, 201);
+  ASSERT_EQ(create("two").status, 201);
+  LiveHost host(*target_);
+  ASSERT_EQ(live_->remove("two").status, 200);
+  const auto nsid = [this](const std::string& name, const std::string& more = "") {
+    return json::parse(create(name, more).json).value("nsid", 0u);
+  };
+  EXPECT_EQ(nsid("three"), 3u);
+  EXPECT_EQ(host.store(2), nvme::sc::kInvalidNamespaceOrFormat);
+  ASSERT_EQ(live_->remove("one").status, 200);
+  EXPECT_EQ(nsid("four"), 4u);
+  EXPECT_EQ(host.store(1), nvme::sc::kInvalidNamespaceOrFormat);
+  // Until there is none above.
+  EXPECT_EQ(nsid("last", R"(, "nsid": 1024)"), 1024u);
+  ASSERT_EQ(live_->remove("last").status, 200);
+  EXPECT_EQ(nsid("first"), 1u);
 }
 
 TEST_F(LiveVolumesTest, VolumesComeAndGoForAsLongAsItServes) {
@@ -299,11 +317,11 @@ TEST_F(LiveVolumesTest, VolumesComeAndGoForAsLongAsItServes) {
   };
   auto uses = std::async(std::launch::async, [&] { use(host); });
   auto others = std::async(std::launch::async, [&] { use(other); });
-  const std::string disk = R"({"name": "passes", "kind": "block", "size_bytes": 16777216,
-                               "lba_bytes": 4096, "quota_bytes": 8388608})";
-  const std::string zones = R"({"name": "passes", "kind": "zoned", "zones": 4})";
+  const std::string disk = R"({"name": "passes", "nsid": 2, "kind": "block",
+                               "size_bytes": 16777216, "lba_bytes": 4096, "quota_bytes": 8388608})";
+  const std::string zones = R"({"name": "passes", "nsid": 2, "kind": "zoned", "zones": 4})";
   for (unsigned i = 0; i < 150; ++i) {
-    const AdminAnswer made = i % 3 == 0   ? create("passes")
+    const AdminAnswer made = i % 3 == 0   ? create("passes", R"(, "nsid": 2)")
                              : i % 3 == 1 ? live_->create(disk)
                                           : live_->create(zones);
     ASSERT_EQ(made.status, 201) << i << ": " << made.json;
