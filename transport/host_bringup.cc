@@ -280,6 +280,11 @@ void HostController::take_namespace() {
                        "the subsystem has no active KV namespace with this NSID; `furrowctl volume "
                        "list` shows them"));
   }
+  std::copy_n(identify.nguid, facts_.nguid.size(), facts_.nguid.begin());
+  if (options_.nguid != decltype(options_.nguid){} && options_.nguid != facts_.nguid) {
+    return fail(Status(Code::not_found, Origin::transport,
+                       "the namespace is another volume's now; the one that it was is gone"));
+  }
   const nvme::KvFormat& format = identify.kvf[identify.kvfc & 15];
   const std::uint32_t longest = format.vml == 0 ? kTransferBytesLimit : format.vml;
   facts_.value_bytes_max = std::min(longest, facts_.transfer_bytes_max);

@@ -28,6 +28,7 @@ struct HostControllerOptions {
   std::string host_nqn;
   std::array<std::uint8_t, 16> host_id{};
   std::uint32_t nsid = 1;
+  std::array<std::uint8_t, 16> nguid{};  // that the namespace must have; zeroes: any
   std::uint16_t io_queues = 1;
   std::uint32_t queue_entries = 128;
   bool header_digest = false, data_digest = false;
@@ -56,6 +57,7 @@ class HostController final : private HostQueue::Owner {
     std::uint32_t in_capsule_bytes = 0;
     std::uint32_t transfer_bytes_max = 0;
     std::uint32_t value_bytes_max = 0;
+    std::array<std::uint8_t, 16> nguid{};  // of the namespace; zeroes: it has none
     std::uint16_t cntlid = 0;
     std::uint64_t instance = 0;           // of a Furrow: another one after each start; of others 0
     std::vector<std::string> subsystems;  // of a discovery log: the NQNs of NVM subsystems over TCP

@@ -68,7 +68,9 @@ class Initiator {
   // `protocol`: the target's answer made no sense. A `flushed` put or remove is stored and flushed
   // over one connection, or again from its beginning; a flush of its own vouches for what was
   // acknowledged since reconnects() last changed, as a target that lost its power before may have
-  // lost what was put before. kinds get, put, remove, exist, list, flush; others: unsupported.
+  // lost what was put before. Where the namespace has become another volume's (by its NGUID) while
+  // the connection was lost, that is not taken for the server: nothing reaches it. kinds
+  // get, put, remove, exist, list, flush; others: unsupported.
   virtual void submit(PageOp& op) = 0;
   virtual std::uint32_t value_bytes_max() const = 0;
   virtual std::uint64_t reconnects() const = 0;

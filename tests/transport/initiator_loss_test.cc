@@ -176,6 +176,25 @@ TEST_F(InitiatorLossTest, GivesUpInTimeAndComesBack) {
   EXPECT_TRUE(client.put("k", patterned(1, 10)).ok());
 }
 
+// What was meant for the volume that it knew does not go to one that has its namespace since.
+TEST_F(InitiatorLossTest, AnotherVolumeIsNotTheOneThatItKnew) {
+  Client client(server_);
+  lose_server(client, 20, 500);
+  ASSERT_TRUE(server_.pool.delete_volume("pages").ok());
+  VolumeOptions another;
+  another.name = "another";
+  another.nsid = 1;
+  another.quota_bytes = 5 * FakePool::kZoneBytes;
+  ASSERT_TRUE(server_.pool.create_volume(another).ok());
+  server_.start();
+  EXPECT_EQ(client.put("k", patterned(1, 10)).code(), Code::aborted);
+  EXPECT_EQ(client.initiator->reconnects(), 0u);
+  std::vector<std::byte> value;
+  Client new_one(server_);
+  new_one.connect();
+  EXPECT_EQ(new_one.get("k", value, 4096).code(), Code::not_found);
+}
+
 // ... counted from the loss, not from the last of the attempts.
 TEST_F(InitiatorLossTest, AttemptsThatFailDoNotPutOffTheEnd) {
   Client client(server_);
