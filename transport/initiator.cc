@@ -206,6 +206,7 @@ void InitiatorImpl::on_up() {
     limits_.nsid = options_.nsid;
     limits_.value_bytes_max = controller_->facts().value_bytes_max;
     limits_.transfer_bytes_max = controller_->facts().transfer_bytes_max;
+    value_bytes_max_.store(limits_.value_bytes_max, std::memory_order_relaxed);
     controller_options_.nguid = controller_->facts().nguid;  // another volume's would not do
   }
   // A target that was started since has nothing left of the connection before.

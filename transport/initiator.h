@@ -72,6 +72,7 @@ class Initiator {
   // the connection was lost, that is not taken for the server: nothing reaches it. kinds
   // get, put, remove, exist, list, flush; others: unsupported.
   virtual void submit(PageOp& op) = 0;
+  // Any thread. A server that has started again may take larger values than it did.
   virtual std::uint32_t value_bytes_max() const = 0;
   virtual std::uint64_t reconnects() const = 0;
   virtual std::uint64_t system_calls() const = 0;

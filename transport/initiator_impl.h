@@ -4,6 +4,7 @@
 
 #include <sys/socket.h>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -34,7 +35,9 @@ class InitiatorImpl final : public Initiator, private HostController::Owner {
   void begin(const sockaddr_storage& address, socklen_t address_bytes);
 
   void submit(PageOp& op) override;
-  std::uint32_t value_bytes_max() const override { return limits_.value_bytes_max; }
+  std::uint32_t value_bytes_max() const override {
+    return value_bytes_max_.load(std::memory_order_relaxed);
+  }
   std::uint64_t reconnects() const override { return reconnects_; }
   std::uint64_t system_calls() const override { return ring_.system_calls(); }
 
@@ -94,6 +97,7 @@ class InitiatorImpl final : public Initiator, private HostController::Owner {
   std::vector<Address> addresses_;
   std::unique_ptr<HostController> controller_;
   PageLimits limits_;
+  std::atomic<std::uint32_t> value_bytes_max_{0};  // of limits_, for other threads
   OpQueue waiting_;  // for room or for the connection
   OpQueue again_;    // for the time at which the target is asked again
   RetryTimer again_timer_{};

@@ -47,7 +47,6 @@ Result<std::unique_ptr<SyncInitiator>> SyncInitiator::connect(const InitiatorOpt
     made->thread_->thread.join();
     return status;
   }
-  made->value_bytes_max_ = made->thread_->initiator->value_bytes_max();
   return made;
 }
 
@@ -57,6 +56,10 @@ SyncInitiator::~SyncInitiator() {
   thread_->thread.join();
 }
 
+std::uint32_t SyncInitiator::value_bytes_max() const {
+  return thread_->initiator->value_bytes_max();
+}
+
 void SyncInitiator::run(std::span<PageOp> ops) {
   run_ops(*thread_->loop, ops,
           [&initiator = *thread_->initiator](PageOp& op) { initiator.submit(op); });
@@ -64,14 +67,14 @@ void SyncInitiator::run(std::span<PageOp> ops) {
 
 Result<std::vector<std::byte>> SyncInitiator::get(const Key& key) {
   // Most values fit; a longer one says how long it is, and is fetched again.
-  std::vector<std::byte> value(std::min(kUsualBytes, value_bytes_max_));
+  std::vector<std::byte> value(std::min(kUsualBytes, value_bytes_max()));
   for (;;) {
     PageOp op = keyed(PageOp::Kind::get, key);
     op.data = value.data();
     op.capacity = static_cast<std::uint32_t>(value.size());
     run(op);
     if (!op.status.ok()) return op.status;
-    if (op.length > value_bytes_max_) {
+    if (op.length > value_bytes_max()) {
       return Status(Code::protocol, Origin::transport,
                     "the value is longer than the target said that values can be");
     }

@@ -36,13 +36,12 @@ class SyncInitiator final : public PageCalls {
   Result<std::vector<std::byte>> get(const Key& key);
   void run(std::span<PageOp> ops) override;
 
-  std::uint32_t value_bytes_max() const { return value_bytes_max_; }  // when it connected
+  std::uint32_t value_bytes_max() const;  // as Initiator's
 
  private:
   SyncInitiator() = default;
   struct Thread;
   std::unique_ptr<Thread> thread_;
-  std::uint32_t value_bytes_max_ = 0;
 };
 
 }  // namespace furrow::transport

@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/transport/initiator_rig.h"
 #include "tests/transport/served.h"
 #include "tests/zone/no_threads.h"
 
@@ -125,6 +126,37 @@ TEST(SyncInitiator, AListIsLongerThanATransfer) {
   ASSERT_TRUE(all.ok()) << all.status().describe();
   EXPECT_EQ(all->size(), kKeys);
   EXPECT_EQ(pages->list(Key(), 7000)->size(), 7000u);
+}
+
+// A volume that was made while the server ran takes larger values when that has started again.
+TEST(SyncInitiator, ValuesMayBecomeLongerWithAReconnect) {
+  constexpr std::uint32_t kLong = 2u << 20;
+  Server server;
+  server.start();
+  server.on_home([&server] {
+    VolumeOptions large;
+    large.name = "large";
+    large.nsid = 2;
+    large.quota_bytes = 5 * FakePool::kZoneBytes;
+    large.value_bytes_max = 2 * kLong;
+    EXPECT_TRUE(server.pool.create_volume(large).ok());
+    server.target->namespaces_changed();
+  });
+  InitiatorOptions options;
+  options.port = server.target->port();
+  options.nsid = 2;
+  options.reconnect_delay_ms = 10;
+  const auto pages = SyncInitiator::connect(options);
+  ASSERT_TRUE(pages.ok()) << pages.status().describe();
+  EXPECT_EQ((*pages)->value_bytes_max(), kLong / 2);
+  server.stop(1000);
+  server.start();
+  ASSERT_TRUE((*pages)->exist(Key::from("k")).code() == Code::not_found);
+  EXPECT_EQ((*pages)->value_bytes_max(), 2 * kLong);
+  ASSERT_TRUE((*pages)->put(Key::from("k"), value_of(kLong, 3)).ok());
+  const auto got = (*pages)->get(Key::from("k"));
+  ASSERT_TRUE(got.ok()) << got.status().describe();
+  EXPECT_TRUE(*got == value_of(kLong, 3));
 }
 
 TEST(SyncInitiator, WithoutAThreadItDoesNotConnect) {
