@@ -76,6 +76,11 @@ void NvmCommands::prepare(Request& request, BlockOp::Kind kind) {
   op.data = nullptr;
   op.expected = nullptr;
   op.buffer_index = -1;
+  // What a host that is gone had asked for must not go on when it is back, and has all of it done
+  // again: it would undo what is written then.
+  op.wanted = [](const BlockOp& asked) {
+    return Queue::of(*static_cast<Request*>(asked.context)).state != Queue::State::closing;
+  };
   op.on_done = &NvmCommands::done;
   op.context = &request;
 }

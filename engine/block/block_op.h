@@ -27,13 +27,17 @@ struct BlockOp {
 
   Kind kind = Kind::read;
   Durability durability = Durability::none;  // of all that changes blocks; flushed: FUA
-  std::uint64_t lba = 0;    // in the volume's LBAs (VolumeOptions::block_lba_bytes)
-  std::uint64_t count = 0;  // LBAs, 1 at least; flush: ignored
+  std::int32_t buffer_index = -1;  // of `data`, as registered with the page session; -1: none
+  std::uint64_t lba = 0;           // in the volume's LBAs (VolumeOptions::block_lba_bytes)
+  std::uint64_t count = 0;         // LBAs, 1 at least; flush: ignored
   // count LBAs; discard, write_zeroes and flush have none. Where it is aligned to the device's LBA,
   // the device reads and writes this memory itself.
   std::byte* data = nullptr;
   const std::byte* expected = nullptr;  // compare_and_write: count LBAs
-  std::int32_t buffer_index = -1;       // of `data`, as registered with the page session; -1: none
+  // On the thread that submitted, whenever more of it could be begun: is it still wanted? If not,
+  // no further block changes, and it fails with `aborted` when those that were begun have ended.
+  // Null: always.
+  bool (*wanted)(const BlockOp&) = nullptr;
 
   // Results. Codes: invalid_argument (range, not a block volume), no_space, corrupt (a damaged
   // block was not served), io_error, aborted, permission (opened read-only), not_found (the volume

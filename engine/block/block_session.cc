@@ -164,6 +164,10 @@ BlockSession::Progress BlockSession::begin_blocks(BlockOp& op, unsigned& looks) 
   BlockOp::Internal& in = op.internal;
   for (unsigned begun = 0; in.next_block != in.end_block; ++begun) {
     if (begun == kSlice) return Progress::more;
+    if (unwanted(op)) {
+      begin_no_more(op, kUnwanted);
+      break;
+    }
     if (zeroes(op.kind)) {
       const Progress skipped = skip_empty(op, looks);
       if (skipped != Progress::all_begun) return skipped;
@@ -248,16 +252,20 @@ BlockSession::Step* BlockSession::take_step(BlockOp& op) {
   return step;
 }
 
+void BlockSession::begin_no_more(BlockOp& op, const Status& why) {
+  BlockOp::Internal& in = op.internal;
+  if (op.status.ok()) op.status = why;
+  if (in.next_block == in.end_block) return;
+  if (zeroes(op.kind)) map_of(*in.volume).note(in.next_block);
+  in.next_block = in.end_block;
+}
+
 void BlockSession::end(Step& step, const Status& status) {
   BlockOp& op = *step.op;
   BlockOp::Internal& in = op.internal;
   if (!status.ok()) {
     if (zeroes(op.kind)) map_of(*in.volume).note(step.block);
-    if (op.status.ok()) op.status = status;
-    if (in.next_block != in.end_block) {  // no more of it is begun
-      if (zeroes(op.kind)) map_of(*in.volume).note(in.next_block);
-      in.next_block = in.end_block;
-    }
+    begin_no_more(op, status);
   }
   pass_turn(step);
   step.next = free_;

@@ -50,6 +50,8 @@ class BlockSession {
   };
 
   static Status refusal(PageStore& volume, const BlockOp& op);
+  static bool unwanted(const BlockOp& op) { return op.wanted != nullptr && !op.wanted(op); }
+  static void begin_no_more(BlockOp& op, const Status& why);
   void answer_later(BlockOp& op);
   void finish(BlockOp& op);
   void enqueue(BlockOp& op);

@@ -137,6 +137,7 @@ void BlockSession::was_read(Step& step) {
     default:
       break;
   }
+  if (unwanted(op)) return end(step, kUnwanted);
   if (step.data == nullptr && absent) return end(step, Status());  // zeroes already
   step.known = {page.key, kBlockPageBytes, page.checksum};
   page.condition = absent ? PageOp::Condition::if_absent : PageOp::Condition::if_exists;

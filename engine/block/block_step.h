@@ -7,6 +7,9 @@
 
 namespace furrow {
 
+inline constexpr Status kUnwanted{Code::aborted, Origin::engine,
+                                  "whoever asked for it wants it no longer"};
+
 struct BlockSession::Step {
   PageOp page;
   BlockSession* session = nullptr;

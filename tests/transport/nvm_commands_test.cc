@@ -104,6 +104,31 @@ Bytes random_bytes(std::size_t bytes, std::uint64_t seed) {
   return testing::content(seed, 1, bytes);
 }
 
+// A host that is back has all of its commands done again: what is left of the first ones must not
+// undo what it does then.
+TEST(Nvm, OfAHostThatIsGoneNoMoreIsZeroed) {
+  constexpr std::uint32_t kLbas = kDiskBytes / 512;
+  Disks disks;
+  const Bytes before = random_bytes(1 << 20, 1), after = random_bytes(4096, 2);
+  for (std::uint32_t lba = 0; lba < kLbas; lba += 2048) {
+    ASSERT_EQ(disks.write(lba, before), sc::kSuccess);
+  }
+  FakeConnection& gone = disks.join(7);
+  const nv::DatasetRange ranges[] = {{0, kLbas / 2, 0}, {0, kLbas / 2, kLbas / 2}};
+  nv::Sqe discard = sqe(nv::nvm::kDatasetManagement, kDiskNsid);
+  discard.cdw10 = 1;
+  discard.cdw11 = nv::nvm::kDeallocate;
+  const auto* begin = reinterpret_cast<const std::byte*>(ranges);
+  gone.send(discard, Bytes(begin, begin + sizeof ranges), sizeof ranges, true);
+  disks.idle_turn();  // the ranges are there, and the first one is at work
+  gone.disconnect();
+  ASSERT_EQ(disks.write(kLbas - 8, after), sc::kSuccess);
+  while (!gone.finished()) disks.idle_turn();
+  EXPECT_TRUE(disks.read(kLbas - 8, 8) == after);
+  EXPECT_TRUE(disks.read(kLbas - 16, 8) == Bytes(before.end() - 8192, before.end() - 4096));
+  EXPECT_EQ(disks.read(0, 8), Bytes(4096)) << "it was at work";
+}
+
 using Nsids = std::vector<std::uint32_t>;
 
 TEST(Nvm, AHostSeesBothKindsOfNamespaces) {

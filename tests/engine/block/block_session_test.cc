@@ -4,6 +4,7 @@
 // in a pool so small that zones are collected all the while.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "tests/engine/block/disk.h"
@@ -362,6 +363,43 @@ TEST(BlockSessionTest, ALongDiscardLetsOthersBy) {
   EXPECT_FALSE(discarded_first);
   while (discard.context != nullptr) disk.rig.loop.run_once();
   EXPECT_EQ(disk.rig.store->usage().pages, 0u);
+}
+
+// Not even of a block of which it changes a part, and has begun to.
+TEST(BlockSessionTest, WhatIsNotWantedAnyMoreChangesNoFurtherBlock) {
+  constexpr std::uint64_t kBlocks = 600;  // more than are in flight at once
+  Disk disk("mem:64MiB?zone_size=2MiB");
+  ASSERT_NO_FATAL_FAILURE(disk.make(block_options(8 * kMiB, 512)));
+  AlignedBuffer ones(kBlocks * 4096), twos(kBlocks * 4096);
+  std::memset(ones.data(), 1, ones.size());
+  std::memset(twos.data(), 2, twos.size());
+  static bool wanted;
+  const auto give_up = [&](BlockOp::Kind kind, std::uint64_t lba, std::uint64_t count) {
+    EXPECT_TRUE(disk.run(BlockOp::Kind::write, 0, kBlocks * 8, ones.data()).ok());
+    BlockOp op;
+    op.kind = kind;
+    op.lba = lba;
+    op.count = count;
+    if (kind == BlockOp::Kind::write) op.data = twos.data();
+    op.wanted = [](const BlockOp&) { return wanted; };
+    wanted = true;
+    disk.submit(op);
+    wanted = false;
+    disk.wait();
+    EXPECT_EQ(op.status.code(), Code::aborted) << op.status.describe();
+    const std::vector<std::byte> now = disk.read(0, kBlocks * 8);
+    return std::ranges::count(now, std::byte{1}) / 512;
+  };
+  for (const auto kind :
+       {BlockOp::Kind::write, BlockOp::Kind::discard, BlockOp::Kind::write_zeroes}) {
+    const auto left = give_up(kind, 0, kBlocks * 8);
+    EXPECT_GT(left, 0) << "of some it was too late";
+    EXPECT_LT(left, kBlocks * 8);
+    EXPECT_EQ(left % 8, 0);
+    EXPECT_EQ(give_up(kind, 1, 1), kBlocks * 8) << "a part of a block";
+  }
+  EXPECT_TRUE(disk.run(BlockOp::Kind::discard, 0, kBlocks * 8).ok());
+  EXPECT_EQ(disk.rig.store->usage().pages, 0u) << "it is found when it is asked for again";
 }
 
 // Its turn to look on may still be to come when the last removal has ended.
