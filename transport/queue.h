@@ -2,7 +2,7 @@
 // that may or may not have been connected to a controller yet.
 //
 // Threads: its reactor's, but for `traffic`, and `id` and `reactor` once it is registered with a
-// controller.
+// controller. The pool's home executor reads `state`.
 #pragma once
 
 #include <array>
@@ -27,7 +27,7 @@ struct Queue {
     closing,  // the connection was told to end; commands are turned away
   };
 
-  State state = State::awaiting_connect;
+  std::atomic<State> state = State::awaiting_connect;
   bool open = true;             // until on_close
   CommandSets command_sets;     // whose namespaces CC.CSS lets this queue use
   std::uint16_t id = 0;         // 0: the admin queue

@@ -113,6 +113,9 @@ void ZnsCommands::prepare(Request& request, ZonedOp::Kind kind) {
   op.count = 0;
   op.data = nullptr;
   op.buffer_index = -1;
+  op.wanted = [](const ZonedOp& asked) {  // as of NvmCommands
+    return Queue::of(*static_cast<Request*>(asked.context)).state != Queue::State::closing;
+  };
   op.on_done = &ZnsCommands::done;
   op.context = &request;
 }

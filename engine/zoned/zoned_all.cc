@@ -33,6 +33,12 @@ void ZonedVolume::go_on_all() {
         in.next_zone = geometry_.zone_count;
       }
     }
+    if (in.next_zone != geometry_.zone_count && op.wanted != nullptr && !op.wanted(op)) {
+      if (op.status.ok()) {
+        op.status = {Code::aborted, Origin::engine, "whoever asked for it wants it no longer"};
+      }
+      in.next_zone = geometry_.zone_count;
+    }
     while (in.next_zone != geometry_.zone_count && free_step_ != nullptr) {
       const std::uint32_t zone = in.next_zone++;
       if (!slots_[zone].selected) continue;

@@ -45,6 +45,7 @@ struct ZonedOp {
   bool all = false;  // zone management: of all zones in the states that the action is for
   Durability durability = Durability::none;  // write, append: flushed is FUA. What finish and reset
                                              // have done is always durable
+  std::int32_t buffer_index = -1;  // of `data`, as registered with the page session; -1: none
   // In LBAs of the device; zone i begins at i x ZonedVolume::geometry().zone_size_lbas. Of zone
   // management: the zone's first LBA; with `all` ignored.
   std::uint64_t lba = 0;
@@ -52,12 +53,14 @@ struct ZonedOp {
   // Of these: count LBAs, at an address that is a multiple of the LBA size. The device reads and
   // writes this memory itself.
   std::byte* data = nullptr;
-  std::int32_t buffer_index = -1;  // of `data`, as registered with the page session; -1: none
+  // On the pool's home executor, while zones of `all` are left: is it still wanted? If not, none of
+  // them changes, and it fails with `aborted`. Null: always.
+  bool (*wanted)(const ZonedOp&) = nullptr;
 
   // Results. What the zone's state does not allow has its NVMe status (Status::nvme(): boundary,
   // full, read-only, offline, invalid write, too many active or open, invalid transition, LBA out
   // of range, invalid field). Other codes: invalid_argument (no data, not a zoned volume),
-  // io_error, permission (opened read-only), not_found (the volume was deleted).
+  // io_error, permission (opened read-only), not_found (the volume was deleted), aborted.
   Status status;
   std::uint64_t appended_at = 0;
   void (*on_done)(ZonedOp&) = nullptr;  // on the thread that submitted, never from within submit()

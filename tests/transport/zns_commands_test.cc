@@ -98,6 +98,43 @@ nv::ZoneDescriptor zone_of(const CommandPtr& report, std::size_t i) {
 std::uint64_t zones_of(const CommandPtr& report) { return read<std::uint64_t>(report->in, 0); }
 std::uint8_t state_of(const nv::ZoneDescriptor& zone) { return zone.state >> 4; }
 
+// More zones than a reset of all has with the device at a time.
+struct AllZones : ServedPool {
+  static constexpr std::uint32_t kZones = 64, kLbas = 256;
+  AllZones() : ServedPool("mem:96MiB?zone_size=1MiB&mor=80&mar=80") {
+    EXPECT_TRUE(rig().pool->create_volume(testing::zoned_options(kZones, kZones, kZones)).ok());
+    serve(nv::kCssAll);
+  }
+  std::uint16_t write(std::uint64_t lba, std::uint64_t tag) {
+    nv::Sqe out = sqe(nv::nvm::kWrite, 2);
+    out.cdw10 = static_cast<std::uint32_t>(lba);
+    return call(*io, out, testing::content(tag, 1, kLba), kLba)->status();
+  }
+  Bytes read(std::uint64_t lba) {
+    nv::Sqe out = sqe(nv::nvm::kRead, 2);
+    out.cdw10 = static_cast<std::uint32_t>(lba);
+    return call(*io, out, {}, kLba)->in;
+  }
+};
+
+// What a host that is back writes is not of the zones that it had wanted to be empty before.
+TEST(ZnsCommands, OfAHostThatIsGoneNoMoreZonesAreReset) {
+  constexpr std::uint64_t kLast = (AllZones::kZones - 1) * AllZones::kLbas;
+  AllZones host;
+  for (std::uint64_t lba = 0; lba <= kLast; lba += AllZones::kLbas) {
+    ASSERT_EQ(host.write(lba, lba), sc::kSuccess);
+  }
+  FakeConnection& gone = host.join(7);
+  nv::Sqe reset = sqe(zns::kManagementSend, 2);
+  reset.cdw13 = zns::kActionReset | zns::kSelectAll;
+  gone.send(reset, {}, 0, false);
+  gone.disconnect();
+  ASSERT_EQ(host.write(kLast + 1, 1), sc::kSuccess);
+  while (!gone.finished()) host.idle_turn();
+  EXPECT_TRUE(host.read(kLast + 1) == testing::content(1, 1, kLba));
+  EXPECT_EQ(host.read(0), Bytes(kLba)) << "it was at work";
+}
+
 TEST(ZnsCommands, AHostIsToldOfTheZones) {
   ZonedHost host;
   EXPECT_EQ(read<std::uint64_t>(host.identify(0x1C, 0)->in, 0), 7u);
