@@ -269,8 +269,8 @@ void Controller::abort_async_events() {
 
 void Controller::namespaces_changed(const std::vector<std::uint32_t>& nsids) {
   if (kind_ == Kind::discovery || state_ == State::ended) return;
-  changed_namespaces_.insert(nsids.begin(), nsids.end());
   for (const std::uint32_t nsid : nsids) {
+    changed_namespaces_.add(nsid);
     if (changed_zones_.erase(nsid) != 0) zones_acknowledged();  // they cannot be read of any more
   }
   raise(Event::namespaces);
@@ -278,10 +278,10 @@ void Controller::namespaces_changed(const std::vector<std::uint32_t>& nsids) {
 
 void Controller::zones_changed(const Namespace& ns, const std::vector<std::uint32_t>& zones) {
   if (kind_ == Kind::discovery || state_ == State::ended || !command_sets().has(ns.csi())) return;
-  std::set<std::uint64_t>& changed = changed_zones_[ns.nsid];
+  ChangeLog<std::uint64_t>& changed = changed_zones_[ns.nsid];
   for (const std::uint32_t zone : zones) {
     if (changed.size() > nvme::ChangedZonesLog::kZonesMax) break;
-    changed.insert(zone * ns.zones.zone_size_lbas);
+    changed.add(zone * ns.zones.zone_size_lbas);
   }
   raise(Event::zones);
 }

@@ -12,11 +12,11 @@
 #include <deque>
 #include <map>
 #include <memory>
-#include <set>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "transport/change_log.h"
 #include "transport/command_sets.h"
 #include "transport/connection.h"
 #include "transport/error_log.h"
@@ -247,9 +247,9 @@ class Controller : public std::enable_shared_from_this<Controller> {
   // Of the SMART log's, among those that the host has asked for: which are there, and which of them
   // the event or the log has not told of.
   std::uint8_t warnings_ = 0, warnings_new_ = 0;
-  std::set<std::uint32_t> changed_namespaces_;
+  ChangeLog<std::uint32_t> changed_namespaces_;
   // First LBAs of zones by namespace, until the host has read of them; one more than a log names.
-  std::map<std::uint32_t, std::set<std::uint64_t>> changed_zones_;
+  std::map<std::uint32_t, ChangeLog<std::uint64_t>> changed_zones_;
   ReservationLog reservation_log_;
   unsigned aborts_ = 0;
 };

@@ -2,6 +2,7 @@
 // was asked for.
 #include <algorithm>
 #include <cstring>
+#include <set>
 
 #include "transport/nvme_reservation.h"
 #include "transport/reactor_impl.h"
@@ -166,6 +167,7 @@ std::uint16_t Controller::log_page(std::uint8_t log_id, const nvme::Sqe& command
                                    const std::string& reached_at, std::vector<std::byte>& log) {
   const auto csi = static_cast<std::uint8_t>(command.cdw14 >> 24);
   if (!known(log_id, kind_)) return sc::kInvalidLogPage;
+  const bool begins = command.cdw12 == 0 && command.cdw13 == 0;  // at offset 0
   switch (log_id) {
     case nvme::lid::kSupported:
       supported_logs(kind_, log);
@@ -183,7 +185,7 @@ std::uint16_t Controller::log_page(std::uint8_t log_id, const nvme::Sqe& command
       break;
     }
     case nvme::lid::kChangedNamespaces:
-      for (const std::uint32_t nsid : changed_namespaces_) append(log, nsid);
+      for (const std::uint32_t nsid : changed_namespaces_.page(begins)) append(log, nsid);
       log.resize(4096);  // kNamespacesMax identifiers fit
       break;
     case nvme::lid::kEffects:
@@ -196,7 +198,8 @@ std::uint16_t Controller::log_page(std::uint8_t log_id, const nvme::Sqe& command
         return sc::kInvalidNamespaceOrFormat;
       }
       const auto changed = changed_zones_.find(command.nsid);
-      changed_zones(changed == changed_zones_.end() ? std::set<std::uint64_t>() : changed->second,
+      changed_zones(changed == changed_zones_.end() ? std::set<std::uint64_t>()
+                                                    : changed->second.page(begins),
                     log);
       break;
     }
@@ -219,11 +222,16 @@ void Controller::log_page_read(std::uint8_t log_id, std::uint32_t nsid) {
     event_pending_[static_cast<unsigned>(Event::health)] = false;
     event_masked_[static_cast<unsigned>(Event::health)] = false;
   } else if (log_id == nvme::lid::kChangedNamespaces) {
-    changed_namespaces_.clear();
+    changed_namespaces_.acknowledge();
     event_pending_[static_cast<unsigned>(Event::namespaces)] = false;
     event_masked_[static_cast<unsigned>(Event::namespaces)] = false;
+    if (!changed_namespaces_.empty()) raise(Event::namespaces);
   } else if (log_id == nvme::lid::kChangedZones) {
-    changed_zones_.erase(nsid);
+    const auto read = changed_zones_.find(nsid);
+    if (read != changed_zones_.end()) {
+      read->second.acknowledge();
+      if (read->second.empty()) changed_zones_.erase(read);
+    }
     zones_acknowledged();
   } else if (log_id == nvme::lid::kReservations) {
     reservation_log_.drop_oldest();

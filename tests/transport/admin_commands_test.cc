@@ -318,6 +318,31 @@ TEST(AsyncEvent, NamespaceChangesAreTold) {
   EXPECT_EQ(read<std::uint32_t>(world.log(deaf, nv::lid::kChangedNamespaces, 4096)->in, 0), 4u);
 }
 
+// What comes between two pieces of the log is not read with the second one.
+TEST(AsyncEvent, ALogThatIsReadInPiecesLosesNoChange) {
+  World world;
+  FakeConnection& admin = world.admin();
+  world.set_feature(admin, nv::fid::kAsyncEvent, 1u << 8);
+  const auto first = world.call(admin, sqe(nv::admin::kAsyncEvent));
+  const auto second = world.call(admin, sqe(nv::admin::kAsyncEvent));
+  add_volume(world, 5);
+  add_volume(world, 9);
+  ASSERT_TRUE(first->done);
+  EXPECT_EQ(
+      read<std::uint32_t>(world.log(admin, nv::lid::kChangedNamespaces, 4, 0, 0, true)->in, 0), 5u);
+  add_volume(world, 3);
+  EXPECT_EQ(
+      read<std::uint32_t>(world.log(admin, nv::lid::kChangedNamespaces, 4, 4, 0, true)->in, 0), 9u)
+      << "the page is what it was";
+  EXPECT_FALSE(second->done);
+  EXPECT_EQ(world.log(admin, nv::lid::kChangedNamespaces, 4088, 8)->in, Bytes(4088));
+  EXPECT_TRUE(second->done) << "there is more";
+  EXPECT_EQ(second->cqe.dw0, kNamespaceNotice);
+  const Bytes rest = world.log(admin, nv::lid::kChangedNamespaces, 4096)->in;
+  EXPECT_EQ(read<std::uint32_t>(rest, 0), 3u);
+  EXPECT_EQ(read<std::uint32_t>(rest, 4), 0u);
+}
+
 TEST(AsyncEvent, AnEventWaitsForARequest) {
   World world;
   FakeConnection& admin = world.admin();
