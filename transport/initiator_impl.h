@@ -98,8 +98,8 @@ class InitiatorImpl final : public Initiator, private HostController::Owner {
   std::unique_ptr<HostController> controller_;
   PageLimits limits_;
   std::atomic<std::uint32_t> value_bytes_max_{0};  // of limits_, for other threads
-  OpQueue waiting_;  // for room or for the connection
-  OpQueue again_;    // for the time at which the target is asked again
+  OpQueue waiting_;                                // for room or for the connection
+  OpQueue again_;  // for the time at which the target is asked again
   RetryTimer again_timer_{};
   OpQueue resend_;  // lost with the connection
   // Of these, what changes pages and may still be on its way to the target by the connection that
