@@ -78,7 +78,8 @@ class RingJudge {
   const RingFound& found_;
   RingContents& contents_;
   std::optional<Section> newest_;
-  std::vector<Section> judged_;  // that are not superseded, the newest first
+  std::optional<std::uint64_t> missing_;  // section that the newest one continues
+  std::vector<Section> judged_;           // that are not superseded, the newest first
 };
 
 // Where a section of the ring is, by what of it is whole. Nothing: nothing is.
@@ -180,7 +181,10 @@ void RingJudge::judge_sections() {
   bool behind_newest = false;
   for (unsigned judged = 0; link && judged < kSectionsMax; ++judged) {
     std::optional<Section> its = section(link->number);
-    if (!its && behind_newest && link->said) judge_missing(link->number);
+    if (!its && behind_newest && link->said) {
+      missing_ = link->number;
+      judge_missing(link->number);
+    }
     if (its) {
       its->cut = link->cut;
       if (link->said) its->last = link->last;
@@ -215,10 +219,12 @@ bool RingJudge::is_superseded(const Section& section) const {
   return !ends || (section.last == 0 && !followed && !is_whole(section));
 }
 
-// The zone's newest superblock is of a section that nothing else is left of.
+// The zone's newest superblock is of a section that nothing else is left of, and that none
+// continues.
 bool RingJudge::has_ended_roll(ZoneId zone) const {
   const auto superblock = found_.superblocks.find(zone.value);
-  return superblock != found_.superblocks.end() && !section(superblock->second.checkpoint);
+  return superblock != found_.superblocks.end() && superblock->second.checkpoint != missing_ &&
+         !section(superblock->second.checkpoint);
 }
 
 bool RingJudge::is_whole(const Section& section) const {

@@ -262,6 +262,27 @@ TEST_F(MetadataDamageTest, NothingToFallBackOn) {
   }
 }
 
+// .. also where one of its superblocks is. No roll was torn there.
+TEST_F(MetadataDamageTest, ASuperblockIsNothingToFallBackOn) {
+  make(30);
+  save();
+  const std::uint32_t left = 1 - newest_zone();
+  const std::uint64_t second = record_0(left) + 2;
+  for (const std::uint64_t kept : {std::uint64_t{0}, second}) {
+    restore();
+    for (std::uint64_t lba = 0; lba < kRingCapacityLbas; ++lba) {
+      if (lba != kept) damage(ZoneId{left}, lba, true);
+    }
+    const Result<MetadataRing> inspected = MetadataRing::open(*device_, true);
+    ASSERT_TRUE(inspected.ok());
+    EXPECT_EQ(inspected->damage().size(), 1u) << kept;
+    for (const std::string& note : inspected->notes()) ADD_FAILURE() << kept << ": " << note;
+    Result<MetadataRing> ring = MetadataRing::open(*device_, false);
+    ASSERT_TRUE(ring.ok() && ring->repair().ok()) << kept;
+    expect_no_damage("repaired");
+  }
+}
+
 // So it is when a write of a roll has failed, and the device has ended the zone, which was reset
 // for it: the next opening rolls into that one first.
 TEST_F(MetadataDamageTest, AnOpeningMakesUpForARollThatFailed) {
