@@ -134,6 +134,10 @@ void Collector::start() {
   if (!victim && !needed) return;
   const bool circles = !victim && goes_in_circles();
   if (!victim && !circles) victim = zones_fail() ? zone_with_nothing() : choose();
+  if (!victim && !circles && log_.sweep_->begin()) {
+    clears_tombstones_ = clears;
+    return;
+  }
   if (!victim && zones_fail()) {
     found_nothing_ |= failure_.code() == Code::no_space;  // deletions may use what is left
     log_.end_shrinking(failure_);

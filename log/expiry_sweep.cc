@@ -21,21 +21,22 @@ ExpirySweep::~ExpirySweep() { FURROW_CHECK(idle() && first_ == nullptr); }
 
 void ExpirySweep::note(std::uint32_t expires_s) { earliest_s_ = std::min(earliest_s_, expires_s); }
 
+bool ExpirySweep::begin() {
+  if (turn_.posted) return true;
+  now_s_ = log_.pool_.home.wall_s();
+  if (log_.options_.cache || earliest_s_ > now_s_) return false;
+  from_ = 0;
+  earliest_s_ = ~std::uint32_t{0};
+  turn_.posted = true;
+  log_.pool_.home.post(turn_);
+  return true;
+}
+
 bool ExpirySweep::take(KeyOp& op) {
-  const bool running = first_ != nullptr;
-  if (!running) {
-    now_s_ = log_.pool_.home.wall_s();
-    if (log_.options_.cache || earliest_s_ > now_s_) return false;
-    from_ = 0;
-    earliest_s_ = ~std::uint32_t{0};
-  }
+  if (!begin()) return false;
   op.next = nullptr;
-  (running ? last_->next : first_) = &op;
+  (first_ != nullptr ? last_->next : first_) = &op;
   last_ = &op;
-  if (!turn_.posted) {
-    turn_.posted = true;
-    log_.pool_.home.post(turn_);
-  }
   return true;
 }
 
@@ -51,6 +52,7 @@ void ExpirySweep::turn() {
     turn_.posted = true;
     return log_.pool_.home.post(turn_);
   }
+  log_.collector_->kick();  // what found nothing to free may find something now
   last_ = nullptr;
   for (KeyOp* op = std::exchange(first_, nullptr); op != nullptr;) {
     KeyOp* const next = op->next;  // before it goes on: it may wait again, or be gone

@@ -1,5 +1,5 @@
-// ExpirySweep: takes expired pages out of a store's index when a put finds no room. What they took
-// then counts as dead, and collection gives it back.
+// ExpirySweep: takes expired pages out of a store's index when a put finds no room, or collection
+// no zone to free. What they took then counts as dead, and collection gives it back.
 //
 // Pages that expire are otherwise dropped when their zone is collected, which in a full store may
 // never come. Expiry has a resolution of a second, so there is at most one sweep in each.
@@ -25,6 +25,8 @@ class ExpirySweep {
 
   // A page that expires at this time has come.
   void note(std::uint32_t expires_s);
+  // Collection, which is kicked when that has been seen to. True: something may have expired.
+  bool begin();
   // A put that holds its key's lock found no room. True: something may have expired; it goes on, at
   // PageLog::locked(), when that has been seen to.
   bool take(KeyOp& op);

@@ -123,6 +123,49 @@ TEST_F(ExpirySweepTest, AnOverwrittenPagesTimeDoesNotCount) {
   expect_page(1, 1, 1000);
 }
 
+// Zones are back in whose place the store took others, and others were promised the rest. One page
+// in eight stays, and without the others any zone's copies find room.
+TEST_F(ExpirySweepTest, WhereNoZoneCanBeFreedWhatHasExpiredMakesRoom) {
+  for (const bool overwrites : {false, true}) {
+    SCOPED_TRACE(overwrites);
+    // A put is refused before it waits for a zone, where copies have none of their own; an
+    // overwrite is not, and waits.
+    Shape shape;
+    shape.zones = 14;
+    shape.quota = 12;
+    shape.streams = overwrites ? 2 : 1;
+    remake(shape, false);
+    std::uint64_t n = 0;
+    const auto more = [&] {
+      std::vector<Op*> batch;
+      for (unsigned i = 0; i < 16; ++i, ++n) {
+        batch.push_back(&start_put(n, 0, 400, {.expires_s = n % 8 == 0 ? 0 : in(100)}));
+      }
+      for (Op* op : batch) ASSERT_TRUE(finish(*op).ok());
+    };
+    while (pool_->allocator.held(kVolume) < (overwrites ? 5 : 6)) more();
+    if (!overwrites) more();
+    shape_.quota = shape_.others_quota = 6;
+    if (overwrites) {
+      reopen_cut_off();
+    } else {
+      reopen();
+    }
+    run();
+    const std::uint64_t number = overwrites ? 8 : 1'000'000;
+    EXPECT_EQ(put(number, 1, 400).code(), Code::no_space);
+    wait(99);
+    EXPECT_EQ(put(number, 1, 400).code(), Code::no_space);
+    wait(1);
+    (void)put(number, 1, 400);
+    run();
+    EXPECT_TRUE(put(number, 2, 400).ok()) << ops_.back()->status.describe();
+    for (std::uint64_t stays = 0; stays < n; stays += 8) {
+      expect_page(stays, stays == number ? 2 : 0, 400);
+    }
+  }
+}
+
 // A cache has room for whatever comes; an expired page leaves with its zone. Nothing is swept.
 TEST_F(ExpirySweepTest, ACacheIsNotSwept) {
   drop_pool();

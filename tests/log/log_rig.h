@@ -56,6 +56,7 @@ class LogRig : public ::testing::Test {
     std::uint64_t zone_capacity_lbas = 96;
     std::uint64_t segment_lbas = 32;
     std::uint64_t quota = 6;
+    std::uint64_t others_quota = 0;  // of another volume, which holds nothing
     unsigned streams = 2;
     unsigned open_zones = 5;       // of the device's at most, and active ones
     bool faults = false;           // a FaultDevice, whose power can be cut, under the TapDevice
@@ -106,6 +107,8 @@ class LogRig : public ::testing::Test {
       cuts_.push_back({zone, pool_->allocator.zone(zone).generation, end_lba});
     };
     ASSERT_TRUE(pool_->allocator.admit(kVolume, shape_.quota, shape_.streams).ok());
+    if (shape_.others_quota == 0) return;
+    ASSERT_TRUE(pool_->allocator.admit(kVolume + 1, shape_.others_quota, 0).ok());
   }
   virtual void drop_pool() {
     pool_.reset();

@@ -11,6 +11,7 @@
 #include "log/page_log.h"
 #include "tests/log/log_rig.h"
 #include "zone/blocking.h"
+#include "zone/zone_state_machine.h"
 
 namespace furrow {
 
@@ -73,6 +74,15 @@ class PageLogRig : public LogRig {
       for (bool closed = false; !closed; run()) closed = log_->idle() && log_->close();
     }
     drop_pool();
+    recover_log();
+  }
+  // A kill, and the zones that were being written to are full.
+  void reopen_cut_off() {
+    drop_pool();
+    for (const ZoneInfo& zone : *device_->report()) {
+      if (zone.zone.value < kMetadataZones || !is_active(zone.state)) continue;
+      ASSERT_TRUE(direct(Io::Op::finish, zone.zone).ok());
+    }
     recover_log();
   }
   void recover_log() {

@@ -2,7 +2,6 @@
 // drops nothing, and goes on when something is deleted, also where zones are lost or the medium is
 // full; a cache takes whatever is put and stays within its quota. How: a log on a small device.
 #include "tests/log/page_log_rig.h"
-#include "zone/zone_state_machine.h"
 
 namespace furrow {
 namespace {
@@ -18,15 +17,6 @@ class PageLogSpaceTest : public PageLogRig {
       EXPECT_EQ(status.code(), Code::no_space) << status.describe();
       return n - first;
     }
-  }
-  // A kill, and the zones that were being written to are full.
-  void reopen_cut_off() {
-    drop_pool();
-    for (const ZoneInfo& zone : *device_->report()) {
-      if (zone.zone.value < kMetadataZones || !is_active(zone.state)) continue;
-      ASSERT_TRUE(direct(Io::Op::finish, zone.zone).ok());
-    }
-    recover_log();
   }
   // Pages in batches of so many, until a new store that has room enough holds so many zones. How
   // many pages those are.
