@@ -71,7 +71,7 @@ void PageLog::start_background() { collector_->resume(); }
 void PageLog::fail_stranded() {
   if (!collector_->idle()) return;
   const std::uint64_t held = pool_.allocator.held(options_.volume);
-  if (held + 1 < pool_.allocator.quota(options_.volume) && !kept_for_copies()) return;
+  if (held + 1 < zones_max() && !kept_for_copies()) return;
   fail_waiting({Code::aborted, Origin::log, "the pool is being closed"}, false);
 }
 

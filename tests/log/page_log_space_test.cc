@@ -169,6 +169,21 @@ TEST_F(PageLogSpaceTest, WithMoreThanItsQuotaIsForAStoreTakesDeletesAndShrinks) 
   remove_all(pages, 8);
 }
 
+// .. up to what it may hold then, also while the pool is being closed.
+TEST_F(PageLogSpaceTest, WhatIsSureOfAZoneIsNotEndedByAClose) {
+  (void)fill_zones(5, 64);
+  shape_.quota = 6;
+  reopen_cut_off();
+  run();
+  ASSERT_EQ(pool_->allocator.held(kVolume) + 1, shape_.quota);
+  ASSERT_TRUE(log_->may_open_zone(false));
+  Op& removed = start(KeyOp::Kind::remove, 1);
+  ASSERT_TRUE(run([&] { return removed.lock.writing; }));
+  log_->stop_background();
+  log_->fail_stranded();
+  EXPECT_TRUE(finish(removed).ok()) << removed.status.describe();
+}
+
 TEST_F(PageLogSpaceTest, AVolumeWithTooFewZonesLeftSaysSo) {
   ASSERT_TRUE(put(1, 0, 100).ok());
   drop_pool();
