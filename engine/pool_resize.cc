@@ -129,8 +129,7 @@ std::uint64_t PoolImpl::free_zones(PageStoreImpl& store, std::uint64_t quota,
   if (!answer.status.ok()) return 0;
   answer.status = refused(Code::busy, "zones are being freed for it; try again");
   // Not all at once: the user has some in between.
-  const bool being_freed = log.shrinking() && held >= log.zones_max();
-  if (!being_freed) log.shrink(std::max(quota, held - std::min(held, kFreedAtOnce)));
+  if (!log.freeing()) log.shrink(std::max(quota, held - std::min(held, kFreedAtOnce)));
   return held + 1 - quota;
 }
 

@@ -144,6 +144,7 @@ class PageLog final : public StreamOwner {
   // background work is stopped.
   void shrink(std::uint64_t zones);
   bool shrinking() const { return shrinks_to_.has_value(); }
+  bool freeing() const;  // as many are held still, or more
   // How many those are; the quota, or zones_needed(): none are freed for that.
   std::uint64_t zones_max() const;
   void end_shrinking(const Status& why = Status());

@@ -61,9 +61,14 @@ void PageLog::allow_fewer_zones() {
   allocator.allow_no_more(volume, std::max(allocator.held(volume) + 1, zones_needed()));
 }
 
-// They would fill the zones that copies open as fast as others are freed.
+bool PageLog::freeing() const {
+  return shrinks_to_ && pool_.allocator.held(options_.volume) >= *shrinks_to_;
+}
+
+// They would fill the zones that copies open as fast as others are freed. (Of a volume that holds
+// more than its quota, until what was asked for is free, not until it is within that.)
 bool PageLog::frees_for_quota() const {
-  return shrinks_to_ && pool_.allocator.held(options_.volume) + 1 >= zones_max();
+  return shrinks_to_ && pool_.allocator.held(options_.volume) + 1 >= *shrinks_to_;
 }
 
 void PageLog::shrink(std::uint64_t zones) {

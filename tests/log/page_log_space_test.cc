@@ -184,6 +184,23 @@ TEST_F(PageLogSpaceTest, WhatIsSureOfAZoneIsNotEndedByAClose) {
   EXPECT_TRUE(finish(removed).ok()) << removed.status.describe();
 }
 
+// While its quota becomes smaller, and it holds far more, a few zones are freed at a time.
+TEST_F(PageLogSpaceTest, BeyondItsQuotaUsersHaveTurnsWhileItShrinks) {
+  const std::uint64_t pages = fill_zones(11, 1);
+  for (std::uint64_t n = 8; n < pages; ++n) ASSERT_TRUE(remove(n).ok());
+  shape_.quota = 5;
+  reopen();
+  const std::uint64_t held = pool_->allocator.held(kVolume);
+  ASSERT_GT(held, shape_.quota + 2);
+  log_->shrink(held - 2);
+  Op& removed = start(KeyOp::Kind::remove, 0);
+  ASSERT_TRUE(run([&] { return removed.answers != 0; }));
+  EXPECT_TRUE(removed.status.ok()) << removed.status.describe();
+  EXPECT_LT(pool_->allocator.held(kVolume), held) << "zones go first";
+  EXPECT_GT(pool_->allocator.held(kVolume), shape_.quota) << "and not all of them";
+  log_->end_shrinking();
+}
+
 TEST_F(PageLogSpaceTest, AVolumeWithTooFewZonesLeftSaysSo) {
   ASSERT_TRUE(put(1, 0, 100).ok());
   drop_pool();
