@@ -132,6 +132,7 @@ class PoolImpl final : public Pool, private ZoneReturns::Owner {
   ResizeAnswer bounds_of(PageStoreImpl& store) const;
   Status check_quota(PageStoreImpl& store, std::uint64_t quota, const ResizeAnswer& bounds) const;
   std::uint64_t free_zones(PageStoreImpl& store, std::uint64_t quota, ResizeAnswer& answer);
+  void spare_for_copies();
   Status journal_sizes(PageStoreImpl& store, std::uint64_t quota_zones, std::uint64_t block_bytes);
   // Of kind zoned (pool_zoned.cc).
   Status take_lent_zones();

@@ -219,6 +219,7 @@ Status PoolImpl::load(const RecoveryResult& recovered) {
     if (!said.ok()) return said;
   }
   if (!options_.read_only) {
+    spare_for_copies();
     for (const auto& store : stores_) {
       if (store->zones() == nullptr) store->log().start();
     }

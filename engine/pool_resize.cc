@@ -2,6 +2,8 @@
 //
 // The journal has a smaller quota only when the volume holds no more: until then nobody else is
 // promised the zones, and whatever ends the process leaves the quota that it was.
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "engine/page_session.h"
@@ -131,6 +133,28 @@ std::uint64_t PoolImpl::free_zones(PageStoreImpl& store, std::uint64_t quota,
   // Not all at once: the user has some in between.
   if (!log.freeing()) log.shrink(std::max(quota, held - std::min(held, kFreedAtOnce)));
   return held + 1 - quota;
+}
+
+// Zones are back in whose place a store took others, and none is promised to nobody: it has no zone
+// to empty others into, and could not even take deletes. One comes off the quota that needs it
+// least, until the next opening.
+void PoolImpl::spare_for_copies() {
+  const auto spare = [](const auto& store) {
+    return store->zones() == nullptr ? store->log().zones_to_spare() : 0;
+  };
+  for (const auto& store : stores_) {
+    if (store->zones() != nullptr || store->log().options().cache) continue;
+    if (!store->log().at_quota()) continue;
+    const auto& giver = *std::ranges::max_element(stores_, {}, spare);
+    if (spare(giver) == 0) continue;
+    const std::uint64_t id = giver->info().id;
+    context_.allocator.set_quota(id, context_.allocator.quota(id) - 1);
+    store->log().allow_zones();
+    notes_.push_back(
+        fmt::format("volume {} holds all of its quota and needs a zone more, since zones are back: "
+                    "the quota of volume {} is smaller by it until the next opening",
+                    store->info().options.name, giver->info().options.name));
+  }
 }
 
 // And what everybody sees.

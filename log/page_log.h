@@ -151,6 +151,13 @@ class PageLog final : public StreamOwner {
   // Why it was ended, where zones could not be freed; asked once.
   Status take_shrinking_failure() { return std::exchange(shrinking_failed_, Status()); }
   void resized();  // the allocator has another quota
+  // Of a pool that has just been opened, before anything is written: it may hold more than its
+  // quota, where it needs that and zones are promised to nobody.
+  void allow_zones();
+  // It holds all that it may: there is no zone to empty another one into.
+  bool at_quota() const;
+  // That its quota could be smaller, at once, and the volume go on as before.
+  std::uint64_t zones_to_spare() const;
 
   const PageLogOptions& options() const { return options_; }
   const PageLogStats& stats() const { return stats_; }
@@ -313,7 +320,6 @@ class PageLog final : public StreamOwner {
   static std::uint64_t pins_of_a_segment(const PoolContext& pool);
   void find_largest_pinned();
   std::uint64_t zones_needed() const;
-  void allow_zones();
   void allow_fewer_zones();
   Stream& user_stream() const { return *streams_[kUserStream]; }
   Stream* collection_stream() const { return streams_[kCollectionStream].get(); }
@@ -358,7 +364,6 @@ class PageLog final : public StreamOwner {
   bool many_tombstones() const;
   // May a tombstone in the zone say that a page in another zone is an older version?
   bool tombstones_needed(ZoneId zone) const;
-  bool at_quota() const;
   // The quota is reached and collection has no zone of its own to write to.
   bool without_reserve() const;
   bool kept_for_copies() const;

@@ -5,6 +5,10 @@
 
 namespace furrow {
 
+namespace {
+constexpr std::uint64_t kOthers = 2;  // zones: collection's, and one that is partly written
+}  // namespace
+
 // Collection's zone, and those of the user's streams, are part of it, and bad zones, which nothing
 // can be written to any more.
 std::uint64_t PageLog::quota_min() const {
@@ -33,7 +37,6 @@ std::uint64_t PageLog::zones_max() const {
 // here a zone is sure to gain something by its collection, and deletes bring the store back to its
 // quota. (Tombstones alone do not count: there would be no end to what those may take.)
 std::uint64_t PageLog::zones_needed() const {
-  constexpr std::uint64_t kOthers = 2;  // collection's, and one that is partly written
   std::uint64_t zones = pool_.allocator.quota(options_.volume);
   const auto usable = [=, this](std::uint64_t of) {
     return usable_in_zones(largest_bytes_, of - std::min(of, kOthers));
@@ -43,10 +46,19 @@ std::uint64_t PageLog::zones_needed() const {
   return zones;
 }
 
-// Before anything is written. A volume that has its whole quota, or more, has no zone to empty
-// others into, nor, where power cuts have ended those that it wrote to, any for a deletion: zones
-// are back, perhaps since an earlier opening. It gets one for copies, which users do not get, so
-// that what it holds only shrinks.
+// Beside what it holds a zone for users, and one for copies.
+std::uint64_t PageLog::zones_to_spare() const {
+  const std::uint64_t quota = pool_.allocator.quota(options_.volume);
+  const std::uint64_t least =
+      std::max(quota_min(), pool_.allocator.held(options_.volume) + kOthers);
+  const bool beyond = pool_.allocator.held_max(options_.volume) != quota;
+  return beyond ? 0 : quota - std::min(quota, least);
+}
+
+// A volume that has its whole quota, or more, has no zone to empty others into, nor, where power
+// cuts have ended those that it wrote to, any for a deletion: zones are back, perhaps since an
+// earlier opening. It gets one for copies, which users do not get, so that what it holds only
+// shrinks.
 void PageLog::allow_zones() {
   ZoneAllocator& allocator = pool_.allocator;
   const std::uint64_t held = allocator.held(options_.volume);

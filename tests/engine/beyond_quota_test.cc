@@ -1,0 +1,110 @@
+// Establishes what a pool does about a store that holds all of its quota, or more, as a zone is
+// back that an opening could not read, in whose place it took another one: where nothing is
+// promised to nobody, a zone comes off a quota that is not in use, so that deletes go on.
+#include <gtest/gtest.h>
+
+#include "tests/engine/rig.h"
+#include "zone/blocking.h"
+#include "zone/fault_device.h"
+#include "zone/zone_state_machine.h"
+
+namespace furrow::testing::beyond_quota_test {
+namespace {
+
+constexpr std::uint64_t kZoneBytes = 1 << 20, kZoneLbas = kZoneBytes / 4096;
+constexpr std::size_t kPageBytes = 12000;
+
+VolumeOptions store(const char* name, std::uint64_t zones) {
+  VolumeOptions options;
+  options.name = name;
+  options.mode = VolumeMode::store;
+  options.quota_bytes = zones * kZoneBytes;
+  options.value_bytes_max = 64 << 10;
+  return options;
+}
+
+class BeyondQuotaTest : public ::testing::Test {
+ protected:
+  // Of ten zones for volumes the store has four.
+  void SetUp() override {
+    auto inner = open_device("mem:12MiB?zone_size=1MiB", Access::exclusive);
+    ASSERT_TRUE(inner.ok());
+    auto fault = std::make_unique<FaultDevice>(std::move(*inner), FaultOptions());
+    faults_ = fault.get();
+    rig_.device = std::move(fault);
+    ASSERT_NO_FATAL_FAILURE(rig_.make(store("pages", 4)));
+  }
+  // Pages under new keys until it holds so many zones.
+  void fill(std::uint64_t zones) {
+    while (rig_.store->usage().zones < zones) ASSERT_TRUE(rig_.put(next_++, 1, kPageBytes).ok());
+  }
+  // The zones that are written to are full afterwards.
+  void reopen() {
+    rig_.close();
+    auto queue = rig_.device->create_queue(4);
+    for (std::uint32_t zone = 2; zone < 12; ++zone) {
+      if (!is_active(rig_.device->zone(ZoneId{zone}).state)) continue;
+      ASSERT_TRUE(manage_blocking(**queue, Io::Op::finish, ZoneId{zone}).ok());
+    }
+    ASSERT_NO_FATAL_FAILURE(rig_.open());
+  }
+  void reopen_without_a_zone() {
+    faults_->fail_reads(Lba{away_ * kZoneLbas}, kZoneLbas);
+    ASSERT_NO_FATAL_FAILURE(reopen());
+    ASSERT_EQ(rig_.store->usage().zones, 2u);
+  }
+  void reopen_with_it() {
+    faults_->heal();
+    ASSERT_NO_FATAL_FAILURE(reopen());
+    ASSERT_EQ(rig_.store->usage().zones, 4u);
+  }
+  PageStore* other() { return rig_.pool->find("other"); }
+
+  Rig rig_{""};
+  FaultDevice* faults_ = nullptr;
+  std::uint64_t away_ = 2;  // the first zone of the store
+  std::uint64_t next_ = 0;
+};
+
+TEST_F(BeyondQuotaTest, WithNothingUnpromisedItTakesDeletes) {
+  ASSERT_TRUE(rig_.pool->create_volume(store("other", 6)).ok());
+  ASSERT_NO_FATAL_FAILURE(fill(3));
+  ASSERT_NO_FATAL_FAILURE(reopen_without_a_zone());
+  ASSERT_NO_FATAL_FAILURE(fill(3));
+  ASSERT_NO_FATAL_FAILURE(reopen_with_it());
+  EXPECT_EQ(rig_.pool->info().zones_unpromised, 0u);
+  for (std::uint64_t key = 0; key < next_; ++key) {
+    const Status removed = rig_.simple(PageOp::Kind::remove, key);
+    ASSERT_TRUE(removed.ok()) << key << ": " << removed.describe();
+  }
+  EXPECT_TRUE(rig_.put(1, 2, kPageBytes).ok());
+  EXPECT_LT(rig_.store->usage().zones, 4u);
+  EXPECT_EQ(rig_.pool->info().zones_unpromised, 1u) << "it is not needed any more";
+  // The other one has its quota again with the next opening.
+  EXPECT_EQ(other()->usage().quota_zones, 6u);
+  ASSERT_NO_FATAL_FAILURE(reopen());
+  EXPECT_EQ(rig_.pool->info().zones_unpromised, 0u);
+}
+
+// It holds four of six: one more is for its users, and one for copies.
+TEST_F(BeyondQuotaTest, WhatAnotherVolumeNeedsIsNotTaken) {
+  ASSERT_TRUE(rig_.pool->create_volume(store("other", 6)).ok());
+  PageStore* const pages = std::exchange(rig_.store, other());
+  std::uint64_t key = 0;
+  while (rig_.store->usage().zones < 4) ASSERT_TRUE(rig_.put(key++, 3, kPageBytes).ok());
+  rig_.store = pages;
+  away_ = 6;  // behind the other one's
+  ASSERT_NO_FATAL_FAILURE(fill(3));
+  ASSERT_NO_FATAL_FAILURE(reopen_without_a_zone());
+  ASSERT_NO_FATAL_FAILURE(fill(3));
+  ASSERT_NO_FATAL_FAILURE(reopen_with_it());
+  EXPECT_EQ(rig_.simple(PageOp::Kind::remove, 0).code(), Code::no_space);
+  rig_.store = other();
+  for (unsigned more = 0; more < 40; ++more) {
+    const Status stored = rig_.put(key++, 3, kPageBytes);
+    ASSERT_TRUE(stored.ok()) << more << ": " << stored.describe();
+  }
+}
+
+}  // namespace
+}  // namespace furrow::testing::beyond_quota_test
