@@ -167,6 +167,7 @@ Status Recovery::give_back_spares() {
     }
     any = true;
     pool_.allocator.release(zone);
+    pool_.allocator.allow_no_more(volume, 0);  // as it held that one beyond its quota, perhaps
     pool_.forget(zone);
     std::erase_if(result_.volumes[volume].resumes,
                   [&](const auto& resume) { return resume.second.zone == zone; });

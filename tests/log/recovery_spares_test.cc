@@ -60,6 +60,7 @@ TEST_F(RecoverySpareTest, BeyondTheQuotaCopiesAloneAreGivenBack) {
   Shape shape;
   shape.zones = 9;
   shape.quota = 4;
+  shape.others_quota = 3;
   make(shape);
   fill();
   last_->add_batch({last_->page(2, 21, 600)});
@@ -68,6 +69,8 @@ TEST_F(RecoverySpareTest, BeyondTheQuotaCopiesAloneAreGivenBack) {
   EXPECT_TRUE(given_back());
   EXPECT_EQ(pool_->allocator.held(kVolume), 5u);
   EXPECT_EQ(pool_->allocator.quota(kVolume), 4u);
+  EXPECT_EQ(pool_->allocator.held_max(kVolume), 5u);
+  EXPECT_EQ(pool_->allocator.shrink_quotas(), 1u) << "another one's quota, for what is held";
 }
 
 // A zone of the quota is lost: nobody is promised it any more, and with what is left the last zone
