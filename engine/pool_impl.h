@@ -47,6 +47,11 @@ VolumeInfo info_of(const VolumeRecord& record, const Geometry& geometry);
 
 Uuid random_uuid(Executor& executor);  // RFC 4122, version 4
 
+// A volume is not made, nor gets a larger quota, yet.
+inline constexpr Status kShedding{Code::busy, Origin::engine,
+                                  "a volume holds more zones than its quota, as some are back that "
+                                  "could not be read, and they are being freed; try again"};
+
 class PoolImpl final : public Pool, private ZoneReturns::Owner {
  public:
   PoolImpl(ZonedDevice& device, Executor& home, MetadataRing ring, std::unique_ptr<IoQueue> queue,
@@ -133,6 +138,7 @@ class PoolImpl final : public Pool, private ZoneReturns::Owner {
   Status check_quota(PageStoreImpl& store, std::uint64_t quota, const ResizeAnswer& bounds) const;
   std::uint64_t free_zones(PageStoreImpl& store, std::uint64_t quota, ResizeAnswer& answer);
   void spare_for_copies();
+  bool sheds_zones() const;
   Status journal_sizes(PageStoreImpl& store, std::uint64_t quota_zones, std::uint64_t block_bytes);
   // Of kind zoned (pool_zoned.cc).
   Status take_lent_zones();

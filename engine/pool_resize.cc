@@ -105,7 +105,9 @@ Status PoolImpl::check_quota(PageStoreImpl& store, std::uint64_t quota,
   const std::uint64_t bytes = quota * context_.geometry.zone_capacity_bytes();
   const std::uint64_t has = context_.allocator.quota(store.info().id);
   if (quota > has && bytes > bounds.quota_bytes_max) {
-    return refused(Code::no_space, "the other volumes' quotas leave not so many zones");
+    return sheds_zones()
+               ? kShedding
+               : refused(Code::no_space, "the other volumes' quotas leave not so many zones");
   }
   if (quota > has && quota > store.log().quota_max()) {
     return refused(Code::unsupported,
@@ -155,6 +157,15 @@ void PoolImpl::spare_for_copies() {
                     "the quota of volume {} is smaller by it until the next opening",
                     store->info().options.name, giver->info().options.name));
   }
+}
+
+// What a volume holds beyond its quota is to be had soon.
+bool PoolImpl::sheds_zones() const {
+  bool any = false;
+  for (const auto& store : stores_) {
+    if (store->zones() == nullptr && store->log().sheds_zones()) any = true;
+  }
+  return any;
 }
 
 // And what everybody sees.

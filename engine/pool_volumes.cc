@@ -285,7 +285,8 @@ Result<PageStore*> PoolImpl::create_volume(const VolumeOptions& asked) {
   Result<PageStore*> made = make_volume(options);
   const Code code = made.status().code();
   const bool lacks = code == Code::no_space || code == Code::too_many_zones;
-  return more_to_come && lacks ? kReturning : std::move(made);
+  if (more_to_come && lacks) return kReturning;
+  return code == Code::no_space && sheds_zones() ? kShedding : std::move(made);
 }
 
 Result<PageStore*> PoolImpl::make_volume(const VolumeOptions& options) {

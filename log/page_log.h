@@ -158,6 +158,8 @@ class PageLog final : public StreamOwner {
   bool at_quota() const;
   // That its quota could be smaller, at once, and the volume go on as before.
   std::uint64_t zones_to_spare() const;
+  // It may hold more than its quota, and zones are being freed until it does not, which is hurried.
+  bool sheds_zones();
 
   const PageLogOptions& options() const { return options_; }
   const PageLogStats& stats() const { return stats_; }

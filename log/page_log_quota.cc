@@ -55,6 +55,14 @@ std::uint64_t PageLog::zones_to_spare() const {
   return beyond ? 0 : quota - std::min(quota, least);
 }
 
+bool PageLog::sheds_zones() {
+  const std::uint64_t quota = pool_.allocator.quota(options_.volume);
+  const bool beyond = pool_.allocator.held_max(options_.volume) > quota && zones_max() <= quota;
+  if (!beyond || collector_->idle()) return false;
+  collector_->hurry();
+  return true;
+}
+
 // A volume that has its whole quota, or more, has no zone to empty others into, nor, where power
 // cuts have ended those that it wrote to, any for a deletion: zones are back, perhaps since an
 // earlier opening. It gets one for copies, which users do not get, so that what it holds only

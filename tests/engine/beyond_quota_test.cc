@@ -1,7 +1,10 @@
 // Establishes what a pool does about a store that holds all of its quota, or more, as a zone is
 // back that an opening could not read, in whose place it took another one: where nothing is
-// promised to nobody, a zone comes off a quota that is not in use, so that deletes go on.
+// promised to nobody, a zone comes off a quota that is not in use, so that deletes go on; and who
+// asks for what is free until then is told to try again.
 #include <gtest/gtest.h>
+
+#include <functional>
 
 #include "tests/engine/rig.h"
 #include "zone/blocking.h"
@@ -58,6 +61,23 @@ class BeyondQuotaTest : public ::testing::Test {
     ASSERT_NO_FATAL_FAILURE(reopen());
     ASSERT_EQ(rig_.store->usage().zones, 4u);
   }
+  void come_back_dead() {
+    ASSERT_NO_FATAL_FAILURE(fill(3));
+    ASSERT_NO_FATAL_FAILURE(reopen_without_a_zone());
+    next_ = 0;
+    ASSERT_NO_FATAL_FAILURE(fill(3));
+    ASSERT_NO_FATAL_FAILURE(reopen_with_it());
+  }
+  void expect_in_a_moment(const std::function<Status()>& ask) {
+    Status status = ask();
+    EXPECT_EQ(status.code(), Code::busy) << status.describe();
+    for (unsigned turns = 0; turns < 1'000'000 && status.code() == Code::busy; ++turns) {
+      rig_.loop.run_once();
+      status = ask();
+    }
+    ASSERT_TRUE(status.ok()) << status.describe();
+    EXPECT_EQ(other()->usage().quota_zones, 6u);
+  }
   PageStore* other() { return rig_.pool->find("other"); }
 
   Rig rig_{""};
@@ -104,6 +124,21 @@ TEST_F(BeyondQuotaTest, WhatAnotherVolumeNeedsIsNotTaken) {
     const Status stored = rig_.put(key++, 3, kPageBytes);
     ASSERT_TRUE(stored.ok()) << more << ": " << stored.describe();
   }
+}
+
+// Its pages were written again, so that nothing lives in the zone that is back.
+TEST_F(BeyondQuotaTest, ANewVolumeWaitsForWhatIsFreeInAMoment) {
+  ASSERT_NO_FATAL_FAILURE(come_back_dead());
+  EXPECT_EQ(rig_.pool->info().zones_unpromised, 5u);
+  expect_in_a_moment([&] { return rig_.pool->create_volume(store("other", 6)).status(); });
+}
+
+TEST_F(BeyondQuotaTest, ALargerQuotaWaitsForWhatIsFreeInAMoment) {
+  ASSERT_TRUE(rig_.pool->create_volume(store("other", 3)).ok());
+  ASSERT_NO_FATAL_FAILURE(come_back_dead());
+  EXPECT_EQ(rig_.pool->info().zones_unpromised, 2u);
+  expect_in_a_moment(
+      [&] { return rig_.pool->resize_volume("other", {.quota_bytes = 6 * kZoneBytes}).status; });
 }
 
 }  // namespace
