@@ -5,10 +5,6 @@
 
 namespace furrow {
 
-namespace {
-constexpr std::uint64_t kOthers = 2;  // zones: collection's, and one that is partly written
-}  // namespace
-
 // Collection's zone, and those of the user's streams, are part of it, and bad zones, which nothing
 // can be written to any more.
 std::uint64_t PageLog::quota_min() const {
@@ -37,6 +33,7 @@ std::uint64_t PageLog::zones_max() const {
 // here a zone is sure to gain something by its collection, and deletes bring the store back to its
 // quota. (Tombstones alone do not count: there would be no end to what those may take.)
 std::uint64_t PageLog::zones_needed() const {
+  constexpr std::uint64_t kOthers = 2;  // collection's, and one that is partly written
   std::uint64_t zones = pool_.allocator.quota(options_.volume);
   const auto usable = [=, this](std::uint64_t of) {
     return usable_in_zones(largest_bytes_, of - std::min(of, kOthers));
@@ -46,11 +43,10 @@ std::uint64_t PageLog::zones_needed() const {
   return zones;
 }
 
-// Beside what it holds a zone for users, and one for copies.
+// What it holds, and a zone for copies, stays.
 std::uint64_t PageLog::zones_to_spare() const {
   const std::uint64_t quota = pool_.allocator.quota(options_.volume);
-  const std::uint64_t least =
-      std::max(quota_min(), pool_.allocator.held(options_.volume) + kOthers);
+  const std::uint64_t least = std::max(quota_min(), pool_.allocator.held(options_.volume) + 1);
   const bool beyond = pool_.allocator.held_max(options_.volume) != quota;
   return beyond ? 0 : quota - std::min(quota, least);
 }

@@ -28,9 +28,9 @@ VolumeOptions store(const char* name, std::uint64_t zones) {
 
 class BeyondQuotaTest : public ::testing::Test {
  protected:
-  // Of ten zones for volumes the store has four.
+  // Of 13 zones for volumes the store has four.
   void SetUp() override {
-    auto inner = open_device("mem:12MiB?zone_size=1MiB", Access::exclusive);
+    auto inner = open_device("mem:15MiB?zone_size=1MiB", Access::exclusive);
     ASSERT_TRUE(inner.ok());
     auto fault = std::make_unique<FaultDevice>(std::move(*inner), FaultOptions());
     faults_ = fault.get();
@@ -45,14 +45,14 @@ class BeyondQuotaTest : public ::testing::Test {
   void reopen() {
     rig_.close();
     auto queue = rig_.device->create_queue(4);
-    for (std::uint32_t zone = 2; zone < 12; ++zone) {
+    for (std::uint32_t zone = 2; zone < 15; ++zone) {
       if (!is_active(rig_.device->zone(ZoneId{zone}).state)) continue;
       ASSERT_TRUE(manage_blocking(**queue, Io::Op::finish, ZoneId{zone}).ok());
     }
     ASSERT_NO_FATAL_FAILURE(rig_.open());
   }
   void reopen_without_a_zone() {
-    faults_->fail_reads(Lba{away_ * kZoneLbas}, kZoneLbas);
+    faults_->fail_reads(Lba{2 * kZoneLbas}, kZoneLbas);
     ASSERT_NO_FATAL_FAILURE(reopen());
     ASSERT_EQ(rig_.store->usage().zones, 2u);
   }
@@ -76,18 +76,17 @@ class BeyondQuotaTest : public ::testing::Test {
       status = ask();
     }
     ASSERT_TRUE(status.ok()) << status.describe();
-    EXPECT_EQ(other()->usage().quota_zones, 6u);
+    EXPECT_EQ(other()->usage().quota_zones, 9u);
   }
   PageStore* other() { return rig_.pool->find("other"); }
 
   Rig rig_{""};
   FaultDevice* faults_ = nullptr;
-  std::uint64_t away_ = 2;  // the first zone of the store
   std::uint64_t next_ = 0;
 };
 
 TEST_F(BeyondQuotaTest, WithNothingUnpromisedItTakesDeletes) {
-  ASSERT_TRUE(rig_.pool->create_volume(store("other", 6)).ok());
+  ASSERT_TRUE(rig_.pool->create_volume(store("other", 9)).ok());
   ASSERT_NO_FATAL_FAILURE(fill(3));
   ASSERT_NO_FATAL_FAILURE(reopen_without_a_zone());
   ASSERT_NO_FATAL_FAILURE(fill(3));
@@ -101,44 +100,45 @@ TEST_F(BeyondQuotaTest, WithNothingUnpromisedItTakesDeletes) {
   EXPECT_LT(rig_.store->usage().zones, 4u);
   EXPECT_EQ(rig_.pool->info().zones_unpromised, 1u) << "it is not needed any more";
   // The other one has its quota again with the next opening.
-  EXPECT_EQ(other()->usage().quota_zones, 6u);
+  EXPECT_EQ(other()->usage().quota_zones, 9u);
   ASSERT_NO_FATAL_FAILURE(reopen());
   EXPECT_EQ(rig_.pool->info().zones_unpromised, 0u);
 }
 
-// It holds four of six: one more is for its users, and one for copies.
+// It is full: with less, no zone would be sure to gain anything by its collection.
 TEST_F(BeyondQuotaTest, WhatAnotherVolumeNeedsIsNotTaken) {
   ASSERT_TRUE(rig_.pool->create_volume(store("other", 6)).ok());
+  ASSERT_TRUE(rig_.pool->create_volume(store("idle", 3)).ok());
+  ASSERT_NO_FATAL_FAILURE(fill(2));
   PageStore* const pages = std::exchange(rig_.store, other());
-  std::uint64_t key = 0;
-  while (rig_.store->usage().zones < 4) ASSERT_TRUE(rig_.put(key++, 3, kPageBytes).ok());
+  std::uint64_t keys = 0;
+  while (rig_.put(keys, 3, kPageBytes).ok()) ++keys;
   rig_.store = pages;
-  away_ = 6;  // behind the other one's
   ASSERT_NO_FATAL_FAILURE(fill(3));
   ASSERT_NO_FATAL_FAILURE(reopen_without_a_zone());
   ASSERT_NO_FATAL_FAILURE(fill(3));
   ASSERT_NO_FATAL_FAILURE(reopen_with_it());
   EXPECT_EQ(rig_.simple(PageOp::Kind::remove, 0).code(), Code::no_space);
   rig_.store = other();
-  for (unsigned more = 0; more < 40; ++more) {
-    const Status stored = rig_.put(key++, 3, kPageBytes);
-    ASSERT_TRUE(stored.ok()) << more << ": " << stored.describe();
+  for (std::uint64_t key = 0; key < keys; ++key) {
+    const Status stored = rig_.put(key, 4, kPageBytes);
+    ASSERT_TRUE(stored.ok()) << key << ": " << stored.describe();
   }
 }
 
 // Its pages were written again, so that nothing lives in the zone that is back.
 TEST_F(BeyondQuotaTest, ANewVolumeWaitsForWhatIsFreeInAMoment) {
   ASSERT_NO_FATAL_FAILURE(come_back_dead());
-  EXPECT_EQ(rig_.pool->info().zones_unpromised, 5u);
-  expect_in_a_moment([&] { return rig_.pool->create_volume(store("other", 6)).status(); });
+  EXPECT_EQ(rig_.pool->info().zones_unpromised, 8u);
+  expect_in_a_moment([&] { return rig_.pool->create_volume(store("other", 9)).status(); });
 }
 
 TEST_F(BeyondQuotaTest, ALargerQuotaWaitsForWhatIsFreeInAMoment) {
   ASSERT_TRUE(rig_.pool->create_volume(store("other", 3)).ok());
   ASSERT_NO_FATAL_FAILURE(come_back_dead());
-  EXPECT_EQ(rig_.pool->info().zones_unpromised, 2u);
+  EXPECT_EQ(rig_.pool->info().zones_unpromised, 5u);
   expect_in_a_moment(
-      [&] { return rig_.pool->resize_volume("other", {.quota_bytes = 6 * kZoneBytes}).status; });
+      [&] { return rig_.pool->resize_volume("other", {.quota_bytes = 9 * kZoneBytes}).status; });
 }
 
 }  // namespace
