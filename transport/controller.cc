@@ -220,15 +220,27 @@ void Controller::async_event(Request& request) {
   send_events();
 }
 
-void Controller::raise(Event event) {
-  // Feature 0Bh; reservations are always told of, unless they are masked.
+// Feature 0Bh; reservations are always told of, unless they are masked.
+bool Controller::is_asked_for(Event event) const {
   static constexpr std::uint32_t kAlways = 0;
   static constexpr std::uint32_t kEnabledBy[kEvents] = {1u << 8, 1u << 31, 1u << 27, kAlways, 0xFF};
-  const auto index = static_cast<unsigned>(event);
-  const std::uint32_t by = kEnabledBy[index];
-  if (by != kAlways && (async_event_config_ & by) == 0) return;
-  event_pending_[index] = true;
+  const std::uint32_t by = kEnabledBy[static_cast<unsigned>(event)];
+  return by == kAlways || (async_event_config_ & by) != 0;
+}
+
+void Controller::raise(Event event) {
+  if (!is_asked_for(event)) return;
+  event_pending_[static_cast<unsigned>(event)] = true;
   send_events();
+}
+
+// Of what waits for a request: the host has just said what it wants to be told of.
+void Controller::drop_unasked_events() {
+  warnings_new_ &= static_cast<std::uint8_t>(async_event_config_);
+  if (warnings_new_ == 0) event_pending_[static_cast<unsigned>(Event::health)] = false;
+  for (unsigned i = 0; i < kEvents; ++i) {
+    if (!is_asked_for(static_cast<Event>(i))) event_pending_[i] = false;
+  }
 }
 
 void Controller::send_events() {

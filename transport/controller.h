@@ -188,7 +188,9 @@ class Controller : public std::enable_shared_from_this<Controller> {
   // has been acknowledged by reading its log page.
   enum class Event : std::uint8_t { namespaces, discovery, zones, reservations, health };
   static constexpr unsigned kEvents = 5;
+  bool is_asked_for(Event event) const;
   void raise(Event event);
+  void drop_unasked_events();
   void send_events();
   void zones_acknowledged();
   void abort_async_events();

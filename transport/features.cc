@@ -198,6 +198,7 @@ std::uint16_t Controller::get_async_event(const nvme::Sqe&, std::uint32_t& value
 
 std::uint16_t Controller::set_async_event(const nvme::Sqe& command, std::uint32_t&) {
   async_event_config_ = command.cdw11;
+  drop_unasked_events();
   if (kind_ != Kind::discovery) health_changed();
   return sc::kSuccess;
 }

@@ -353,6 +353,30 @@ TEST(AsyncEvent, AnEventWaitsForARequest) {
   EXPECT_EQ(late->cqe.dw0, kNamespaceNotice);
 }
 
+// Also of one that waited for a request.
+TEST(AsyncEvent, AHostIsNotToldOfWhatItDoesNotAskForAnyMore) {
+  World world;
+  FakeConnection& admin = world.admin();
+  const auto is_told = [&](std::uint32_t asked) {
+    world.set_feature(admin, nv::fid::kAsyncEvent, asked);
+    const auto event = world.call(admin, sqe(nv::admin::kAsyncEvent));
+    const bool told = event->done;
+    world.set_cc(admin, World::kCcOn & ~1u);
+    world.set_cc(admin, World::kCcOn);
+    return told;
+  };
+  world.set_feature(admin, nv::fid::kAsyncEvent, 1u << 8);
+  add_volume(world, 2);
+  EXPECT_FALSE(is_told(0));
+  world.pool.zones_bad = 19;  // spare low, and read only
+  world.clock_ns += 2'000'000'000;
+  world.run();
+  world.set_feature(admin, nv::fid::kAsyncEvent, 1u);
+  EXPECT_FALSE(is_told(1u << 2));
+  world.set_feature(admin, nv::fid::kAsyncEvent, 1u | 1u << 3);
+  EXPECT_TRUE(is_told(1u << 3));
+}
+
 TEST(AsyncEvent, AResetForgetsTheOneThatWaited) {
   World world;
   FakeConnection& admin = world.admin();
