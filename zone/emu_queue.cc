@@ -114,8 +114,8 @@ void EmuQueue::transferred(Io& io, int error) {
     end_transfer(io, failed ? zone_failure(Code::io_error,
                                            "a flush failed: unflushed data may be lost", error)
                             : Status());
-  } else if ((error == ENOSPC || error == EDQUOT) && make_room(io)) {
-    to_ring(io);
+  } else if ((error == ENOSPC || error == EDQUOT) && (with_zeroes || make_room(io))) {
+    to_ring(io);  // without zeroes, which are not worth what room there is kept
   } else if (error == kEnded) {
     end_transfer(io, zone_failure(Code::io_error, "the emulated device's file was truncated", 0));
   } else {

@@ -28,6 +28,7 @@ void ZeroAhead::ended(ZoneId id, bool whole) {
     zone.zeroed.store(flushes_begun_.load());
   } else {
     zone.until_lbas.store(0);
+    zone.streak.store(0);
   }
   table_.release(id);
 }

@@ -36,7 +36,8 @@ class ZeroAhead {
   // An admitted write is about to go to the medium: how many LBAs of zeroes are to go with it,
   // right behind it. Not 0: other writes to the zone are held until ended().
   std::uint32_t begin(ZoneId zone, Lba first, std::uint32_t lba_count);
-  // `whole`: the medium has all of the zeroes.
+  // `whole`: the medium has all of the zeroes. Else the next few writes get none, nor the same one
+  // when it is done again.
   void ended(ZoneId zone, bool whole);
 
   // A flush begins; when it has been done, what it returned goes to flush_ended().
