@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "tests/engine/rocksdb/db_fixture.h"
+#include "tests/log/tap_device.h"
 #include "tests/zone/small_file_system.h"
 
 namespace furrow::testing {
@@ -256,6 +257,44 @@ TEST_F(FullHostTest, RocksDbGoesOnWhenTheHostHasRoom) {
   }
   ASSERT_TRUE(status.ok()) << status.ToString();
   for (unsigned i = 0; i < keys; ++i) {
+    std::string value;
+    ASSERT_TRUE(db_->Get({}, db_key(i), &value).ok()) << i;
+    ASSERT_EQ(value, db_value(i, 1));
+  }
+}
+
+class FullTapTest : public DbTest {
+ protected:
+  void SetUp() override {
+    tap_ = mount_on<TapDevice>(64 << 20);
+    ASSERT_NE(tap_, nullptr);
+    open_env_on_mount();
+  }
+  TapDevice* tap_ = nullptr;
+};
+
+// A memtable is full, and its successor is to have an old WAL's file.
+TEST_F(FullTapTest, AWalIsUsedAgainWhenThereIsRoom) {
+  rocksdb::Options with = options();
+  with.recycle_log_file_num = 2;
+  with.wal_recovery_mode = rocksdb::WALRecoveryMode::kSkipAnyCorruptedRecords;  // else none is
+  ASSERT_NO_FATAL_FAILURE(open(with));
+  for (unsigned i = 0; i < 300; ++i) {
+    ASSERT_TRUE(db_->Put({}, db_key(i), db_value(i, 1)).ok());
+    if (i % 100 != 50) continue;
+    ASSERT_TRUE(db_->Flush({}).ok());
+  }
+  tap_->set_short_of_room(true);
+  EXPECT_FALSE(db_->Flush({}).ok());
+  tap_->set_short_of_room(false);
+  rocksdb::Status status;
+  for (unsigned tries = 0; tries < 600; ++tries) {
+    status = db_->Put({}, "after", "it goes on");
+    if (status.ok()) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  EXPECT_TRUE(status.ok()) << status.ToString();
+  for (unsigned i = 0; i < 300; ++i) {
     std::string value;
     ASSERT_TRUE(db_->Get({}, db_key(i), &value).ok()) << i;
     ASSERT_EQ(value, db_value(i, 1));
