@@ -178,7 +178,7 @@ Result<FileContent::Chunk> FileContent::put_replacement(const Chunk& old, std::u
 
 Status FileContent::make_durable() {
   Lock lock(mutex_);
-  return flush(lock);
+  return flush(lock, puts_at_rest());
 }
 
 void FileContent::swap_in(std::vector<Replacement>& replacements) {

@@ -226,7 +226,7 @@ Status FileContent::put_tail(Durability durability) {
   if (!status.ok()) return status;
   wait(lock, &FileContent::tail_at_rest);
   submit_held();  // from here on all that was appended is on its way, up to the tail's put
-  const std::uint64_t asked = puts_;
+  const std::uint64_t asked = puts_, until = sealed_end();
   const bool grown = tail_ != nullptr && tail_->length > tail_->known.length;
   if (error_.ok() && grown) {
     putting_ = true;
@@ -242,11 +242,12 @@ Status FileContent::put_tail(Durability durability) {
     submit_tail(lock, covers ? Durability::flushed : Durability::none);
     status = tail_refusal_;
   }
-  wait(lock, &FileContent::nothing_in_flight);
+  // Not for what others append meanwhile: that need not end.
+  services_.pool.wait(lock, changed_, [&] { return in_flight_ == 0 || is_written(until); });
   if (!error_.ok()) return error_;
   if (status.ok()) status = full_;
   if (!status.ok() || durability == Durability::none || flushed_ >= asked) return status;
-  return flush(lock);
+  return flush(lock, std::max(asked, puts_at_rest()));
 }
 
 // And waits; the pool's thread need not be woken if it has nothing else to do.
@@ -294,8 +295,8 @@ void FileContent::release_tail() {
   tail_ = nullptr;
 }
 
-Status FileContent::flush(Lock& lock) {
-  const std::uint64_t covered = nothing_in_flight() ? puts_ : flushed_;
+// `covered`: puts that are done by now.
+Status FileContent::flush(Lock& lock, std::uint64_t covered) {
   lock.unlock();
   PageOp op;
   op.kind = PageOp::Kind::flush;
@@ -309,7 +310,7 @@ Status FileContent::make_whole() {
   const Status written = write_out();
   Lock lock(mutex_);
   if (!written.ok() && error_.ok()) return written;
-  return flushed_ >= puts_ ? Status() : flush(lock);
+  return flushed_ >= puts_ ? Status() : flush(lock, puts_at_rest());
 }
 
 Status FileContent::finish() {

@@ -171,6 +171,10 @@ class FileContent : public std::enable_shared_from_this<FileContent> {
   bool nothing_in_flight() const { return in_flight_ == 0 && tail_at_rest(); }
   bool nobody_appends() const { return appending_ == 0 && nothing_in_flight(); }
   bool tail_at_rest() const { return !putting_ && !flushing_; }
+  bool is_written(std::uint64_t end) const {
+    return writing_.empty() || writing_.front()->offset >= end;
+  }
+  std::uint64_t puts_at_rest() const { return nothing_in_flight() ? puts_ : flushed_; }
   bool failed_and_at_rest() const;
   bool may_write_more() const { return !full_.ok() || writing_.size() < kWritingMax; }
   bool may_end_tail() const { return tail_at_rest() && may_write_more(); }
@@ -189,7 +193,7 @@ class FileContent : public std::enable_shared_from_this<FileContent> {
   void tail_written();
   Status put_tail(Durability durability);
   Status finish();  // the tail is put and left alone
-  Status flush(Lock& lock);
+  Status flush(Lock& lock, std::uint64_t covered);
   void seal_tail();
   void release_tail();
   std::vector<Staging::Slot*> retired_slots() const;

@@ -1,10 +1,12 @@
 // Establishes that syncs of many files that come at a time share the device's flushes, and that one
 // alone is one flush; that a file which is written apart is begun without waiting for the flush
-// that it takes; and that a file is cut by few writes. How: threads that append to a file each, of
-// one database's or of several, and sync, while the device's flush is held; TapDevice counts.
+// that it takes; that a file is cut by few writes; and that a sync ends though others go on. How:
+// threads that append to a file each, of one database's or of several, and sync, while the device's
+// flush, or a write, is held; TapDevice counts.
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <functional>
 #include <thread>
 #include <vector>
 
@@ -118,6 +120,63 @@ TEST_F(FilesGroupCommitTest, OneAloneIsOneFlush) {
     ASSERT_TRUE(log->sync().ok());
   }
   EXPECT_EQ(flushes(), kSyncs);
+}
+
+// Its chunks are so large that the device gets few at a time.
+class LargeChunksTest : public ::testing::Test, public FilesRig {
+ protected:
+  static constexpr std::size_t kChunk = 256 << 10;
+
+  void SetUp() override {
+    EmbeddedPool::CreateOptions make;
+    make.size_bytes = 512 << 20;
+    make.volume.name = "files";
+    make.volume.kind = VolumeKind::fs;
+    make.volume.mode = VolumeMode::store;
+    make.volume.value_bytes_max = kChunk;
+    ASSERT_TRUE(EmbeddedPool::open(uri(), make).ok());
+    tap_ = mount_on<TapDevice>(0);
+    ASSERT_NE(tap_, nullptr);
+  }
+  // On the pool's thread, whose device it is.
+  void on_tap(const std::function<void(TapDevice&)>& what) {
+    mounted_pool().call([&](Pool&) { what(*tap_); });
+  }
+  void let_one_write_go() {
+    for (bool one = false; !one; std::this_thread::yield()) {
+      on_tap([&](TapDevice& tap) {
+        one = tap.held(Io::Op::write) != 0;
+        if (one) tap.let_one_go(Io::Op::write, 0);
+      });
+    }
+  }
+  // Whether it is, soon.
+  static bool becomes(const std::atomic<bool>& what) {
+    for (unsigned tries = 0; tries < 20 && !what; ++tries) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    return what;
+  }
+
+  TapDevice* tap_ = nullptr;
+};
+
+// A log that grows all the time: there is something on its way whenever one looks.
+TEST_F(LargeChunksTest, ASyncEndsThoughOthersGoOnAppending) {
+  const std::string text(8 * kChunk, 'x');
+  auto log = make("/log");
+  on_tap([](TapDevice& tap) { tap.hold(Io::Op::write); });
+  ASSERT_TRUE(log->append(bytes_of(text)).ok());
+  std::atomic<bool> synced{false};
+  std::jthread syncs([&] { synced = log->sync().ok(); });
+  for (unsigned round = 0; round < 6 && !becomes(synced); ++round) {
+    std::atomic<bool> appended{false};
+    const std::jthread appends([&] { appended = log->append(bytes_of(text)).ok(); });
+    while (!becomes(appended)) let_one_write_go();
+    let_one_write_go();
+  }
+  EXPECT_TRUE(synced);
+  on_tap([](TapDevice& tap) { tap.let_go(Io::Op::write); });
 }
 
 }  // namespace
