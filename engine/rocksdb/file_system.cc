@@ -149,14 +149,15 @@ class FurrowFileSystem final : public rocksdb::FileSystem {
     return open_writable(name, options, FileVolume::Existing::keep, result);
   }
   // The old log would become the new one, to be written from its beginning: an empty one is as
-  // good, and what the old one took comes back at once. It goes first, as that takes no room.
+  // good, and what the old one took comes back at once.
   IOStatus ReuseWritableFile(const std::string& name, const std::string& old_name,
                              const FileOptions& options,
                              std::unique_ptr<rocksdb::FSWritableFile>* result,
                              IODebugContext* debug) override {
-    const Status removed = volume_->remove(old_name);
-    if (removed.code() == Code::no_space) return wal_refusal(old_name, removed);
-    if (!removed.ok()) return io_status(removed, old_name);
+    Status status = volume_->rename(old_name, name);
+    if (status.ok()) status = volume_->remove(name);
+    if (status.code() == Code::no_space) return wal_refusal(name, status);
+    if (!status.ok()) return io_status(status, old_name);
     return NewWritableFile(name, options, result, debug);
   }
   IOStatus NewRandomRWFile(const std::string& name, const FileOptions&,
