@@ -205,7 +205,7 @@ const RecoveredRecord* Recovery::whole_version(std::uint64_t volume,
 
 // `versions` begin with those of a key that could not be read, of which `winner` may be one. Each
 // may turn out to be the one that counts, or, where nothing is in its place, the page torn: all
-// that do not say the same stay, and a single one if `stays_if_torn`.
+// stay but those that say the same as one that is whole, and a single one if `stays_if_torn`.
 void Recovery::note_passed_over(std::span<const RecoveredRecord> versions,
                                 const RecoveredRecord& winner, bool stays_if_torn,
                                 std::vector<ZoneId>& into) const {
@@ -215,7 +215,8 @@ void Recovery::note_passed_over(std::span<const RecoveredRecord> versions,
   bool stays = stays_if_torn;
   for (const RecoveredRecord& version : versions) {
     if (!version.same_key(versions.front()) || !is_unverified(version)) break;
-    if (version.sequence == winner.sequence) continue;
+    if (&version == &winner) continue;
+    if (version.sequence == winner.sequence && !is_unverified(winner)) continue;
     into.push_back(zone_of(version));
     stays = true;
   }

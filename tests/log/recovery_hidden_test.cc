@@ -357,6 +357,32 @@ TEST_F(RecoveryTest, AllThatMayBeTornOfAPageStays) {
   EXPECT_TRUE(volume().hidden);
 }
 
+// Of copies of a page, too, of which one may be torn.
+TEST_F(RecoveryTest, AllCopiesThatMayBeTornStay) {
+  Shape shape;
+  shape.faults = true;
+  make(shape);
+  ZoneImage& newest = zone(3, 20);
+  const auto page = newest.page(1, 21, 600);
+  const std::uint32_t first = newest.add_batch({page, newest.page(2, 22, 600)});
+  ZoneImage& copies = zone(4, 30, kVolume, kCollectionStream);
+  const std::uint32_t second = copies.add_batch({page});
+  copies.damage(second + 1);
+  write_all();
+  RecoveryOptions with = options();
+  with.stores = {kVolume};
+  faults_->fail_reads(Lba{pool_->device_lba(ZoneId{3}, first + 1)}, 1);
+  faults_->fail_reads(Lba{pool_->device_lba(ZoneId{4}, second + 1)}, 1);
+  recover_now(with);
+  EXPECT_EQ(found(1), 21u);
+  for (const std::uint32_t each : {3, 4}) EXPECT_EQ(use(each), ZoneUse::bad) << each;
+  with.trims = result_->new_trims;
+  faults_->heal();
+  recover_now(with);
+  EXPECT_EQ(found(1), 21u);
+  EXPECT_EQ(zone_of(1), 3u);
+}
+
 // Nothing is missing then.
 TEST_F(RecoveryTest, WhatCannotBeReadBehindTheNewestZonesEndIsNothing) {
   Shape shape;

@@ -179,6 +179,8 @@ TEST(SimTest, SeedsThatFailed) {
   // What stood behind a page that was torn, and that one opening could not read, counted, and was
   // void at the next one, when what it had replaced had been collected.
   run_seed("unread", 33000001821, 2000);
+  // Of two copies of a page neither could be read, one of them was torn, and the other collected.
+  run_seed("unread", 43000002848, 13'000);
 }
 
 Simulation::Summary summary_of(std::uint64_t seed, const char* scenario = "mixed") {
