@@ -156,13 +156,14 @@ void ZoneAllocator::set_quota(std::uint64_t owner, std::uint64_t quota) {
   Owner& its = owners_.at(owner);
   FURROW_CHECK(its.streams != 0);
   FURROW_CHECK(quota < its.quota ? quota >= its.held : quota <= quota_max(owner));
+  if (quota != its.quota) its.owed = 0;
   its.held_max = quota < its.quota ? quota : std::max(quota, its.held_max);
   its.quota = quota;
 }
 
 std::vector<ZoneId> ZoneAllocator::vacate(std::uint64_t owner) {
   Owner& its = owners_.at(owner);
-  its.quota = its.held_max = its.held = 0;
+  its.quota = its.held_max = its.held = its.owed = 0;
   std::vector<ZoneId> zones;
   for (std::uint32_t i = 0; i < zones_.size(); ++i) {
     if (zones_[i].owner != owner) continue;
@@ -351,7 +352,16 @@ std::uint64_t ZoneAllocator::held_max(std::uint64_t owner) const {
   return owners_.at(owner).held_max;
 }
 std::uint64_t ZoneAllocator::quota_max(std::uint64_t owner) const {
-  return owners_.at(owner).held_max + unpromised();
+  return std::max(quota(owner), left_by([owner](std::uint64_t other) { return other != owner; }));
+}
+
+template <class Which>
+std::uint64_t ZoneAllocator::left_by(const Which& which) const {
+  std::uint64_t given = 0;
+  for (const auto& [id, owner] : owners_) {
+    if (which(id)) given += std::max(owner.held_max, owner.quota + owner.owed);
+  }
+  return usable_ > given ? usable_ - given : 0;
 }
 
 std::uint64_t ZoneAllocator::promised() const {
@@ -361,8 +371,7 @@ std::uint64_t ZoneAllocator::promised() const {
 }
 
 std::uint64_t ZoneAllocator::unpromised() const {
-  const std::uint64_t given = promised();
-  return usable_ > given ? usable_ - given : 0;
+  return left_by([](std::uint64_t) { return true; });
 }
 
 std::uint64_t ZoneAllocator::missing() const {
@@ -378,6 +387,14 @@ void ZoneAllocator::take_back(std::uint64_t owner) {
 void ZoneAllocator::allow(std::uint64_t owner, std::uint64_t zones) {
   Owner& its = owners_.at(owner);
   its.held_max = std::max(its.held_max, std::min(zones, its.held_max + unpromised()));
+}
+
+void ZoneAllocator::allow_from(std::uint64_t from, std::uint64_t owner) {
+  Owner& giver = owners_.at(from);
+  FURROW_CHECK(giver.held < giver.quota && giver.quota == giver.held_max);
+  giver.held_max = --giver.quota;
+  ++giver.owed;
+  ++owners_.at(owner).held_max;
 }
 
 void ZoneAllocator::allow_no_more(std::uint64_t owner, std::uint64_t zones) {

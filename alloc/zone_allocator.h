@@ -101,6 +101,10 @@ class ZoneAllocator {
   void take_back(std::uint64_t owner);
   // It may hold so many for a while, as far as zones are promised to nobody.
   void allow(std::uint64_t owner, std::uint64_t zones);
+  // One more, which comes off the quota of `from`, which does not hold all of it. Nobody else is
+  // promised that one afterwards: the volume that it was taken from has it again when the pool is
+  // opened, unless its quota is another one by then.
+  void allow_from(std::uint64_t from, std::uint64_t owner);
   // No more than so many any longer, but for its quota and what it holds.
   void allow_no_more(std::uint64_t owner, std::uint64_t zones);
   // Zones gone bad while nobody owned them may leave fewer than were promised: by so many.
@@ -157,7 +161,8 @@ class ZoneAllocator {
     std::uint64_t held_max = 0;  // no less
     std::uint64_t held = 0;
     unsigned streams = 0;
-    ZoneShare share{};  // of a volume that has zones lent
+    ZoneShare share{};       // of a volume that has zones lent
+    std::uint64_t owed = 0;  // that came off the quota for others
   };
   Zone& at(ZoneId zone) { return zones_[zone.value]; }
   static bool is_usable(const Zone& zone);  // a data zone that is not lost, or on its way back
@@ -167,6 +172,9 @@ class ZoneAllocator {
   // Of the owner's zones, ascending.
   std::vector<std::uint64_t> opened_sequences(std::uint64_t owner) const;
   std::uint64_t promised() const;  // the sum of what may be held
+  // Zones that are promised to none of these.
+  template <class Which>
+  std::uint64_t left_by(const Which& which) const;
   void take_share(const ZoneShare& share);
   void give_share(const ZoneShare& share);
 

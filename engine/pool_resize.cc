@@ -149,9 +149,7 @@ void PoolImpl::spare_for_copies() {
     if (!store->log().at_quota()) continue;
     const auto& giver = *std::ranges::max_element(stores_, {}, spare);
     if (spare(giver) == 0) continue;
-    const std::uint64_t id = giver->info().id;
-    context_.allocator.set_quota(id, context_.allocator.quota(id) - 1);
-    store->log().allow_zones();
+    context_.allocator.allow_from(giver->info().id, store->info().id);
     notes_.push_back(
         fmt::format("volume {} holds all of its quota and needs a zone more, since zones are back: "
                     "the quota of volume {} is smaller by it until the next opening",

@@ -151,9 +151,6 @@ class PageLog final : public StreamOwner {
   // Why it was ended, where zones could not be freed; asked once.
   Status take_shrinking_failure() { return std::exchange(shrinking_failed_, Status()); }
   void resized();  // the allocator has another quota
-  // Of a pool that has just been opened, before anything is written: it may hold more than its
-  // quota, where it needs that and zones are promised to nobody.
-  void allow_zones();
   // It holds all that it may: there is no zone to empty another one into.
   bool at_quota() const;
   // That its quota could be smaller, at once, and the volume go on as before.
@@ -322,6 +319,7 @@ class PageLog final : public StreamOwner {
   static std::uint64_t pins_of_a_segment(const PoolContext& pool);
   void find_largest_pinned();
   std::uint64_t zones_needed() const;
+  void allow_zones();
   void allow_fewer_zones();
   Stream& user_stream() const { return *streams_[kUserStream]; }
   Stream* collection_stream() const { return streams_[kCollectionStream].get(); }

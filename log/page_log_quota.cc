@@ -59,10 +59,10 @@ bool PageLog::sheds_zones() {
   return true;
 }
 
-// A volume that has its whole quota, or more, has no zone to empty others into, nor, where power
-// cuts have ended those that it wrote to, any for a deletion: zones are back, perhaps since an
-// earlier opening. It gets one for copies, which users do not get, so that what it holds only
-// shrinks.
+// Before anything is written. A volume that has its whole quota, or more, has no zone to empty
+// others into, nor, where power cuts have ended those that it wrote to, any for a deletion: zones
+// are back, perhaps since an earlier opening. It gets one for copies, which users do not get, so
+// that what it holds only shrinks.
 void PageLog::allow_zones() {
   ZoneAllocator& allocator = pool_.allocator;
   const std::uint64_t held = allocator.held(options_.volume);

@@ -212,6 +212,25 @@ TEST(ZoneAllocatorTest, WhatMayBeHeldBeyondTheQuota) {
   EXPECT_EQ(allocator.held_max(1), 4u);
 }
 
+// Which is the same when the other one does not hold it any more, until that has another quota.
+TEST(ZoneAllocatorTest, WhatCameOffAQuotaIsPromisedToNobodyElse) {
+  ZoneAllocator allocator(geometry(14, 4, 4), 2);
+  for (const std::uint64_t owner : {1, 2}) ASSERT_TRUE(allocator.admit(owner, 6, 1).ok());
+  allocator.allow_from(2, 1);
+  EXPECT_EQ(allocator.held_max(1), 7u);
+  EXPECT_EQ(allocator.quota(2), 5u);
+  EXPECT_EQ(allocator.held_max(2), 5u);
+  for (unsigned i = 0; i < 2; ++i, allocator.allow_no_more(1, 0)) {
+    EXPECT_EQ(allocator.unpromised(), 0u);
+    EXPECT_EQ(allocator.quota_max(1), 6u);
+    EXPECT_LE(allocator.quota_max(2), 6u);
+  }
+  EXPECT_EQ(allocator.held_max(1), 6u);
+  allocator.set_quota(2, 4);
+  EXPECT_EQ(allocator.unpromised(), 2u);
+  EXPECT_EQ(allocator.quota_max(1), 8u);
+}
+
 // They are counted as they change, not when it is asked: here against all zones looked at.
 TEST(ZoneAllocatorTest, WhatIsPromisedIsNeverMoreThanWhatIsUsable) {
   constexpr std::uint32_t kZones = 40;
