@@ -95,6 +95,7 @@ void PageLog::clear() {
 
 void PageLog::start() {
   zones_changed();
+  collect_torn();
   collector_->kick();
   for (const auto& stream : streams_) {
     if (stream) stream->note_when_idle();

@@ -265,6 +265,7 @@ class PageLog final : public StreamOwner {
   void forget(const IndexEntry& entry);
   void replaces_no_more(KeyLockHolder& holder);
   void collect_dead();
+  void collect_torn();
   void collect_if_dead(ZoneId id);
   void zone_died(ZoneId zone);
   // May a key that the index does not have come back: evicted, and a power cut undoes the reset of

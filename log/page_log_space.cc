@@ -68,6 +68,15 @@ void PageLog::collect_dead() {
   for (std::uint32_t i = 0; i < pool_.geometry.zone_count; ++i) collect_if_dead(ZoneId{i});
 }
 
+// For as long as such a zone is there each opening finds anew what is torn in it, and would take a
+// page that has rotted since for torn as well: what lives there goes elsewhere.
+void PageLog::collect_torn() {
+  for (std::uint32_t i = 0; i < pool_.geometry.zone_count; ++i) {
+    const bool ours = pool_.allocator.zones()[i].owner == options_.volume;
+    if (ours && !pool_.tables[i].torn.empty()) collect(ZoneId{i});
+  }
+}
+
 void PageLog::collect_if_dead(ZoneId id) {
   const ZoneAllocator::Zone& zone = pool_.allocator.zone(id);
   const bool ours = zone.owner == options_.volume && zone.use == ZoneUse::sealed;
