@@ -55,12 +55,13 @@ const char* to_string(ZoneUse use) {
 
 ZoneAllocator::ZoneAllocator(const Geometry& geometry, std::uint32_t metadata_zones)
     : zone_capacity_lbas_(geometry.zone_capacity_lbas),
+      data_zones_(geometry.zone_count - metadata_zones),
       zones_(geometry.zone_count),
       open_left_(slots(geometry.open_zones_max)),
       active_left_(slots(geometry.active_zones_max)) {
   FURROW_CHECK(metadata_zones <= geometry.zone_count);
   for (std::uint32_t i = 0; i < metadata_zones; ++i) zones_[i].use = ZoneUse::metadata;
-  usable_ = geometry.zone_count - metadata_zones;
+  usable_ = data_zones_;
 }
 
 bool ZoneAllocator::is_usable(const Zone& zone) {
@@ -357,11 +358,13 @@ std::uint64_t ZoneAllocator::quota_max(std::uint64_t owner) const {
 
 template <class Which>
 std::uint64_t ZoneAllocator::left_by(const Which& which) const {
-  std::uint64_t given = 0;
+  std::uint64_t now = 0, later = 0;
   for (const auto& [id, owner] : owners_) {
-    if (which(id)) given += std::max(owner.held_max, owner.quota + owner.owed);
+    if (!which(id)) continue;
+    now += owner.held_max;
+    later += owner.quota + owner.owed;
   }
-  return usable_ > given ? usable_ - given : 0;
+  return std::min(usable_ - std::min(usable_, now), data_zones_ - std::min(data_zones_, later));
 }
 
 std::uint64_t ZoneAllocator::promised() const {
@@ -386,7 +389,8 @@ void ZoneAllocator::take_back(std::uint64_t owner) {
 
 void ZoneAllocator::allow(std::uint64_t owner, std::uint64_t zones) {
   Owner& its = owners_.at(owner);
-  its.held_max = std::max(its.held_max, std::min(zones, its.held_max + unpromised()));
+  const std::uint64_t left = usable_ - std::min(usable_, promised());
+  its.held_max = std::max(its.held_max, std::min(zones, its.held_max + left));
 }
 
 void ZoneAllocator::allow_from(std::uint64_t from, std::uint64_t owner) {
@@ -410,8 +414,11 @@ std::uint64_t ZoneAllocator::shrink_quotas() {
       const Owner& owner = entry.second;
       return std::pair(owner.held_max - std::min(owner.held_max, owner.held), owner.quota);
     });
-    --most->second.held_max;
-    most->second.quota = std::min(most->second.quota, most->second.held_max);
+    Owner& owner = most->second;
+    --owner.held_max;
+    if (owner.quota <= owner.held_max) continue;
+    --owner.quota;
+    ++owner.owed;
   }
   return taken;
 }

@@ -109,7 +109,8 @@ class ZoneAllocator {
   void allow_no_more(std::uint64_t owner, std::uint64_t zones);
   // Zones gone bad while nobody owned them may leave fewer than were promised: by so many.
   std::uint64_t missing() const;
-  // Takes these from quotas, where most of it is not in use. Returns how many zones were taken.
+  // Takes these from quotas, where most of it is not in use, as allow_from() does. Returns how many
+  // zones were taken.
   std::uint64_t shrink_quotas();
   // What recovery found. A zone that is not adopted is free. Behind the one opened last the search
   // for a free one goes on: else what is opened often would wear out the first zones.
@@ -162,7 +163,7 @@ class ZoneAllocator {
     std::uint64_t held = 0;
     unsigned streams = 0;
     ZoneShare share{};       // of a volume that has zones lent
-    std::uint64_t owed = 0;  // that came off the quota for others
+    std::uint64_t owed = 0;  // that came off the quota until the next opening
   };
   Zone& at(ZoneId zone) { return zones_[zone.value]; }
   static bool is_usable(const Zone& zone);  // a data zone that is not lost, or on its way back
@@ -172,13 +173,13 @@ class ZoneAllocator {
   // Of the owner's zones, ascending.
   std::vector<std::uint64_t> opened_sequences(std::uint64_t owner) const;
   std::uint64_t promised() const;  // the sum of what may be held
-  // Zones that are promised to none of these.
+  // Zones that are promised to none of these, now or when the pool is opened again.
   template <class Which>
   std::uint64_t left_by(const Which& which) const;
   void take_share(const ZoneShare& share);
   void give_share(const ZoneShare& share);
 
-  const std::uint64_t zone_capacity_lbas_;
+  const std::uint64_t zone_capacity_lbas_, data_zones_;
   std::vector<Zone> zones_;
   std::uint64_t usable_ = 0;  // of them; asked for again and again by who waits for zones
   std::map<std::uint64_t, Owner> owners_;

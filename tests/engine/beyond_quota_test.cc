@@ -117,6 +117,22 @@ TEST_F(BeyondQuotaTest, WithNothingUnpromisedItTakesDeletes) {
   EXPECT_EQ(rig_.pool->info().zones_unpromised, 0u);
 }
 
+// It holds more than its quota, so that there is less for the other one, whose quota is in the
+// journal as it was.
+TEST_F(BeyondQuotaTest, WhatIsBeyondItsQuotaIsNotItsForGood) {
+  ASSERT_TRUE(rig_.pool->create_volume(store("other", 9)).ok());
+  ASSERT_NO_FATAL_FAILURE(fill(3));
+  faults_->fail_reads(Lba{2 * kZoneLbas}, 2 * kZoneLbas);
+  ASSERT_NO_FATAL_FAILURE(reopen());
+  ASSERT_EQ(rig_.store->usage().zones, 1u);
+  ASSERT_NO_FATAL_FAILURE(fill(3));
+  faults_->heal();
+  ASSERT_NO_FATAL_FAILURE(reopen());
+  ASSERT_EQ(rig_.store->usage().zones, 5u);
+  expect_no_larger_quotas();
+  ASSERT_NO_FATAL_FAILURE(reopen());
+}
+
 // It is full: with less, no zone would be sure to gain anything by its collection.
 TEST_F(BeyondQuotaTest, WhatAnotherVolumeNeedsIsNotTaken) {
   ASSERT_TRUE(rig_.pool->create_volume(store("other", 6)).ok());
