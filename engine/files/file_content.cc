@@ -226,13 +226,14 @@ Status FileContent::put_tail(Durability durability) {
   if (!status.ok()) return status;
   wait(lock, &FileContent::tail_at_rest);
   submit_held();  // from here on all that was appended is on its way, up to the tail's put
-  const std::uint64_t asked = puts_, until = sealed_end();
-  const bool grown = tail_ != nullptr && tail_->length > tail_->known.length;
-  if (error_.ok() && grown) {
+  const bool puts = error_.ok() && tail_ != nullptr && tail_->length > tail_->known.length;
+  // With the tail's own: where that is refused another thread may put it, without a flush.
+  const std::uint64_t asked = puts_ + (puts ? 1 : 0), until = sealed_end();
+  if (puts) {
     putting_ = true;
     // Full chunks that are on their way may come after it, and then take a flush of their own.
     const bool covers = durability == Durability::flushed && in_flight_ == 0;
-    covered_ = covers ? puts_ + 1 : 0;
+    covered_ = covers ? asked : 0;
     tail_->op.on_released = [](PageOp& op) {
       auto& slot = *static_cast<Staging::Slot*>(op.context);
       const std::shared_ptr<FileContent> file = std::move(slot.keep);
