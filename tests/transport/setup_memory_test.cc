@@ -173,7 +173,7 @@ TEST(CommandMemory, OfDataThatNobodyHasAskedForYet) {
   RawHost host(target.port());
   host.init();
   host.connect_queue(1, 32);
-  target.handler.on_late_ = [] { allocations_until_failure = 0; };
+  target.on_reactor([&] { target.handler.on_late_ = [] { allocations_until_failure = 0; }; });
   const auto send = [&](std::uint16_t cid) {
     nvme::Sqe sqe;
     sqe.opc = fake::kLateWrite;
