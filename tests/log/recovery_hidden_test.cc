@@ -7,9 +7,7 @@ namespace furrow {
 namespace {
 
 TEST_F(RecoveryTest, AnUnreadableZoneIsSetAside) {
-  Shape shape;
-  shape.faults = true;
-  make(shape);
+  remake_with_faults();
   ZoneImage& a = zone(2, 10);
   a.add_batch({a.page(1, 11, 600)});
   write_all();
@@ -38,9 +36,7 @@ TEST_F(RecoveryTest, AnUnreadableZoneIsSetAside) {
 // Nothing of volumes that are made while it is so.
 TEST_F(RecoveryTest, AnUnreadableZoneHoldsNothingOfLaterVolumes) {
   constexpr std::uint64_t kNext = kVolume + 2;
-  Shape shape;
-  shape.faults = true;
-  make(shape);
+  remake_with_faults();
   ZoneImage& a = zone(2, 10);
   a.add_batch({a.page(1, 11, 600)});
   write_all();
@@ -99,9 +95,7 @@ TEST_F(RecoveryTest, AZoneThatAnOpeningWentWithoutIsVerified) {
 
 // What could not be read of the newest zone may be torn; the next opening verifies it.
 TEST_F(RecoveryTest, WhatCannotBeReadOfTheNewestZoneIsVerifiedLater) {
-  Shape shape;
-  shape.faults = true;
-  make(shape);
+  remake_with_faults();
   ZoneImage& old = zone(2, 10);
   old.add_batch({old.page(1, 11, 600)});
   ZoneImage& newest = zone(3, 20);
@@ -135,9 +129,7 @@ TEST_F(RecoveryTest, WhatCannotBeReadOfTheNewestZoneIsVerifiedLater) {
 // Also where there is nothing in its place, as that was deleted, or never was: collected later,
 // when it can be read, it would pass for a page that has rotted.
 TEST_F(RecoveryTest, APageThatMayBeTornOverADeletionStaysAsItIs) {
-  Shape shape;
-  shape.faults = true;
-  make(shape);
+  remake_with_faults();
   ZoneImage& old = zone(2, 10);
   old.add_batch({old.page(1, 11, 600)});
   old.add_batch({old.tombstone(1, 12)});
@@ -160,9 +152,7 @@ TEST_F(RecoveryTest, APageThatMayBeTornOverADeletionStaysAsItIs) {
 
 // Nor may what such a page has replaced be collected before that.
 TEST_F(RecoveryTest, APageThatMayBeTornTakesNoOthersPlace) {
-  Shape shape;
-  shape.faults = true;
-  make(shape);
+  remake_with_faults();
   ZoneImage& old = zone(2, 10);
   const auto original = old.page(2, 12, 600);
   old.add_batch({old.page(1, 11, 600), original});
@@ -209,9 +199,7 @@ TEST_F(RecoveryTest, APageThatMayBeTornTakesNoOthersPlace) {
 // What counted behind such a page goes on counting when it turns out to be torn: it was served, and
 // what it had taken the place of may be gone by then.
 TEST_F(RecoveryTest, WhatCountedBehindATornPageStays) {
-  Shape shape;
-  shape.faults = true;
-  make(shape);
+  remake_with_faults();
   ZoneImage& old = zone(2, 10);
   old.add_batch({old.page(1, 11, 600)});
   zone(5, 15).add_batch({old.page(2, 16, 600), old.page(3, 17, 600)});
@@ -252,9 +240,7 @@ TEST_F(RecoveryTest, WhatCountedBehindATornPageStays) {
 
 // Of copies, too: the torn one's original is there, others' may be gone.
 TEST_F(RecoveryTest, ACopyBehindATornPageStays) {
-  Shape shape;
-  shape.faults = true;
-  make(shape);
+  remake_with_faults();
   ZoneImage& old = zone(2, 10);
   const auto first = old.page(1, 11, 600), second = old.page(2, 12, 600);
   old.add_batch({first});
@@ -281,9 +267,7 @@ TEST_F(RecoveryTest, ACopyBehindATornPageStays) {
 
 // A batch header among them may be torn likewise, which is no damage.
 TEST_F(RecoveryTest, WhatCountedBehindATornHeaderStays) {
-  Shape shape;
-  shape.faults = true;
-  make(shape);
+  remake_with_faults();
   ZoneImage& old = zone(2, 10);
   old.add_batch({old.page(1, 11, 600)});
   ZoneImage& newest = zone(3, 20);
@@ -333,9 +317,7 @@ TEST_F(RecoveryTest, APageThatCannotBeReadAtOnceIsReadAgain) {
 
 // Of several that cannot be read any may be the last one that is whole.
 TEST_F(RecoveryTest, AllThatMayBeTornOfAPageStays) {
-  Shape shape;
-  shape.faults = true;
-  make(shape);
+  remake_with_faults();
   ZoneImage& old = zone(2, 10);
   old.add_batch({old.page(1, 11, 600)});
   ZoneImage& brief = zone(3, 20, kVolume, 2);
@@ -359,9 +341,7 @@ TEST_F(RecoveryTest, AllThatMayBeTornOfAPageStays) {
 
 // Of copies of a page, too, of which one may be torn.
 TEST_F(RecoveryTest, AllCopiesThatMayBeTornStay) {
-  Shape shape;
-  shape.faults = true;
-  make(shape);
+  remake_with_faults();
   ZoneImage& newest = zone(3, 20);
   const auto page = newest.page(1, 21, 600);
   const std::uint32_t first = newest.add_batch({page, newest.page(2, 22, 600)});
@@ -385,9 +365,7 @@ TEST_F(RecoveryTest, AllCopiesThatMayBeTornStay) {
 
 // Nothing is missing then.
 TEST_F(RecoveryTest, WhatCannotBeReadBehindTheNewestZonesEndIsNothing) {
-  Shape shape;
-  shape.faults = true;
-  make(shape);
+  remake_with_faults();
   ZoneImage& newest = zone(2, 10);
   newest.add_batch({newest.page(1, 11, 600)});
   const std::uint32_t torn = newest.add_batch({newest.page(2, 12, 600)});
@@ -410,9 +388,7 @@ TEST_F(RecoveryTest, WhatCannotBeReadBehindTheNewestZonesEndIsNothing) {
 
 // As one that was emptied and could not be reset, which fails altogether by and by.
 TEST_F(RecoveryTest, AZoneThatHeldNothingIsNotMissed) {
-  Shape shape;
-  shape.faults = true;
-  make(shape);
+  remake_with_faults();
   ZoneImage& a = zone(2, 10);
   a.add_batch({a.page(1, 11, 600)});
   ZoneImage& b = zone(3, 20);
@@ -547,9 +523,7 @@ TEST_F(RecoveryTest, AnEarlierLifeDoesNotPassForAZoneWithoutItsHeader) {
 // What an earlier life has left in the place of a first batch that was torn tells nothing of what
 // is behind it: the header does, when it can be read. Until then the zone stays.
 TEST_F(RecoveryTest, NorWhereItsHeaderCannotBeReadForOnce) {
-  Shape shape;
-  shape.faults = true;
-  make(shape);
+  remake_with_faults();
   ZoneImage& old = zone(3, 5);
   old.add_batch({old.page(1, 6, 600)});
   ZoneImage& before = zone(2, 10);
@@ -599,9 +573,7 @@ TEST_F(RecoveryTest, NorWhereItsHeaderCannotBeReadForOnce) {
 
 // One that has its summary, or of which the journal knows, is no guess.
 TEST_F(RecoveryTest, AZoneIsKnownWithoutAHeaderThatCannotBeRead) {
-  Shape shape;
-  shape.faults = true;
-  make(shape);
+  remake_with_faults();
   ZoneImage& filled = zone(2, 10);
   for (int segment = 0; segment < 3; ++segment) {
     filled.add_batch({filled.page(1 + segment, 11 + segment, 600)});

@@ -146,9 +146,7 @@ TEST_F(RecoveryTest, AZoneThatIsVoidIsReset) {
 
 // .. and where that fails, and it is offline at the next opening, nothing is missing.
 TEST_F(RecoveryTest, AZoneThatCannotBeResetIsVoid) {
-  Shape shape;
-  shape.faults = true;
-  make(shape);
+  remake_with_faults();
   ZoneImage& deleted = zone(2, 10, 99);  // of a volume that is gone
   deleted.add_batch({deleted.page(1, 11, 600)});
   write_all();
@@ -231,9 +229,7 @@ TEST_F(RecoveryTest, AZoneThatWasFinishedBeforeAnythingWasWrittenIsReset) {
 }
 
 TEST_F(RecoveryTest, ZonesThatWentBad) {
-  Shape shape;
-  shape.faults = true;
-  make(shape);
+  remake_with_faults();
   ZoneImage& a = zone(2, 10);
   a.add_batch({a.page(1, 11, 600)});
   ZoneImage& b = zone(3, 20);
@@ -272,9 +268,7 @@ void add_damaged(ZoneImage& image, std::uint64_t number) {
 
 // The next zone's header is written before this one is flushed.
 TEST_F(RecoveryTest, TheZoneBeforeAReadOnlyOneIsVerifiedToo) {
-  Shape shape;
-  shape.faults = true;
-  make(shape);
+  remake_with_faults();
   add_damaged(zone(2, 10), 2);
   zone(3, 20);
   write_all();
@@ -353,9 +347,7 @@ TEST_F(RecoveryTest, AnyBatchTellsThatTheZoneBeforeIsDurable) {
 
 // Nothing follows a header before the zone before it is durable.
 TEST_F(RecoveryTest, TheZoneBeforeAReadOnlyOneWithABatchIsDurable) {
-  Shape shape;
-  shape.faults = true;
-  make(shape);
+  remake_with_faults();
   add_damaged(zone(2, 10), 1);
   ZoneImage& last = zone(3, 20);
   last.add_batch({last.page(3, 21, 600)});
@@ -368,9 +360,7 @@ TEST_F(RecoveryTest, TheZoneBeforeAReadOnlyOneWithABatchIsDurable) {
 }
 
 TEST_F(RecoveryTest, AZoneThatIsFollowedIsNotGoneOnWith) {
-  Shape shape;
-  shape.faults = true;
-  make(shape);
+  remake_with_faults();
   ZoneImage& before = zone(2, 10);
   before.add_batch({before.page(1, 11, 600)});
   zone(3, 20);
