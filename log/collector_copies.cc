@@ -127,7 +127,7 @@ void Collector::covered() {
 
 // False: the record must move, and every lane is taken or the victim is not durable yet.
 bool Collector::look_at(const PageRecord& record) {
-  if (!pool_.tables[victim_.value].counts(record.lba)) return true;
+  if (!pool_.tables[victim_.value].counts(record)) return true;
   now_s_ = pool_.home.wall_s();  // once: it may be set meanwhile
   if (undoing_ != Undo::none) return undo_look_at(record);
   const KeyHash hash = log_.hash(record.key);

@@ -97,7 +97,7 @@ void Collector::find_newest_tombstones() {
   const bool of_pages = log_.older_may_be_hidden(victim_);
   if (log_.options_.cache && !of_pages) return;  // which copies few
   for (const PageRecord& record : scan_->records()) {
-    const bool counts = pool_.tables[victim_.value].counts(record.lba);
+    const bool counts = pool_.tables[victim_.value].counts(record);
     if ((record.kind == RecordKind::page && !of_pages) || !counts) continue;
     newest_tombstones_.push_back(deletion_of(record));
   }

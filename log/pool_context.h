@@ -54,6 +54,8 @@ struct ZoneDirectory {
   std::uint32_t batch_of(std::uint32_t lba) const;
   void count(const PageRecord& record);  // is in the zone, at its lba
   bool counts(std::uint64_t lba) const;  // what is, or begins, there
+  // Behind what is torn no deletion of a group does: it would take older versions of that along.
+  bool counts(const PageRecord& record) const;
   void add_group(std::uint64_t group, std::uint32_t lba);
   bool has_group(std::uint64_t group) const;
   // Of the page at `lba`, which has one; 0: none such is known.

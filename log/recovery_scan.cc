@@ -282,7 +282,7 @@ void Scanner::keep(const FoundZone& zone, const PageRecord& record, const KeyHas
   const ZoneId id = zone.info.zone;
   ZoneDirectory& table = pool_.tables[id.value];
   highest_sequence = std::max(highest_sequence, record.sequence);
-  if (!table.counts(record.lba)) return;
+  if (!table.counts(record)) return;
   const std::uint64_t lba = pool_.device_lba(id, record.lba);
   pool_.allocator.note_sequence(id, record.sequence);  // one thread has this zone
   pool_.note_record(id, record);

@@ -8,6 +8,11 @@ bool ZoneDirectory::counts(std::uint64_t lba) const {
   return lba < end_lba && !std::ranges::binary_search(torn, lba);
 }
 
+bool ZoneDirectory::counts(const PageRecord& record) const {
+  const bool of_group = record.kind == RecordKind::group_tombstone;
+  return counts(record.lba) && (!of_group || torn.empty() || record.lba < torn.front());
+}
+
 std::uint32_t ZoneDirectory::batch_of(std::uint32_t lba) const {
   const std::optional<std::uint32_t> batch = batches.last_before(lba);
   FURROW_CHECK(batch);

@@ -253,7 +253,9 @@ class SegmentSurvey {
   void drop_void_records() {
     for (SurveyedBatch& batch : segment_.batches) {
       std::erase_if(batch.records, [&](const PageRecord& record) {
-        return record.lba >= zone_.end_lba || std::ranges::binary_search(zone_.torn, record.lba);
+        const bool of_group = record.kind == RecordKind::group_tombstone;
+        return record.lba >= zone_.end_lba || std::ranges::binary_search(zone_.torn, record.lba) ||
+               (of_group && !zone_.torn.empty() && record.lba > zone_.torn.front());
       });
     }
   }

@@ -265,6 +265,31 @@ TEST_F(RecoveryTest, ACopyBehindATornPageStays) {
   EXPECT_EQ(found(2), 12u);
 }
 
+// But for a group's deletion: it may have come after a page that took an older one out of the
+// group, and then would delete that one in its place.
+TEST_F(RecoveryTest, NoGroupsDeletionBehindATornPageStays) {
+  constexpr std::uint64_t kGroup = 9;
+  remake_with_faults();
+  ZoneImage& old = zone(2, 10);
+  old.add_batch({ZoneImage::in_group(old.page(1, 11, 600), kGroup)});
+  ZoneImage& newest = zone(3, 20);
+  newest.add_batch({ZoneImage::group_tombstone(kGroup + 1, 20)});
+  const std::uint32_t torn = newest.add_batch({newest.page(1, 21, 600)}) + 1;
+  newest.add_batch({ZoneImage::group_tombstone(kGroup, 22), newest.page(2, 23, 600)});
+  newest.damage(torn);
+  write_all();
+  RecoveryOptions with = options();
+  with.stores = {kVolume};
+  faults_->fail_reads(Lba{pool_->device_lba(ZoneId{3}, torn)}, 3);
+  recover_now(with);
+  with.trims = result_->new_trims;
+  faults_->heal();
+  recover_now(with);
+  EXPECT_EQ(found(1), 11u);
+  EXPECT_EQ(found(2), 23u);
+  EXPECT_EQ(pool_->tables[3].group_tombstones, 1u) << "the one before it counts";
+}
+
 // A batch header among them may be torn likewise, which is no damage.
 TEST_F(RecoveryTest, WhatCountedBehindATornHeaderStays) {
   remake_with_faults();

@@ -181,6 +181,8 @@ TEST(SimTest, SeedsThatFailed) {
   run_seed("unread", 33000001821, 2000);
   // Of two copies of a page neither could be read, one of them was torn, and the other collected.
   run_seed("unread", 43000002848, 13'000);
+  // A deletion of a group behind it counted at the next opening, and took a promised page along.
+  run_seed("unread", 47000004205, 1000);
 }
 
 Simulation::Summary summary_of(std::uint64_t seed, const char* scenario = "mixed") {
