@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "log/pool_context.h"
+#include "log/zone_survey.h"
 
 namespace furrow {
 
@@ -9,8 +10,7 @@ bool ZoneDirectory::counts(std::uint64_t lba) const {
 }
 
 bool ZoneDirectory::counts(const PageRecord& record) const {
-  const bool of_group = record.kind == RecordKind::group_tombstone;
-  return counts(record.lba) && (!of_group || torn.empty() || record.lba < torn.front());
+  return record_counts(record, end_lba, torn);
 }
 
 std::uint32_t ZoneDirectory::batch_of(std::uint32_t lba) const {

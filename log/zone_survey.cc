@@ -253,9 +253,7 @@ class SegmentSurvey {
   void drop_void_records() {
     for (SurveyedBatch& batch : segment_.batches) {
       std::erase_if(batch.records, [&](const PageRecord& record) {
-        const bool of_group = record.kind == RecordKind::group_tombstone;
-        return record.lba >= zone_.end_lba || std::ranges::binary_search(zone_.torn, record.lba) ||
-               (of_group && !zone_.torn.empty() && record.lba > zone_.torn.front());
+        return !record_counts(record, zone_.end_lba, zone_.torn);
       });
     }
   }
@@ -271,6 +269,12 @@ class SegmentSurvey {
 };
 
 }  // namespace
+
+bool record_counts(const PageRecord& record, std::uint64_t end_lba,
+                   std::span<const std::uint32_t> torn) {
+  if (record.lba >= end_lba || std::ranges::binary_search(torn, record.lba)) return false;
+  return record.kind != RecordKind::group_tombstone || torn.empty() || record.lba < torn.front();
+}
 
 ZoneSurvey survey(const SurveyedZone& zone, const ZoneRead& read) {
   ZoneSurvey found;

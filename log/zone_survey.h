@@ -18,6 +18,10 @@ namespace furrow {
 using ZoneRead =
     std::function<Result<std::span<const std::byte>>(std::uint64_t lba, std::uint32_t lbas)>;
 
+// Does a record of a zone count that is void from `end_lba` on, and at `torn` (ZoneDirectory)?
+bool record_counts(const PageRecord& record, std::uint64_t end_lba,
+                   std::span<const std::uint32_t> torn);
+
 struct SurveyedBatch {
   BatchHeader header;
   bool intact = true;  // else it is as the segment's summary tells
