@@ -17,8 +17,7 @@ void Recovery::merge() {
   for (const auto& scanner : scanners_) {
     for (auto& [volume, gathered] : scanner->gathered) {
       for (const auto& [group, tombstone] : gathered.group_tombstones) {
-        GroupTombstone& newest = group_tombstones_[volume][group];
-        newest = std::max(newest, tombstone);
+        group_tombstones_[volume][group].add(tombstone);
       }
     }
   }
@@ -29,7 +28,7 @@ void Recovery::merge() {
         // A copy goes with the zone if that is given back: it does not count as being anywhere.
         if (tombstone.sequence <= newest.sequence) continue;
         spares_.at(volume).needed = true;
-        newest = tombstone;
+        newest.add(tombstone);
       }
     }
   }
@@ -152,7 +151,7 @@ void Recovery::winners(std::uint64_t volume, std::span<const RecoveredRecord> so
       }
     }
     const RecoveredRecord* whole =
-        is_unverified(*winner) ? whole_version(volume, sorted.subspan(i)) : nullptr;
+        is_unverified(*winner) ? whole_version(volume, sorted.subspan(i), evicts) : nullptr;
     if (is_unverified(*winner)) {
       note_passed_over(sorted.subspan(i), whole != nullptr ? *whole : *winner, stays_if_torn,
                        sums.passed_over);
@@ -161,8 +160,7 @@ void Recovery::winners(std::uint64_t volume, std::span<const RecoveredRecord> so
       const ZoneId zone = pool_.geometry.zone_of(Lba{whole->lba()});
       sums.spare_needed |= spare != spares_.end() && zone == spare->second.zone;
       winner = whole;
-    }
-    if (!present(volume, *winner)) {
+    } else if (!present(volume, *winner)) {
       if (evicts) note_outlived(volume, sorted.subspan(i), sums.outlived);
       continue;
     }
@@ -191,14 +189,20 @@ void Recovery::winners(std::uint64_t volume, std::span<const RecoveredRecord> so
 
 // `versions` begin with a key's newest record, which may be torn, and could not be read. Where it
 // is torn what it replaced is still promised, and would go with its zone: that counts until the
-// page can be read. Null: there is none, so the page is not there, or damaged, and reading it will
-// tell.
+// page can be read; in a store also where a deletion of its group behind the page says otherwise, as
+// that does not count if the page is torn. Null: there is none, so the page is not there, or
+// damaged, and reading it will tell.
 const RecoveredRecord* Recovery::whole_version(std::uint64_t volume,
-                                               std::span<const RecoveredRecord> versions) const {
+                                               std::span<const RecoveredRecord> versions,
+                                               bool evicts) const {
   for (const RecoveredRecord& version : versions) {
     if (!version.same_key(versions.front())) return nullptr;
     if (is_unverified(version)) continue;
-    return present(volume, version) && !expired(version) ? &version : nullptr;
+    if (version.kind != RecoveredRecord::Kind::page || expired(version)) return nullptr;
+    const auto* const deletion = deletion_of(volume, version);
+    if (deletion == nullptr) return &version;
+    const std::uint64_t deleted_at = evicts ? deletion->second.sequence : deletion->second.sure;
+    return deleted_at > version.sequence ? nullptr : &version;
   }
   return nullptr;
 }

@@ -45,6 +45,7 @@ std::vector<PageRecord> Scanner::records_of(const FoundZone& zone) {
 Status Scanner::scan(const FoundZone& zone) {
   ZoneDirectory& table = pool_.tables[zone.info.zone.value];
   table.evicted = zone.evicted;
+  unread_lba_ = ~std::uint32_t{0};
   std::vector<SegmentScan> scans;  // of the newest zone: it is looked at as a whole
   std::vector<std::uint64_t> missing;
   bool all_read = !zone.guessed;
@@ -181,6 +182,7 @@ bool Scanner::end_newest(const FoundZone& zone, std::vector<SegmentScan>& scans)
   std::erase_if(tail.torn, is_void);
   std::erase_if(tail.unread, is_void);
   table.torn = std::move(tail.torn);  // none, but where it was counted
+  if (!tail.unread.empty()) unread_lba_ = tail.unread.front();
   for (const std::uint32_t lba : tail.unread) {
     unverified.push_back(pool_.device_lba(zone.info.zone, lba));
   }
@@ -290,7 +292,8 @@ void Scanner::keep(const FoundZone& zone, const PageRecord& record, const KeyHas
   if (record.kind == RecordKind::group_tombstone) {
     GroupTombstone& newest =
         (zone.spare ? into.spare_group_tombstones : into.group_tombstones)[record.group];
-    newest = std::max(newest, GroupTombstone{record.sequence, zone.header.opened_sequence});
+    const std::uint64_t sure = record.lba < unread_lba_ ? record.sequence : 0;
+    newest.add({record.sequence, zone.header.opened_sequence, sure});
     return;
   }
   const bool page = record.kind == RecordKind::page;

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "log/page_window.h"
@@ -20,10 +21,20 @@
 
 namespace furrow {
 
+// A group's newest deletion.
 struct GroupTombstone {
   std::uint64_t sequence = 0;
   std::uint64_t opened_sequence = 0;  // of the zone that it is in
-  auto operator<=>(const GroupTombstone&) const = default;
+  std::uint64_t sure = 0;  // the sequence of the newest that is not behind what may be torn
+  bool operator==(const GroupTombstone&) const = default;
+
+  void add(const GroupTombstone& other) {
+    sure = std::max(sure, other.sure);
+    if (std::pair(other.sequence, other.opened_sequence) > std::pair(sequence, opened_sequence)) {
+      sequence = other.sequence;
+      opened_sequence = other.opened_sequence;
+    }
+  }
 };
 using GroupTombstones = std::map<std::uint64_t, GroupTombstone>;  // by group, the newest
 
@@ -94,6 +105,8 @@ class Scanner {
   std::unique_ptr<IoQueue> queue_;
   Patience& patience_;
   AlignedBuffer buffer_;
+  // Of the zone that is scanned: a page behind the flush point that cannot be read; ~0: none.
+  std::uint32_t unread_lba_ = ~std::uint32_t{0};
 };
 
 }  // namespace furrow

@@ -108,7 +108,7 @@ TEST_F(RecoveryScanTest, GathersWhatASealedZoneSays) {
   std::multiset<std::uint64_t> wanted{10, 11, 12, 13, 14, 20, 21, 30};
   EXPECT_EQ(sequences(scanner), wanted);
   Gathered& gathered = scanner.gathered[kVolume];
-  EXPECT_EQ(gathered.group_tombstones, (GroupTombstones{{6, {15, 77}}})) << "the newest";
+  EXPECT_EQ(gathered.group_tombstones, (GroupTombstones{{6, {15, 77, 15}}})) << "the newest";
   EXPECT_TRUE(gathered.spare_group_tombstones.empty());
   EXPECT_EQ(table().group_of(image_->records()[1].lba), 5u);
   EXPECT_EQ(batches_of(table()), (std::vector<std::uint32_t>{first, second, third}));
@@ -140,7 +140,7 @@ TEST_F(RecoveryScanTest, OfASpareZoneGroupTombstonesStandApart) {
   image_->add_batch({ZoneImage::group_tombstone(6, 15)});
   Scanner& scanner = scan(false, true);
   EXPECT_TRUE(scanner.gathered[kVolume].group_tombstones.empty());
-  EXPECT_EQ(scanner.gathered[kVolume].spare_group_tombstones, (GroupTombstones{{6, {15, 77}}}));
+  EXPECT_EQ(scanner.gathered[kVolume].spare_group_tombstones, (GroupTombstones{{6, {15, 77, 15}}}));
 }
 
 TEST_F(RecoveryScanTest, AnOpenZoneThatIsNotTheNewestIsFinishedWhereItsDataEnds) {

@@ -184,7 +184,8 @@ TEST_F(RecoveryTest, NoGroupsDeletionBehindATornPageStays) {
   constexpr std::uint64_t kGroup = 9;
   remake_with_faults();
   ZoneImage& old = zone(2, 10);
-  old.add_batch({ZoneImage::in_group(old.page(1, 11, 600), kGroup)});
+  old.add_batch({ZoneImage::in_group(old.page(1, 11, 600), kGroup),
+                 ZoneImage::in_group(old.page(3, 12, 600), kGroup)});
   ZoneImage& newest = zone(3, 20);
   newest.add_batch({ZoneImage::group_tombstone(kGroup + 1, 20)});
   const std::uint32_t torn = newest.add_batch({newest.page(1, 21, 600)}) + 1;
@@ -193,13 +194,16 @@ TEST_F(RecoveryTest, NoGroupsDeletionBehindATornPageStays) {
   write_all();
   RecoveryOptions with = options();
   with.stores = {kVolume};
-  faults_->fail_reads(Lba{pool_->device_lba(ZoneId{3}, torn)}, 3);
+  faults_->fail_reads(Lba{pool_->device_lba(ZoneId{3}, torn)}, 1);
   recover_now(with);
+  EXPECT_EQ(found(1), 11u) << "as long as nobody knows whether it is torn";
+  EXPECT_EQ(found(3), 0u) << "no torn page takes it out of the group";
   with.trims = result_->new_trims;
   faults_->heal();
   recover_now(with);
   EXPECT_EQ(found(1), 11u);
   EXPECT_EQ(found(2), 23u);
+  EXPECT_EQ(found(3), 12u);
   EXPECT_EQ(pool_->tables[3].group_tombstones, 1u) << "the one before it counts";
 }
 
