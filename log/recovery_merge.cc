@@ -189,8 +189,8 @@ void Recovery::winners(std::uint64_t volume, std::span<const RecoveredRecord> so
 
 // `versions` begin with a key's newest record, which may be torn, and could not be read. Where it
 // is torn what it replaced is still promised, and would go with its zone: that counts until the
-// page can be read; in a store also where a deletion of its group behind the page says otherwise, as
-// that does not count if the page is torn. Null: there is none, so the page is not there, or
+// page can be read; in a store also where a deletion of its group behind the page says otherwise,
+// as that does not count if the page is torn. Null: there is none, so the page is not there, or
 // damaged, and reading it will tell.
 const RecoveredRecord* Recovery::whole_version(std::uint64_t volume,
                                                std::span<const RecoveredRecord> versions,
