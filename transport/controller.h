@@ -51,7 +51,7 @@ class Controller : public std::enable_shared_from_this<Controller> {
   static constexpr std::uint8_t kAsyncEventsMax = 4;  // AERL + 1
   static constexpr std::uint8_t kAbortsMax = 4;       // ACL + 1
   static constexpr std::uint64_t kQuiesceTimeoutMs =
-      12'000;  // below CAP.TO; above a transport's own
+      12'000;  // below CAP.TO; above a transport's own (TcpLimits)
   static constexpr std::uint32_t kKeepAliveGranularityMs = 1000;
   static constexpr std::uint32_t kKatoMsMax = 24u * 3600 * 1000;
 

@@ -12,6 +12,7 @@
 
 #include "engine/block/block_session.h"
 #include "transport/buffer_pool.h"
+#include "transport/controller.h"
 #include "transport/namespaces.h"
 #include "transport/processors.h"
 #include "transport/refusal_log.h"
@@ -29,6 +30,9 @@ constexpr std::uint64_t kIdleCheckNs = kNsPerMs;
 constexpr unsigned kCoresMax = 256;
 
 constexpr std::uint32_t kUsualTransferBytes = 1 << 20;
+
+// A controller that is reset waits for its queues: they are gone by then, whatever their host does.
+static_assert(TcpLimits{}.finish_ms + TcpLimits{}.linger_ms < Controller::kQuiesceTimeoutMs);
 
 // Values of every volume fit into one transfer. Wrong options stay wrong, for check() of the
 // subsystem.

@@ -119,7 +119,7 @@ void TcpConnection::finish() {
   if (state_ >= State::finishing) return;
   state_ = State::finishing;
   stream_.discard_input();
-  environment_.executor.start(timer_, environment_.limits.setup_ms * kNsPerMs);
+  environment_.executor.start(timer_, environment_.limits.finish_ms * kNsPerMs);
   stream_.want_send();
   environment_.ring.defer(work_);
 }

@@ -32,6 +32,9 @@ struct TcpLimits {
   std::uint32_t h2c_data_bytes = 1 << 20;  // MAXH2CDATA: a multiple of 4, 4096 or more
   std::uint32_t setup_ms = 10000;          // for ICReq, and again for Connect
   std::uint32_t linger_ms = 2000;          // for the host to read our last PDUs
+  // For the host to take what is to be sent before that, when the connection ends. A controller
+  // that is reset waits for both.
+  std::uint32_t finish_ms = 8000;
   // For a host to send all of a command's data once it may, and to read one send of ours: whoever
   // takes longer would keep the page buffer from others.
   std::uint32_t data_ms = 15000;
