@@ -91,6 +91,7 @@ void Controller::get_log_page(Request& request) {
   if (dwords * 4 > subsystem_.options().transfer_bytes_max || offset % 4 != 0 || index_offset) {
     return fail(request, sc::kInvalidField);
   }
+  if (request.data_bytes < dwords * 4) return fail(request, sc::kDataSglLengthInvalid);
   std::vector<std::byte> log;
   const std::uint16_t status = or_interrupted([&]() -> std::uint16_t {
     const auto known = log_page(log_id, command, request.connection->local_address(), log);
@@ -100,10 +101,16 @@ void Controller::get_log_page(Request& request) {
     log.resize(dwords * 4);
     return sc::kSuccess;
   });
-  if (status != sc::kSuccess) return fail(request, status);
+  if (status != sc::kSuccess && status != sc::kCommandInterrupted) return fail(request, status);
   // The answer first, then what acknowledging the event sets free. One that failed was not read.
-  const bool sent = reactor_.reply(request, std::move(log));
-  if (sent && !retain_event) log_page_read(log_id, nsid);
+  bool sent = false;
+  if (status == sc::kSuccess) {
+    sent = reactor_.reply(request, std::move(log));
+  } else {
+    fail(request, status);
+  }
+  if (retain_event) return;
+  sent ? log_page_read(log_id, nsid) : log_page_missed(log_id);
 }
 
 // Best effort (Base specification, 5.1): an asynchronous event request and a command that waits for

@@ -245,12 +245,8 @@ void Controller::drop_unasked_events() {
 
 void Controller::send_events() {
   // DW0: type 7:0 (1: health, 2: notice, 6: of I/O commands), information 15:8, log page 23:16.
-  static constexpr std::uint32_t kDw0[kEvents] = {
-      2u | 0x00u << 8 | std::uint32_t{nvme::lid::kChangedNamespaces} << 16,
-      2u | 0xF0u << 8 | std::uint32_t{nvme::lid::kDiscovery} << 16,
-      2u | 0xEFu << 8 | std::uint32_t{nvme::lid::kChangedZones} << 16,
-      6u | 0x00u << 8 | std::uint32_t{nvme::lid::kReservations} << 16,
-      1u | 0x00u << 8 | std::uint32_t{nvme::lid::kSmart} << 16};
+  static constexpr std::uint32_t kDw0[kEvents] = {2u | 0x00u << 8, 2u | 0xF0u << 8, 2u | 0xEFu << 8,
+                                                  6u | 0x00u << 8, 1u | 0x00u << 8};
   static constexpr std::uint32_t kSpareBelowThreshold = 0x02u << 8;  // else it is the reliability
   for (unsigned i = 0; i < kEvents; ++i) {
     if (!event_pending_[i] || event_masked_[i] || async_event_count_ == 0) continue;
@@ -262,7 +258,7 @@ void Controller::send_events() {
     if (static_cast<Event>(i) == Event::zones && !changed_zones_.empty()) {
       request.completion.dw1 = changed_zones_.begin()->first;  // the namespace
     }
-    std::uint32_t dw0 = kDw0[i];
+    std::uint32_t dw0 = kDw0[i] | std::uint32_t{kLogOf[i]} << 16;
     if (static_cast<Event>(i) == Event::health) {
       if (std::exchange(warnings_new_, 0) == nvme::smart::kSpareLow) dw0 |= kSpareBelowThreshold;
     }

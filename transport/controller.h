@@ -140,6 +140,7 @@ class Controller : public std::enable_shared_from_this<Controller> {
   std::uint16_t log_page(std::uint8_t log_id, const nvme::Sqe& command,
                          const std::string& reached_at, std::vector<std::byte>& log);
   void log_page_read(std::uint8_t log_id, std::uint32_t nsid);
+  void log_page_missed(std::uint8_t log_id);
   nvme::SmartLog smart_log() const;
 
   // Features (features.cc).
@@ -188,6 +189,9 @@ class Controller : public std::enable_shared_from_this<Controller> {
   // has been acknowledged by reading its log page.
   enum class Event : std::uint8_t { namespaces, discovery, zones, reservations, health };
   static constexpr unsigned kEvents = 5;
+  static constexpr std::uint8_t kLogOf[kEvents] = {nvme::lid::kChangedNamespaces,
+                                                   nvme::lid::kDiscovery, nvme::lid::kChangedZones,
+                                                   nvme::lid::kReservations, nvme::lid::kSmart};
   bool is_asked_for(Event event) const;
   void raise(Event event);
   void drop_unasked_events();

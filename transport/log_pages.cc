@@ -244,4 +244,13 @@ void Controller::log_page_read(std::uint8_t log_id, std::uint32_t nsid) {
   }
 }
 
+// There was no memory to tell it. Few hosts ask again before the next event, so that comes all the
+// same, and the log has this time's as well then.
+void Controller::log_page_missed(std::uint8_t log_id) {
+  for (unsigned i = 0; i < kEvents; ++i) {
+    if (kLogOf[i] == log_id) event_masked_[i] = false;
+  }
+  send_events();
+}
+
 }  // namespace furrow::transport

@@ -343,6 +343,32 @@ TEST(AsyncEvent, ALogThatIsReadInPiecesLosesNoChange) {
   EXPECT_EQ(read<std::uint32_t>(rest, 4), 0u);
 }
 
+// Hosts hardly ask for it again, and would hear of nothing any more.
+TEST(AsyncEvent, ALogThatThereWasNoMemoryForSilencesNoEvent) {
+  World world;
+  FakeConnection& admin = world.admin();
+  world.set_feature(admin, nv::fid::kAsyncEvent, 1u << 8);
+  const auto first = world.call(admin, sqe(nv::admin::kAsyncEvent));
+  const auto second = world.call(admin, sqe(nv::admin::kAsyncEvent));
+  add_volume(world, 9);
+  ASSERT_TRUE(first->done);
+  admin.hold_answers = true;  // until its share of the memory for data is used up
+  while (world.log(admin, nv::lid::kError, 1u << 20)->status() == sc::kSuccess) {
+  }
+  const auto missed = world.log(admin, nv::lid::kChangedNamespaces, 4096);
+  EXPECT_EQ(missed->status(), sc::kCommandInterrupted);
+  EXPECT_FALSE(missed->cqe.dnr());
+  EXPECT_FALSE(second->done) << "nothing has come since";
+  admin.release_answers();
+  world.run();
+  add_volume(world, 4);
+  ASSERT_TRUE(second->done);
+  EXPECT_EQ(second->cqe.dw0, kNamespaceNotice);
+  const Bytes log = world.log(admin, nv::lid::kChangedNamespaces, 4096)->in;
+  EXPECT_EQ(read<std::uint32_t>(log, 0), 4u);
+  EXPECT_EQ(read<std::uint32_t>(log, 4), 9u);
+}
+
 TEST(AsyncEvent, AnEventWaitsForARequest) {
   World world;
   FakeConnection& admin = world.admin();

@@ -141,20 +141,18 @@ TEST_P(SetupMemory, OfAnAdminCommandsData) {
   unsigned failures = 0;
   for (nvme::Sqe sqe :
        {identify(0), identify(1), identify(2), identify(3), log(0), log(1), log(2), log(5)}) {
-    sqe.sgl_type = nvme::kSglTransport;
-    sqe.sgl_length = 4096;
     for (unsigned failed = 0;; ++failed) {
       SCOPED_TRACE(std::to_string(sqe.opc) + " " + std::to_string(sqe.cdw10 & 0xff));
       sqe.cid = static_cast<std::uint16_t>(failed);
       allocations_until_failure = failed;
-      admin_->send(admin_->capsule(sqe));
+      admin_->send(admin_->capsule(sqe, {}, 4096));
       const auto answer = admin_->receive();
       const bool none_failed = allocations_until_failure.exchange(-1) >= 0;
       ASSERT_TRUE(answer.has_value());
       if (none_failed) {
         const std::uint8_t flags = answer->as<PduCommon>().flags;
-        const bool data = answer->type == PduType::c2h_data;
-        if (data && (flags & kFlagSuccess) == 0) admin_->expect_response(sqe.cid);
+        ASSERT_EQ(answer->type, PduType::c2h_data);
+        if ((flags & kFlagSuccess) == 0) admin_->expect_response(sqe.cid);
         break;
       }
       ++failures;
