@@ -282,8 +282,11 @@ void HostController::take_namespace() {
   }
   std::copy_n(identify.nguid, facts_.nguid.size(), facts_.nguid.begin());
   if (options_.nguid != decltype(options_.nguid){} && options_.nguid != facts_.nguid) {
-    return fail(Status(Code::not_found, Origin::transport,
-                       "the namespace is another volume's now; the one that it was is gone"));
+    return fail(Status(
+        Code::not_found, Origin::transport,
+        "the server has another volume under this NSID now, or is another "
+        "server (the NGUID differs), so it was sent nothing: find yours with `furrowctl volume "
+        "list` and connect to it anew"));
   }
   const nvme::KvFormat& format = identify.kvf[identify.kvfc & 15];
   const std::uint32_t longest = format.vml == 0 ? kTransferBytesLimit : format.vml;

@@ -19,6 +19,12 @@ enum PutOff : std::uint64_t { kNever, kNotAnyMore };
 
 bool is_late(const PageOp& op) { return op.internal.deadline.passed; }
 
+// Did a server answer the attempt to connect, rather than none?
+bool was_refused(const Status& why) {
+  return why.code() == Code::not_found || why.code() == Code::permission ||
+         why.code() == Code::busy;
+}
+
 constexpr std::uint64_t kAgainNsMin = 5 * kNsPerMs, kAgainNsMax = 100 * kNsPerMs;
 
 // A command of another phase or connection: "later" is counted anew.
@@ -39,6 +45,9 @@ Status InitiatorImpl::lost(const PageOp& op) const {
   if (closing_) {
     return Status(Code::aborted, Origin::transport, "the initiator ends; nothing was done",
                   ESHUTDOWN);
+  }
+  if (was_refused(down_why_)) {  // it says what to do
+    return Status(Code::aborted, Origin::transport, down_why_.hint(), ENOTCONN, down_why_.nvme());
   }
   return Status(Code::aborted, Origin::transport, "the server cannot be reached; nothing was done",
                 ENOTCONN);

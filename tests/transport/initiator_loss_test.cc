@@ -1,6 +1,7 @@
 // Establishes what becomes of operations when the connection is lost, or the initiator is: what may
 // be sent again is, over the next connection; the rest fails and says what may have been done; the
 // initiator gives up in time, and comes back; and nothing hangs or is answered twice.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -188,6 +189,10 @@ TEST_F(InitiatorLossTest, AnotherVolumeIsNotTheOneThatItKnew) {
   ASSERT_TRUE(server_.pool.create_volume(another).ok());
   server_.start();
   EXPECT_EQ(client.put("k", patterned(1, 10)).code(), Code::aborted);
+  const Status refused = client.put("k", patterned(1, 10));
+  EXPECT_EQ(refused.code(), Code::aborted);
+  EXPECT_EQ(refused.sys_errno(), ENOTCONN) << "nothing was done";
+  EXPECT_THAT(refused.describe(), testing::HasSubstr("another volume under this NSID"));
   EXPECT_EQ(client.initiator->reconnects(), 0u);
   std::vector<std::byte> value;
   Client new_one(server_);
