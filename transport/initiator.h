@@ -64,7 +64,8 @@ class Initiator {
   // what is not with the target at that time is not sent (any more); the memory of what is comes
   // back with the answer, or when command_timeout_ms ends the connection. `busy`: in all of that
   // time the target had no room for it, or could not do it for another reason that passes; it was
-  // not done, or is stored and not flushed. `in_use`: another host's reservation forbids it.
+  // not done, or is stored and not flushed; or a list, for whose answer there is no memory, was not
+  // sent. `in_use`: another host's reservation forbids it.
   // `protocol`: the target's answer made no sense. A `flushed` put or remove is stored and flushed
   // over one connection, or again from its beginning; a flush of its own vouches for what was
   // acknowledged since reconnects() last changed, as a target that lost its power before may have

@@ -81,7 +81,13 @@ bool InitiatorImpl::dispatch(PageOp& op) {
   HostQueue* queue = nullptr;
   HostCommand* command = controller_->take(queue);
   if (command == nullptr) return false;
-  encode_page_op(op, limits_, op.internal.state[0] == kFlush, *command);
+  if (!encode_page_op(op, limits_, op.internal.state[0] == kFlush, *command)) {
+    queue->give_back(*command);
+    refuse(op, {Code::busy, Origin::transport,
+                "there is no memory for what the target would list; nothing was done: list fewer "
+                "keys at a time, or try again"});
+    return true;
+  }
   command->context = &op;
   command->done = [](HostCommand& done, Status status) {
     self_of(*static_cast<PageOp*>(done.context)).on_answer(done, status);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 
 #include "transport/nvme.h"
 
@@ -163,12 +164,12 @@ Status check_page_op(const PageOp& op, const PageLimits& limits) {
   return op.key.valid() ? Status() : refused(Code::invalid_argument, "a key has 1 to 16 bytes");
 }
 
-void encode_page_op(PageOp& op, const PageLimits& limits, bool flush, HostCommand& command) {
+bool encode_page_op(PageOp& op, const PageLimits& limits, bool flush, HostCommand& command) {
   nvme::Sqe& sqe = command.sqe;
   sqe.nsid = limits.nsid;
   if (flush || op.kind == Kind::flush) {
     sqe.opc = nvme::kv::kFlush;
-    return;
+    return true;
   }
   sqe.opc = opcode_of(op.kind);
   put_key(sqe, op.key);
@@ -189,9 +190,11 @@ void encode_page_op(PageOp& op, const PageLimits& limits, bool flush, HostComman
     sqe.cdw10 = command.data_bytes = list_bytes(op, limits);
     command.direction = Direction::from_target;
     free_list_memory(op);  // of an association before, which may have had shorter transfers
-    op.internal.scratch[0] = new std::byte[command.data_bytes];
-    command.data = static_cast<std::byte*>(op.internal.scratch[0]);
+    command.data = new (std::nothrow) std::byte[command.data_bytes];
+    op.internal.scratch[0] = command.data;
+    return command.data != nullptr;
   }
+  return true;
 }
 
 Status decode_page_answer(PageOp& op, const HostCommand& command) {

@@ -23,8 +23,10 @@ struct PageLimits {
 Status check_page_op(const PageOp& op, const PageLimits& limits);
 
 // Fills in the command. `flush`: the Flush that makes a Store or Delete durable, which follows it.
-// A list allocates memory for the payload (op.internal.scratch[0]) until free_list_memory().
-void encode_page_op(PageOp& op, const PageLimits& limits, bool flush, HostCommand& command);
+// A list allocates memory for the payload (op.internal.scratch[0]) until free_list_memory(); false:
+// there is none.
+[[nodiscard]] bool encode_page_op(PageOp& op, const PageLimits& limits, bool flush,
+                                  HostCommand& command);
 // Sets the results of `op` from an answered command; returns its status.
 Status decode_page_answer(PageOp& op, const HostCommand& command);
 void free_list_memory(PageOp& op);

@@ -16,6 +16,7 @@
 #include "transport/host_controller.h"
 #include "transport/initiator_impl.h"
 #include "transport/page_command.h"
+#include "zone/check.h"
 
 namespace furrow::fuzz {
 namespace {
@@ -213,7 +214,7 @@ class Association final : private Targets, private HostController::Owner {
       ops_.pop_back();
       return queue->give_back(*command);
     }
-    encode_page_op(op.page, limits(), false, *command);
+    FURROW_CHECK(encode_page_op(op.page, limits(), false, *command));
     command->context = &op;
     command->done = &Association::done;
     queue->submit(*command);

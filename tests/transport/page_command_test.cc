@@ -35,7 +35,7 @@ PageOp op_of(Kind kind, std::string_view key = "k") {
 }
 HostCommand encoded(PageOp& op, bool flush = false) {
   HostCommand command;
-  encode_page_op(op, kLimits, flush, command);
+  EXPECT_TRUE(encode_page_op(op, kLimits, flush, command));
   return command;
 }
 std::string key_in(const nvme::Sqe& sqe) {
@@ -264,7 +264,7 @@ TEST(PageCommand, AListThatIsSentAgainHasTheMemoryThatItAsksFor) {
   for (const std::uint32_t bytes : {4096u, 1u << 20, 4096u}) {
     limits.transfer_bytes_max = bytes;
     HostCommand command;
-    encode_page_op(op, limits, false, command);
+    EXPECT_TRUE(encode_page_op(op, limits, false, command));
     EXPECT_EQ(command.data_bytes, bytes);
     EXPECT_GE(malloc_usable_size(command.data), command.data_bytes);
   }

@@ -16,6 +16,7 @@
 #include "tests/transport/fake_target.h"
 #include "tests/transport/raw_host.h"
 #include "tests/transport/served.h"
+#include "transport/sync_initiator.h"
 #include "transport/target.h"
 #include "zone/event_loop.h"
 
@@ -150,8 +151,8 @@ TEST_P(SetupMemory, OfAnAdminCommandsData) {
       const bool none_failed = allocations_until_failure.exchange(-1) >= 0;
       ASSERT_TRUE(answer.has_value());
       if (none_failed) {
-        const std::uint8_t flags = answer->as<PduCommon>().flags;
         ASSERT_EQ(answer->type, PduType::c2h_data);
+        const std::uint8_t flags = answer->as<PduCommon>().flags;
         if ((flags & kFlagSuccess) == 0) admin_->expect_response(sqe.cid);
         break;
       }
@@ -163,6 +164,31 @@ TEST_P(SetupMemory, OfAnAdminCommandsData) {
     }
   }
   EXPECT_GE(failures, 16u);
+}
+
+// Of a host: an operation's own memory is its caller's, but of a list.
+TEST_P(SetupMemory, OfAHostsList) {
+  InitiatorOptions options;
+  options.port = port();
+  const auto host = SyncInitiator::connect(options);
+  ASSERT_TRUE(host.ok()) << host.status().describe();
+  const std::vector<std::byte> page = patterned(1, 100);
+  ASSERT_TRUE((*host)->put(Key::from("k"), page).ok());
+  Key keys[4];
+  const auto list = [&] {
+    PageOp op;
+    op.kind = PageOp::Kind::list;
+    op.keys = keys;
+    op.keys_max = 4;
+    (*host)->run({&op, 1});
+    EXPECT_EQ(op.keys_count, op.status.ok() ? 1u : 0u);
+    return op.status;
+  };
+  allocations_until_failure = 0;
+  EXPECT_EQ(list().code(), Code::busy);
+  EXPECT_EQ(allocations_until_failure, -1);
+  EXPECT_TRUE(list().ok());
+  EXPECT_TRUE((*host)->get(Key::from("k")).ok());
 }
 
 TEST(CommandMemory, OfDataThatNobodyHasAskedForYet) {
