@@ -37,8 +37,8 @@ std::uint16_t NvmCommands::status_of(const BlockOp& op) {
     case Code::busy:
     case Code::late:
       return sc::kNamespaceNotReady;
-    case Code::aborted:
-      return sc::kAbortRequested;
+    case Code::aborted:  // BlockOp::wanted
+      return sc::kAbortedSqDeletion;
     default:
       return sc::kInternalError;
   }

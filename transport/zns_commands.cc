@@ -76,8 +76,8 @@ std::uint16_t ZnsCommands::status_of(const ZonedOp& op) {
       return sc::kCapacityExceeded;
     case Code::io_error:
       return op.kind == ZonedOp::Kind::read ? sc::kUnrecoveredRead : sc::kWriteFault;
-    case Code::aborted:
-      return sc::kAbortRequested;
+    case Code::aborted:  // ZonedOp::wanted
+      return sc::kAbortedSqDeletion;
     default:
       return sc::kInternalError;
   }

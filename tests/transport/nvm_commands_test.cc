@@ -42,7 +42,7 @@ TEST(NvmStatus, SaysWhatAFailureIs) {
   for (const Code code : {Code::busy, Code::late}) {
     EXPECT_EQ(of(write, code), is::kNamespaceNotReady);
   }
-  EXPECT_EQ(of(write, Code::aborted), is::kAbortRequested);
+  EXPECT_EQ(of(write, Code::aborted), is::kAbortedSqDeletion);
   EXPECT_EQ(of(write, Code::foreign), is::kInternalError);
 }
 
@@ -127,6 +127,24 @@ TEST(Nvm, OfAHostThatIsGoneNoMoreIsZeroed) {
   EXPECT_TRUE(disks.read(kLbas - 8, 8) == after);
   EXPECT_TRUE(disks.read(kLbas - 16, 8) == Bytes(before.end() - 8192, before.end() - 4096));
   EXPECT_EQ(disks.read(0, 8), Bytes(4096)) << "it was at work";
+}
+
+// Its answers may still reach it, which say what it was that ended its commands.
+TEST(Nvm, AHostThatEndsItsQueueIsToldSo) {
+  constexpr std::uint32_t kLbas = kDiskBytes / 512;
+  Disks disks;
+  for (std::uint32_t lba = 0; lba < kLbas; lba += 2048) {
+    ASSERT_EQ(disks.write(lba, random_bytes(1 << 20, 1)), sc::kSuccess);
+  }
+  FakeConnection& parting = disks.join(7);
+  parting.stuck = true;
+  const CommandPtr zeroes =
+      parting.send(Disks::command(nv::nvm::kWriteZeroes, 0, kLbas), {}, 0, false);
+  const CommandPtr end = parting.send(fabrics(nv::fabrics::kDisconnect), {}, 0, false);
+  while (!zeroes->done || !end->done) disks.idle_turn();
+  EXPECT_EQ(end->status(), sc::kSuccess);
+  EXPECT_EQ(zeroes->status(), sc::kAbortedSqDeletion);
+  parting.stuck = false;
 }
 
 using Nsids = std::vector<std::uint32_t>;

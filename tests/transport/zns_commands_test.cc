@@ -40,7 +40,7 @@ TEST(ZnsStatus, SaysWhatAFailureIs) {
   EXPECT_EQ(by_code(read, Code::not_found), sc::kInvalidNamespaceOrFormat);
   EXPECT_EQ(by_code(write, Code::permission), sc::kWriteProtected);
   EXPECT_EQ(by_code(write, Code::no_space), sc::kCapacityExceeded);
-  EXPECT_EQ(by_code(write, Code::aborted), sc::kAbortRequested);
+  EXPECT_EQ(by_code(write, Code::aborted), sc::kAbortedSqDeletion);
   EXPECT_EQ(by_code(write, Code::foreign), sc::kInternalError);
 }
 
