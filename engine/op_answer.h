@@ -14,6 +14,10 @@ Status check_time_limit(const PageOp& op);
 // It is accepted; answer() follows. What `when_late` does begins with tell_late().
 void accept(PageOp& op, Executor& executor, void (*when_late)(Timer&));
 
+// Of an operation that whoever asked for it has given up (BlockOp::wanted, ZonedOp::wanted).
+inline constexpr Status kUnwanted{Code::aborted, Origin::engine,
+                                  "whoever asked for it wants it no longer"};
+
 // The time of this one's Deadline has passed: its caller is told.
 PageOp& tell_late(Timer& deadline);
 

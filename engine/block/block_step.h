@@ -2,13 +2,11 @@
 #pragma once
 
 #include "engine/block/block_session.h"
+#include "engine/op_answer.h"
 #include "log/block_order.h"
 #include "zone/aligned_buffer.h"
 
 namespace furrow {
-
-inline constexpr Status kUnwanted{Code::aborted, Origin::engine,
-                                  "whoever asked for it wants it no longer"};
 
 struct BlockSession::Step {
   PageOp page;

@@ -1,6 +1,7 @@
 // Zone management of all zones (Select All): one operation at a time, some zones of it at a time.
 #include <utility>
 
+#include "engine/op_answer.h"
 #include "engine/zoned/zoned_volume.h"
 
 namespace furrow {
@@ -34,9 +35,7 @@ void ZonedVolume::go_on_all() {
       }
     }
     if (in.next_zone != geometry_.zone_count && op.wanted != nullptr && !op.wanted(op)) {
-      if (op.status.ok()) {
-        op.status = {Code::aborted, Origin::engine, "whoever asked for it wants it no longer"};
-      }
+      if (op.status.ok()) op.status = kUnwanted;
       in.next_zone = geometry_.zone_count;
     }
     while (in.next_zone != geometry_.zone_count && free_step_ != nullptr) {
