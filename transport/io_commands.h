@@ -78,6 +78,10 @@ class IoCommands {
   void pause(Request& request);
   // What a command that changes something promises from its start on.
   static Durability durability_of(Request& request, bool fua);
+  // And one that reads, of what it has read when it is answered.
+  static Durability durability_of_read(bool fua) {
+    return fua ? Durability::flushed : Durability::none;
+  }
   // Of the first of a pair: the second fails with it. Flushes first where the write cache was on
   // when the command began, and is not any more.
   void complete(Request& request, std::uint16_t status);

@@ -65,6 +65,10 @@ void NvmCommands::execute(LocalNamespace& ns, Request& request) {
 
 Durability NvmCommands::durability_of(Request& request) {
   const bool fua = (request.command.cdw12 & nvme::nvm::kForceUnitAccess) != 0;
+  const std::uint8_t opcode = request.command.opc;
+  if (opcode == nvme::nvm::kRead || opcode == nvme::nvm::kCompare) {
+    return IoCommands::durability_of_read(fua);
+  }
   return IoCommands::durability_of(request, fua);
 }
 

@@ -108,7 +108,8 @@ void ZnsCommands::prepare(Request& request, ZonedOp::Kind kind) {
   const bool fua = (request.command.cdw12 & nvme::nvm::kForceUnitAccess) != 0;
   op.kind = kind;
   op.all = false;
-  op.durability = IoCommands::durability_of(request, fua);
+  op.durability = kind == ZonedOp::Kind::read ? IoCommands::durability_of_read(fua)
+                                              : IoCommands::durability_of(request, fua);
   op.lba = slba_of(request.command);
   op.count = 0;
   op.data = nullptr;

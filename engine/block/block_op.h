@@ -26,7 +26,8 @@ struct BlockOp {
   };
 
   Kind kind = Kind::read;
-  Durability durability = Durability::none;  // of all that changes blocks; flushed: FUA
+  // Of all that changes blocks, or of what was read or compared; flushed: FUA.
+  Durability durability = Durability::none;
   std::int32_t buffer_index = -1;  // of `data`, as registered with the page session; -1: none
   std::uint64_t lba = 0;           // in the volume's LBAs (VolumeOptions::block_lba_bytes)
   std::uint64_t count = 0;         // LBAs, 1 at least; flush: ignored

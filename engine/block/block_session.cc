@@ -26,6 +26,10 @@ bool zeroes(BlockOp::Kind kind) {
   return kind == BlockOp::Kind::discard || kind == BlockOp::Kind::write_zeroes;
 }
 
+bool reads(BlockOp::Kind kind) {
+  return kind == BlockOp::Kind::read || kind == BlockOp::Kind::compare;
+}
+
 bool writes(BlockOp::Kind kind) {
   return kind == BlockOp::Kind::write || kind == BlockOp::Kind::compare_and_write;
 }
@@ -180,11 +184,14 @@ BlockSession::Progress BlockSession::begin_blocks(BlockOp& op, unsigned& looks) 
     begin(*step);
   }
   const auto& store = static_cast<const PageStoreImpl&>(*in.volume);
-  return zeroes(op.kind) && store.durably(op.durability) ? begin_flush(op) : Progress::all_begun;
+  const bool flushes = zeroes(op.kind) ? store.durably(op.durability)
+                                       : reads(op.kind) && op.durability == Durability::flushed;
+  return flushes ? begin_flush(op) : Progress::all_begun;
 }
 
 // Of what was zeroed. Blocks that held nothing were passed over: what removed them before may not
-// be durable yet. So that is left to one flush for all of them, when the others are removed.
+// be durable yet. So that is left to one flush for all of them, when the others are removed. Of
+// what was read, which others may have written just now.
 BlockSession::Progress BlockSession::begin_flush(BlockOp& op) {
   BlockOp::Internal& in = op.internal;
   if (in.flushing || !op.status.ok()) return Progress::all_begun;

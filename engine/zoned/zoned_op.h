@@ -43,8 +43,9 @@ struct ZonedOp {
 
   Kind kind = Kind::read;
   bool all = false;  // zone management: of all zones in the states that the action is for
-  Durability durability = Durability::none;  // write, append: flushed is FUA. What finish and reset
-                                             // have done is always durable
+  // Write, append, or what was read: flushed is FUA. What finish and reset have done is always
+  // durable.
+  Durability durability = Durability::none;
   std::int32_t buffer_index = -1;  // of `data`, as registered with the page session; -1: none
   // In LBAs of the device; zone i begins at i x ZonedVolume::geometry().zone_size_lbas. Of zone
   // management: the zone's first LBA; with `all` ignored.

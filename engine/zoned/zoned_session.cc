@@ -147,6 +147,9 @@ void ZonedSession::was_read(ZonedOp& op) {
   // Before its end is, with which the volume may go.
   if (!op.status.ok()) ++counters_of(op).failed_reads;
   count(op, op.status.ok());
+  if (op.status.ok() && op.durability == Durability::flushed) {
+    return send_home(op, &ZonedSession::run_at_home);
+  }
   if (op.status.ok()) return done(op);
   send_home(op, &ZonedSession::look_again_at_home);  // is the zone still there?
 }

@@ -219,8 +219,8 @@ void ZonedVolume::submit(ZonedOp& op) {
     its_op.status = waiter.status;
     its_op.internal.step.volume->answer(its_op);
   };
-  if (op.kind == ZonedOp::Kind::flush) {
-    ++stats_.flushes;
+  if (op.kind == ZonedOp::Kind::flush) ++stats_.flushes;
+  if (op.kind == ZonedOp::Kind::flush || op.kind == ZonedOp::Kind::read) {
     return pool_.flusher.request(op.internal.flush);
   }
   if (op.all) return begin_all(op);

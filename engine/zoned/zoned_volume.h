@@ -60,7 +60,8 @@ class ZonedVolume {
   // --- home executor ---
   // Those zones, each once.
   std::vector<std::uint32_t> take_changed();
-  // Anything but a read; answered on the executor of its session.
+  // Anything, of a read that what it has read is made durable; answered on the executor of its
+  // session.
   void submit(ZonedOp& op);
   // The device failed a read of the zone, or says that it is taken: is it still there?
   void doubt(std::uint32_t zone);

@@ -286,6 +286,30 @@ TEST(Nvm, ForceUnitAccessAndFlushAreDurable) {
   EXPECT_EQ(disks.device->unflushed_bytes(), 0u);
 }
 
+// NVM Command Set specification, 3.2.4: what it has read is on the medium.
+TEST(Nvm, ForceUnitAccessMakesDurableWhatIsRead) {
+  for (const std::uint8_t opcode : {nv::nvm::kRead, nv::nvm::kCompare}) {
+    Disks disks;
+    const Bytes data = random_bytes(16384, 1);
+    const auto get = [&](std::uint32_t flags) {
+      nv::Sqe out = Disks::command(opcode, 4, 24);
+      out.cdw12 |= flags;
+      const bool reads = opcode == nv::nvm::kRead;
+      const Bytes part(data.begin() + 2048, data.begin() + 2048 + 24 * 512);
+      const auto done = disks.call(*disks.io, out, reads ? Bytes() : part, 24 * 512);
+      EXPECT_TRUE(!reads || done->status() != sc::kSuccess || done->in == part);
+      return done->status();
+    };
+    ASSERT_EQ(disks.write(0, data), sc::kSuccess);
+    EXPECT_EQ(get(0), sc::kSuccess);
+    EXPECT_GT(disks.device->unflushed_bytes(), 0u);
+    disks.device->fail_flushes(1);
+    EXPECT_EQ(get(nv::nvm::kForceUnitAccess), sc::kUnrecoveredRead);
+    EXPECT_EQ(get(nv::nvm::kForceUnitAccess), sc::kSuccess);
+    EXPECT_EQ(disks.device->unflushed_bytes(), 0u);
+  }
+}
+
 TEST(Nvm, NothingIsLeftToBeFlushedWhenTheWriteCacheIsOff) {
   Disks disks;
   nv::Sqe off = sqe(nv::admin::kSetFeatures, 0);

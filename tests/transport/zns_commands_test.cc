@@ -135,6 +135,26 @@ TEST(ZnsCommands, OfAHostThatIsGoneNoMoreZonesAreReset) {
   EXPECT_EQ(host.read(0), Bytes(kLba)) << "it was at work";
 }
 
+TEST(ZnsCommands, ForceUnitAccessMakesDurableWhatIsRead) {
+  ZonedHost host;
+  const Bytes data = ZonedHost::data(1, 3);
+  const auto get = [&](std::uint32_t flags) {
+    nv::Sqe out = ZonedHost::command(nv::nvm::kRead, 1, 2);
+    out.cdw12 |= flags;
+    const auto done = host.call(*host.io, out, {}, 2 * kLba);
+    EXPECT_TRUE(done->status() != sc::kSuccess ||
+                done->in == Bytes(data.begin() + kLba, data.end()));
+    return done->status();
+  };
+  ASSERT_EQ(host.write(0, data), sc::kSuccess);
+  EXPECT_EQ(get(0), sc::kSuccess);
+  EXPECT_GT(host.device->unflushed_bytes(), 0u);
+  host.device->fail_flushes(1);
+  EXPECT_EQ(get(nv::nvm::kForceUnitAccess), sc::kUnrecoveredRead);
+  EXPECT_EQ(get(nv::nvm::kForceUnitAccess), sc::kSuccess);
+  EXPECT_EQ(host.device->unflushed_bytes(), 0u);
+}
+
 TEST(ZnsCommands, AHostIsToldOfTheZones) {
   ZonedHost host;
   EXPECT_EQ(read<std::uint64_t>(host.identify(0x1C, 0)->in, 0), 7u);
