@@ -74,4 +74,11 @@ inline bool do_not_retry(std::uint16_t status) {
   }
 }
 
+// What the target could not do just now. A host that understands CRD is told to wait, as it would
+// soon give up otherwise: Linux sends such a command again at once, and five times.
+inline bool wants_delay(std::uint16_t status) {
+  return status == nvme::sc::kTransientTransportError || status == nvme::sc::kCommandInterrupted ||
+         status == nvme::sc::kNamespaceNotReady;
+}
+
 }  // namespace furrow::transport

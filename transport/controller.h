@@ -52,6 +52,7 @@ class Controller : public std::enable_shared_from_this<Controller> {
   static constexpr std::uint8_t kAbortsMax = 4;       // ACL + 1
   static constexpr std::uint64_t kQuiesceTimeoutMs =
       12'000;  // below CAP.TO; above a transport's own (TcpLimits)
+  static constexpr std::uint32_t kRetryDelayMs = 1000;  // of what could not be done just now
   static constexpr std::uint32_t kKeepAliveGranularityMs = 1000;
   static constexpr std::uint32_t kKatoMsMax = 24u * 3600 * 1000;
 
@@ -65,6 +66,8 @@ class Controller : public std::enable_shared_from_this<Controller> {
   const Host& host() const { return host_; }
   ErrorLog& errors() { return errors_; }
   bool write_cache_enabled() const { return write_cache_.load(std::memory_order_relaxed); }
+  // ACRE of Host Behavior Support: it waits for as long as CRD says.
+  bool heeds_retry_delays() const { return retry_delays_.load(std::memory_order_relaxed); }
   std::uint16_t queues_granted() const { return queues_granted_.load(std::memory_order_relaxed); }
   CommandSets command_sets() const { return command_sets_.load(std::memory_order_relaxed); }
 
@@ -221,7 +224,7 @@ class Controller : public std::enable_shared_from_this<Controller> {
   const std::uint16_t id_;
   const Host host_;
   ErrorLog errors_;
-  std::atomic<bool> write_cache_{true};
+  std::atomic<bool> write_cache_{true}, retry_delays_{false};
   std::atomic<CommandSets> command_sets_{CommandSets()};  // enabled by CC.CSS
   std::atomic<std::uint16_t> queues_granted_;
 

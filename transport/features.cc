@@ -84,6 +84,7 @@ void Controller::reset_features() {
   async_event_config_ = 0;
   warnings_ = 0;
   host_behavior_ = {};
+  retry_delays_.store(false, std::memory_order_relaxed);
 }
 
 std::uint16_t Controller::get_stored(const nvme::Sqe& command, std::uint32_t& value) {
@@ -250,11 +251,13 @@ void Controller::get_host_behavior(Request& request) {
   reply(request, host_behavior_);
 }
 
-// Nothing here depends on it; it is kept so that the host reads back what it set.
+// Of what there is in it ACRE counts here; the rest is kept so that the host reads back what it
+// set.
 void Controller::set_host_behavior(Request& request) {
   reactor_.pull(request, kHostBehaviorBytes,
                 [self = shared_from_this()](Request& pulled, const std::vector<std::byte>& data) {
                   std::copy_n(data.begin(), kHostBehaviorBytes, self->host_behavior_.begin());
+                  self->retry_delays_.store(data[0] == std::byte{1}, std::memory_order_relaxed);
                   self->succeed(pulled);
                 });
 }

@@ -173,6 +173,7 @@ nvme::IdentifyController Controller::identify_controller() const {
   std::memcpy(out.subnqn, nqn.data(), nqn.size());
   if (discovery) return out;
   out.lpa |= 1u << 1;  // commands supported and effects
+  out.crdt1 = kRetryDelayMs / 100;
   out.acl = kAbortsMax - 1;
   out.frmw = 1u << 1 | 1u << 0;  // one slot, read-only
   out.tnvmcap[0] = gauges.capacity_bytes;

@@ -40,6 +40,7 @@ struct Cqe {
   std::uint16_t sqhd = 0, sqid = 0;
   std::uint16_t cid = 0;
   std::uint16_t status = 0;  // bit 0 phase, SC 8:1, SCT 11:9, CRD 13:12, M 14, DNR 15
+  static constexpr std::uint16_t kRetryDelay1 = 1u << 12;  // CRD: after CRDT1
 
   void set_status(std::uint16_t sct_sc, bool dnr = false) {
     status = static_cast<std::uint16_t>(sct_sc << 1 | (dnr ? 0x8000u : 0u));

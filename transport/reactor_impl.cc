@@ -171,6 +171,9 @@ void ReactorImpl::set_result(Request& request, std::uint16_t status) {
   counters_.commands_failed.add();
   Queue& queue = Queue::of(request);
   if (queue.controller == nullptr) return;
+  if (wants_delay(status) && queue.controller->heeds_retry_delays()) {
+    request.completion.status |= nvme::Cqe::kRetryDelay1;
+  }
   queue.controller->errors().add(request.command, queue.id, request.completion.status);
 }
 

@@ -241,6 +241,40 @@ TEST(Features, HostBehaviorIsReadBack) {
             sc::kDataSglLengthInvalid);
 }
 
+// Linux gives a command up that is refused six times running, which takes no time without a delay.
+TEST(Features, AHostThatHeedsRetryDelaysIsToldToWait) {
+  World world;
+  FakeConnection& admin = world.admin();
+  const auto crd_of = [&](std::uint8_t opcode, std::uint16_t status, const Status& pulled) {
+    FakeConnection& io = world.io(world.last_cntlid);
+    nv::Sqe command = sqe(opcode, 1);
+    command.cdw10 = 4;
+    command.cdw11 = 1;
+    io.pull_status = pulled;
+    const auto done = world.call(io, command, bytes_of("page"), 4);
+    io.disconnect();
+    world.run();
+    EXPECT_EQ(done->status(), status);
+    return done->cqe.status >> 12 & 3;
+  };
+  const Status full(Code::busy, Origin::transport, "no memory to keep the data in");
+  const auto crd_of_refused = [&] {
+    return crd_of(nv::kv::kStore, sc::kTransientTransportError, full);
+  };
+  EXPECT_EQ(crd_of_refused(), 0) << "it has not said that it knows what that is";
+  nv::Sqe set = sqe(nv::admin::kSetFeatures);
+  set.cdw10 = nv::fid::kHostBehavior;
+  Bytes data(512);
+  data[0] = std::byte{1};
+  ASSERT_EQ(world.call(admin, set, data, 512)->status(), sc::kSuccess);
+  EXPECT_EQ(crd_of_refused(), 1);
+  EXPECT_EQ(crd_of(nv::kv::kStore, sc::kSuccess, Status()), 0);
+  EXPECT_EQ(crd_of(0x79, sc::kInvalidOpcode, Status()), 0) << "which is no matter of time";
+  world.set_cc(admin, World::kCcOn & ~1u);
+  world.set_cc(admin, World::kCcOn);
+  EXPECT_EQ(crd_of_refused(), 0);
+}
+
 TEST(Features, NumberOfQueues) {
   transport::SubsystemOptions options = World::small_buffers();
   options.io_queues_max = 4;

@@ -29,6 +29,7 @@ TEST(IdentifyController, HasWhatHostsNeed) {
   EXPECT_EQ(read<std::uint32_t>(page, 92), 0x08000100u) << "OAES: namespace attributes, zones";
   EXPECT_EQ(read<std::uint32_t>(page, 96), 0x41u) << "CTRATT: host id of 128 bits, TBKAS";
   EXPECT_EQ(read<std::uint8_t>(page, 111), 1u) << "CNTRLTYPE: I/O";
+  EXPECT_EQ(read<std::uint16_t>(page, 128), 10u) << "CRDT1: 1 s";
   EXPECT_EQ(read<std::uint8_t>(page, 258), 3u) << "ACL";
   EXPECT_EQ(read<std::uint8_t>(page, 259), 3u) << "AERL";
   EXPECT_EQ(read<std::uint8_t>(page, 260), 3u) << "FRMW: one read-only slot";
