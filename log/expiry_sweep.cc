@@ -23,8 +23,9 @@ void ExpirySweep::note(std::uint32_t expires_s) { earliest_s_ = std::min(earlies
 
 bool ExpirySweep::begin() {
   if (turn_.posted) return true;
-  now_s_ = log_.pool_.home.wall_s();
-  if (log_.options_.cache || earliest_s_ > now_s_) return false;
+  const std::uint64_t now_s = log_.pool_.home.wall_s();
+  if (log_.options_.cache || earliest_s_ > now_s || now_s_ == now_s) return false;
+  now_s_ = now_s;
   from_ = 0;
   earliest_s_ = ~std::uint32_t{0};
   turn_.posted = true;

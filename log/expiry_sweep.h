@@ -2,7 +2,8 @@
 // no zone to free. What they took then counts as dead, and collection gives it back.
 //
 // Pages that expire are otherwise dropped when their zone is collected, which in a full store may
-// never come. Expiry has a resolution of a second, so there is at most one sweep in each.
+// never come. Expiry has a resolution of a second, so there is at most one sweep in each: also where
+// pages come that have expired already, as the clock was set.
 //
 // Threads: the home executor.
 #pragma once
@@ -36,7 +37,7 @@ class ExpirySweep {
   void turn();
 
   PageLog& log_;
-  std::uint64_t now_s_ = 0;                       // of the sweep that runs
+  std::uint64_t now_s_ = ~std::uint64_t{0};       // of the last sweep
   std::uint64_t from_ = 0;                        // the hash up to which it has come
   std::uint32_t earliest_s_ = ~std::uint32_t{0};  // nothing expires before
   KeyOp* first_ = nullptr;

@@ -105,6 +105,20 @@ TEST_F(ExpirySweepTest, OneSweepASecondAtMostAndTheNextWhenItIsTime) {
   EXPECT_EQ(put(1002, 0, 1000).code(), Code::no_space);
 }
 
+// Each of them would have the whole index looked at for the next put that finds no room.
+TEST_F(ExpirySweepTest, PagesThatHaveExpiredWhenTheyComeWaitForTheNextSecond) {
+  const std::uint64_t filled = fill(0, 0);
+  ASSERT_TRUE(put(1, 1, 1000, {.expires_s = in(0)}).ok());
+  ASSERT_TRUE(put(1000, 0, 1000).ok());
+  ASSERT_EQ(log_->stats().pages, filled);
+  ASSERT_TRUE(put(2, 1, 1000, {.expires_s = in(0)}).ok());
+  EXPECT_EQ(put(1001, 0, 1000).code(), Code::no_space);
+  EXPECT_EQ(log_->stats().pages, filled) << "the index was looked at again";
+  wait(1);
+  EXPECT_TRUE(put(1001, 0, 1000).ok());
+  EXPECT_EQ(log_->stats().pages, filled);
+}
+
 TEST_F(ExpirySweepTest, TimesAreKnownAfterReopening) {
   fill(100, in(50));
   reopen();
