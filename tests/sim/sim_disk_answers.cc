@@ -75,7 +75,8 @@ void SimDisk::strike(const StruckPage& page) {
 
 void SimDisk::changed(Client& client) {
   const BlockOp& op = client.op;
-  const bool made = op.status.ok() && op.equal;
+  // (Nobody hears what is said once the device is gone: a discard, say, that finds nothing to do.)
+  const bool made = op.status.ok() && op.equal && !world_.device_dead;
   const bool one_block = op.lba / lbas_per_block() == (op.lba + op.count - 1) / lbas_per_block();
   const bool refused =
       op.status.code() == Code::no_space && one_block && !world_.faults && !world_.device_dead;
