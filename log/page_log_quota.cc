@@ -53,8 +53,9 @@ std::uint64_t PageLog::zones_to_spare() const {
 
 bool PageLog::sheds_zones() {
   const std::uint64_t quota = pool_.allocator.quota(options_.volume);
-  const bool beyond = pool_.allocator.held_max(options_.volume) > quota && zones_max() <= quota;
-  if (!beyond || collector_->idle()) return false;
+  if (pool_.allocator.held_max(options_.volume) <= quota) return false;
+  if (!sweep_->idle()) return true;  // what has expired counts until it has been taken out
+  if (zones_max() > quota || collector_->idle()) return false;
   collector_->hurry();
   return true;
 }

@@ -180,6 +180,30 @@ TEST_F(ExpirySweepTest, WhereNoZoneCanBeFreedWhatHasExpiredMakesRoom) {
   }
 }
 
+// It holds more than its quota and needs that, as far as anybody knows who has not looked.
+TEST_F(ExpirySweepTest, WhatIsBeyondTheQuotaIsToBeHadInAMoment) {
+  Shape shape;
+  shape.zones = 14;
+  shape.quota = 12;
+  remake(shape, false);
+  const std::uint32_t expires_s = in(100);
+  for (std::uint64_t n = 0; pool_->allocator.held(kVolume) < 8; ++n) {
+    ASSERT_TRUE(put(n, 0, 1000, {.expires_s = expires_s}).ok());
+  }
+  shape_.quota = 4;
+  reopen();
+  run();
+  EXPECT_FALSE(log_->sheds_zones());
+  wait(100);
+  Op& refused = start_put(1'000'000, 0, 1000);
+  ASSERT_EQ(refused.answers, 0u);
+  EXPECT_TRUE(log_->sheds_zones());
+  EXPECT_TRUE(finish(refused).ok());
+  run();
+  EXPECT_LE(pool_->allocator.held(kVolume), shape_.quota);
+  EXPECT_FALSE(log_->sheds_zones());
+}
+
 // A cache has room for whatever comes; an expired page leaves with its zone. Nothing is swept.
 TEST_F(ExpirySweepTest, ACacheIsNotSwept) {
   drop_pool();
