@@ -12,23 +12,25 @@ namespace {
 Status fail(Code code, const char* hint) { return {code, Origin::engine, hint}; }
 
 // What others wait for to end: also where memory cannot be had. Made and ended with the lock held.
+template <class Taken>
 class Turn {
  public:
-  Turn(bool& taken, std::unique_lock<std::mutex>& lock, std::condition_variable& changed)
+  Turn(Taken& taken, Taken mine, std::unique_lock<std::mutex>& lock,
+       std::condition_variable& changed)
       : taken_(taken), lock_(lock), changed_(changed) {
     changed_.wait(lock_, [&] { return !taken_; });
-    taken_ = true;
+    taken_ = mine;
   }
   ~Turn() {
     if (!lock_.owns_lock()) lock_.lock();
-    taken_ = false;
+    taken_ = Taken();
     changed_.notify_all();
   }
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
 
  private:
-  bool& taken_;
+  Taken& taken_;
   std::unique_lock<std::mutex>& lock_;
   std::condition_variable& changed_;
 };
@@ -42,7 +44,7 @@ class Turn {
 Status FileVolume::record(Lock& lock, const std::shared_ptr<FileNode>& node,
                           Durability durability) {
   const std::uint64_t mine = ++node->changes;
-  const Turn turn(node->recording, lock, changed_);
+  const Turn turn(node->recording, true, lock, changed_);
   if (node->recorded_changes >= mine && durability == Durability::none) return {};
   const std::uint64_t covered = node->changes;
   FileRecord record;
@@ -110,7 +112,7 @@ bool FileVolume::Claim::find(std::span<const std::string_view> paths) {
       places_.clear();
       return true;
     }
-    free = free && !volume_.is_changing(*place);
+    free = free && !volume_.is_changing(*place) && !volume_.is_moving(*place);
     places_.push_back(std::move(*place));
   }
   return free;
@@ -128,6 +130,12 @@ bool FileVolume::is_changing(const FileTree::Place& place) const {
   if (place.parent == nullptr) return false;
   if (changing_.contains({place.parent->inode, place.name})) return true;
   return place.node != nullptr && is_changing_within(*place.node);
+}
+
+// A directory that it is in, which may not get where it is found meanwhile.
+bool FileVolume::is_moving(const FileTree::Place& place) const {
+  return moving_ != nullptr && place.parent != nullptr &&
+         tree_.is_within(*moving_, *place.parent);
 }
 
 bool FileVolume::is_changing_within(const FileNode& directory) const {
@@ -338,9 +346,9 @@ Status FileVolume::rename(std::string_view from, std::string_view to) {
   if (!claim.status().ok()) return claim.status();
   const FileTree::Place &source = claim[0], &target = claim[1];
   // One after the other: each of two directories could go into what the other one moves.
-  std::optional<Turn> turn;
+  std::optional<Turn<const FileNode*>> turn;
   if (source.node != nullptr && source.node->directory) {
-    turn.emplace(moving_directory_, lock, changed_);
+    turn.emplace(moving_, source.node.get(), lock, changed_);
   }
   return rename(lock, source, target);
 }

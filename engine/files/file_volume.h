@@ -206,6 +206,7 @@ class FileVolume : public std::enable_shared_from_this<FileVolume> {
     std::vector<FileTree::Place> places_;
   };
   bool is_changing(const FileTree::Place& place) const;
+  bool is_moving(const FileTree::Place& place) const;
   bool is_changing_within(const FileNode& directory) const;
   bool is_empty(const FileNode& directory) const;
   Result<std::shared_ptr<FileNode>> make_node(Lock& lock, std::string_view path, bool directory);
@@ -261,7 +262,7 @@ class FileVolume : public std::enable_shared_from_this<FileVolume> {
   const VolumeStats stats_before_;  // of the volume since its pool was opened, mounted or not
   std::uint32_t slots_ = 0;         // that the super page allows
   bool growing_ = false;            // the super page is being written
-  bool moving_directory_ = false;
+  const FileNode* moving_ = nullptr;  // a directory: nothing in it gets a name, or loses one
   std::uint64_t saved_bytes_ = 0;  // of what the device was given, when it was written
   std::uint32_t next_slot_ = 0;
   std::vector<std::uint32_t> free_slots_;

@@ -151,6 +151,38 @@ TEST_F(FilesNamesTest, ADirectoryStaysWhileAFileIsMadeInIt) {
   EXPECT_EQ(names("/d"), std::vector<std::string>{"f"});
 }
 
+// It would be found under a name that it was not made under.
+TEST_F(FilesNamesTest, NothingIsMadeInADirectoryUnderANameThatItDoesNotGet) {
+  for (const bool fails : {true, false}) {
+    SCOPED_TRACE(fails);
+    ASSERT_TRUE(files().make_directory("/d").ok());
+    ASSERT_TRUE(files().make_directory("/d/deep").ok());
+    ASSERT_TRUE(files().sync_names().ok());
+    hold_writes();
+    if (fails) {
+      pool_->call([this](Pool&) {
+        tap_->fail(Io::Op::write, {Code::no_space, Origin::zone});
+      });
+    }
+    auto renamed = std::async(std::launch::async, [&] { return files().rename("/d", "/e"); });
+    wait_until_held();
+    std::vector<std::future<Status>> made;
+    for (const char* path : {"/e/f", "/e/deep/f"}) {
+      made.push_back(std::async(std::launch::async, [this, path] {
+        return files().create(path, FileVolume::Existing::refuse).status();
+      }));
+    }
+    give_others_time();
+    let_writes_go();
+    EXPECT_EQ(renamed.get().code(), fails ? Code::no_space : Code::ok);
+    for (auto& each : made) EXPECT_EQ(each.get().code(), fails ? Code::not_found : Code::ok);
+    const std::vector<std::string> deep{"deep"}, both{"deep", "f"};
+    EXPECT_EQ(names(fails ? "/d" : "/e"), fails ? deep : both);
+    ASSERT_EQ(files().remove_directory("/d/deep").ok(), fails);
+    ASSERT_EQ(files().remove_directory("/d").ok(), fails);
+  }
+}
+
 // And as long as a name in it may come back.
 TEST_F(FilesNamesTest, ADirectoryStaysWhileAFileIsMovedOutOfItAndFailsTo) {
   ASSERT_TRUE(files().make_directory("/d").ok());
@@ -395,7 +427,7 @@ TEST_F(FilesNamesTest, ADirectoryDoesNotGoIntoOneThatMayComeBackIntoIt) {
   give_others_time();
   let_writes_go();
   EXPECT_EQ(out.get().code(), Code::no_space);
-  EXPECT_EQ(in.get().code(), Code::invalid_argument);
+  EXPECT_EQ(in.get().code(), Code::not_found) << "nothing got the name";
   for (unsigned i = 0; i < 2; ++i) {
     EXPECT_EQ(read("/a/c/b/f"), "file");
     kill_and_mount();
