@@ -485,6 +485,23 @@ TEST_F(FullDbTest, AWalThatThereIsNoRoomForIsMadeWhenThereIs) {
   ASSERT_NO_FATAL_FAILURE(check_written(100));
 }
 
+// Not as a WAL of the database's own that there is no room for.
+TEST_F(FullDbTest, ACheckpointOfAWalFindsNoSpace) {
+  rocksdb::Options in_memory = options();
+  in_memory.write_buffer_size = 64 << 20;
+  ASSERT_NO_FATAL_FAILURE(open(in_memory));
+  ASSERT_NO_FATAL_FAILURE(fill(1));
+  ASSERT_NO_FATAL_FAILURE(leave(64 << 10));
+  rocksdb::Checkpoint* made = nullptr;
+  ASSERT_TRUE(rocksdb::Checkpoint::Create(db_.get(), &made).ok());
+  const std::unique_ptr<rocksdb::Checkpoint> checkpoint(made);
+  const rocksdb::Status full = checkpoint->CreateCheckpoint("/checkpoint", 64 << 20);
+  EXPECT_TRUE(full.IsNoSpace()) << full.ToString();
+  EXPECT_FALSE(files().stat("/checkpoint").ok());
+  ASSERT_TRUE(files().remove("/other").ok());
+  EXPECT_TRUE(checkpoint->CreateCheckpoint("/checkpoint", 64 << 20).ok());
+}
+
 TEST_F(FullDbTest, ACompactionGoesOnWhenThereIsRoom) {
   rocksdb::Options manual = options();
   manual.disable_auto_compactions = true;

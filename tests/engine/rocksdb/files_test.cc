@@ -331,8 +331,10 @@ TEST_F(NamesTest, AWalIsOpenedAgainWithoutRoom) {
   while (filler->append(bytes_of(part)).ok()) {
   }
   std::unique_ptr<rocksdb::FSWritableFile> file;
-  const IOStatus begun = fs->NewWritableFile("/2.log", {}, &file, nullptr);
+  const auto wal = fs->OptimizeForLogWrite({}, {});
+  const IOStatus begun = fs->NewWritableFile("/2.log", wal, &file, nullptr);
   EXPECT_TRUE(begun.IsIOError() && begun.GetRetryable()) << begun.ToString();
+  EXPECT_FALSE(begun.IsNoSpace()) << begun.ToString();
   ASSERT_TRUE(fs->ReopenWritableFile("/1.log", {}, &file, nullptr).ok());
   EXPECT_EQ(file->GetFileSize({}, nullptr), 4u);
 }
