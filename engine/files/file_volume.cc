@@ -134,8 +134,7 @@ bool FileVolume::is_changing(const FileTree::Place& place) const {
 
 // A directory that it is in, which may not get where it is found meanwhile.
 bool FileVolume::is_moving(const FileTree::Place& place) const {
-  return moving_ != nullptr && place.parent != nullptr &&
-         tree_.is_within(*moving_, *place.parent);
+  return moving_ != nullptr && place.parent != nullptr && tree_.is_within(*moving_, *place.parent);
 }
 
 bool FileVolume::is_changing_within(const FileNode& directory) const {

@@ -259,11 +259,11 @@ class FileVolume : public std::enable_shared_from_this<FileVolume> {
   KnownPage super_page_;
   std::uint64_t numbers_ = 0;  // of inodes and links, drawn by this mount
   const FilesWritten written_before_;
-  const VolumeStats stats_before_;  // of the volume since its pool was opened, mounted or not
-  std::uint32_t slots_ = 0;         // that the super page allows
-  bool growing_ = false;            // the super page is being written
+  const VolumeStats stats_before_;    // of the volume since its pool was opened, mounted or not
+  std::uint32_t slots_ = 0;           // that the super page allows
+  bool growing_ = false;              // the super page is being written
   const FileNode* moving_ = nullptr;  // a directory: nothing in it gets a name, or loses one
-  std::uint64_t saved_bytes_ = 0;  // of what the device was given, when it was written
+  std::uint64_t saved_bytes_ = 0;     // of what the device was given, when it was written
   std::uint32_t next_slot_ = 0;
   std::vector<std::uint32_t> free_slots_;
   std::vector<std::uint32_t> freed_slots_;  // by deletions that a power cut may undo

@@ -160,9 +160,7 @@ TEST_F(FilesNamesTest, NothingIsMadeInADirectoryUnderANameThatItDoesNotGet) {
     ASSERT_TRUE(files().sync_names().ok());
     hold_writes();
     if (fails) {
-      pool_->call([this](Pool&) {
-        tap_->fail(Io::Op::write, {Code::no_space, Origin::zone});
-      });
+      pool_->call([this](Pool&) { tap_->fail(Io::Op::write, {Code::no_space, Origin::zone}); });
     }
     auto renamed = std::async(std::launch::async, [&] { return files().rename("/d", "/e"); });
     wait_until_held();
