@@ -2,8 +2,8 @@
 // no zone to free. What they took then counts as dead, and collection gives it back.
 //
 // Pages that expire are otherwise dropped when their zone is collected, which in a full store may
-// never come. Expiry has a resolution of a second, so there is at most one sweep in each: also where
-// pages come that have expired already, as the clock was set.
+// never come. Expiry has a resolution of a second, so there is at most one sweep in each: also
+// where pages come that have expired already, as the clock was set.
 //
 // Threads: the home executor.
 #pragma once
