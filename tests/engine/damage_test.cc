@@ -72,7 +72,7 @@ TEST_F(DamageTest, ACloseAfterARecoveryIsNotedToo) {
   for (std::uint64_t i = 0; i < 10; ++i) ASSERT_TRUE(rig_->put(i, 1, 9000).ok());
   const std::string killed = read_file();
   close_device();
-  std::ofstream(path(), std::ios::binary | std::ios::trunc) << killed;
+  write_file(killed);
   ASSERT_NO_FATAL_FAILURE(open_again());
   close_device();
   damage(offset_of(content(4, 1, 9000)) + 5000);
@@ -315,7 +315,7 @@ TEST_F(DamageTest, ASummaryDoesNotVouchForWhatWasNotFlushed) {
   for (std::uint64_t i = 0; i < 63; ++i) ASSERT_TRUE(rig_->put(i, 1, 60000).ok());
   const std::string before = read_file();  // as a power cut leaves it: nothing was closed
   close_device();
-  std::ofstream(path(), std::ios::binary | std::ios::trunc) << before;
+  write_file(before);
   damage(offset_of(content(30, 1, 60000)) - 4096 + 40);
   ASSERT_NO_FATAL_FAILURE(open_again());
   for (std::uint64_t i = 0; i < 63; ++i) {
@@ -443,7 +443,7 @@ TEST_F(DamageTest, AnyDamagedLbaOfASealedZone) {
     }
     EXPECT_LE(lost, 1u) << "LBA " << lba;
     close_device();
-    std::ofstream(path(), std::ios::binary | std::ios::trunc) << whole;
+    write_file(whole);
   }
 }
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -48,8 +49,19 @@ class PoolFile {
         .read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
     return bytes;
   }
-  void write_file(const std::string& bytes) const {
-    std::ofstream(path(), std::ios::binary | std::ios::trunc) << bytes;
+  // Most of a pool is zeroes: they are left out, which takes a small part of the time.
+  void write_file(std::string_view bytes) const {
+    static const std::string zeroes(64 << 10, '\0');
+    {
+      std::ofstream file(path(), std::ios::binary | std::ios::trunc);
+      for (std::size_t at = 0; at < bytes.size(); at += zeroes.size()) {
+        const std::string_view piece = bytes.substr(at, zeroes.size());
+        if (std::memcmp(piece.data(), zeroes.data(), piece.size()) == 0) continue;
+        file.seekp(static_cast<std::streamoff>(at));
+        file.write(piece.data(), static_cast<std::streamsize>(piece.size()));
+      }
+    }
+    std::filesystem::resize_file(path(), bytes.size());
   }
   // Flips a bit of the byte there.
   void damage(std::size_t offset) const {

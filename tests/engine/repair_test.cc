@@ -235,7 +235,7 @@ TEST_F(RepairTest, PowerCutsInARepair) {
   bool whole = false;
   for (std::uint64_t lbas = 1; !whole; lbas += rounds(197, 397)) {
     SCOPED_TRACE("cut after " + std::to_string(lbas) + " LBAs");
-    std::ofstream(path(), std::ios::binary | std::ios::trunc) << damaged;
+    write_file(damaged);
     ASSERT_NO_FATAL_FAILURE(rig_->open_device());
     FaultOptions options;
     options.seed = lbas;
