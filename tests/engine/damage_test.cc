@@ -436,7 +436,7 @@ TEST_F(DamageTest, AnyDamagedLbaOfASealedZone) {
     for (std::uint64_t i = 0; i < kPages; ++i) {
       const auto page = rig_->get(i);
       if (page.ok()) {
-        ASSERT_EQ(*page, content(i, 1, 60000)) << "LBA " << lba;
+        ASSERT_TRUE(equal(*page, content(i, 1, 60000))) << "LBA " << lba;
       } else {
         ++lost;
       }
