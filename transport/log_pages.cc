@@ -31,6 +31,7 @@ constexpr KnownLog kLogs[] = {
     {nvme::lid::kFirmware, true, false},
     {nvme::lid::kChangedNamespaces, true, false},
     {nvme::lid::kEffects, true, false},
+    {nvme::lid::kFeatures, true, false},
     {nvme::lid::kDiscovery, false, true},
     {nvme::lid::kReservations, true, false},
     {nvme::lid::kChangedZones, true, false},
@@ -91,6 +92,24 @@ void effects(std::uint8_t csi, std::vector<std::byte>& log) {
     out.io[nvme::kv::kStore] = out.io[nvme::kv::kDelete] = kSupported | kChangesContent;
   }
   append(log, out);
+}
+
+// Feature Identifiers Supported and Effects (log 12h): none changes data or namespaces.
+void features(std::vector<std::byte>& log) {
+  constexpr std::uint32_t kOfNamespace = 1u << 20, kOfController = 1u << 21;  // FSP
+  std::uint32_t entries[256]{};
+  for (const std::uint8_t feature :
+       {nvme::fid::kArbitration, nvme::fid::kPowerManagement, nvme::fid::kTemperature,
+        nvme::fid::kErrorRecovery, nvme::fid::kVolatileWriteCache, nvme::fid::kQueues,
+        nvme::fid::kWriteAtomicity, nvme::fid::kAsyncEvent, nvme::fid::kKeepAlive,
+        nvme::fid::kHostBehavior, nvme::fid::kCommandSetProfile, nvme::fid::kHostId}) {
+    entries[feature] = kSupported | kOfController;
+  }
+  for (const std::uint8_t feature :
+       {nvme::fid::kKvConfig, nvme::fid::kReservationMask, nvme::fid::kReservationPersistence}) {
+    entries[feature] = kSupported | kOfNamespace;
+  }
+  append(log, entries);
 }
 
 // Zoned Namespace Command Set specification, 4.1.4.1 (Changed Zone List).
@@ -191,6 +210,9 @@ std::uint16_t Controller::log_page(std::uint8_t log_id, const nvme::Sqe& command
     case nvme::lid::kEffects:
       if (csi > nvme::csi::kZoned) return sc::kInvalidField;
       effects(csi, log);
+      break;
+    case nvme::lid::kFeatures:
+      features(log);
       break;
     case nvme::lid::kChangedZones: {
       const auto ns = subsystem_.namespaces()->find(command.nsid);

@@ -324,8 +324,8 @@ static_assert(sizeof(DiscoveryLogHeader) == 1024);
 // Log page identifiers.
 namespace lid {
 inline constexpr std::uint8_t kSupported = 0x00, kError = 0x01, kSmart = 0x02, kFirmware = 0x03,
-                              kChangedNamespaces = 0x04, kEffects = 0x05, kDiscovery = 0x70,
-                              kReservations = 0x80, kChangedZones = 0xBF;
+                              kChangedNamespaces = 0x04, kEffects = 0x05, kFeatures = 0x12,
+                              kDiscovery = 0x70, kReservations = 0x80, kChangedZones = 0xBF;
 }
 // Feature identifiers.
 namespace fid {

@@ -98,12 +98,28 @@ TEST(LogPage, SupportedAndFirmware) {
   FakeConnection& admin = world.admin();
   const Bytes supported = world.log(admin, nv::lid::kSupported, 1024)->in;
   for (unsigned id = 0; id < 256; ++id) {
-    EXPECT_EQ(read<std::uint32_t>(supported, id * 4), id <= 5 || id == 0x80 || id == 0xBF ? 1u : 0u)
-        << id;
+    const bool is_known = id <= 5 || id == 0x12 || id == 0x80 || id == 0xBF;
+    EXPECT_EQ(read<std::uint32_t>(supported, id * 4), is_known ? 1u : 0u) << id;
   }
   const Bytes firmware = world.log(admin, nv::lid::kFirmware, 512)->in;
   EXPECT_EQ(read<std::uint8_t>(firmware, 0), 1u);
   EXPECT_EQ(std::memcmp(firmware.data() + 8, "0.1     ", 8), 0);
+}
+
+// What it does not name Get Features refuses, and the other way round.
+TEST(LogPage, FeaturesAreThoseThatThereAre) {
+  World world;
+  FakeConnection& admin = world.admin();
+  const Bytes features = world.log(admin, nv::lid::kFeatures, 1024)->in;
+  for (unsigned id = 0; id < 256; ++id) {
+    nv::Sqe get = sqe(nv::admin::kGetFeatures, 1);
+    get.cdw10 = id;
+    if (id == 0x81) get.cdw11 = 1;  // of 128 bits
+    const bool there = world.call(admin, get, {}, 4096)->status() == sc::kSuccess;
+    const bool of_namespace = id == 0x20 || id == 0x82 || id == 0x83;
+    const std::uint32_t scope = of_namespace ? 1u << 20 : 1u << 21;
+    EXPECT_EQ(read<std::uint32_t>(features, id * 4), there ? 1u | scope : 0u) << id;
+  }
 }
 
 TEST(LogPage, SmartCountsWhatHappened) {
