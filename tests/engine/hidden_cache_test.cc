@@ -394,7 +394,7 @@ TEST_F(RepairedCacheTest, NothingOlderIsServed) {
   reopen_without(kFirst);
   ASSERT_TRUE(rig_.put(1, 2, kPageBytes).ok());
   while (!absent(1)) fill(1);
-  fill(10);
+  fill(400);  // nor is a deletion left for its sake
   rig_.close();
   rig_.device.reset();
   ASSERT_NO_FATAL_FAILURE(rot(kFirst));
