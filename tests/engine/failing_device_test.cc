@@ -4,6 +4,7 @@
 // told to.
 #include <gtest/gtest.h>
 
+#include "log/metadata_ring.h"
 #include "tests/engine/pool_file.h"
 #include "zone/fault_device.h"
 
@@ -226,6 +227,26 @@ TEST(FailedZoneTest, EndsWhereItsWriteFailed) {
     EXPECT_TRUE(report->damage.empty()) << report->damage[0].text;
     for (std::uint64_t i = 0; i < 10; ++i) EXPECT_TRUE(rig.get(i).ok()) << i;
   }
+}
+
+// Also where the journal did not take that then: it does before another zone is written.
+TEST(FailedZoneTest, EndsThereWhereTheJournalCouldNotSaySo) {
+  Rig rig("");
+  FaultDevice* device = nullptr;
+  ASSERT_NO_FATAL_FAILURE(make_on_fault_device(rig, VolumeMode::store, device));
+  for (std::uint64_t i = 0; i < 5; ++i) ASSERT_TRUE(rig.put(i, 1, 9000).ok());
+  const std::uint64_t end = device->zone(ZoneId{2}).written_lbas;
+  device->fail_writes(Lba{2 * 256 + end}, 1);
+  device->fail_flushes(1000);
+  EXPECT_EQ(rig.put(5, 1, 9000).code(), Code::io_error);
+  ASSERT_EQ(device->zone(ZoneId{2}).state, ZoneState::full);
+  device->fail_flushes(0);
+  for (std::uint64_t i = 5; i < 50; ++i) ASSERT_TRUE(rig.put(i, 1, 60000).ok());
+  const Result<MetadataRing> ring = MetadataRing::open(*rig.device, true);
+  ASSERT_TRUE(ring.ok()) << ring.status().describe();
+  ASSERT_EQ(ring->state().trims.size(), 1u);
+  EXPECT_EQ(ring->state().trims[0].zone, 2u);
+  EXPECT_EQ(ring->state().trims[0].end_lba, end);
 }
 
 // A write that fails sends the zone's unwritten pages to another zone, and nobody looks for them,

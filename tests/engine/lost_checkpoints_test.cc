@@ -5,6 +5,7 @@
 // be done, which is said. LBAs of the metadata zones of a pool in memory are changed.
 #include <map>
 
+#include "engine/page_store_impl.h"
 #include "log/metadata_ring.h"
 #include "log/structure.h"
 #include "tests/engine/rig.h"
@@ -397,6 +398,31 @@ TEST_F(LostCheckpointsTest, TornEndsStayVoid) {
     rig_.close();
   }
   EXPECT_GT(compared, 20u);
+}
+
+// Where a journal still says what of a zone does not count, as its write failed, that is gone for
+// good: it looks as whole as what does.
+TEST_F(LostCheckpointsTest, WhatTheJournalSaysOfAZonesEndCounts) {
+  ASSERT_NO_FATAL_FAILURE(rig_.make(volume_named("pages", VolumeMode::store)));
+  const std::uint32_t zone = kRingZones;
+  for (std::uint64_t key = 0; key < 5; ++key) ASSERT_TRUE(rig_.put(key, 1, kPageBytes).ok());
+  const std::uint64_t end = (*rig_.device->report())[zone].written_lbas;
+  for (std::uint64_t key = 5; key < 10; ++key) ASSERT_TRUE(rig_.put(key, 1, kPageBytes).ok());
+  const std::uint64_t generation =
+      static_cast<PageStoreImpl&>(*rig_.store).context().allocator.zone(ZoneId{zone}).generation;
+  rig_.close();
+  {
+    Result<MetadataRing> ring = MetadataRing::open(*rig_.device, false);
+    ASSERT_TRUE(ring.ok());
+    JournalRecord trimmed;
+    trimmed.kind = JournalRecord::Kind::zone_trimmed;
+    trimmed.trim = {zone, static_cast<std::uint32_t>(end), generation};
+    ASSERT_TRUE(ring->append(trimmed).ok());
+  }
+  EXPECT_GE(rot({Magic::checkpoint}), 2u);
+  ASSERT_NO_FATAL_FAILURE(repair());
+  ASSERT_NO_FATAL_FAILURE(rig_.open());
+  for (std::uint64_t key = 0; key < 10; ++key) EXPECT_EQ(rig_.get(key).ok(), key < 5) << key;
 }
 
 // The zone that the journal is in has room for the repair's sections alone, and its superblocks are
