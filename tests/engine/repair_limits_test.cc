@@ -3,13 +3,16 @@
 // and then the newest one's; the pool is repaired, and all pages are there and can be written.
 #include <gtest/gtest.h>
 
+#include "log/metadata_ring.h"
 #include "tests/engine/pool_file.h"
+#include "zone/blocking.h"
 
 namespace furrow::testing::repair_limits_test {
 namespace {
 
 constexpr std::size_t kPageBytes = 20000;
 constexpr std::uint64_t kKeys = 120;
+constexpr std::uint32_t kRingZones = 2;
 
 class RepairLimitsTest : public ::testing::TestWithParam<VolumeMode>, public PoolFile {
  protected:
@@ -27,11 +30,11 @@ class RepairLimitsTest : public ::testing::TestWithParam<VolumeMode>, public Poo
     rig_.close();
     rig_.device.reset();
   }
-  void repair() {
+  void repair(std::size_t zones = 1) {
     ASSERT_NO_FATAL_FAILURE(rig_.open_device());
     const auto report = Pool::repair(*rig_.device, rig_.loop);
     ASSERT_TRUE(report.ok()) << report.status().describe();
-    EXPECT_EQ(report->done.size(), 1u);
+    EXPECT_EQ(report->done.size(), zones);
     for (const std::string& line : report->failed) ADD_FAILURE() << line;
     rig_.device.reset();
   }
@@ -62,6 +65,49 @@ INSTANTIATE_TEST_SUITE_P(Modes, RepairLimitsTest,
 TEST_P(RepairLimitsTest, AFullZone) {
   damage(offsets_of("FUZH").front() + 40);
   ASSERT_NO_FATAL_FAILURE(repair());
+  ASSERT_NO_FATAL_FAILURE(expect_all());
+}
+
+// A full zone does not say where its data ends: of the one that makes room the journal does.
+TEST_P(RepairLimitsTest, WhereTheZoneEndsThatIsFinishedForIt) {
+  damage(offsets_of("FUZH").front() + 40);
+  ASSERT_NO_FATAL_FAILURE(rig_.open_device());
+  std::vector<ZoneInfo> zones = *rig_.device->report();
+  std::erase_if(zones, [](const ZoneInfo& info) { return info.written_lbas == 0; });
+  const ZoneInfo newest = zones.back();
+  ASSERT_LT(newest.written_lbas, rig_.device->geometry().zone_capacity_lbas);
+  rig_.device.reset();
+  ASSERT_NO_FATAL_FAILURE(repair());
+  ASSERT_NO_FATAL_FAILURE(rig_.open_device());
+  EXPECT_EQ(rig_.device->zone(newest.zone).state, ZoneState::full);
+  const Result<MetadataRing> ring = MetadataRing::open(*rig_.device, true);
+  ASSERT_TRUE(ring.ok()) << ring.status().describe();
+  const auto trim =
+      std::ranges::find(ring->state().trims, newest.zone.value, &ZoneTrimRecord::zone);
+  ASSERT_NE(trim, ring->state().trims.end());
+  EXPECT_EQ(trim->end_lba, newest.written_lbas);
+}
+
+// Of zones that the device had finished before they were filled each copy is finished as well, or
+// there would be no room for the next one's.
+TEST_P(RepairLimitsTest, ZonesThatWereFinishedEarly) {
+  for (std::uint64_t i = 0; i < 2; ++i) {
+    ASSERT_NO_FATAL_FAILURE(rig_.open_device());
+    auto queue = rig_.device->create_queue(4);
+    for (const ZoneInfo& info : *rig_.device->report()) {
+      const bool data = info.zone.value >= kRingZones && info.written_lbas != 0;
+      if (!data || info.state == ZoneState::full) continue;
+      ASSERT_TRUE(manage_blocking(**queue, Io::Op::finish, info.zone).ok());
+    }
+    queue->reset();
+    ASSERT_NO_FATAL_FAILURE(rig_.open());
+    ASSERT_TRUE(rig_.put(i, 1, kPageBytes).ok());
+    close();
+  }
+  const auto headers = offsets_of("FUZH");
+  ASSERT_GE(headers.size(), 3u);
+  for (std::size_t i = 2; i <= 3; ++i) damage(headers[headers.size() - i] + 40);
+  ASSERT_NO_FATAL_FAILURE(repair(2));
   ASSERT_NO_FATAL_FAILURE(expect_all());
 }
 
