@@ -190,21 +190,32 @@ void Recovery::winners(std::uint64_t volume, std::span<const RecoveredRecord> so
 // `versions` begin with a key's newest record, which may be torn, and could not be read. Where it
 // is torn what it replaced is still promised, and would go with its zone: that counts until the
 // page can be read; in a store also where a deletion of its group behind the page says otherwise,
-// as that does not count if the page is torn. Null: there is none, so the page is not there, or
-// damaged, and reading it will tell.
+// as that does not count if the page is torn (see is_deleted()). Null: there is none, so the page
+// is not there, or damaged, and reading it will tell.
 const RecoveredRecord* Recovery::whole_version(std::uint64_t volume,
                                                std::span<const RecoveredRecord> versions,
                                                bool evicts) const {
-  for (const RecoveredRecord& version : versions) {
-    if (!version.same_key(versions.front())) return nullptr;
+  for (std::size_t i = 0; i < versions.size() && versions[i].same_key(versions.front()); ++i) {
+    const RecoveredRecord& version = versions[i];
     if (is_unverified(version)) continue;
     if (version.kind != RecoveredRecord::Kind::page || expired(version)) return nullptr;
-    const auto* const deletion = deletion_of(volume, version);
-    if (deletion == nullptr) return &version;
-    const std::uint64_t deleted_at = evicts ? deletion->second.sequence : deletion->second.sure;
-    return deleted_at > version.sequence ? nullptr : &version;
+    return is_deleted(volume, versions.first(i + 1), evicts) ? nullptr : &version;
   }
   return nullptr;
+}
+
+// The last of `versions`, those before which could not be read. A deletion that may not count takes
+// it if the group had the key when it was deleted: of that nothing was to be left then, torn or not
+// (and it would be all that is left of the group).
+bool Recovery::is_deleted(std::uint64_t volume, std::span<const RecoveredRecord> versions,
+                          bool evicts) const {
+  const auto* const deletion = deletion_of(volume, versions.back());
+  if (deletion == nullptr) return false;
+  if (evicts || deletion->second.sure > versions.back().sequence) return true;
+  const auto deleted = std::ranges::find_if(versions, [&](const RecoveredRecord& version) {
+    return version.sequence < deletion->second.sequence;
+  });
+  return deletion_of(volume, *deleted) == deletion;
 }
 
 // `versions` begin with those of a key that could not be read, of which `winner` may be one. Each

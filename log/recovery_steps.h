@@ -125,6 +125,8 @@ class Recovery {
   const RecoveredRecord* whole_version(std::uint64_t volume,
                                        std::span<const RecoveredRecord> versions,
                                        bool evicts) const;
+  bool is_deleted(std::uint64_t volume, std::span<const RecoveredRecord> versions,
+                  bool evicts) const;
   void note_passed_over(std::span<const RecoveredRecord> versions, const RecoveredRecord& winner,
                         bool stays_if_torn, std::vector<ZoneId>& into) const;
   bool expired(const RecoveredRecord& page) const {

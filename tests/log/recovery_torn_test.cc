@@ -207,6 +207,37 @@ TEST_F(RecoveryTest, NoGroupsDeletionBehindATornPageStays) {
   EXPECT_EQ(pool_->tables[3].group_tombstones, 1u) << "the one before it counts";
 }
 
+// Where it was in the group as well, the deletion is of all that there was of the key, torn or not.
+TEST_F(RecoveryTest, AGroupsDeletionBehindAPageOfItThatMayBeTornTakesOlderOnes) {
+  constexpr std::uint64_t kGroup = 9;
+  remake_with_faults();
+  ZoneImage& old = zone(2, 10);
+  old.add_batch({ZoneImage::in_group(old.page(1, 11, 600), kGroup),
+                 ZoneImage::in_group(old.page(2, 12, 600), kGroup),
+                 ZoneImage::in_group(old.page(3, 13, 600), kGroup)});
+  ZoneImage& newest = zone(3, 20);
+  const std::uint32_t unread =
+      newest.add_batch({ZoneImage::in_group(newest.page(1, 21, 600), kGroup)}) + 1;
+  newest.add_batch({ZoneImage::group_tombstone(kGroup, 22)});
+  const std::uint32_t later = newest.add_batch({newest.page(2, 23, 600)}) + 1;
+  write_all();
+  RecoveryOptions with = options();
+  with.stores = {kVolume};
+  faults_->fail_reads(Lba{pool_->device_lba(ZoneId{3}, unread)}, 1);
+  faults_->fail_reads(Lba{pool_->device_lba(ZoneId{3}, later)}, 1);
+  recover_now(with);
+  EXPECT_EQ(found(1), 0u) << "as all of the group";
+  EXPECT_EQ(found(2), 23u) << "reading it is an error";
+  EXPECT_EQ(found(3), 0u);
+  EXPECT_EQ(use(3), ZoneUse::bad);
+  with.trims = result_->new_trims;
+  faults_->heal();
+  recover_now(with);
+  EXPECT_EQ(found(1), 0u);
+  EXPECT_EQ(found(2), 23u);
+  EXPECT_EQ(found(3), 0u);
+}
+
 // A batch header among them may be torn likewise, which is no damage.
 TEST_F(RecoveryTest, WhatCountedBehindATornHeaderStays) {
   remake_with_faults();
