@@ -183,6 +183,11 @@ TEST(SimTest, SeedsThatFailed) {
   run_seed("unread", 43000002848, 13'000);
   // A deletion of a group behind it counted at the next opening, and took a promised page along.
   run_seed("unread", 47000004205, 1000);
+  // The model took one of a zone's lives for the one that was left, when it could be either: of two
+  // whose resets a power cut had met, and of an empty zone that had been full or not when its reset
+  // took it away.
+  run_seed("zoned", 63000000167, 1000);
+  run_seed("zoned", 63000000208, 16'000);
 }
 
 Simulation::Summary summary_of(std::uint64_t seed, const char* scenario = "mixed") {

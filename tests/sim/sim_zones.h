@@ -133,6 +133,7 @@ class SimZones {
   void check_limits();
 
   void adopt(std::uint32_t zone, Look look);
+  void blur(Life& life, const Life& other, const ZoneInfo& info, Look look) const;
   bool fits(const Life& life, const ZoneInfo& info, Look look) const;
   void take(Zone& zone, Life life, const ZoneInfo& info, Look look);
   void fail(const Client& client, const std::string& what);

@@ -223,12 +223,7 @@ void SimZones::adopt(std::uint32_t number, Look look) {
       std::ranges::find_if(zone.before, [&](const Life& life) { return fits(life, info, look); });
   if (fits(zone.life, info, look)) {
     zone.reset_seen = world_.tick;
-    // Which of the two nobody can tell.
-    if (look != Look::now && other != zone.before.end()) {
-      const std::size_t most = std::max(zone.life.cells.size(), other->cells.size());
-      zone.life.cells.assign(most, Cell{.placed = false});
-      zone.life.may_be_full = true;
-    }
+    if (other != zone.before.end()) blur(zone.life, *other, info, look);
     return take(zone, std::move(zone.life), info, look);
   }
   std::size_t overwritten = zone.life.cells.size();
@@ -240,6 +235,9 @@ void SimZones::adopt(std::uint32_t number, Look look) {
       overwritten = std::max(overwritten, life.cells.size());
       continue;
     }
+    const auto older =
+        std::ranges::find_if(zone.before, [&](const Life& each) { return fits(each, info, look); });
+    if (older != zone.before.end()) blur(life, *older, info, look);
     // A file's zone has one place for all of its lives.
     const std::size_t lost = look == Look::emu ? std::min(overwritten, life.cells.size()) : 0;
     std::fill_n(life.cells.begin(), lost, Cell{.placed = false});
@@ -256,6 +254,16 @@ void SimZones::adopt(std::uint32_t number, Look look) {
                            "and {} flushed",
                            to_string(info.state), info.written_lbas, to_string(zone.state), at,
                            acked, durable));
+}
+
+// It may be the other one, too: which of the two nobody can tell.
+void SimZones::blur(Life& life, const Life& other, const ZoneInfo& info, Look look) const {
+  if (look != Look::now) {
+    life.cells.assign(std::max(life.cells.size(), other.cells.size()), Cell{.placed = false});
+    life.may_be_full = true;
+  } else if (info.state == ZoneState::read_only) {  // which says nothing of what it was before
+    life.may_be_full |= other.may_be_full;
+  }
 }
 
 bool SimZones::fits(const Life& life, const ZoneInfo& info, Look look) const {
