@@ -188,6 +188,8 @@ TEST(SimTest, SeedsThatFailed) {
   // took it away.
   run_seed("zoned", 63000000167, 1000);
   run_seed("zoned", 63000000208, 16'000);
+  // Nor did it know that an append goes where a write before it had failed.
+  run_seed("zoned", 63000004339, 1000);
 }
 
 Simulation::Summary summary_of(std::uint64_t seed, const char* scenario = "mixed") {

@@ -162,9 +162,11 @@ void SimZones::placed(Client& client, Life& life) {
   }
   const bool flushed =
       op.durability == Durability::flushed || shape_.options.durability == Durability::flushed;
+  // Where a write before it had failed, which was to be there.
+  const bool moved = op.kind == Kind::append && zones_[client.zone].doubtful;
   for (std::uint64_t i = 0; i < op.count; ++i) {
     Cell& cell = life.cells[at + i];
-    if (cell.placed != (op.kind == Kind::write) || cell.acked != 0) {
+    if ((cell.placed != (op.kind == Kind::write) && !moved) || cell.acked != 0) {
       return fail(client, fmt::format("LBA {} is another's", at + i));
     }
     cell = {client.hashes[i], world_.tick, true, flushed};
