@@ -85,6 +85,7 @@ void FusedCommands::begin_pair(LocalNamespace& ns, Request& first, Request& seco
   BlockOp& op = first.block_op;
   first.cached = false;  // the second is what writes
   op.durability = NvmCommands::durability_of(second);
+  if (NvmCommands::durability_of(first) == Durability::flushed) op.durability = Durability::flushed;
   op.on_done = &FusedCommands::done;
   if (const auto status = NvmCommands::take_range(shared, first); status != sc::kSuccess) {
     return complete(first, status, sc::kFailedFused);

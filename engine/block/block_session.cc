@@ -26,8 +26,10 @@ bool zeroes(BlockOp::Kind kind) {
   return kind == BlockOp::Kind::discard || kind == BlockOp::Kind::write_zeroes;
 }
 
-bool reads(BlockOp::Kind kind) {
-  return kind == BlockOp::Kind::read || kind == BlockOp::Kind::compare;
+// And nothing else, as far as is known now.
+bool only_reads(const BlockOp& op) {
+  return op.kind == BlockOp::Kind::read || op.kind == BlockOp::Kind::compare ||
+         (op.kind == BlockOp::Kind::compare_and_write && !op.equal);
 }
 
 bool writes(BlockOp::Kind kind) {
@@ -185,7 +187,7 @@ BlockSession::Progress BlockSession::begin_blocks(BlockOp& op, unsigned& looks) 
   }
   const auto& store = static_cast<const PageStoreImpl&>(*in.volume);
   const bool flushes = zeroes(op.kind) ? store.durably(op.durability)
-                                       : reads(op.kind) && op.durability == Durability::flushed;
+                                       : only_reads(op) && op.durability == Durability::flushed;
   return flushes ? begin_flush(op) : Progress::all_begun;
 }
 

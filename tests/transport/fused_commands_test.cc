@@ -133,6 +133,31 @@ TEST(Fused, IsDurableIfTheWriteIsToBe) {
   EXPECT_EQ(disk.device->unflushed_bytes(), 0u);
 }
 
+// Likewise if the Compare is: what it has found is, or what was written in its place.
+TEST(Fused, WhatWasComparedIsDurableIfItIsToBe) {
+  for (const bool equal : {true, false}) {
+    SCOPED_TRACE(equal);
+    FusedDisk disk;
+    const auto try_pair = [&] {
+      Pair pair;
+      nv::Sqe compare = FusedDisk::compare();
+      compare.cdw12 |= nv::nvm::kForceUnitAccess;
+      pair.first = disk.send(compare, equal ? disk.there : disk.next);
+      pair.second = disk.send(FusedDisk::second(), disk.there);
+      return disk.wait(pair);
+    };
+    ASSERT_GT(disk.device->unflushed_bytes(), 0u);
+    disk.device->fail_flushes(1);
+    const Statuses failed = equal ? Statuses{sc::kFailedFused, sc::kWriteFault}
+                                  : Statuses{sc::kUnrecoveredRead, sc::kFailedFused};
+    EXPECT_EQ(try_pair(), failed);
+    const Statuses done = equal ? Statuses{0, 0} : Statuses{sc::kCompareFailure, sc::kFailedFused};
+    EXPECT_EQ(try_pair(), done);
+    EXPECT_EQ(disk.device->unflushed_bytes(), 0u);
+    disk.expect_unchanged();
+  }
+}
+
 TEST(Fused, OneWithoutTheOther) {
   FusedDisk disk;
   const CommandPtr alone = disk.send(FusedDisk::second(), disk.next);
