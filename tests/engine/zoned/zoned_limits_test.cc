@@ -30,24 +30,6 @@ TEST_F(ZonedPoolTest, SharesAddUp) {
   ASSERT_TRUE(create(pages_options(4, "more")).ok());
 }
 
-// A device's zones on one that allows fewer of them to be open and active.
-class Narrower final : public ZonedDevice {
- public:
-  Narrower(ZonedDevice& inner, std::uint32_t open, std::uint32_t active)
-      : ZonedDevice(inner.geometry(), inner.uri()), inner_(inner) {
-    geometry_.open_zones_max = open;
-    geometry_.active_zones_max = active;
-  }
-  Result<std::unique_ptr<IoQueue>> create_queue(unsigned depth) override {
-    return inner_.create_queue(depth);
-  }
-  Result<std::vector<ZoneInfo>> report() override { return inner_.report(); }
-  ZoneInfo zone(ZoneId zone) const override { return inner_.zone(zone); }
-
- private:
-  ZonedDevice& inner_;
-};
-
 // One open zone for the ring, one for each volume of pages, and what the zoned one was given.
 TEST_F(ZonedPoolTest, ADeviceThatAllowsFewerZonesThanItsVolumesNeedIsRefused) {
   ASSERT_NO_FATAL_FAILURE(zones_.rig.make(pages_options(4)));

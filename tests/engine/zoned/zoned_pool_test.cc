@@ -256,6 +256,30 @@ TEST_F(LostRingTest, WithoutAnyCheckpointNothingOfItIsReset) {
   ASSERT_TRUE(zones_.rig.pool->delete_volume("recovered-zones").ok());
 }
 
+// The ring and the pages have all that such a device allows to be active, and a volume of the zones
+// would have no limit: nothing is changed until the pool is on one that allows more.
+TEST_F(LostRingTest, WithoutAnActiveZoneForThemNothingIsRebuilt) {
+  ASSERT_NO_FATAL_FAILURE(make_pages());
+  ASSERT_TRUE(create(zoned_options(6, 2, 4)).ok());
+  ASSERT_TRUE(zones_.write(0, 7).ok());
+  zones_.close();
+  ASSERT_NO_FATAL_FAILURE(rot({Magic::checkpoint, Magic::journal}));
+  const auto written = [this] {
+    std::vector<std::uint64_t> lbas;
+    for (const ZoneInfo& zone : *zones_.rig.device->report()) lbas.push_back(zone.written_lbas);
+    return lbas;
+  };
+  const auto before = written();
+  for (const std::uint32_t open_max : {2u, 10u}) {
+    Narrower device(*zones_.rig.device, open_max, 2);
+    const auto repaired = Pool::repair(device, zones_.rig.loop, Pool::OpenOptions::kCallingThread);
+    EXPECT_EQ(repaired.status().code(), Code::too_many_zones) << open_max;
+    EXPECT_EQ(written(), before) << open_max;
+  }
+  Narrower device(*zones_.rig.device, 3, 3);
+  EXPECT_TRUE(Pool::repair(device, zones_.rig.loop, Pool::OpenOptions::kCallingThread).ok());
+}
+
 // One damaged checkpoint is nothing: the roll that lends zones leaves two ways to know.
 TEST_F(LostRingTest, OneOfTheRingsZonesIsEnough) {
   for (const std::uint32_t lost : {0u, 1u}) {
