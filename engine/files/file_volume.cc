@@ -112,7 +112,7 @@ bool FileVolume::Claim::find(std::span<const std::string_view> paths) {
       places_.clear();
       return true;
     }
-    free = free && !volume_.is_changing(*place) && !volume_.is_moving(*place);
+    free = free && !volume_.is_changing(*place) && !volume_.is_unsettled(*place);
     places_.push_back(std::move(*place));
   }
   return free;
@@ -132,9 +132,16 @@ bool FileVolume::is_changing(const FileTree::Place& place) const {
   return place.node != nullptr && is_changing_within(*place.node);
 }
 
-// A directory that it is in, which may not get where it is found meanwhile.
-bool FileVolume::is_moving(const FileTree::Place& place) const {
-  return moving_ != nullptr && place.parent != nullptr && tree_.is_within(*moving_, *place.parent);
+// A directory that it is in, which may not get where it is found meanwhile: it is being moved, or
+// has no record yet and is being made.
+bool FileVolume::is_unsettled(const FileTree::Place& place) const {
+  if (place.parent == nullptr) return false;
+  const auto is_changed = [this](const FileLink& link) {
+    return changing_.contains({link.parent, link.name});
+  };
+  const FileNode& parent = *place.parent;
+  if (parent.recorded.length == 0 && std::ranges::any_of(parent.links, is_changed)) return true;
+  return moving_ != nullptr && tree_.is_within(*moving_, parent);
 }
 
 bool FileVolume::is_changing_within(const FileNode& directory) const {

@@ -206,7 +206,7 @@ class FileVolume : public std::enable_shared_from_this<FileVolume> {
     std::vector<FileTree::Place> places_;
   };
   bool is_changing(const FileTree::Place& place) const;
-  bool is_moving(const FileTree::Place& place) const;
+  bool is_unsettled(const FileTree::Place& place) const;
   bool is_changing_within(const FileNode& directory) const;
   bool is_empty(const FileNode& directory) const;
   Result<std::shared_ptr<FileNode>> make_node(Lock& lock, std::string_view path, bool directory);

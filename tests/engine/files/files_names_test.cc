@@ -181,6 +181,24 @@ TEST_F(FilesNamesTest, NothingIsMadeInADirectoryUnderANameThatItDoesNotGet) {
   }
 }
 
+// What was moved into it would go with it, if it cannot be made.
+TEST_F(FilesNamesTest, NothingGoesIntoADirectoryBeforeItIsThere) {
+  ASSERT_TRUE(files().make_directory("/a").ok());
+  write("/a/f", "file");
+  ASSERT_TRUE(files().sync_names().ok());
+  hold_writes();
+  pool_->call([this](Pool&) { tap_->fail(Io::Op::write, {Code::no_space, Origin::zone}); });
+  auto made = std::async(std::launch::async, [&] { return files().make_directory("/d"); });
+  wait_until_held();
+  auto moved = std::async(std::launch::async, [&] { return files().rename("/a", "/d/a"); });
+  give_others_time();
+  let_writes_go();
+  EXPECT_EQ(made.get().code(), Code::no_space);
+  EXPECT_EQ(moved.get().code(), Code::not_found);
+  EXPECT_EQ(names("/"), std::vector<std::string>{"a"});
+  EXPECT_EQ(read("/a/f"), "file");
+}
+
 // And as long as a name in it may come back.
 TEST_F(FilesNamesTest, ADirectoryStaysWhileAFileIsMovedOutOfItAndFailsTo) {
   ASSERT_TRUE(files().make_directory("/d").ok());
