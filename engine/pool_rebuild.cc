@@ -49,8 +49,7 @@ class Assuming {
     left_zones_ = superblock_.zone_count - superblock_.metadata_zones;
     assumed_.state.next_volume_id = told_.next_volume_id;
     assumed_.state.trims = told_.trims;
-    assumed_.state.open_count =
-        std::max(told_.open_count, found.highest_sequence >> kSequenceShift);
+    assumed_.state.open_count = told_.open_count;
   }
 
   // `unclaimed`: zones that hold something, and are not known to be anybody's.
