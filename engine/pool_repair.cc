@@ -166,9 +166,8 @@ class PoolRepair {
     while (!room_.spare.empty()) {
       const ZoneId zone = room_.spare.back();
       room_.spare.pop_back();
-      Status status = manage_blocking(queue_, Io::Op::reset, zone);
-      if (status.ok()) status = flush_blocking(queue_);
-      if (status.ok()) return zone;
+      // Durable with the record that the zone is void, before anything is written to it.
+      if (manage_blocking(queue_, Io::Op::reset, zone).ok()) return zone;
     }
     return Status(Code::no_space, Origin::engine,
                   "no zone of the device is empty; delete a volume, or pages, and try again (those "
