@@ -241,8 +241,7 @@ TEST_F(RecoveryTest, NorWhereItsHeaderCannotBeReadForOnce) {
   newest.damage(torn + 1);
   std::ranges::copy(before.lba(1), newest.lba(1).begin());
   std::erase_if(images_, [&](const auto& image) { return image.get() == &before; });
-  RecoveryOptions with = options();
-  with.stores = {kVolume};
+  RecoveryOptions with = options_of_store();
   const Lba header{pool_->device_lba(ZoneId{2}, 0)};
   for (const bool sealed : {false, true}) {
     with.trims.clear();
@@ -291,11 +290,10 @@ TEST_F(RecoveryTest, AZoneIsKnownWithoutAHeaderThatCannotBeRead) {
   const std::uint32_t end = finished.written_lbas();
   finished.set_written(static_cast<std::uint32_t>(shape_.zone_capacity_lbas));
   write_all();
-  RecoveryOptions with = options();
-  with.stores = {kVolume};
+  RecoveryOptions with = options_of_store();
   with.trims = {{ZoneId{3}, 20, end}};
   for (const std::uint32_t each : {2, 3}) {
-    faults_->fail_reads(Lba{pool_->device_lba(ZoneId{each}, 0)}, 1);
+    fail_reads(each, 0);
   }
   recover_now(with);
   for (const std::uint64_t number : {1, 2, 3, 4}) EXPECT_NE(found(number), 0u);
@@ -312,8 +310,7 @@ TEST_F(RecoveryTest, AnOlderVersionInALaterZoneIsKnown) {
   ZoneImage& later = zone(3, 20, kVolume, kCollectionStream);
   later.add_batch({later.page(1, 12, 600)});
   write_all();
-  RecoveryOptions with = options();
-  with.stores = {kVolume};
+  RecoveryOptions with = options_of_store();
   recover_now(with);
   EXPECT_EQ(found(1), 15u);
   EXPECT_EQ(pool_->allocator.zone(ZoneId{2}).oldest(), 10u);
@@ -331,8 +328,7 @@ TEST_F(RecoveryTest, TheHeaderOfAZoneInWhichNothingCounts) {
     ZoneImage& newest = zone(3, 20);
     newest.damage(newest.add_batch({newest.page(2, 21, 600)}));
     write_all();
-    RecoveryOptions with = options();
-    with.stores = {kVolume};
+    RecoveryOptions with = options_of_store();
     recover_now(with);
     with.trims = result_->new_trims;
     ASSERT_EQ(info(ZoneId{3}).state, ZoneState::full);

@@ -34,6 +34,11 @@ class RecoveryTest : public LogRig {
     made.volumes = {kVolume};
     return made;
   }
+  RecoveryOptions options_of_store() const {
+    RecoveryOptions made = options();
+    made.stores = {kVolume};
+    return made;
+  }
   // No images, on another device, which may fail.
   void remake_with_faults() {
     images_.clear();
@@ -53,6 +58,16 @@ class RecoveryTest : public LogRig {
     result_->volumes[kVolume].pages.load_into(*index_);
   }
   void recover_now() { recover_now(options()); }
+  // Until faults_->heal(). The LBA is the zone's.
+  void fail_reads(std::uint32_t zone, std::uint64_t lba, std::uint32_t lbas = 1) {
+    faults_->fail_reads(Lba{pool_->device_lba(ZoneId{zone}, lba)}, lbas);
+  }
+  // Once more, with what the last one has put into the journal, where all can be read again.
+  void recover_mended(RecoveryOptions& with) {
+    with.trims = result_->new_trims;
+    faults_->heal();
+    recover_now(with);
+  }
   RecoveredVolume& volume() { return result_->volumes[kVolume]; }
   // Where the page that counts for a key lies; ~0: nowhere.
   std::uint32_t zone_of(std::uint64_t number) {
