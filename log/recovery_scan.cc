@@ -45,7 +45,7 @@ std::vector<PageRecord> Scanner::records_of(const FoundZone& zone) {
 Status Scanner::scan(const FoundZone& zone) {
   ZoneDirectory& table = pool_.tables[zone.info.zone.value];
   table.evicted = zone.evicted;
-  unread_lba_ = ~std::uint32_t{0};
+  unread_lba_ = unknown_lba_ = ~std::uint32_t{0};
   std::vector<SegmentScan> scans;  // of the newest zone: it is looked at as a whole
   std::vector<std::uint64_t> missing;
   bool all_read = !zone.guessed;
@@ -157,6 +157,21 @@ std::vector<std::uint32_t> Scanner::torn_headers(const FoundZone& zone,
   return torn;
 }
 
+// Where behind the flush point a batch header may be that cannot be read; ~0: nowhere. It may have
+// taken any key out of its group.
+std::uint32_t Scanner::first_unknown(const std::vector<SegmentScan>& scans,
+                                     std::uint64_t flushed_lba) {
+  for (std::size_t i = 0; i < scans.size(); ++i) {
+    const std::vector<std::uint32_t>& batches = scans[i].batch_lbas();
+    for (const std::uint64_t gap : scans[i].unreadable_gaps()) {
+      const auto next = std::ranges::upper_bound(batches, gap);
+      const std::uint64_t end = next != batches.end() ? *next : segment_end(i * pool_.segment_lbas);
+      if (end > flushed_lba) return static_cast<std::uint32_t>(gap);
+    }
+  }
+  return ~std::uint32_t{0};
+}
+
 // Decides where the newest zone ends, which is at the first page or header behind the flush point
 // that is not whole, and whether writing can go on in it. One that was counted ends where it did,
 // and what is not whole is void by itself. False: something before that end cannot be read.
@@ -183,6 +198,7 @@ bool Scanner::end_newest(const FoundZone& zone, std::vector<SegmentScan>& scans)
   std::erase_if(tail.unread, is_void);
   table.torn = std::move(tail.torn);  // none, but where it was counted
   if (!tail.unread.empty()) unread_lba_ = tail.unread.front();
+  if (zone.stores && !table.given_up) unknown_lba_ = first_unknown(scans, flushed_lba);
   for (const std::uint32_t lba : tail.unread) {
     unverified.push_back(pool_.device_lba(zone.info.zone, lba));
   }
@@ -290,6 +306,7 @@ void Scanner::keep(const FoundZone& zone, const PageRecord& record, const KeyHas
   pool_.note_record(id, record);
   into.damaged |= record.damaged;
   if (record.kind == RecordKind::group_tombstone) {
+    if (record.lba > unknown_lba_) return;
     GroupTombstone& newest =
         (zone.spare ? into.spare_group_tombstones : into.group_tombstones)[record.group];
     const std::uint64_t sure = record.lba < unread_lba_ ? record.sequence : 0;

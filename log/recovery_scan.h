@@ -55,6 +55,7 @@ struct FoundZone {
   bool aside = false;     // an opening before could not read what it holds, or not all
   bool counted = false;   // and has verified the rest, which goes on counting
   bool evicted = false;   // its pages count no more, but as deletions in zones opened after it
+  bool stores = false;    // a store's: what can be read another time may still be there then
   bool guessed = false;  // its header cannot be read, and what tells of it may be an earlier life's
   bool spare = false;    // took the last zone of a store's quota: it may hold nothing but copies
 };
@@ -100,6 +101,7 @@ class Scanner {
                                           std::uint64_t flushed_lba);
   Result<BatchHeader> batch_header(const FoundZone& zone, std::uint32_t batch_lba);
   std::uint64_t flush_point(const FoundZone& zone);
+  std::uint32_t first_unknown(const std::vector<SegmentScan>& scans, std::uint64_t flushed_lba);
 
   PoolContext& pool_;
   std::unique_ptr<IoQueue> queue_;
@@ -107,6 +109,8 @@ class Scanner {
   AlignedBuffer buffer_;
   // Of the zone that is scanned: a page behind the flush point that cannot be read; ~0: none.
   std::uint32_t unread_lba_ = ~std::uint32_t{0};
+  // .. and a batch header, likewise: no deletion of a group behind it counts.
+  std::uint32_t unknown_lba_ = ~std::uint32_t{0};
 };
 
 }  // namespace furrow

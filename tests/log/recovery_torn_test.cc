@@ -223,6 +223,66 @@ TEST_F(RecoveryTest, AGroupsDeletionBehindAPageOfItThatMayBeTornTakesOlderOnes) 
   EXPECT_EQ(found(3), 0u);
 }
 
+// A batch header names keys that nobody knows then, and may have taken any out of any group.
+TEST_F(RecoveryTest, NoGroupsDeletionBehindAHeaderThatMayBeTornCounts) {
+  constexpr std::uint64_t kGroup = 9;
+  for (const bool is_torn : {true, false}) {
+    SCOPED_TRACE(is_torn ? "torn" : "whole");
+    remake_with_faults();
+    ZoneImage& old = zone(2, 10);
+    old.add_batch({ZoneImage::in_group(old.page(1, 11, 600), kGroup),
+                   ZoneImage::in_group(old.page(3, 12, 600), kGroup)});
+    ZoneImage& newest = zone(3, 20);
+    newest.add_batch({newest.page(4, 20, 600)});
+    const std::uint32_t unread = newest.add_batch({newest.page(1, 21, 600)});
+    newest.add_batch({ZoneImage::group_tombstone(kGroup, 22), newest.page(2, 23, 600)});
+    if (is_torn) newest.damage(unread);
+    write_all();
+    RecoveryOptions with = options_of_store();
+    fail_reads(3, unread);
+    recover_now(with);
+    EXPECT_EQ(found(1), 11u) << "as long as nobody knows whether it is torn";
+    EXPECT_EQ(found(3), 12u);
+    EXPECT_EQ(found(2), 23u);
+    EXPECT_EQ(use(3), ZoneUse::bad) << "the deletion stays";
+    if (pool_->allocator.zone(ZoneId{2}).live_lbas == 0) {  // as collection does
+      ASSERT_TRUE(direct(Io::Op::reset, ZoneId{2}).ok());
+    }
+    recover_mended(with);
+    EXPECT_EQ(found(1), is_torn ? 11u : 21u);
+    EXPECT_EQ(found(3), is_torn ? 12u : 0u);
+    EXPECT_EQ(found(2), 23u);
+  }
+}
+
+// A cache serves nothing that was deleted, and what is given up is lost, not torn.
+TEST_F(RecoveryTest, AGroupsDeletionBehindAHeaderThatCannotBeReadCountsElsewhere) {
+  constexpr std::uint64_t kGroup = 9;
+  for (const std::string what : {"store", "flushed", "filled", "before", "cache", "given up"}) {
+    SCOPED_TRACE(what);
+    remake_with_faults();
+    zone(2, 10).add_batch({ZoneImage::in_group(images_[0]->page(3, 12, 600), kGroup)});
+    ZoneImage& newest = zone(3, 20);
+    newest.add_batch({newest.page(4, 20, 600)});
+    if (what == "before") newest.add_batch({ZoneImage::group_tombstone(kGroup, 22)});
+    const std::uint32_t unread = newest.add_batch({newest.page(1, 21, 600)});
+    if (what == "filled") {  // a segment that ends with what cannot be read, and with no summary
+      newest.close_segment();
+      newest.damage(newest.written_lbas() - 1);
+    }
+    const bool flushed = what == "flushed" || what == "filled";
+    newest.add_batch({ZoneImage::group_tombstone(what == "before" ? kGroup + 1 : kGroup, 23)},
+                     flushed ? newest.written_lbas() : unread);
+    write_all();
+    RecoveryOptions with = what == "cache" ? options() : options_of_store();
+    if (what == "cache") with.caches = {kVolume};
+    if (what == "given up") with.give_up = {ZoneId{3}};
+    fail_reads(3, unread);
+    recover_now(with);
+    EXPECT_EQ(found(3), what == "store" ? 12u : 0u);
+  }
+}
+
 // A batch header among them may be torn likewise, which is no damage.
 TEST_F(RecoveryTest, WhatCountedBehindATornHeaderStays) {
   remake_with_faults();
