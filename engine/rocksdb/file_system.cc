@@ -43,6 +43,10 @@ class Locks {
     const std::lock_guard guard(mutex_);
     locked_.erase(name);
   }
+  bool holds(const LockName& name) {
+    const std::lock_guard guard(mutex_);
+    return locked_.contains(name);
+  }
 
  private:
   std::mutex mutex_;
@@ -118,8 +122,8 @@ class FurrowFileSystem final : public rocksdb::FileSystem {
 
   // --- opening ---
 
-  // Says which files are a database's own WALs: copies, as of checkpoints and backups, have their
-  // names. (A field that is not ours otherwise, and that wrappers pass on: nothing is allocated.)
+  // Says which files are a database's own WALs, see is_wal(). (A field that is not ours otherwise,
+  // and that wrappers pass on: nothing is allocated.)
   FileOptions OptimizeForLogWrite(const FileOptions& options,
                                   const rocksdb::DBOptions& db) const override {
     FileOptions optimized = FileSystem::OptimizeForLogWrite(options, db);
@@ -335,8 +339,7 @@ class FurrowFileSystem final : public rocksdb::FileSystem {
                          FileVolume::Existing existing,
                          std::unique_ptr<rocksdb::FSWritableFile>* result) {
     const OpenTimer timer;
-    const bool wal = !options.fallocate_with_keep_size && file_kind(name) == FileKind::wal &&
-                     existing == FileVolume::Existing::truncate;
+    const bool wal = existing == FileVolume::Existing::truncate && is_wal(name, options);
     if (wal && volume_->free_bytes() < kWalBytesMin) return wal_refusal(name, kNoRoom);
     auto file = volume_->create(name, existing);
     if (wal && file.status().code() == Code::no_space) return wal_refusal(name, file.status());
@@ -344,6 +347,14 @@ class FurrowFileSystem final : public rocksdb::FileSystem {
     const std::string id = unique_id((*file)->inode());
     *result = make_writable_file(std::move(*file), name, id, options);
     return IOStatus::OK();
+  }
+  // A database's own: copies, as of checkpoints and backups, have the same names. Wrappers that do
+  // not pass OptimizeForLogWrite() on have their WALs known by the lock of the directory.
+  bool is_wal(const std::string& name, const FileOptions& options) const {
+    if (file_kind(name) != FileKind::wal) return false;
+    if (!options.fallocate_with_keep_size) return true;
+    const std::string path = absolute_path(name);
+    return locks().holds({volume_->identity(), path.substr(0, path.rfind('/')) + "/LOCK"});
   }
   // A WAL that cannot be made ends the database until it is opened again, if NoSpace is the reason,
   // and one that cannot be written to before anything else is in memory ends the process (RocksDB

@@ -432,6 +432,18 @@ class FullDbTest : public DbTest {
     }
     ASSERT_TRUE(status.ok()) << status.ToString();
   }
+  void make_a_wal_when_there_is_room(const rocksdb::Options& its) {
+    ASSERT_NO_FATAL_FAILURE(open(its));
+    for (unsigned i = 0; i < 100; ++i) ASSERT_TRUE(db_->Put({}, db_key(i), db_value(i, 1)).ok());
+    ASSERT_NO_FATAL_FAILURE(leave(64 << 10));
+    const rocksdb::Status status = db_->Flush({});
+    EXPECT_TRUE(is_full(status)) << status.ToString();
+    EXPECT_FALSE(db_->Put({}, "before", "no room").ok());
+    ASSERT_NO_FATAL_FAILURE(check_written(100));
+    ASSERT_TRUE(files().remove("/other").ok());
+    ASSERT_NO_FATAL_FAILURE(goes_on(rocksdb::WriteOptions()));
+    ASSERT_NO_FATAL_FAILURE(check_written(100));
+  }
   void check_written(unsigned written) {
     for (unsigned i = 0; i < written; ++i) {
       std::string value;
@@ -473,16 +485,27 @@ TEST_F(FullDbTest, WhatTheWalHasNoRoomForIsRefusedUntilThereIs) {
 
 // A memtable is full, or a flush asked for, and its successor's WAL cannot be made.
 TEST_F(FullDbTest, AWalThatThereIsNoRoomForIsMadeWhenThereIs) {
-  ASSERT_NO_FATAL_FAILURE(open(options()));
-  for (unsigned i = 0; i < 100; ++i) ASSERT_TRUE(db_->Put({}, db_key(i), db_value(i, 1)).ok());
-  ASSERT_NO_FATAL_FAILURE(leave(64 << 10));
-  const rocksdb::Status status = db_->Flush({});
-  EXPECT_TRUE(is_full(status)) << status.ToString();
-  EXPECT_FALSE(db_->Put({}, "before", "no room").ok());
-  ASSERT_NO_FATAL_FAILURE(check_written(100));
-  ASSERT_TRUE(files().remove("/other").ok());
-  ASSERT_NO_FATAL_FAILURE(goes_on(rocksdb::WriteOptions()));
-  ASSERT_NO_FATAL_FAILURE(check_written(100));
+  make_a_wal_when_there_is_room(options());
+}
+
+// A file system of somebody's around it that keeps to itself which files are WALs.
+class ForgetfulFileSystem final : public rocksdb::FileSystemWrapper {
+ public:
+  using FileSystemWrapper::FileSystemWrapper;
+  const char* Name() const override { return "forgetful"; }
+  rocksdb::FileOptions OptimizeForLogWrite(const rocksdb::FileOptions& options,
+                                           const rocksdb::DBOptions& db) const override {
+    return FileSystem::OptimizeForLogWrite(options, db);
+  }
+};
+
+TEST_F(FullDbTest, AWalIsKnownByTheDatabasesLock) {
+  const auto forgetful = std::make_shared<ForgetfulFileSystem>(env()->GetFileSystem());
+  const std::unique_ptr<rocksdb::Env> around = rocksdb::NewCompositeEnv(forgetful);
+  rocksdb::Options its = options();
+  its.env = around.get();
+  make_a_wal_when_there_is_room(its);
+  db_.reset();
 }
 
 // Not as a WAL of the database's own that there is no room for.
