@@ -136,25 +136,31 @@ std::uint64_t Scanner::flush_point(const FoundZone& zone) {
 
 // Batch headers behind the flush point that are not whole, the first or, of a zone that was
 // counted, all. Before it, such a header is damage, and takes nothing else with it; nor does one
-// that cannot be read, which is no proof of a torn write.
-std::vector<std::uint32_t> Scanner::torn_headers(const FoundZone& zone,
-                                                 const std::vector<SegmentScan>& scans,
-                                                 std::uint64_t flushed_lba) {
-  std::vector<std::uint32_t> torn;
+// that cannot be read, which is no proof of a torn write. Those that a summary names count without
+// being read (`unread`: they may be torn), and where they have, go on counting.
+Scanner::Tail Scanner::verify_headers(const FoundZone& zone, const std::vector<SegmentScan>& scans,
+                                      std::uint64_t flushed_lba) {
+  Tail tail;
   for (const SegmentScan& scan : scans) {
     for (const std::uint64_t gap : scan.gaps()) {
       if (gap < flushed_lba || std::ranges::binary_search(scan.unreadable_gaps(), gap)) continue;
-      torn.push_back(static_cast<std::uint32_t>(gap));
-      if (!zone.counted) return torn;
+      tail.torn.push_back(static_cast<std::uint32_t>(gap));
+      if (!zone.counted) return tail;
     }
-    if (!scan.summarized() || zone.counted) continue;
+    if (!scan.summarized()) continue;
     // The summary names batches that it does not make durable.
     const std::vector<std::uint32_t>& batches = scan.batch_lbas();
     for (auto at = std::ranges::lower_bound(batches, flushed_lba); at != batches.end(); ++at) {
-      if (batch_header(zone, *at).status().code() == Code::corrupt) return {*at};
+      const Status header = batch_header(zone, *at).status();
+      if (header.ok()) continue;
+      if (header.code() == Code::corrupt && !zone.counted) {
+        tail.torn.push_back(*at);
+        return tail;
+      }
+      tail.unread.push_back(*at);
     }
   }
-  return torn;
+  return tail;
 }
 
 // Where behind the flush point a batch header may be that cannot be read; ~0: nowhere. It may have
@@ -185,7 +191,8 @@ bool Scanner::end_newest(const FoundZone& zone, std::vector<SegmentScan>& scans)
   }
   flushed_lba = std::max(flushed_lba, flush_point(zone));
   Tail tail = verify(zone, records, flushed_lba);
-  std::ranges::copy(torn_headers(zone, scans, flushed_lba), std::back_inserter(tail.torn));
+  Tail headers = verify_headers(zone, scans, flushed_lba);
+  std::ranges::copy(headers.torn, std::back_inserter(tail.torn));
   std::ranges::sort(tail.torn);
   const bool full = zone.info.written_lbas >= pool_.geometry.zone_capacity_lbas;
   const bool ends = !zone.counted && !tail.torn.empty() && tail.torn.front() < table.end_lba;
@@ -196,13 +203,15 @@ bool Scanner::end_newest(const FoundZone& zone, std::vector<SegmentScan>& scans)
   const auto is_void = [&](std::uint32_t lba) { return lba >= table.end_lba; };
   std::erase_if(tail.torn, is_void);
   std::erase_if(tail.unread, is_void);
+  std::erase_if(headers.unread, is_void);
   table.torn = std::move(tail.torn);  // none, but where it was counted
   if (!tail.unread.empty()) unread_lba_ = tail.unread.front();
   if (zone.stores && !table.given_up) unknown_lba_ = first_unknown(scans, flushed_lba);
   for (const std::uint32_t lba : tail.unread) {
     unverified.push_back(pool_.device_lba(zone.info.zone, lba));
   }
-  const bool verified = all_read && tail.unread.empty() && table.torn.empty();
+  const bool verified =
+      all_read && tail.unread.empty() && headers.unread.empty() && table.torn.empty();
   table.unverified = !verified;
   keep(zone, records);
   if (ends || zone.aside || !verified) note_end(zone, !verified);

@@ -90,15 +90,14 @@ class Scanner {
   void finish(const FoundZone& zone, bool aside = false);
   void note_gaps(ZoneId zone, const std::vector<std::uint64_t>& lbas);
   bool end_newest(const FoundZone& zone, std::vector<SegmentScan>& scans);
-  struct Tail {  // zone-relative LBAs of pages behind the flush point
+  struct Tail {  // zone-relative LBAs of pages, or batch headers, behind the flush point
     std::vector<std::uint32_t> torn, unread;
   };
   Tail verify(const FoundZone& zone, std::vector<PageRecord>& records, std::uint64_t flushed_lba);
   enum class Look : std::uint8_t { whole, torn, unread };
   Look look_at(const FoundZone& zone, const PageRecord& record, PageWindow& window);
-  std::vector<std::uint32_t> torn_headers(const FoundZone& zone,
-                                          const std::vector<SegmentScan>& scans,
-                                          std::uint64_t flushed_lba);
+  Tail verify_headers(const FoundZone& zone, const std::vector<SegmentScan>& scans,
+                      std::uint64_t flushed_lba);
   Result<BatchHeader> batch_header(const FoundZone& zone, std::uint32_t batch_lba);
   std::uint64_t flush_point(const FoundZone& zone);
   std::uint32_t first_unknown(const std::vector<SegmentScan>& scans, std::uint64_t flushed_lba);

@@ -414,5 +414,30 @@ TEST_F(RecoveryTest, APageThatCannotBeReadAtTheEndOfACache) {
   }
 }
 
+// A header that a summary names may be torn as well where it cannot be read. What was served goes
+// on counting, for as many openings as there are: what it has replaced may be gone.
+TEST_F(RecoveryTest, WhatASummaryNamesStaysThoughAHeaderCouldNotBeRead) {
+  remake_with_faults();
+  ZoneImage& old = zone(2, 10);
+  old.add_batch({old.page(1, 11, 600), old.page(2, 12, 600), old.page(3, 13, 600)});
+  ZoneImage& newest = zone(3, 20);
+  newest.add_batch({newest.page(3, 21, 600)});
+  const std::uint32_t torn = newest.add_batch({newest.tombstone(1, 22)});
+  newest.add_batch({newest.page(2, 23, 600)});
+  newest.close_segment();
+  newest.damage(torn);
+  write_all();
+  RecoveryOptions with = options_of_store();
+  fail_reads(3, torn);
+  recover_now(with);
+  for (unsigned opening = 0; opening < 3; ++opening) {
+    EXPECT_EQ(found(1), 0u) << opening;
+    EXPECT_EQ(found(2), 23u) << opening;
+    EXPECT_EQ(found(3), 21u) << opening;
+    EXPECT_FALSE(volume().hidden);
+    recover_mended(with);
+  }
+}
+
 }  // namespace
 }  // namespace furrow
