@@ -414,6 +414,25 @@ TEST_F(RecoveryTest, APageThatCannotBeReadAtTheEndOfACache) {
   }
 }
 
+// Of a segment with a summary the headers tell it, of which the last may not be whole.
+TEST_F(RecoveryTest, WhatRotsBeforeTheFlushPointOfAClosedSegmentEndsNothing) {
+  for (const bool last_is_torn : {false, true}) {
+    images_.clear();
+    ZoneImage& newest = zone(3, 20);
+    const std::uint32_t rotten = newest.add_batch({newest.page(1, 21, 600)}) + 1;
+    newest.add_batch({newest.page(2, 22, 600)}, newest.written_lbas());
+    const std::uint32_t last = newest.add_batch({newest.page(3, 23, 600)}, newest.written_lbas());
+    newest.close_segment();
+    newest.damage(rotten);
+    if (last_is_torn) newest.damage(last);
+    write_all();
+    recover_now();
+    EXPECT_EQ(found(1), 21u) << "reading it tells that it is damaged";
+    EXPECT_EQ(found(2), 22u);
+    EXPECT_EQ(found(3), last_is_torn ? 0u : 23u);
+  }
+}
+
 // A header that a summary names may be torn as well where it cannot be read. What was served goes
 // on counting, for as many openings as there are: what it has replaced may be gone.
 TEST_F(RecoveryTest, WhatASummaryNamesStaysThoughAHeaderCouldNotBeRead) {
@@ -437,6 +456,48 @@ TEST_F(RecoveryTest, WhatASummaryNamesStaysThoughAHeaderCouldNotBeRead) {
     EXPECT_FALSE(volume().hidden);
     recover_mended(with);
   }
+}
+
+// Each by itself, of a zone that was counted.
+TEST_F(RecoveryTest, EachTornPageOfAZoneThatWasCountedIsVoid) {
+  remake_with_faults();
+  ZoneImage& old = zone(2, 10);
+  old.add_batch({old.page(1, 11, 600), old.page(2, 12, 600)});
+  ZoneImage& newest = zone(3, 20);
+  const std::uint32_t torn =
+      newest.add_batch({newest.page(1, 21, 600), newest.page(2, 22, 600)}) + 1;
+  const std::uint32_t header = newest.add_batch({newest.page(4, 23, 600)});
+  const std::uint32_t other = newest.add_batch({newest.page(5, 24, 600)});
+  newest.add_batch({newest.page(3, 25, 600)});
+  for (const std::uint32_t each : {torn, torn + 2, header, other}) newest.damage(each);
+  write_all();
+  RecoveryOptions with = options_of_store();
+  fail_reads(3, torn, 4);
+  fail_reads(3, header);
+  fail_reads(3, other);
+  recover_now(with);
+  recover_mended(with);
+  EXPECT_EQ(found(1), 11u);
+  EXPECT_EQ(found(2), 12u);
+  EXPECT_EQ(found(3), 25u);
+  EXPECT_TRUE(result_->gaps.empty()) << "which are no damage";
+}
+
+// A deletion before what may be torn counts whatever comes behind that.
+TEST_F(RecoveryTest, AGroupsDeletionBeforeAPageThatMayBeTornTakesOlderOnes) {
+  constexpr std::uint64_t kGroup = 9;
+  remake_with_faults();
+  ZoneImage& old = zone(2, 10);
+  old.add_batch({ZoneImage::in_group(old.page(1, 11, 600), kGroup)});
+  ZoneImage& newest = zone(3, 20);
+  newest.add_batch({ZoneImage::group_tombstone(kGroup, 20)});
+  const std::uint32_t unread = newest.add_batch({newest.page(1, 21, 600)}) + 1;
+  newest.add_batch({ZoneImage::group_tombstone(kGroup, 22)});
+  write_all();
+  RecoveryOptions with = options_of_store();
+  fail_reads(3, unread);
+  recover_now(with);
+  EXPECT_EQ(found(1), 21u) << "reading it is an error; the one before was deleted";
 }
 
 }  // namespace
