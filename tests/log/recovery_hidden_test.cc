@@ -277,6 +277,31 @@ TEST_F(RecoveryTest, NorWhereItsHeaderCannotBeReadForOnce) {
   }
 }
 
+// Nor behind what cannot be read of one that an opening went without, which has it finished.
+TEST_F(RecoveryTest, NorBehindWhatCannotBeRead) {
+  remake_with_faults();
+  ZoneImage& before = zone(2, 10);
+  before.add_batch({before.page(1, 11, 600)});
+  const std::uint32_t left = before.add_batch({before.page(2, 12, 600)});
+  ZoneImage& newest = zone(2, 20);
+  newest.add_batch({newest.page(3, 21, 600)});
+  ASSERT_EQ(newest.written_lbas(), left);
+  for (std::uint32_t at = left; at < before.written_lbas(); ++at) {
+    std::ranges::copy(before.lba(at), newest.lba(at).begin());
+  }
+  newest.set_written(static_cast<std::uint32_t>(shape_.zone_capacity_lbas));
+  std::erase_if(images_, [&](const auto& image) { return image.get() == &before; });
+  write_all();
+  RecoveryOptions with = options_of_store();
+  with.trims = {{ZoneId{2}, 0, 96, false, true}};
+  fail_reads(2, 0, 2);
+  recover_now(with);
+  EXPECT_EQ(zone_of(2), ~std::uint32_t{0}) << "it was deleted with that life of the zone";
+  EXPECT_EQ(use(2), ZoneUse::bad);
+  ASSERT_EQ(result_->lost.size(), 1u);
+  EXPECT_EQ(result_->lost[0].missing, RecoveryResult::Lost::Missing::all);
+}
+
 // One that has its summary, or of which the journal knows, is no guess.
 TEST_F(RecoveryTest, AZoneIsKnownWithoutAHeaderThatCannotBeRead) {
   remake_with_faults();
