@@ -228,6 +228,25 @@ TEST_F(RecoveryTest, AZoneThatWasFinishedBeforeAnythingWasWrittenIsReset) {
   EXPECT_EQ(info(ZoneId{2}).state, ZoneState::empty);
 }
 
+// But not where something stands in the place of a structure, however far back.
+TEST_F(RecoveryTest, AFullZoneOfWhichOneLbaIsLeftIsKept) {
+  Shape shape;
+  shape.zones = 4;
+  shape.zone_size_lbas = shape.zone_capacity_lbas = 40'000;
+  shape.segment_lbas = 20'000;
+  shape.quota = 2;
+  for (const std::uint64_t left : {0, 1, 19'999, 20'000, 39'999}) {
+    make(shape);
+    std::vector<std::byte> bytes(shape.zone_capacity_lbas * pool_->geometry.lba_bytes);
+    bytes[left * pool_->geometry.lba_bytes] = std::byte{1};
+    rewrite_zone(*device_, ZoneId{2}, bytes, shape.zone_capacity_lbas, true);
+    recover_now();
+    EXPECT_EQ(use(2), ZoneUse::bad) << left;
+    EXPECT_EQ(info(ZoneId{2}).state, ZoneState::full) << left;
+    EXPECT_EQ(result_->lost.size(), 1u) << left;
+  }
+}
+
 TEST_F(RecoveryTest, ZonesThatWentBad) {
   remake_with_faults();
   ZoneImage& a = zone(2, 10);
