@@ -375,24 +375,27 @@ TEST_F(RecoveryTest, AllCopiesThatMayBeTornStay) {
 
 // Nothing is missing then.
 TEST_F(RecoveryTest, WhatCannotBeReadBehindTheNewestZonesEndIsNothing) {
-  remake_with_faults();
-  ZoneImage& newest = zone(2, 10);
-  newest.add_batch({newest.page(1, 11, 600)});
-  const std::uint32_t torn = newest.add_batch({newest.page(2, 12, 600)});
-  const std::uint32_t behind = newest.add_batch({newest.page(3, 13, 600)});
-  newest.damage(torn + 1);
-  write_all();
-  fail_reads(2, behind);
-  RecoveryOptions with = options_of_store();
-  recover_now(with);
-  EXPECT_EQ(found(1), 11u);
-  EXPECT_EQ(found(2), 0u);
-  EXPECT_FALSE(volume().hidden);
-  EXPECT_TRUE(result_->lost.empty());
-  EXPECT_EQ(use(2), ZoneUse::sealed);
-  ASSERT_EQ(result_->new_trims.size(), 1u);
-  EXPECT_EQ(result_->new_trims[0].end_lba, torn + 1);
-  EXPECT_FALSE(result_->new_trims[0].aside);
+  for (const bool closed : {false, true}) {
+    remake_with_faults();
+    ZoneImage& newest = zone(2, 10);
+    newest.add_batch({newest.page(1, 11, 600)});
+    const std::uint32_t torn = newest.add_batch({newest.page(2, 12, 600)});
+    const std::uint32_t behind = newest.add_batch({newest.page(3, 13, 600)});
+    if (closed) newest.close_segment();
+    newest.damage(torn + 1);
+    write_all();
+    fail_reads(2, behind);
+    RecoveryOptions with = options_of_store();
+    recover_now(with);
+    EXPECT_EQ(found(1), 11u);
+    EXPECT_EQ(found(2), 0u);
+    EXPECT_FALSE(volume().hidden);
+    EXPECT_TRUE(result_->lost.empty());
+    EXPECT_EQ(use(2), ZoneUse::sealed);
+    ASSERT_EQ(result_->new_trims.size(), 1u);
+    EXPECT_EQ(result_->new_trims[0].end_lba, torn + 1);
+    EXPECT_FALSE(result_->new_trims[0].aside);
+  }
 }
 
 // The power may have torn it. A store keeps its zone, as nobody can tell; a cache does not.
