@@ -71,7 +71,7 @@ void PageLog::collect_dead() {
 void PageLog::collect_torn() {
   for (std::uint32_t i = 0; i < pool_.geometry.zone_count; ++i) {
     const bool ours = pool_.allocator.zones()[i].owner == options_.volume;
-    if (ours && !pool_.tables[i].torn.empty()) collect(ZoneId{i});
+    if (ours && pool_.tables[i].to_empty) collect(ZoneId{i});
   }
 }
 

@@ -49,6 +49,7 @@ struct ZoneDirectory {
   bool evicted = false;     // of a cache: its pages count no more, which the journal says as well
   bool has_gap = false;     // a batch header that is damaged hides what it names
   bool given_up = false;    // what cannot be read of it may go
+  bool to_empty = false;    // each opening finds anew what is torn in it
 
   // The batch header that describes the page at `lba`: the last one before it.
   std::uint32_t batch_of(std::uint32_t lba) const;

@@ -205,6 +205,7 @@ bool Scanner::end_newest(const FoundZone& zone, std::vector<SegmentScan>& scans)
   std::erase_if(tail.unread, is_void);
   std::erase_if(headers.unread, is_void);
   table.torn = std::move(tail.torn);  // none, but where it was counted
+  table.to_empty = !table.torn.empty() || (!headers.unread.empty() && tail.unread.empty());
   if (!tail.unread.empty()) unread_lba_ = tail.unread.front();
   if (zone.stores && !table.given_up) unknown_lba_ = first_unknown(scans, flushed_lba);
   for (const std::uint32_t lba : tail.unread) {

@@ -115,5 +115,37 @@ TEST_F(CollectorHiddenTest, ATornPageIsNothing) {
   }
 }
 
+// Nor is a header that is torn, and of which a summary tells: its zone goes as well.
+TEST_F(CollectorHiddenTest, AZoneWithATornHeaderThatASummaryNamesIsEmptied) {
+  remake({.faults = true}, kStore);
+  const auto image = [this](ZoneId zone, std::uint64_t generation) {
+    return ZoneImage(
+        {.stamp = {superblock_.pool, zone, generation}, .hash_key = superblock_.hash_key});
+  };
+  const ZoneId first{6}, second{7};
+  ZoneImage old = image(first, 10);
+  old.add_batch({old.page(101, 11, 600), old.page(102, 12, 600), old.page(103, 13, 600)});
+  ZoneImage newest = image(second, 20);
+  newest.add_batch({newest.page(104, 21, 600)});
+  const std::uint32_t torn =
+      newest.add_batch({newest.tombstone(102, 22), newest.page(101, 23, 600, 1)});
+  newest.close_segment();
+  newest.damage(torn);
+  for (const ZoneImage& each : {old, newest}) each.write_to(*device_);
+  faults_->fail_reads(Lba{pool_->device_lba(second, torn)}, 1);
+  reopen();
+  faults_->heal();
+  reopen();
+  device_->forget_events();  // of the images
+  run();
+  EXPECT_TRUE(is_reset(second)) << "at once: a page that rots there would pass for torn";
+  for (unsigned i = 0; i < 2; ++i, reopen()) {
+    expect_page(101, 1, 600);
+    expect_absent(102);
+    expect_page(103, 0, 600);
+    expect_page(104, 0, 600);
+  }
+}
+
 }  // namespace
 }  // namespace furrow
