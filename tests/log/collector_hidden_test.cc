@@ -19,6 +19,17 @@ class CollectorHiddenTest : public CollectorTest {
     log_->load({.pages = none, .hidden = hidden, .outlived = {}});
     log_->start();
   }
+  ZoneImage image(ZoneId zone, std::uint64_t generation) const {
+    return ZoneImage(
+        {.stamp = {superblock_.pool, zone, generation}, .hash_key = superblock_.hash_key});
+  }
+  // One opening cannot read that LBA, and the next one can.
+  void reopen_without(ZoneId zone, std::uint32_t lba) {
+    faults_->fail_reads(Lba{pool_->device_lba(zone, lba)}, 1);
+    reopen();
+    faults_->heal();
+    reopen();
+  }
 };
 
 // One that could not be read may count again one day: what is left tells that something opened
@@ -83,10 +94,6 @@ TEST_F(CollectorHiddenTest, ATornPageIsNothing) {
   for (const bool expires : {false, true}) {
     SCOPED_TRACE(expires);
     remake({.faults = true}, kStore);
-    const auto image = [this](ZoneId zone, std::uint64_t generation) {
-      return ZoneImage(
-          {.stamp = {superblock_.pool, zone, generation}, .hash_key = superblock_.hash_key});
-    };
     const ZoneId first{6}, second{7};
     ZoneImage old = image(first, 10);
     old.add_batch({old.page(101, 11, 600), old.page(102, 12, 600), old.page(103, 13, 600)});
@@ -98,10 +105,7 @@ TEST_F(CollectorHiddenTest, ATornPageIsNothing) {
     newest.add_batch({newest.tombstone(102, 23)});
     newest.damage(torn);
     for (const ZoneImage& each : {old, newest}) each.write_to(*device_);
-    faults_->fail_reads(Lba{pool_->device_lba(second, torn)}, 1);
-    reopen();
-    faults_->heal();
-    reopen();
+    reopen_without(second, torn);
     ASSERT_EQ(pool_->tables[second.value].torn, std::vector<std::uint32_t>{torn});
     device_->forget_events();  // of the images
     run();
@@ -118,10 +122,6 @@ TEST_F(CollectorHiddenTest, ATornPageIsNothing) {
 // Nor is a header that is torn, and of which a summary tells: its zone goes as well.
 TEST_F(CollectorHiddenTest, AZoneWithATornHeaderThatASummaryNamesIsEmptied) {
   remake({.faults = true}, kStore);
-  const auto image = [this](ZoneId zone, std::uint64_t generation) {
-    return ZoneImage(
-        {.stamp = {superblock_.pool, zone, generation}, .hash_key = superblock_.hash_key});
-  };
   const ZoneId first{6}, second{7};
   ZoneImage old = image(first, 10);
   old.add_batch({old.page(101, 11, 600), old.page(102, 12, 600), old.page(103, 13, 600)});
@@ -132,10 +132,7 @@ TEST_F(CollectorHiddenTest, AZoneWithATornHeaderThatASummaryNamesIsEmptied) {
   newest.close_segment();
   newest.damage(torn);
   for (const ZoneImage& each : {old, newest}) each.write_to(*device_);
-  faults_->fail_reads(Lba{pool_->device_lba(second, torn)}, 1);
-  reopen();
-  faults_->heal();
-  reopen();
+  reopen_without(second, torn);
   device_->forget_events();  // of the images
   run();
   EXPECT_TRUE(is_reset(second)) << "at once: a page that rots there would pass for torn";
