@@ -112,6 +112,10 @@ Status Recovery::finish_zones() {
   return flush_blocking(*queue_);
 }
 
+bool Recovery::is_store(std::uint64_t volume) const {
+  return std::ranges::find(options_.stores, volume) != options_.stores.end();
+}
+
 // What a store could not read may be there at the next opening, if the zone is left alone until
 // then. A cache lets go of what it cannot name.
 void Recovery::keep_unreadable(ZoneId zone) {
@@ -120,7 +124,7 @@ void Recovery::keep_unreadable(ZoneId zone) {
   pool_.allocator.note_sequence(zone, 0);  // of what is not known
   const auto spare = spares_.find(owner);
   if (spare != spares_.end() && spare->second.zone == zone) spare->second.needed = true;
-  if (std::ranges::find(options_.stores, owner) == options_.stores.end()) return;
+  if (!is_store(owner)) return;
   pool_.allocator.note_stray(zone, 0);
   if (given_up_now(zone)) return;  // deletions stay until it has been collected
   if (pool_.allocator.zone(zone).use == ZoneUse::bad) return;

@@ -131,7 +131,7 @@ const RecoveredRecord& Recovery::latest_copy(std::span<const RecoveredRecord> ve
 void Recovery::winners(std::uint64_t volume, std::span<const RecoveredRecord> sorted,
                        RecordPile& into, Merged& sums) {
   const auto spare = spares_.find(volume);
-  const bool evicts = std::ranges::find(options_.stores, volume) == options_.stores.end();
+  const bool evicts = !is_store(volume);
   // A disk would not be served at all then, for one block that cannot be read.
   const bool stays_if_torn = !evicts && pool_.blocks_of(volume) == nullptr;
   const RecoveredRecord* newest = nullptr;  // of a key

@@ -82,6 +82,7 @@ class Recovery {
   bool is_rebuilt(const ZoneHeader& header) const;
   bool may_wait(const ZoneInfo& info) const;
   std::span<const ZoneTrim> trims_of(ZoneId zone) const;
+  bool is_store(std::uint64_t volume) const;
   bool was_aside(ZoneId zone) const;
   bool was_counted(const ZoneStamp& stamp) const;
   bool is_evicted(const ReadZone& zone, const std::vector<ReadZone>& zones) const;

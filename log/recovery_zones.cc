@@ -109,13 +109,12 @@ void Recovery::take_zone(const ReadZone& read, bool evicted) {
   state.generation = header->stamp.generation;
   state.opened_sequence = header->opened_sequence;
   pool_.allocator.adopt(info.zone, state);
-  const bool stores = std::ranges::find(options_.stores, header->volume) != options_.stores.end();
   zones_.push_back({.info = info,
                     .header = *header,
                     .aside = was_aside(info.zone),
                     .counted = was_counted(header->stamp),
                     .evicted = evicted,
-                    .stores = stores,
+                    .stores = is_store(header->volume),
                     .guessed = std::ranges::find(guessed_, info.zone) != guessed_.end()});
   // Another opening may find otherwise, and what is deleted meanwhile must be so then.
   if (evicted) result_.volumes[header->volume].hidden = true;
