@@ -434,6 +434,32 @@ TEST_F(MetadataDamageTest, RepairIsComplete) {
 }
 
 // A checkpoint with the highest number that there is: readable, and nothing can come after it.
+// Where every checkpoint is lost, journals tell where zones end; but not that one is void: that is
+// said of a zone that a repair was writing to, and the record that it is whole may be lost.
+TEST_F(MetadataDamageTest, WithoutACheckpointNoZoneIsTakenForVoid) {
+  make(0);
+  Result<MetadataRing> ring = MetadataRing::open(*device_, false);
+  ASSERT_TRUE(ring.ok());
+  for (const std::uint32_t end_lba : {0u, 9u}) {
+    JournalRecord trimmed;
+    trimmed.kind = JournalRecord::Kind::zone_trimmed;
+    trimmed.trim = {.zone = 4 + end_lba / 9, .end_lba = end_lba, .generation = 7};
+    ASSERT_TRUE(ring->append(trimmed).ok());
+  }
+  ASSERT_EQ(ring->state().trims.size(), 2u);
+  save();
+  for (std::uint32_t zone = 0; zone < 2; ++zone) {
+    for (std::uint64_t lba = 0; lba < end_of_zone(zone); ++lba) {
+      const auto bytes = std::span(images_[zone]).subspan(lba * kRingLbaBytes, kRingLbaBytes);
+      if (has_magic(bytes, Magic::checkpoint)) flip_bit(*device_, ZoneId{zone}, lba);
+    }
+  }
+  const Result<MetadataRing> lost = MetadataRing::open(*device_, true, true);
+  ASSERT_TRUE(lost.ok()) << lost.status().describe();
+  ASSERT_EQ(lost->state().trims.size(), 1u);
+  EXPECT_EQ(lost->state().trims.front().zone, 5u);
+}
+
 TEST_F(MetadataDamageTest, NumbersUsedUp) {
   make(30);
   Superblock superblock = MetadataRing::open(*device_, true)->superblock();
