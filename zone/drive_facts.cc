@@ -119,6 +119,12 @@ Result<std::uint32_t> lba_bytes(unsigned exponent, unsigned metadata_bytes) {
   return 1u << exponent;
 }
 
+Status check_zone_operation(std::uint16_t characteristics) {
+  constexpr std::uint16_t kVariableCapacity = 1u << 0;
+  if ((characteristics & kVariableCapacity) == 0) return {};
+  return unsupported("the drive's zones change their capacity when they are reset");
+}
+
 void bound_open_zones(Geometry& geometry) {
   if (geometry.active_zones_max == 0) return;
   if (geometry.open_zones_max != 0 && geometry.open_zones_max <= geometry.active_zones_max) return;

@@ -55,6 +55,9 @@ bool have_metadata(const std::vector<std::string>& disks);
 // Of an LBA format: 2^exponent bytes of data and so many of metadata, which are none here. Errors:
 // unsupported.
 Result<std::uint32_t> lba_bytes(unsigned exponent, unsigned metadata_bytes);
+// Of a zoned namespace's Zone Operation Characteristics. Errors: unsupported (a reset may change a
+// zone's capacity: Linux has no block device for such a drive, and Furrow wants zones alike).
+Status check_zone_operation(std::uint16_t characteristics);
 
 // An open zone is active as well: no more can be open than active. 0: no limit.
 void bound_open_zones(Geometry& geometry);

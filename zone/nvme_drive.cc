@@ -187,6 +187,7 @@ Status NvmeDrive::identify(const std::string& block) {
   rc = answered([&] { return nvme_zns_identify_ns(fd_.get(), nsid_, &zoned); });
   if (rc > 0) return unsupported("the namespace is not zoned; emu: emulates a zoned device on it");
   if (rc != 0) return command_error(rc, kHint);
+  if (Status status = drive::check_zone_operation(le16toh(zoned.zoc)); !status.ok()) return status;
   const unsigned format = (ns.flbas & 0xF) | (ns.flbas >> 5 & 3) << 4;
   const nvme_lbaf& lba = ns.lbaf[format];
   const Result<std::uint32_t> lba_bytes = drive::lba_bytes(lba.ds, le16toh(lba.ms));

@@ -26,7 +26,7 @@ inline constexpr int kStatusFlag = 1 << 16;
 class NvmeDrive final : public Drive {
  public:
   // Errors: not_found, permission, in_use, unsupported (no namespace's generic device, not zoned,
-  // LBAs with metadata, zones that differ, Linux before 6.1), io_error.
+  // LBAs with metadata, zones that differ or may come to, Linux before 6.1), io_error.
   static Result<std::unique_ptr<NvmeDrive>> open(const std::string& path, Access access);
   ~NvmeDrive() override;
 

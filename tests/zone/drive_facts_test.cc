@@ -152,6 +152,15 @@ TEST_F(DriveFacts, LbasHaveTwoSizesAndNoMetadata) {
     EXPECT_NE(std::string(with_metadata.hint()).find("metadata"), std::string::npos);
   }
 }
+TEST_F(DriveFacts, ZonesKeepTheirCapacity) {
+  EXPECT_TRUE(drive::check_zone_operation(0).ok());
+  EXPECT_TRUE(drive::check_zone_operation(2).ok()) << "zones that the drive fills by itself";
+  for (const std::uint16_t changing : {1, 3}) {
+    const Status refused = drive::check_zone_operation(changing);
+    EXPECT_EQ(refused.code(), Code::unsupported);
+    EXPECT_NE(std::string(refused.hint()).find("capacity"), std::string::npos);
+  }
+}
 
 }  // namespace
 }  // namespace furrow::test
