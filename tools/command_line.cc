@@ -1,6 +1,5 @@
 #include "tools/command_line.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <gflags/gflags.h>
 #include <unistd.h>
@@ -18,6 +17,7 @@
 #include <utility>
 
 #include "tools/tell.h"
+#include "zone/descriptors.h"
 
 DECLARE_bool(help);
 DECLARE_bool(version);
@@ -56,17 +56,6 @@ std::string& running_command() {
 
 std::string_view base_name(std::string_view path) {
   return path.substr(path.find_last_of('/') + 1);  // npos + 1 is 0
-}
-
-// The first file that is opened takes the place of a standard file that the process was started
-// without, and were it a pool's, what is printed would be written over it. What takes the place
-// here can be opened, but neither read nor written in its stead.
-void fill_standard_files() {
-  for (const int standard : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
-    if (fcntl(standard, F_GETFD) >= 0) continue;
-    const int opened = open("/dev/null", standard == STDIN_FILENO ? O_WRONLY : O_RDONLY);
-    if (opened != standard) _exit(kExitFailed);  // and nobody can be told
-  }
 }
 
 // Nothing can be taken apart in order then. Ended at once, as by a kill, a program loses nothing

@@ -3,6 +3,7 @@
 
 #include <cctype>
 
+#include "zone/descriptors.h"
 #include "zone/device.h"
 #include "zone/device_uri.h"
 #include "zone/drive_facts.h"
@@ -25,6 +26,7 @@ constexpr const char* kUnknownScheme =
 Result<std::unique_ptr<ZonedDevice>> open_device(std::string_view uri, Access asked) {
   const Result<DeviceUri> parsed = parse_device_uri(uri);
   if (!parsed) return parsed.status();
+  fill_standard_files();
   const bool mends = asked == Access::mend;
   const Access access = mends ? Access::exclusive : asked;
   if (parsed->scheme == "emu") {
@@ -62,6 +64,7 @@ Status create_device(std::string_view uri, const DeviceShape& shape) {
   if (parsed->scheme != "emu") return bad(kUnknownScheme);
   const Result<EmuOptions> options = emu_options(*parsed);
   if (!options) return options.status();
+  fill_standard_files();
   return emu::create(*options, shape);
 }
 

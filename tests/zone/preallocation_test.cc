@@ -3,6 +3,7 @@
 // data. How: the blocks of a device's file, where the tests' directory is on ext4.
 #include "zone/preallocation.h"
 
+#include <fcntl.h>
 #include <linux/magic.h>
 #include <sys/statfs.h>
 
