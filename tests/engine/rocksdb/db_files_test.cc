@@ -1,7 +1,8 @@
 // Establishes what RocksDB meets where it asks the FileSystem for more, or other things, than most
 // databases do: mapped files, directories of their own for WALs and tables, tables that are deleted
-// piece by piece, batches of keys, and a device that has no room for what its volume has. How: the
-// databases of DbTest, also on a pool in a small file system that somebody else fills.
+// piece by piece, batches of keys, tables that a compaction reads without direct I/O, and a device
+// that has no room for what its volume has. How: the databases of DbTest, also on a pool in a small
+// file system that somebody else fills.
 #include <gtest/gtest.h>
 #include <rocksdb/slice_transform.h>
 #include <rocksdb/sst_file_manager.h>
@@ -180,6 +181,37 @@ TEST_F(DbFilesTest, BatchesOfKeysAreReadTogether) {
       }
     }
   }
+}
+
+// Counts the reads of tables.
+class TableReads final : public rocksdb::EventListener {
+ public:
+  bool ShouldBeNotifiedOnFileIO() override { return true; }
+  void OnFileReadFinish(const rocksdb::FileOperationInfo& info) override {
+    if (info.path.ends_with(".sst")) ++count_;
+  }
+  unsigned count() const { return count_; }
+
+ private:
+  std::atomic<unsigned> count_{0};
+};
+
+TEST_F(DbFilesTest, CompactionsReadAhead) {
+  constexpr std::uint64_t kBlock = 4 << 10;
+  rocksdb::Options with = options();
+  with.disable_auto_compactions = true;
+  const auto reads = std::make_shared<TableReads>();
+  with.listeners.push_back(reads);
+  ASSERT_NO_FATAL_FAILURE(open(with));
+  ASSERT_NO_FATAL_FAILURE(fill(1));
+  ASSERT_TRUE(db_->Flush({}).ok());
+  std::uint64_t bytes = 0;
+  ASSERT_TRUE(db_->GetIntProperty(rocksdb::DB::Properties::kTotalSstFilesSize, &bytes));
+  ASSERT_GT(bytes, 256 * kBlock);
+  const unsigned before = reads->count();
+  ASSERT_TRUE(db_->CompactRange({}, nullptr, nullptr).ok());
+  EXPECT_LT(reads->count() - before, bytes / kBlock / 4) << "of " << bytes << " bytes";
+  ASSERT_NO_FATAL_FAILURE(check(1));
 }
 
 // The pool is twice as large as the file system that it is in.
