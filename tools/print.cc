@@ -8,6 +8,7 @@
 
 #include "tools/command.h"
 #include "tools/safe_text.h"
+#include "tools/tell.h"
 
 DEFINE_bool(json, false, "print JSON");
 
@@ -98,6 +99,7 @@ int print(const nlohmann::ordered_json& result) {
 }
 
 int print_text(std::string_view text) {
+  { const WithoutProgress gone; }  // not meanwhile: who reads stdout may take long
   const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
   if (written && std::fflush(stdout) == 0) return kExitDone;
   if (errno == EPIPE) return kExitFailed;  // who reads no more, as head(1), need not be told

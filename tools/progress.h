@@ -1,4 +1,5 @@
 // Progress: on a terminal, a line on stderr that shows that long work goes on. Elsewhere nothing.
+// What is said meanwhile (tell(), print()) takes its place.
 //
 // Threads: made and destroyed on one thread; count() from any. The line is drawn by a thread of its
 // own, so that work which blocks needs no hooks.

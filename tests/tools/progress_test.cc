@@ -1,6 +1,6 @@
-// Establishes that progress is shown on a terminal, with what was counted, and taken away again;
-// that elsewhere nothing is printed; and that short work ends at once. How: stderr is a pseudo
-// terminal, or a pipe, while the work goes on.
+// Establishes that progress is shown on a terminal, with what was counted, and taken away again,
+// before anything else is said as well; that elsewhere nothing is printed; and that short work ends
+// at once. How: stderr, or stdout too, is a pseudo terminal, or a pipe, while the work goes on.
 #include "tools/progress.h"
 
 #include <fcntl.h>
@@ -9,25 +9,34 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdio>
 #include <optional>
 #include <string>
+
+#include "tools/command.h"
+#include "tools/tell.h"
 
 namespace furrow::tools {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// stderr is `fd` until this is gone.
+// stderr, or another one, is `fd` until this is gone.
 class Redirected {
  public:
-  explicit Redirected(int fd) : before_(dup(STDERR_FILENO)) { dup2(fd, STDERR_FILENO); }
+  explicit Redirected(int fd, int standard = STDERR_FILENO)
+      : standard_(standard), before_(dup(standard)) {
+    std::fflush(stdout);
+    dup2(fd, standard_);
+  }
   ~Redirected() {
-    dup2(before_, STDERR_FILENO);
+    std::fflush(stdout);
+    dup2(before_, standard_);
     close(before_);
   }
 
  private:
-  int before_;
+  const int standard_, before_;
 };
 
 // What comes until `until` has come, or for 20 s.
@@ -69,6 +78,17 @@ TEST_F(OnATerminal, ShowsWhatWasCounted) {
   }
   EXPECT_NE(text.find("1234 pages"), std::string::npos) << text;
   EXPECT_NE(read_until(ours_, "\033[K").find("\r\033[K"), std::string::npos) << "the line goes";
+}
+
+TEST_F(OnATerminal, WhatIsSaidTakesItsPlace) {
+  const Redirected to_terminal(terminal_), output_too(terminal_, STDOUT_FILENO);
+  const Progress progress("copying");
+  read_until(ours_, "copying: ");
+  tell("said\n");
+  EXPECT_NE(read_until(ours_, "said").find("\r\033[Ksaid"), std::string::npos);
+  read_until(ours_, "copying: ");
+  EXPECT_EQ(print_text("printed\n"), kExitDone);
+  EXPECT_NE(read_until(ours_, "printed").find("\r\033[Kprinted"), std::string::npos);
 }
 
 TEST_F(OnATerminal, ShortWorkDoesNotWait) {
