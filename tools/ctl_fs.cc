@@ -41,10 +41,13 @@ int mount_files(const std::string& uri, std::shared_ptr<FileVolume>& volume) {
   // Whose output nobody reads any more unmounts all the same: a process that is killed leaves what
   // it has in shared memory to the next mount.
   (void)std::signal(SIGPIPE, SIG_IGN);
-  Result<std::unique_ptr<EmbeddedPool>> pool = EmbeddedPool::open(uri);
+  Result<std::unique_ptr<EmbeddedPool>> pool = open_embedded_pool(uri, Opening::use);
   PageStore* store = nullptr;
   if (const int status = find(uri, pool, store); status != kExitDone) return status;
-  auto mounted = FileVolume::mount(std::move(*pool), *store);
+  auto mounted = [&] {
+    const Progress progress("mounting the files of " + uri);
+    return FileVolume::mount(std::move(*pool), *store);
+  }();
   if (!mounted.ok()) return report("cannot mount " + uri, mounted.status());
   volume = std::move(*mounted);
   return kExitDone;
@@ -57,10 +60,13 @@ int open_files(const std::string& uri, FilesToRead& volume) {
     volume = std::move(mounted);
     return status;
   }
-  Result<std::unique_ptr<EmbeddedPool>> pool = EmbeddedPool::open_to_read(uri);
+  Result<std::unique_ptr<EmbeddedPool>> pool = open_embedded_pool(uri, Opening::inspect);
   PageStore* store = nullptr;
   if (const int status = find(uri, pool, store); status != kExitDone) return status;
-  auto salvaged = FileVolume::salvage(std::move(*pool), *store);
+  auto salvaged = [&] {
+    const Progress progress("looking for the files of " + uri);
+    return FileVolume::salvage(std::move(*pool), *store);
+  }();
   if (!salvaged.ok()) return report("cannot read " + uri, salvaged.status());
   volume = std::move(*salvaged);
   for (const FileLoss& loss : volume->losses()) (void)report(loss.what, loss.why);

@@ -9,6 +9,7 @@
 
 #include "tools/command.h"
 #include "tools/command_line.h"
+#include "tools/progress.h"
 #include "tools/tell.h"
 #include "tools/token_file.h"
 #include "tools/volume_json.h"
@@ -92,6 +93,16 @@ bool has(const httplib::Result& result, const char* member) {
   return json.is_object() && json.contains(member);
 }
 
+// A server answers within a second or so, and goes on when it is asked again.
+template <typename Ask>
+httplib::Result ask_on(const std::string& shown, const Ask& ask) {
+  const Progress progress(shown);
+  for (;;) {
+    httplib::Result result = ask();
+    if (!has(result, "goes_on")) return result;
+  }
+}
+
 int told(const std::string& what, const char* path) {
   Client client(false);
   if (!client.http) return client.status;
@@ -106,11 +117,9 @@ int create_on_server(const VolumeOptions& options) {
   Client client(true);
   if (!client.http) return client.status;
   const std::string body = options_json(options).dump();
-  for (;;) {
-    const httplib::Result result =
-        client.http->Post("/volumes", client.headers, body, "application/json");
-    if (!has(result, "goes_on")) return changed("cannot create volume " + options.name, result);
-  }
+  return changed("cannot create volume " + options.name, ask_on("making " + options.name, [&] {
+                   return client.http->Post("/volumes", client.headers, body, "application/json");
+                 }));
 }
 
 int pool_info_of_server() { return told("cannot inspect the pool", "/pool"); }
@@ -123,21 +132,19 @@ int resize_on_server(const std::string& name, const ResizeOptions& options) {
   Client client(true);
   if (!client.http) return client.status;
   const std::string body = resize_json(options).dump();
-  for (;;) {
-    const httplib::Result result =
-        client.http->Patch("/volumes/" + name, client.headers, body, "application/json");
-    if (!has(result, "goes_on")) return changed("cannot resize volume " + name, result);
-  }
+  return changed("cannot resize volume " + name, ask_on("resizing " + name, [&] {
+                   return client.http->Patch("/volumes/" + name, client.headers, body,
+                                             "application/json");
+                 }));
 }
 
 // Nor are hosts' commands done any sooner.
 int delete_on_server(const std::string& name) {
   Client client(true);
   if (!client.http) return client.status;
-  for (;;) {
-    const httplib::Result result = client.http->Delete("/volumes/" + name, client.headers);
-    if (!has(result, "goes_on")) return changed("cannot delete volume " + name, result);
-  }
+  return changed("cannot delete volume " + name, ask_on("deleting " + name, [&] {
+                   return client.http->Delete("/volumes/" + name, client.headers);
+                 }));
 }
 
 }  // namespace furrow::tools

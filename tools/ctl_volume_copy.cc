@@ -107,7 +107,8 @@ int copy_volume(const Arguments& arguments) {
   if (!flags.status.ok()) {
     return report_usage(fmt::format("--{}: {}", flags.wrong_flag, flags.status.describe()));
   }
-  const Result<std::unique_ptr<EmbeddedPool>> from = EmbeddedPool::open_to_read(source_uri);
+  const Result<std::unique_ptr<EmbeddedPool>> from =
+      open_embedded_pool(source_uri, Opening::inspect);
   if (!from.ok()) return report_device("cannot open", source_uri, from.status());
   const Status suits = check_source(**from, name);
   if (!suits.ok()) return report("cannot copy volume " + name, suits);
@@ -119,7 +120,7 @@ int copy_volume(const Arguments& arguments) {
                    "the pool is damaged, and something of the volume may be lost: see `furrowctl "
                    "pool check`; --rescue copies what is left"});
   }
-  const Result<std::unique_ptr<EmbeddedPool>> to = EmbeddedPool::open(target_uri);
+  const Result<std::unique_ptr<EmbeddedPool>> to = open_embedded_pool(target_uri, Opening::use);
   if (!to.ok()) return report_device("cannot open", target_uri, to.status());
   const std::vector<VolumeInfo> volumes = (*from)->volumes();
   const VolumeOptions options =

@@ -214,6 +214,11 @@ Result<OpenPool> open_pool(const std::string& uri, EventLoop& home, Opening open
   return open_on(std::move(*device), home, options);
 }
 
+Result<std::unique_ptr<EmbeddedPool>> open_embedded_pool(const std::string& uri, Opening opening) {
+  const Progress progress("opening " + uri);
+  return opening == Opening::use ? EmbeddedPool::open(uri) : EmbeddedPool::open_to_read(uri);
+}
+
 Result<OpenPool> create_pool(const PoolRecipe& recipe, EventLoop& home) {
   const Progress progress("making a pool on " + recipe.uri);
   auto found = device_of(recipe, recipe.shape.force);

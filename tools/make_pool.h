@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "engine/embedded_pool.h"
 #include "engine/pool.h"
 #include "tools/asked.h"
 #include "zone/device.h"
@@ -52,6 +53,9 @@ enum class Opening : std::uint8_t {
 };
 Result<OpenPool> open_pool(const std::string& uri, EventLoop& home, Opening opening,
                            Pool::OpenOptions options = {});  // read_only is as `opening` says
+
+// The same of a pool with a thread of its own; not to check. To inspect: nobody else may use it.
+Result<std::unique_ptr<EmbeddedPool>> open_embedded_pool(const std::string& uri, Opening opening);
 
 struct PoolRecipe {
   std::string uri;

@@ -1,11 +1,16 @@
 // Establishes what furrowctl makes of the answers of a server that it asks to change something: a
-// deletion that hosts delay goes on until it is done; where no answer comes to what was asked, it
-// says that it may have been done. What it is answered is made safe to show. How: the built program
-// against the built furrowd and a raw host, and against a listener of another kind.
+// deletion that hosts delay goes on until it is done, which it shows on a terminal; where no answer
+// comes to what was asked, it says that it may have been done. What it is answered is made safe to
+// show. How: the built program against the built furrowd and a raw host, and against a listener of
+// another kind.
 #include <sys/socket.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <thread>
 
 #include "tests/tools/furrowd_process.h"
 #include "tests/transport/fake_engine.h"
@@ -30,13 +35,20 @@ class CtlServerTest : public ::testing::Test {
     int status = -1;
     std::string said;
   };
-  static Ended furrowctl(const std::string& arguments, std::uint16_t port) {
-    const std::string command = std::string(FURROWCTL) + " volume " + arguments +
-                                " --server=127.0.0.1:" + std::to_string(port) + " 2>&1";
+  // `on_terminal`, if there is one: told what it has said so far, on a terminal.
+  using OnTerminal = std::function<void(const std::string& said)>;
+  static Ended furrowctl(const std::string& arguments, std::uint16_t port,
+                         const OnTerminal& on_terminal = {}) {
+    std::string command = std::string(FURROWCTL) + " volume " + arguments +
+                          " --server=127.0.0.1:" + std::to_string(port) + " 2>&1";
+    if (on_terminal) command = "script -qec '" + command + "' /dev/null </dev/null";
     FILE* const its = popen(command.c_str(), "r");
     Ended ended;
     char piece[256];
-    while (std::fgets(piece, sizeof piece, its) != nullptr) ended.said += piece;
+    for (ssize_t bytes; (bytes = read(fileno(its), piece, sizeof piece)) > 0;) {
+      ended.said.append(piece, static_cast<std::size_t>(bytes));
+      if (on_terminal) on_terminal(ended.said);
+    }
     const int status = pclose(its);
     ended.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
     return ended;
@@ -67,7 +79,16 @@ TEST_F(CtlServerTest, ADeletionGoesOnUntilHostsCommandsAreDone) {
   const auto r2t = io.receive();
   ASSERT_TRUE(r2t && r2t->type == transport::PduType::r2t);
   Ended ended;
-  std::thread asks([&] { ended = furrowctl(with_token("delete pages"), furrowd.admin_port); });
+  std::atomic<bool> shown{false};
+  std::thread asks([&] {
+    ended = furrowctl(with_token("delete pages"), furrowd.admin_port, [&](const std::string& said) {
+      if (said.find("deleting pages: ") != std::string::npos) shown = true;
+    });
+  });
+  for (unsigned tries = 0; !shown && tries < 1000; ++tries) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_TRUE(shown);
   std::this_thread::sleep_for(std::chrono::milliseconds(1500));  // an answer takes one second
   io.send(io.h2c_data(1, r2t->as<transport::R2t>().ttag, 0,
                       std::vector<std::byte>(65536, std::byte{7}), true));
