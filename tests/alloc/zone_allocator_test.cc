@@ -40,6 +40,18 @@ TEST(ZoneAllocatorTest, AdmitsWithinZonesAndSlots) {
   EXPECT_EQ(allocator.unpromised(), 4u);
 }
 
+// Also where the other one leaves more, or does not bind at all.
+TEST(ZoneAllocatorTest, EitherLimitBindsByItself) {
+  for (const auto& [mor, mar] : {std::pair{3u, 0u}, {0u, 3u}, {3u, 5u}, {5u, 3u}}) {
+    ZoneAllocator allocator(geometry(12, mor, mar), 2);
+    EXPECT_EQ(allocator.admit(9, 2, 3).code(), Code::too_many_zones) << mor << ' ' << mar;
+    ASSERT_TRUE(allocator.admit(1, 2, 1).ok());
+    ASSERT_TRUE(allocator.admit(2, 2, 1).ok());
+    EXPECT_EQ(allocator.admit(3, 2, 1).code(), Code::too_many_zones) << mor << ' ' << mar;
+    EXPECT_FALSE(allocator.try_add_stream(1)) << mor << ' ' << mar;
+  }
+}
+
 TEST(ZoneAllocatorTest, AQuotaGrowsIntoWhatIsUnpromisedAndGivesItBack) {
   ZoneAllocator allocator(geometry(12, 4, 4), 2);
   ASSERT_TRUE(allocator.admit(1, 3, 1).ok());
@@ -212,6 +224,22 @@ TEST(ZoneAllocatorTest, WhatMayBeHeldBeyondTheQuota) {
   EXPECT_EQ(allocator.held_max(1), 4u);
 }
 
+// Else its pages would have no zone to be copied to.
+TEST(ZoneAllocatorTest, ALargerQuotaTakesNothingOfWhatMayBeHeld) {
+  ZoneAllocator allocator(geometry(14, 4, 4), 2);
+  ASSERT_TRUE(allocator.admit(1, 4, 1).ok());
+  for (std::uint32_t zone = 2; zone < 8; ++zone) {
+    allocator.adopt(ZoneId{zone}, {.use = ZoneUse::sealed, .owner = 1, .opened_sequence = zone});
+  }
+  allocator.take_back(1);
+  allocator.allow(1, 7);
+  allocator.set_quota(1, 5);
+  EXPECT_EQ(allocator.held_max(1), 7u);
+  EXPECT_TRUE(allocator.take(1, 0, 1, 100).ok());
+  allocator.set_quota(1, 9);
+  EXPECT_EQ(allocator.held_max(1), 9u);
+}
+
 // Which is the same when the other one does not hold it any more, until that has another quota.
 TEST(ZoneAllocatorTest, WhatCameOffAQuotaIsPromisedToNobodyElse) {
   ZoneAllocator allocator(geometry(14, 4, 4), 2);
@@ -229,6 +257,16 @@ TEST(ZoneAllocatorTest, WhatCameOffAQuotaIsPromisedToNobodyElse) {
   allocator.set_quota(2, 4);
   EXPECT_EQ(allocator.unpromised(), 2u);
   EXPECT_EQ(allocator.quota_max(1), 8u);
+}
+
+TEST(ZoneAllocatorTest, NothingIsOwedToAVolumeThatIsDeleted) {
+  ZoneAllocator allocator(geometry(14, 4, 4), 2);
+  for (const std::uint64_t owner : {1, 2}) ASSERT_TRUE(allocator.admit(owner, 6, 1).ok());
+  allocator.allow_from(2, 1);
+  allocator.allow_no_more(1, 0);
+  ASSERT_EQ(allocator.unpromised(), 0u);
+  EXPECT_TRUE(allocator.vacate(2).empty());
+  EXPECT_EQ(allocator.unpromised(), 6u) << "before it is dismissed, too";
 }
 
 // They are counted as they change, not when it is asked: here against all zones looked at.
@@ -323,6 +361,35 @@ TEST(ZoneAllocatorTest, QuotasShrinkWhereTheyAreNotInUse) {
   EXPECT_EQ(allocator.shrink_quotas(), 1u);
   EXPECT_EQ(allocator.quota(1), 5u);
   EXPECT_EQ(allocator.quota(2), 2u);
+}
+
+// What is beyond it goes first.
+TEST(ZoneAllocatorTest, AQuotaStaysWhereMoreThanItMayBeHeld) {
+  ZoneAllocator allocator(geometry(12, 0, 0), 2);
+  ASSERT_TRUE(allocator.admit(1, 3, 1).ok());
+  ASSERT_TRUE(allocator.admit(2, 2, 1).ok());
+  allocator.allow(1, 8);
+  ASSERT_EQ(allocator.unpromised(), 0u);
+  allocator.retire(ZoneId{9});
+  EXPECT_EQ(allocator.shrink_quotas(), 1u);
+  EXPECT_EQ(allocator.held_max(1), 7u);
+  EXPECT_EQ(allocator.quota(1), 3u);
+  EXPECT_EQ(allocator.quota(2), 2u);
+}
+
+// A volume that was made meanwhile would have it, and the other not what it was promised.
+TEST(ZoneAllocatorTest, AZoneThatIsBackIsPromisedToNobodyButWhomItWasTakenFrom) {
+  ZoneAllocator allocator(geometry(12, 0, 0), 2);
+  ASSERT_TRUE(allocator.admit(1, 7, 1).ok());
+  ASSERT_TRUE(allocator.admit(2, 3, 1).ok());
+  allocator.retire(ZoneId{5});
+  EXPECT_EQ(allocator.shrink_quotas(), 1u);
+  ASSERT_EQ(allocator.quota(1), 6u);
+  allocator.release(ZoneId{5});
+  EXPECT_EQ(allocator.unpromised(), 0u);
+  EXPECT_EQ(allocator.quota_max(2), 3u);
+  allocator.set_quota(1, 5);  // which is another one
+  EXPECT_EQ(allocator.unpromised(), 2u);
 }
 
 TEST(ZoneAllocatorTest, VictimsByPolicy) {
