@@ -100,6 +100,7 @@ TEST_F(ExpiryRunsTest, PagesOfOneExpiryShareARun) {
   // What does not come in its order is left out.
   runs.add(ZoneId{0}, 9, 99);
   EXPECT_EQ(runs.find(ZoneId{0}, 9), 7u);
+  EXPECT_EQ(runs.find(ZoneId{0}, (1 << 16) - 1), 22u) << "nor does it hide what did";
 }
 
 // What is free at the end is not the process's any more: else all zones' lives would be counted.
