@@ -74,6 +74,19 @@ TEST_F(ExpirySweepTest, ThoseThatComeMeanwhileShareTheSweepAndKeepTheirOrder) {
   EXPECT_TRUE(run([&] { return log_->idle(); }));
 }
 
+// It is still on the medium, and the clock may be set back.
+TEST_F(ExpirySweepTest, WhatASweepTookOutStaysRemoved) {
+  const std::uint64_t last = 99 + fill(100, in(10));
+  wait(10);
+  ASSERT_TRUE(put(1000, 0, 1000).ok());
+  ASSERT_EQ(log_->stats().pages, 1u);
+  EXPECT_EQ(remove(last).code(), Code::not_found);
+  clock_.now_ns -= 10'000'000'000;
+  reopen();
+  EXPECT_EQ(exist(last), Code::not_found);
+  EXPECT_EQ(exist(last - 1), Code::ok) << "which nobody removed";
+}
+
 TEST_F(ExpirySweepTest, APutThatStillFindsNoRoomIsRefusedOnce) {
   const std::uint64_t first = fill(0, 0);
   // One page's room, of one that expires.
