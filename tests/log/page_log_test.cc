@@ -159,6 +159,45 @@ TEST_F(PageLogTest, WhatAClockAheadLeftOutStaysRemoved) {
   }
 }
 
+// What removed it may not be durable yet.
+TEST_F(PageLogTest, ADurableDeleteOfWhatIsGoneWaitsForAFlush) {
+  ASSERT_TRUE(put(1, 0, 700, {.flushed = true}).ok());
+  ASSERT_TRUE(remove(1).ok());
+  device_->hold(Io::Op::flush);
+  Op& again = prepare(KeyOp::Kind::remove, 1);
+  again.flushed = true;
+  log_->submit(again);
+  run();
+  EXPECT_EQ(again.answers, 0u);
+  device_->let_go(Io::Op::flush);
+  EXPECT_EQ(finish(again).code(), Code::not_found);
+}
+
+// It may have been told that the one which is there had failed.
+TEST_F(PageLogTest, WhoKnowsAnOlderVersionChangesTheOneThatIsThere) {
+  ASSERT_TRUE(put(1, 0, 700).ok());
+  const KnownPage older{key_number(1), 700, entry(1).checksum};
+  ASSERT_TRUE(put(1, 1, 700).ok());
+  Op& op = prepare(KeyOp::Kind::put, 1);
+  op.memory = AlignedBuffer(2 * kLbaBytes);
+  std::ranges::copy(page_bytes(1, 2, 700), op.memory.data());
+  op.data = op.memory.data();
+  op.length = 700;
+  op.capacity = static_cast<std::uint32_t>(op.memory.size());
+  op.known = &older;
+  log_->submit(op);
+  ASSERT_TRUE(finish(op).ok());
+  EXPECT_EQ(log_->stats().pages, 1u);
+  expect_page(1, 2, 700);
+  Op& removal = prepare(KeyOp::Kind::remove, 1);
+  removal.known = &older;
+  log_->submit(removal);
+  EXPECT_TRUE(finish(removal).ok());
+  expect_absent(1);
+  reopen();
+  expect_absent(1);
+}
+
 // However many records share a batch, and whether they are from before an opening or not: then
 // their sequences are far apart, too.
 TEST_F(PageLogTest, SegmentsOfPagesThatExpireHaveRoomForTheirSummaries) {
