@@ -215,6 +215,33 @@ TEST_F(GroupRemovalTest, APinThatIsOnItsWayFindsNothing) {
   expect_as_told(3);
 }
 
+// So would what scrub writes again, as it had to read it twice.
+TEST_F(GroupRemovalTest, ARewriteThatComesMeanwhileFindsNothing) {
+  put_in(1, 9);
+  const std::uint64_t sequence = pool_->next_sequence - 1;
+  device_->hold(Io::Op::read);
+  Group& removal = start_remove_group(9);
+  run();
+  ASSERT_EQ(device_->held(Io::Op::read), 1u) << "the removal reads the page's header";
+  Op& rewrite = prepare(KeyOp::Kind::rewrite, 1);
+  rewrite.memory = AlignedBuffer(2 * kLbaBytes);
+  std::ranges::copy(page_bytes(1, 9, 700), rewrite.memory.data());
+  rewrite.data = rewrite.memory.data();
+  rewrite.length = 700;
+  rewrite.capacity = static_cast<std::uint32_t>(rewrite.memory.size());
+  rewrite.group = 9;
+  rewrite.rewritten_lba = entry(1).lba;
+  rewrite.old_sequence = sequence;
+  log_->submit(rewrite);
+  EXPECT_EQ(finish(rewrite).code(), Code::not_found);
+  device_->let_go(Io::Op::read);
+  ASSERT_TRUE(run([&] { return removal.answers == 1; }));
+  forget_group(9);
+  expect_as_told(3);
+  reopen();
+  expect_as_told(3);
+}
+
 TEST_F(GroupRemovalTest, APageThatLeftTheGroupStays) {
   put_in(1, 9);
   put_in(2, 9);
@@ -276,6 +303,20 @@ TEST_F(GroupRemovalTest, AHeaderThatCannotBeReadIsToldAndCostsNoOtherPage) {
   ASSERT_TRUE(remove_group(9).ok()) << "asked for again";
   forget_group(9);
   expect_as_told(15);
+}
+
+// For as long as that goes on.
+TEST_F(GroupRemovalTest, OneThatFailedHalfwayTakesNothingThatCameAfterIt) {
+  drop_pool();
+  Shape shape;
+  shape.faults = true;
+  make_log(shape, false);
+  put_in(1, 9);
+  faults_->fail_reads(Lba{entry(1).lba - 1}, 1);
+  ASSERT_EQ(remove_group(9).code(), Code::io_error);
+  put_in(2, 9);
+  EXPECT_TRUE(apply_op(KeyOp::Kind::pin, 2).ok());
+  expect_page(2, 9, 700);
 }
 
 TEST_F(GroupRemovalTest, AHeaderThatANoteRepeatsIsAsGoodAsWhole) {
