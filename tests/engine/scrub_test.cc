@@ -15,6 +15,8 @@ namespace {
 constexpr std::size_t kPageBytes = 20000;
 constexpr std::uint64_t kKeys = 180, kZoneLbas = 256;
 constexpr std::uint64_t kFast = std::uint64_t{10} << 30;
+constexpr std::uint64_t kGroup = 9;
+constexpr std::uint32_t kTtlS = 100'000;
 using Kind = ScrubFinding::Kind;
 
 VolumeOptions volume(VolumeMode mode) {
@@ -134,7 +136,23 @@ class ScrubTest : public ::testing::Test {
     fault_ = fault.get();
     rig_.device = std::move(fault);
     ASSERT_NO_FATAL_FAILURE(rig_.make(volume(mode)));
-    for (std::uint64_t i = 0; i < kKeys; ++i) ASSERT_TRUE(rig_.put(i, 1, kPageBytes).ok());
+    for (std::uint64_t i = 0; i < kKeys; ++i) {
+      ASSERT_TRUE((i == all_fields_ ? put_all_fields(i) : rig_.put(i, 1, kPageBytes)).ok());
+    }
+  }
+  Status put_all_fields(std::uint64_t number) {
+    AlignedBuffer page(5 * 4096);
+    fill_content(number, 1, page.data(), kPageBytes);
+    PageOp op;
+    op.kind = PageOp::Kind::put;
+    op.key = key_of(number);
+    op.data = page.data();
+    op.length = kPageBytes;
+    op.capacity = static_cast<std::uint32_t>(page.size());
+    op.pinned = true;
+    op.group = kGroup;
+    op.ttl_s = kTtlS;
+    return rig_.run(op);
   }
   // Each page was put alone: a header of one LBA, then the page. The first data zone is zone 2.
   static Lba lba_of(std::uint64_t key) { return Lba{2 * kZoneLbas + 1 + key * 6 + 1}; }
@@ -142,6 +160,8 @@ class ScrubTest : public ::testing::Test {
   Rig rig_{""};
   FaultDevice* fault_ = nullptr;
   std::vector<ScrubFinding> findings_;
+  std::uint64_t all_fields_ =
+      kKeys;  // of make()'s keys, the one that has a pin, a group and a time
 };
 
 TEST_F(ScrubTest, APageThatIsHardToReadIsWrittenAnew) {
@@ -170,6 +190,37 @@ TEST_F(ScrubTest, APageThatIsHardToReadIsWrittenAnew) {
     rig_.close();
     rig_.device.reset();
   }
+}
+
+// .. with what was asked for when it was stored, which lasts.
+TEST_F(ScrubTest, APageThatIsWrittenAnewKeepsItsPinGroupAndTimeToLive) {
+  all_fields_ = 3;
+  ASSERT_NO_FATAL_FAILURE(make(VolumeMode::cache));
+  scrub(rig_, findings_);
+  ASSERT_NO_FATAL_FAILURE(rig_.reopen());
+  fault_->fail_read_once(lba_of(3));
+  ASSERT_NO_FATAL_FAILURE(wait_for_passes(rig_, 2));
+  rig_.settle();
+  ASSERT_EQ(rig_.pool->info().scrub.pages_rewritten, 1u);
+  fault_->fail_reads(lba_of(3), 5);  // where it was
+  for (int round = 0; round < 2; ++round) {
+    PageOp op;
+    op.kind = PageOp::Kind::exist;
+    op.key = key_of(3);
+    op.whole_record = true;
+    ASSERT_TRUE(rig_.run(op).ok());
+    EXPECT_TRUE(op.pinned);
+    EXPECT_EQ(op.group, kGroup);
+    EXPECT_GT(op.ttl_s, 0u);
+    EXPECT_LE(op.ttl_s, kTtlS);
+    ASSERT_NO_FATAL_FAILURE(rig_.reopen());
+  }
+  EXPECT_TRUE(rig_.get(3).ok());
+  PageOp remove;
+  remove.kind = PageOp::Kind::remove_group;
+  remove.group = kGroup;
+  ASSERT_TRUE(rig_.run(remove).ok());
+  EXPECT_EQ(rig_.get(3).status().code(), Code::not_found);
 }
 
 // What is written is the newest version of its key.
