@@ -223,6 +223,31 @@ TEST_F(ScrubTest, APageThatIsWrittenAnewKeepsItsPinGroupAndTimeToLive) {
   EXPECT_EQ(rig_.get(3).status().code(), Code::not_found);
 }
 
+TEST_F(ScrubTest, AHeaderThatIsReadAtTheSecondAttemptIsWhole) {
+  ASSERT_NO_FATAL_FAILURE(make(VolumeMode::store));
+  scrub(rig_, findings_);
+  ASSERT_NO_FATAL_FAILURE(rig_.reopen());
+  fault_->fail_read_once(Lba{lba_of(3).value - 1});
+  ASSERT_NO_FATAL_FAILURE(wait_for_passes(rig_, 2));
+  EXPECT_TRUE(findings_.empty()) << describe(findings_.front());
+}
+
+// Nor is there a summary to be missed.
+TEST_F(ScrubTest, AZoneThatEndedEarlyIsNotDamaged) {
+  ASSERT_NO_FATAL_FAILURE(make(VolumeMode::store));
+  const std::vector<ZoneInfo> zones = *rig_.device->report();
+  const auto newest = std::find_if(zones.begin() + 2, zones.end(), [](const ZoneInfo& info) {
+    return info.state == ZoneState::implicitly_open;
+  });
+  ASSERT_NE(newest, zones.end());
+  fault_->fail_writes(rig_.device->geometry().zone_start(newest->zone), kZoneLbas);
+  ASSERT_TRUE(rig_.put(0, 2, kPageBytes).ok()) << "in another zone";
+  scrub(rig_, findings_);
+  ASSERT_NO_FATAL_FAILURE(rig_.reopen());
+  ASSERT_NO_FATAL_FAILURE(wait_for_passes(rig_, 2));
+  EXPECT_TRUE(findings_.empty()) << describe(findings_.front());
+}
+
 // What is written is the newest version of its key.
 TEST_F(ScrubTest, APageThatMayNotBeTheNewestIsLeft) {
   ASSERT_NO_FATAL_FAILURE(make(VolumeMode::store));
@@ -342,6 +367,33 @@ TEST_F(ScrubTest, KeepsItsRate) {
     passed_ns += kStepNs;
   }
   EXPECT_GT(read, passed_ns * kRate / 1'000'000'000 / 2) << "nor is it idle";
+  rig_.close();
+}
+
+// .. also behind a pause, which is no time that it has not used.
+TEST_F(ScrubTest, PausesBetweenTwoPasses) {
+  FakeTime time(rig_.loop);
+  rig_.executor = &time;
+  ASSERT_NO_FATAL_FAILURE(make(VolumeMode::store));
+  constexpr std::uint64_t kRate = 4 << 20, kLongestRead = 256 << 10, kSecondNs = 1'000'000'000;
+  rig_.open_options.scrub_bytes_per_s = kRate;
+  rig_.open_options.scrub_pause_s = 1000;
+  ASSERT_NO_FATAL_FAILURE(rig_.reopen());
+  for (unsigned step = 0; rig_.pool->info().scrub.passes == 0; ++step) {
+    ASSERT_LT(step, 1000u);
+    rig_.turns(50);
+    time.advance(kSecondNs / 20);
+  }
+  const std::uint64_t read = rig_.pool->info().scrub.bytes_read;
+  for (unsigned step = 0; step < 9; ++step) {
+    time.advance(100 * kSecondNs);
+    rig_.turns(50);
+  }
+  EXPECT_EQ(rig_.pool->info().scrub.bytes_read, read);
+  time.advance(100 * kSecondNs);
+  rig_.turns(500);
+  EXPECT_GT(rig_.pool->info().scrub.bytes_read, read);
+  EXPECT_LE(rig_.pool->info().scrub.bytes_read, read + kRate / 10 + kLongestRead);
   rig_.close();
 }
 
