@@ -306,6 +306,16 @@ TEST_F(StreamTest, WithoutAZoneWhatWaitsIsFailedOrWithdrawnOrHandedOn) {
   EXPECT_TRUE(run());
   EXPECT_EQ(moved.answers, 1u);
   EXPECT_TRUE(moved.status.ok());
+  EXPECT_EQ(moved.stream, kCollectionStream) << "which its flush is noted in";
+  Page& removal = tombstone(4);
+  stream_->append(removal);
+  EXPECT_TRUE(run());
+  EXPECT_EQ(removal.answers, 0u);
+  stream_->hand_deletions_to(other);
+  EXPECT_TRUE(run());
+  EXPECT_EQ(removal.answers, 1u);
+  EXPECT_TRUE(removal.status.ok());
+  EXPECT_EQ(removal.stream, kCollectionStream);
   stream_->fail_waiting({Code::no_space, Origin::log});
   EXPECT_TRUE(run());
   EXPECT_EQ(user.status.code(), Code::no_space);
