@@ -16,6 +16,7 @@ namespace furrow {
 namespace {
 constexpr unsigned kReadDepth = 128;
 constexpr std::chrono::milliseconds kRetry{1};
+constexpr std::chrono::seconds kUnusedMax{2};  // a volume's own collection takes less, mostly
 }  // namespace
 
 // The pool, its session and its home executor all live on this thread.
@@ -211,8 +212,13 @@ Result<SyncPageStore> EmbeddedPool::create_volume(const VolumeOptions& options) 
 }
 
 Status EmbeddedPool::delete_volume(std::string_view name) {
+  const auto until = std::chrono::steady_clock::now() + kUnusedMax;
   Status status;
-  call([&](Pool& pool) { status = pool.delete_volume(name); });
+  for (;;) {
+    call([&](Pool& pool) { status = pool.delete_volume(name); });
+    if (status.code() != Code::busy || std::chrono::steady_clock::now() >= until) break;
+    std::this_thread::sleep_for(kRetry);
+  }
   if (!status.ok()) return status;
   for (;;) {
     std::uint64_t left = 0;

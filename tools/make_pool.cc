@@ -168,8 +168,15 @@ Result<PageStore*> OpenPool::create_volume(const VolumeOptions& options) const {
   }
 }
 
+// It has no clients: what keeps it busy is its own collection, which comes to an end.
 Status OpenPool::delete_volume(std::string_view name) const {
-  const Status deleted = pool_->delete_volume(name);
+  constexpr std::uint64_t kCollectionNsMax = 60'000'000'000;
+  const std::uint64_t until_ns = home_->now_ns() + kCollectionNsMax;
+  Status deleted = pool_->delete_volume(name);
+  while (deleted.code() == Code::busy && home_->now_ns() < until_ns) {
+    home_->run_once();
+    deleted = pool_->delete_volume(name);
+  }
   while (pool_->zones_returning() != 0) home_->run_once();
   return deleted;
 }

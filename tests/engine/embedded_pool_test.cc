@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -152,6 +153,22 @@ TEST_F(EmbeddedPoolTest, VolumesComeAndGo) {
   }
   EXPECT_EQ(pool_->delete_volume("second").code(), Code::not_found);
   EXPECT_EQ(pool_->info().geometry.zone_count, 32u);
+}
+
+// What is under way ends, and the volume is gone for what comes next.
+TEST_F(EmbeddedPoolTest, ADeletionWaitsForWhatChangesTheVolume) {
+  Status last;
+  std::atomic<unsigned> stored{0};
+  std::jthread user([&] {
+    for (unsigned i = 0; last.ok(); ++i, ++stored) {
+      last = store_->put(Key::from(std::to_string(i % 50)), bytes_of(3000, i));
+    }
+  });
+  while (stored < 100) std::this_thread::yield();
+  const Status deleted = pool_->delete_volume("pages");
+  EXPECT_TRUE(deleted.ok()) << deleted.describe();
+  user.join();
+  EXPECT_EQ(last.code(), Code::not_found) << last.describe();
 }
 
 TEST_F(EmbeddedPoolTest, AKeyThatIsTooLongIsRefused) {

@@ -209,6 +209,35 @@ TEST_F(MakePoolTest, NoPoolIsMadeForAVolumeThatCannotBe) {
   }
 }
 
+// A store that has no room begins to collect as soon as it is opened, for nobody.
+TEST_F(MakePoolTest, AFullStoreIsDeleted) {
+  recipe_.shape.size_bytes = 16 * kMiB;
+  recipe_.shape.zone_size_bytes = kMiB;
+  ASSERT_EQ(create_code(), Code::ok);
+  {
+    const auto pool = EmbeddedPool::open(recipe_.uri);
+    ASSERT_TRUE(pool.ok()) << pool.status().describe();
+    VolumeOptions volume;
+    volume.name = "full";
+    volume.mode = VolumeMode::store;
+    volume.quota_bytes = 3 * kMiB;
+    volume.value_bytes_max = 4096;
+    auto store = (*pool)->create_volume(volume);
+    ASSERT_TRUE(store.ok()) << store.status().describe();
+    const std::vector<std::byte> page(500);
+    Status stored;
+    for (unsigned key = 0; stored.ok(); ++key) {
+      stored = store->put(Key::from(std::to_string(key)), page);
+    }
+    ASSERT_EQ(stored.code(), Code::no_space);
+  }
+  auto pool = open_pool(recipe_.uri, loop_, Opening::use);
+  ASSERT_TRUE(pool.ok()) << pool.status().describe();
+  const Status deleted = pool->delete_volume("full");
+  EXPECT_TRUE(deleted.ok()) << deleted.describe();
+  EXPECT_EQ((**pool).find("full"), nullptr);
+}
+
 TEST_F(MakePoolTest, ForeignDataIsKept) {
   { std::ofstream(path_) << std::string(2 * kMiB, 'x'); }
   EXPECT_EQ(create_code(), Code::foreign);
