@@ -14,6 +14,7 @@
 #include <fstream>
 #include <new>
 #include <optional>
+#include <system_error>
 #include <utility>
 
 #include "tools/tell.h"
@@ -58,19 +59,31 @@ std::string_view base_name(std::string_view path) {
   return path.substr(path.find_last_of('/') + 1);  // npos + 1 is 0
 }
 
-// Nothing can be taken apart in order then. Ended at once, as by a kill, a program loses nothing
-// that it has answered; who started it is told why, which an abort would not say.
-[[noreturn]] void end_without_memory() {
+int& end_status() {
+  static int status = kExitFailed;
+  return status;
+}
+
+[[noreturn]] void end_saying(const char* why) {
+  const char* const program = program_invocation_short_name;
+  for (const char* const text : {program, ": ", why, "\n"}) {
+    (void)!write(STDERR_FILENO, text, std::strlen(text));
+  }
+  _exit(end_status());
+}
+
+// Without memory, or a descriptor for an EventLoop, nothing can be taken apart in order. Ended at
+// once, as by a kill, a program loses nothing that it has answered; who started it is told why,
+// which an abort would not say.
+[[noreturn]] void end_without_means() {
   try {
     if (std::current_exception() != nullptr) throw;
   } catch (const std::bad_alloc&) {
-    constexpr std::string_view kWhy =
-        ": no memory can be had: raise what limits it (ulimit -v, a container's or unit's "
-        "memory)\n";
-    (void)!write(STDERR_FILENO, program_invocation_short_name,
-                 std::strlen(program_invocation_short_name));
-    (void)!write(STDERR_FILENO, kWhy.data(), kWhy.size());
-    _exit(kExitFailed);
+    end_saying(
+        "no memory can be had: raise what limits it (ulimit -v, a container's or unit's "
+        "memory)");
+  } catch (const std::system_error& error) {
+    end_saying(error.what());
   } catch (...) {
     std::abort();
   }
@@ -154,7 +167,7 @@ std::vector<std::string> with_flag_files(std::span<char* const> argv) {
 
 std::vector<std::string> parse_flags(int argc, char** argv) {
   fill_standard_files();
-  std::set_terminate(end_without_memory);
+  std::set_terminate(end_without_means);
   gflags::SetArgv(argc, const_cast<const char**>(argv));  // the program's name, for messages
   std::vector<std::string> arguments = with_flag_files({argv, argv + argc});
   std::vector<char*> pointers;
@@ -231,6 +244,7 @@ int report(std::string_view what, const Status& status) {
 }
 
 void set_command(std::string_view name) { running_command() = name; }
+void set_end_status(int status) { end_status() = status; }
 
 int report_usage(std::string_view text, std::string_view command) {
   if (command.empty()) command = running_command();

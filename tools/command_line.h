@@ -42,6 +42,9 @@ std::string flags_not_accepted(std::span<const char* const> accepted);
 // "PROGRAM: what: description of the status" on stderr. Returns kExitUsage for invalid_argument,
 // else kExitFailed.
 int report(std::string_view what, const Status& status);
+// What the program ends with where it cannot get what it cannot be without, as memory; until this
+// is called, kExitFailed.
+void set_end_status(int status);
 // Which command of the program runs, for the next one.
 void set_command(std::string_view name);
 // "PROGRAM: text" and a hint at the --help of `command` (empty: of the one that runs, or the

@@ -22,6 +22,7 @@
 #include <utility>
 
 #include "zone/aligned_buffer.h"
+#include "zone/descriptors.h"
 
 namespace furrow::emu {
 
@@ -56,6 +57,8 @@ Status open_error(int error, bool creating) {
       return zone_failure(Code::in_use, "the block device is mounted or in use", error);
     case EINVAL:
       return zone_failure(Code::unsupported, kNoDirectIo, error);
+    case EMFILE:
+      return zone_failure(Code::io_error, kNoDescriptor, error);
     default:
       return zone_failure(Code::io_error, "cannot open the file", error);
   }

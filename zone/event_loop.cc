@@ -7,8 +7,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <span>
+#include <system_error>
 
 #include "zone/check.h"
+#include "zone/descriptors.h"
 
 namespace furrow {
 
@@ -57,14 +59,17 @@ EventLoop::EventFds::EventFds()
 }
 
 EventLoop::EventLoop(Options options) : EventLoop(options, EventFds()) {
-  FURROW_CHECK(wake_fd_ >= 0 && rest_fd_ >= 0);
+  if (wake_fd_ < 0 || rest_fd_ < 0) {
+    throw std::system_error(EMFILE, std::generic_category(), kNoDescriptor);
+  }
 }
 
 Result<std::unique_ptr<EventLoop>> EventLoop::make(Options options) {
   const EventFds fds;
   std::unique_ptr<EventLoop> made(new EventLoop(options, fds));
   if (fds.error == 0) return made;
-  return Status(Code::io_error, Origin::zone, "cannot make an eventfd", fds.error);
+  return Status(Code::io_error, Origin::zone,
+                fds.error == EMFILE ? kNoDescriptor : "cannot make an eventfd", fds.error);
 }
 
 EventLoop::EventLoop(Options options, const EventFds& fds)

@@ -37,7 +37,7 @@ class EventLoop final : public Executor {
     std::uint64_t seed = 0;      // of random(); 0: from the system
     Lends lends = Lends::idle;
   };
-  // A process without descriptors left ends here, but by make().
+  // Where there are no descriptors left they throw a std::system_error.
   EventLoop() : EventLoop(Options{}) {}
   explicit EventLoop(Options options);
   // Errors: io_error.

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstddef>
 
+#include "zone/descriptors.h"
 #include "zone/status.h"
 
 #if defined(__SANITIZE_THREAD__)
@@ -29,7 +30,8 @@ inline Status ring_refused(int error, Origin origin) {
             "unit LimitMEMLOCK=); 8 MiB do",
             error};
   }
-  return {Code::io_error, origin, "cannot make an io_uring", error};
+  return {Code::io_error, origin, error == EMFILE ? kNoDescriptor : "cannot make an io_uring",
+          error};
 }
 
 // To be called when a ring has been made. liburing maps its rings by raw system calls: without a

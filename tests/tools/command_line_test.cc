@@ -3,12 +3,14 @@
 #include "tools/command_line.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <new>
 #include <nlohmann/json.hpp>
 
 #include "tools/command.h"
 #include "tools/safe_text.h"
+#include "zone/event_loop.h"
 
 namespace furrow::tools {
 namespace {
@@ -70,6 +72,19 @@ TEST(ParseFlagsDeathTest, AProgramWithoutMemorySaysSoAndFails) {
   };
   EXPECT_EXIT(run_out(), ::testing::ExitedWithCode(kExitFailed),
               ": no memory can be had: raise what limits it");
+}
+
+TEST(ParseFlagsDeathTest, AProgramWithoutDescriptorsSaysSoAndEndsAsItWasSetTo) {
+  const auto run_out = [] {
+    std::string name = "test";
+    char* argv[] = {name.data(), nullptr};
+    (void)parse_flags(1, argv);
+    set_end_status(3);
+    const rlimit none{0, 0};
+    (void)setrlimit(RLIMIT_NOFILE, &none);
+    []() noexcept { EventLoop loop; }();
+  };
+  EXPECT_EXIT(run_out(), ::testing::ExitedWithCode(3), ": no more files may be open: raise");
 }
 
 TEST(ParseEndpoint, TakesHostAndPort) {

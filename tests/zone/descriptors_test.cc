@@ -1,24 +1,28 @@
 // Establishes that a device, while it is made and when it is open, has no descriptor of a standard
 // file that the process was started without. How: a child process closes them, makes a device and
-// opens it, and then prints; what it prints must go nowhere.
+// opens it, and then prints; what it prints must go nowhere. And what is said where the process may
+// have no more descriptors.
 #include "zone/descriptors.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <fstream>
+#include <system_error>
 
 #include "tests/zone/device_test_util.h"
+#include "zone/event_loop.h"
 
 namespace furrow::test {
 namespace {
 
 constexpr int kStandard[] = {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO};
 
-// In a process without the standard files of `closed`, a bit each: opens the device, after making it
-// if that is asked for, and prints. Was that refused, as it is where a file is closed?
+// In a process without the standard files of `closed`, a bit each: opens the device, after making
+// it if that is asked for, and prints. Was that refused, as it is where a file is closed?
 bool prints_nowhere(unsigned closed, bool makes, const std::string& uri) {
   const pid_t child = fork();
   if (child != 0) {
@@ -74,6 +78,29 @@ TEST(StandardFiles, ThoseThatAreOpenStay) {
   EXPECT_TRUE(written && read(ends[0], got, 4) == 4);
   EXPECT_EQ(std::string_view(got, 4), "kept");
   for (const int fd : {was, ends[0], ends[1]}) close(fd);
+}
+
+TEST(Descriptors, WhereThereAreNoMoreTheLimitIsNamed) {
+  const TempDir dir;
+  rlimit was{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &was), 0);
+  const rlimit none{0, was.rlim_max};
+  DeviceShape shape;
+  shape.size_bytes = 16 * kMiB;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const Status loop = EventLoop::make({}).status();
+  const Status made = create_device("emu:" + dir.file("device.img"), shape);
+  std::string thrown;
+  try {
+    EventLoop needed;
+  } catch (const std::system_error& error) {
+    thrown = error.what();
+  }
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &was), 0);
+  for (const std::string& said : {loop.describe(), made.describe(), thrown}) {
+    EXPECT_NE(said.find("ulimit -n"), std::string::npos) << said;
+    EXPECT_NE(said.find("Too many open files"), std::string::npos) << said;
+  }
 }
 
 }  // namespace
