@@ -90,12 +90,16 @@ void add_lines(const CheckReport& report, Json& lines) {
   if (report.clean()) lines.push_back("clean");
 }
 
+// Where it could not be said that a pool is clean, the status does not say that it is damaged.
+int end_status(bool clean, int printed) {
+  if (!clean) return kExitFailed;
+  return printed == kExitDone ? kExitDone : kExitNotChecked;
+}
+
 int print_check(const CheckReport& report) {
   Json lines = Json::array();
   add_lines(report, lines);
-  const int printed = print(json_asked() ? to_json(report) : lines);
-  if (printed != kExitDone) return printed;
-  return report.clean() ? kExitDone : kExitFailed;
+  return end_status(report.clean(), print(json_asked() ? to_json(report) : lines));
 }
 
 bool confirmed() {
@@ -136,7 +140,7 @@ class RepairTelling {
   // The exit status.
   int end(bool clean) {
     if (json_asked()) printed_ = print(json_);
-    return clean ? printed_ : kExitFailed;
+    return end_status(clean, printed_);
   }
 
  private:
@@ -231,6 +235,7 @@ int repair(const std::string& uri, const CheckReport& before, const CheckOptions
 }  // namespace
 
 int check(const Arguments& arguments) {
+  set_end_status(kExitNotChecked);
   if (server_asked()) {
     tell(
         "{}: cannot check a pool that is being served: end its furrowd, then `{} pool check "
