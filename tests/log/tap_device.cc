@@ -130,6 +130,12 @@ void TapDevice::let_one_go(Io::Op op, std::size_t index) {
   one.queue->answer(*one.io, one.status);
 }
 
+void TapDevice::fail_one(Io::Op op, std::size_t index, Status status) {
+  FURROW_CHECK(index < held(op));
+  held_[at(op)][index].status = status;
+  let_one_go(op, index);
+}
+
 void TapDevice::fail(Io::Op op, Status status, unsigned times) {
   failures_[at(op)] = {times, status};
 }

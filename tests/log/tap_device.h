@@ -48,8 +48,9 @@ class TapDevice final : public ZonedDevice {
   // Answers of this kind wait from now on. What was asked for is done all the same.
   void hold(Io::Op op);
   std::size_t held(Io::Op op) const;
-  void let_go(Io::Op op);                         // all of them, and no more wait
-  void let_one_go(Io::Op op, std::size_t index);  // of those that wait, the index-th
+  void let_go(Io::Op op);                                      // all of them, and no more wait
+  void let_one_go(Io::Op op, std::size_t index);               // of those that wait, the index-th
+  void fail_one(Io::Op op, std::size_t index, Status status);  // which was done all the same
   // The next `times` operations of this kind fail with `status` and are not done.
   void fail(Io::Op op, Status status, unsigned times = 1);
 
