@@ -40,24 +40,29 @@ TEST_F(CollectorTest, AGroupsDeletionThatGoesOnStaysForWhatIsCopied) {
 TEST_F(CollectorTest, AGroupsDeletionThatFailedHalfwayStays) {
   Shape shape;
   shape.faults = true;
-  make_log(shape, kStore);
-  for (std::uint64_t n = 2; n < 8; ++n) ASSERT_TRUE(put(n, 0, 1500).ok());
-  const ZoneId zone = zone_of(7);
-  for (std::uint64_t n = 2; n < 8; ++n) ASSERT_TRUE(remove(n).ok());
-  for (const std::uint64_t n : {0, 1}) {  // a batch each
-    ASSERT_TRUE(put(n, 0, 1000, {.group = 3}).ok());
-    ASSERT_EQ(zone_of(n), zone);
+  for (const bool again : {false, true}) {  // and comes to nothing
+    remake(shape, kStore);
+    for (std::uint64_t n = 2; n < 8; ++n) ASSERT_TRUE(put(n, 0, 1500).ok());
+    const ZoneId zone = zone_of(7);
+    for (std::uint64_t n = 2; n < 8; ++n) ASSERT_TRUE(remove(n).ok());
+    for (const std::uint64_t n : {0, 1}) {  // a batch each
+      ASSERT_TRUE(put(n, 0, 1000, {.group = 3}).ok());
+      ASSERT_EQ(zone_of(n), zone);
+    }
+    // The header that names the first.
+    faults_->fail_reads(Lba{entry(0).lba - 1}, 1);
+    EXPECT_EQ(remove_group(3).code(), Code::io_error);
+    faults_->heal();
+    if (again) {
+      device_->fail(Io::Op::write, {Code::no_space, Origin::zone});
+      EXPECT_EQ(remove_group(3).code(), Code::no_space);
+    }
+    churn_until_reset(zone, 1000);
+    reopen();
+    for (const std::uint64_t n : {0, 1}) expect_absent(n);
   }
-  // The header that names the first.
-  faults_->fail_reads(Lba{entry(0).lba - 1}, 1);
-  EXPECT_EQ(remove_group(3).code(), Code::io_error);
-  faults_->heal();
-  churn_until_reset(zone, 1000);
-  reopen();
-  for (const std::uint64_t n : {0, 1}) expect_absent(n);
 }
 
-// A key's delete is copied for as long as its page's record is on the medium.
 // Zones of which one holds two pages, and certainly (whatever the sizes) but one: with tombstones
 // beside it, collecting none is sure to gain room. Deletes go on all the same, through any number
 // of cuts, and make room for the next page.
@@ -92,6 +97,7 @@ TEST_F(CollectorTest, DeletionsGoOnWhereNoZoneIsSureToGainRoom) {
   }
 }
 
+// A key's delete is copied for as long as its page's record is on the medium.
 TEST_F(CollectorTest, TombstonesOutliveWhatTheyDelete) {
   for (const unsigned streams : {1u, 2u}) {
     Shape shape;
