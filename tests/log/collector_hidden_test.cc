@@ -60,6 +60,22 @@ TEST_F(CollectorHiddenTest, OneGoesWhenTheNextHoldsSomething) {
   }
 }
 
+// What was read is not worth a copy then, which could outlive a newer version that is hidden. What
+// is pinned is.
+TEST_F(CollectorHiddenTest, WhatWasOnlyReadIsNotWrittenAgain) {
+  for (const bool hidden : {false, true}) {
+    make_cache(4, hidden);
+    const std::uint64_t read = next_++, pinned = next_++;
+    ASSERT_TRUE(put(read, 0, 1000).ok());
+    ASSERT_TRUE(put(pinned, 0, 1000, {.pinned = true}).ok());
+    const ZoneId first = zone_of(read);
+    hit(read);
+    churn_until_reset(first, 1000);
+    EXPECT_EQ(get(read).has_value(), !hidden);
+    expect_page(pinned, 0, 1000);
+  }
+}
+
 // Nor does one wait for a batch of users who wait for it: at the quota, or while that shrinks.
 TEST_F(CollectorHiddenTest, NoneWaitsForABatchThatNobodyMayWrite) {
   for (const bool shrinks : {false, true}) {
