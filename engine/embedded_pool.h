@@ -68,10 +68,10 @@ class EmbeddedPool final : public BlockingPool {
   Result<SyncPageStore> store(std::string_view volume);
   // Makes a volume, which store() then finds; errors as of Pool, but never `busy`: it waits.
   Result<SyncPageStore> create_volume(const VolumeOptions& options);
-  // Waits for what the volume does by itself, as collecting a zone. `busy`: something has changed it
-  // for two seconds; try again. What holds it is told `not_found` then, until the pool is closed: a
-  // deleted volume counts as one of the 64 that it may have. Returns when the volume's zones are
-  // free, which it is gone before.
+  // Waits for what the volume does by itself, as collecting a zone. `busy`: something has changed
+  // it for two seconds; try again. What holds it is told `not_found` then, until the pool is
+  // closed: a deleted volume counts as one of the 64 that it may have. Returns when the volume's
+  // zones are free, which it is gone before.
   Status delete_volume(std::string_view name);
   // As of Pool, but it waits for zones that are to be freed first: never `busy`. Of a cache of many
   // zones that may take a while.

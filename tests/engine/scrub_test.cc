@@ -105,7 +105,7 @@ TEST_P(ScrubFileTest, APageThatRotted) {
 // In a store the zone is written anew, and nothing is wrong then.
 TEST_P(ScrubFileTest, SummariesAndBatchHeaders) {
   damage(offsets_of("FUSM", kLba - 96)[0] + kLba - 50);
-  damage(offsets_of("FUBH")[3] + 40);  // of the same zone
+  damage(offsets_of("FUBH")[3] + 40);                       // of the same zone
   damage(offsets_of("FUBH")[60] + kBatchHeaderBytes + 40);  // in its record
   ASSERT_NO_FATAL_FAILURE(open());
   ASSERT_NO_FATAL_FAILURE(wait_for_passes(*rig_, 1));
