@@ -433,7 +433,6 @@ TEST_F(MetadataDamageTest, RepairIsComplete) {
   }
 }
 
-// A checkpoint with the highest number that there is: readable, and nothing can come after it.
 // Where every checkpoint is lost, journals tell where zones end; but not that one is void: that is
 // said of a zone that a repair was writing to, and the record that it is whole may be lost.
 TEST_F(MetadataDamageTest, WithoutACheckpointNoZoneIsTakenForVoid) {
@@ -460,6 +459,7 @@ TEST_F(MetadataDamageTest, WithoutACheckpointNoZoneIsTakenForVoid) {
   EXPECT_EQ(lost->state().trims.front().zone, 5u);
 }
 
+// A checkpoint with the highest number that there is: readable, and nothing can come after it.
 TEST_F(MetadataDamageTest, NumbersUsedUp) {
   make(30);
   Superblock superblock = MetadataRing::open(*device_, true)->superblock();
