@@ -15,6 +15,7 @@
 #include <string>
 #include <thread>
 
+#include "tests/log/tap_device.h"
 #include "tests/zone/no_threads.h"
 #include "zone/event_loop.h"
 
@@ -155,20 +156,34 @@ TEST_F(EmbeddedPoolTest, VolumesComeAndGo) {
   EXPECT_EQ(pool_->info().geometry.zone_count, 32u);
 }
 
-// What is under way ends, and the volume is gone for what comes next.
-TEST_F(EmbeddedPoolTest, ADeletionWaitsForWhatChangesTheVolume) {
-  Status last;
-  std::atomic<unsigned> stored{0};
-  std::jthread user([&] {
-    for (unsigned i = 0; last.ok(); ++i, ++stored) {
-      last = store_->put(Key::from(std::to_string(i % 50)), bytes_of(3000, i));
-    }
+// What is under way ends, and the volume is gone for what comes next. (Its end is held back for
+// longer than the first attempt takes.)
+TEST(EmbeddedPoolDeletion, WaitsForWhatChangesTheVolume) {
+  auto inner = open_device("mem:32MiB?zone_size=2MiB", Access::exclusive);
+  ASSERT_TRUE(inner.ok()) << inner.status().describe();
+  auto owned = std::make_unique<TapDevice>(std::move(*inner));
+  TapDevice& tap = *owned;
+  const auto pool = EmbeddedPool::open(std::move(owned), small());
+  ASSERT_TRUE(pool.ok()) << pool.status().describe();
+  auto store = (*pool)->store("pages");
+  ASSERT_TRUE(store.ok()) << store.status().describe();
+  // Its queues are the pool's thread's, or of who has its turns.
+  const auto at_home = [&](const auto& what) { (*pool)->call([&](Pool&) { what(); }); };
+  at_home([&] { tap.hold(Io::Op::write); });
+  Status stored;
+  std::jthread user([&] { stored = store->put(Key::from("a"), bytes_of(3000, 1)); });
+  for (bool held = false; !held; std::this_thread::yield()) {
+    at_home([&] { held = tap.held(Io::Op::write) != 0; });
+  }
+  std::jthread lets_go([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    at_home([&] { tap.let_go(Io::Op::write); });
   });
-  while (stored < 100) std::this_thread::yield();
-  const Status deleted = pool_->delete_volume("pages");
+  const Status deleted = (*pool)->delete_volume("pages");
   EXPECT_TRUE(deleted.ok()) << deleted.describe();
   user.join();
-  EXPECT_EQ(last.code(), Code::not_found) << last.describe();
+  EXPECT_TRUE(stored.ok()) << stored.describe();
+  EXPECT_EQ(store->put(Key::from("b"), bytes_of(3000, 2)).code(), Code::not_found);
 }
 
 TEST_F(EmbeddedPoolTest, AKeyThatIsTooLongIsRefused) {
