@@ -5,10 +5,12 @@
 
 namespace furrow {
 
-// The lowest free descriptor is what open() gives, whatever other threads open meanwhile.
+// The lowest free descriptor is what open() gives, whatever other threads open meanwhile. A
+// directory would be a way back for a process that shuts itself in later (chroot).
 void fill_standard_files() {
   for (;;) {
-    const int fd = open("/", O_PATH | O_CLOEXEC);
+    int fd = open("/dev/null", O_PATH | O_CLOEXEC);
+    if (fd < 0) fd = open("/", O_PATH | O_CLOEXEC);  // which there always is
     if (fd >= 0 && fd <= STDERR_FILENO) continue;
     if (fd >= 0) close(fd);
     return;  // below 0 there is none for a device either

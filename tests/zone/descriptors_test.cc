@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -22,7 +23,8 @@ namespace {
 constexpr int kStandard[] = {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO};
 
 // In a process without the standard files of `closed`, a bit each: opens the device, after making
-// it if that is asked for, and prints. Was that refused, as it is where a file is closed?
+// it if that is asked for, and prints. Was that refused, as it is where a file is closed, and is no
+// directory of that time left open?
 bool prints_nowhere(unsigned closed, bool makes, const std::string& uri) {
   const pid_t child = fork();
   if (child != 0) {
@@ -41,6 +43,8 @@ bool prints_nowhere(unsigned closed, bool makes, const std::string& uri) {
   ok = ok && device.ok();
   for (const int fd : kStandard) {
     if ((closed >> fd & 1) == 0) continue;
+    struct stat taken {};
+    ok = fstat(fd, &taken) == 0 && !S_ISDIR(taken.st_mode) && ok;
     ok = write(fd, "printed\n", 8) < 0 && errno == EBADF && ok;
   }
   _exit(ok ? 0 : 1);
