@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "tools/admin_http.h"
+#include "zone/descriptors.h"
 #include "zone/threads.h"
 
 namespace furrow::tools {
@@ -51,6 +52,7 @@ Status bind_error(int error) {
     case EACCES:
       return {Code::permission, Origin::tool, "this port needs privileges", error};
     case EMFILE:
+      return {Code::io_error, Origin::tool, kNoDescriptor, error};
     case ENFILE:
     case ENOMEM:
       return {Code::io_error, Origin::tool, "this machine is out of it", error};

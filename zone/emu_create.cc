@@ -11,6 +11,7 @@
 #include <filesystem>
 
 #include "zone/aligned_buffer.h"
+#include "zone/descriptors.h"
 #include "zone/emu_device.h"
 
 namespace furrow::emu {
@@ -27,6 +28,7 @@ Status write_error(int error) {
   if (error == ENOSPC || error == EDQUOT) {
     return zone_failure(Code::no_space, "no room for the emulated device's metadata", error);
   }
+  if (error == EMFILE) return zone_failure(Code::io_error, kNoDescriptor, error);
   return zone_failure(Code::io_error, "cannot write the emulated device's metadata", error);
 }
 

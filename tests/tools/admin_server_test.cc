@@ -7,6 +7,7 @@
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -350,6 +351,17 @@ TEST_F(AdminServerTest, RefusesAPortInUse) {
   const auto second =
       AdminServer::start("127.0.0.1", admin_->port(), {.metrics = {}, .stopped = [] {}});
   EXPECT_EQ(second.status().code(), Code::in_use);
+}
+
+TEST_F(AdminServerTest, NamesTheLimitOfOpenFilesWhereItIsReached) {
+  rlimit was{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &was), 0);
+  const rlimit none{0, was.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const Status refused =
+      AdminServer::start("127.0.0.1", 0, {.metrics = {}, .stopped = [] {}}).status();
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &was), 0);
+  EXPECT_NE(refused.describe().find("ulimit -n"), std::string::npos) << refused.describe();
 }
 
 TEST_F(AdminServerTest, RefusesAnAddressOfAnotherMachine) {

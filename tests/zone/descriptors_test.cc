@@ -91,6 +91,12 @@ TEST(Descriptors, WhereThereAreNoMoreTheLimitIsNamed) {
   const rlimit none{0, was.rlim_max};
   DeviceShape shape;
   shape.size_bytes = 16 * kMiB;
+  const int next = dup(STDERR_FILENO);
+  ASSERT_GE(next, 0);
+  close(next);
+  const rlimit one{static_cast<rlim_t>(next) + 1, was.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &one), 0);
+  const Status half_made = create_device("emu:" + dir.file("device.img"), shape);
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
   const Status loop = EventLoop::make({}).status();
   const Status made = create_device("emu:" + dir.file("device.img"), shape);
@@ -101,7 +107,7 @@ TEST(Descriptors, WhereThereAreNoMoreTheLimitIsNamed) {
     thrown = error.what();
   }
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &was), 0);
-  for (const std::string& said : {loop.describe(), made.describe(), thrown}) {
+  for (const std::string& said : {loop.describe(), made.describe(), half_made.describe(), thrown}) {
     EXPECT_NE(said.find("ulimit -n"), std::string::npos) << said;
     EXPECT_NE(said.find("Too many open files"), std::string::npos) << said;
   }
