@@ -55,21 +55,29 @@ void sleep_until(std::span<pollfd> fds, std::uint64_t at_ns) {
 
 EventLoop::EventFds::EventFds()
     : wake(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)), rest(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
-  if (wake < 0 || rest < 0) error = errno;
-}
-
-EventLoop::EventLoop(Options options) : EventLoop(options, EventFds()) {
-  if (wake_fd_ < 0 || rest_fd_ < 0) {
-    throw std::system_error(EMFILE, std::generic_category(), kNoDescriptor);
+  if (wake >= 0 && rest >= 0) return;
+  error = errno;
+  for (const int fd : {wake, rest}) {
+    if (fd >= 0) close(fd);
   }
 }
 
+const char* EventLoop::EventFds::why() const {
+  return error == EMFILE ? kNoDescriptor : "cannot make an eventfd";
+}
+
+EventLoop::EventFds EventLoop::EventFds::needed() {
+  const EventFds fds;
+  if (fds.error != 0) throw std::system_error(fds.error, std::generic_category(), fds.why());
+  return fds;
+}
+
+EventLoop::EventLoop(Options options) : EventLoop(options, EventFds::needed()) {}
+
 Result<std::unique_ptr<EventLoop>> EventLoop::make(Options options) {
   const EventFds fds;
-  std::unique_ptr<EventLoop> made(new EventLoop(options, fds));
-  if (fds.error == 0) return made;
-  return Status(Code::io_error, Origin::zone,
-                fds.error == EMFILE ? kNoDescriptor : "cannot make an eventfd", fds.error);
+  if (fds.error != 0) return Status(Code::io_error, Origin::zone, fds.why(), fds.error);
+  return std::unique_ptr<EventLoop>(new EventLoop(options, fds));
 }
 
 EventLoop::EventLoop(Options options, const EventFds& fds)
@@ -83,9 +91,8 @@ EventLoop::EventLoop(Options options, const EventFds& fds)
 // Who posted a task that has run may still be about to wake this.
 EventLoop::~EventLoop() {
   while (posting_.load(std::memory_order_acquire) != 0) std::this_thread::yield();
-  for (const int fd : {wake_fd_, rest_fd_}) {
-    if (fd >= 0) close(fd);
-  }
+  close(wake_fd_);
+  close(rest_fd_);
 }
 
 void EventLoop::run() {

@@ -89,6 +89,8 @@ class EventLoop final : public Executor {
  private:
   struct EventFds {
     EventFds();
+    static EventFds needed();   // or throws
+    const char* why() const;    // there is an error
     int wake, rest, error = 0;  // of errno; 0: both are there
   };
   EventLoop(Options options, const EventFds& fds);

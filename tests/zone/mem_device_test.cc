@@ -15,7 +15,12 @@ namespace {
 
 constexpr std::uint32_t kPiece = kMiB / 4096;  // LBAs of a write
 constexpr std::uint32_t kPieces = 16;          // of a zone
-constexpr std::int64_t kZoneMiB = 16, kSlackMiB = 3;
+constexpr std::int64_t kZoneMiB = 16;
+#if defined(FURROW_SANITIZED)
+constexpr std::int64_t kSlackMiB = 3 + 2 * kZoneMiB / 8;  // and the shadow of what zones have
+#else
+constexpr std::int64_t kSlackMiB = 3;
+#endif
 
 // Counted page by page: what /proc/self/statm says is an estimate.
 std::int64_t resident_mib() {
