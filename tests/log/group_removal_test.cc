@@ -224,11 +224,7 @@ TEST_F(GroupRemovalTest, ARewriteThatComesMeanwhileFindsNothing) {
   run();
   ASSERT_EQ(device_->held(Io::Op::read), 1u) << "the removal reads the page's header";
   Op& rewrite = prepare(KeyOp::Kind::rewrite, 1);
-  rewrite.memory = AlignedBuffer(2 * kLbaBytes);
-  std::ranges::copy(page_bytes(1, 9, 700), rewrite.memory.data());
-  rewrite.data = rewrite.memory.data();
-  rewrite.length = 700;
-  rewrite.capacity = static_cast<std::uint32_t>(rewrite.memory.size());
+  give_page(rewrite, page_bytes(1, 9, 700));
   rewrite.group = 9;
   rewrite.rewritten_lba = entry(1).lba;
   rewrite.old_sequence = sequence;

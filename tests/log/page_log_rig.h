@@ -145,13 +145,16 @@ class PageLogRig : public LogRig {
     op.group = how.group;
     op.expires_s = how.expires_s;
     op.lifetime = how.lifetime;
-    op.memory = AlignedBuffer((bytes + kLbaBytes - 1) / kLbaBytes * kLbaBytes);
-    std::ranges::copy(page_bytes(number, version, bytes), op.memory.data());
-    op.data = op.memory.data();
-    op.length = bytes;
-    op.capacity = static_cast<std::uint32_t>(op.memory.size());
+    give_page(op, page_bytes(number, version, bytes));
     log_->submit(op);
     return op;
+  }
+  static void give_page(Op& op, const std::vector<std::byte>& page) {
+    op.memory = AlignedBuffer((page.size() + kLbaBytes - 1) / kLbaBytes * kLbaBytes);
+    std::ranges::copy(page, op.memory.data());
+    op.data = op.memory.data();
+    op.length = static_cast<std::uint32_t>(page.size());
+    op.capacity = static_cast<std::uint32_t>(op.memory.size());
   }
   Status finish(Op& op) {
     EXPECT_TRUE(run([&] { return op.answers != 0; })) << "it is never answered";

@@ -179,11 +179,7 @@ TEST_F(PageLogTest, WhoKnowsAnOlderVersionChangesTheOneThatIsThere) {
   const KnownPage older{key_number(1), 700, entry(1).checksum};
   ASSERT_TRUE(put(1, 1, 700).ok());
   Op& op = prepare(KeyOp::Kind::put, 1);
-  op.memory = AlignedBuffer(2 * kLbaBytes);
-  std::ranges::copy(page_bytes(1, 2, 700), op.memory.data());
-  op.data = op.memory.data();
-  op.length = 700;
-  op.capacity = static_cast<std::uint32_t>(op.memory.size());
+  give_page(op, page_bytes(1, 2, 700));
   op.known = &older;
   log_->submit(op);
   ASSERT_TRUE(finish(op).ok());

@@ -93,6 +93,16 @@ class StreamTest : public LogRig {
   }
   // Of the device, pool-wide.
   ZoneId zone_of(const Page& page) { return pool_->geometry.zone_of(Lba{page.lba}); }
+  // All but the first page, in the order of their numbers.
+  void expect_elsewhere(ZoneId zone) {
+    for (std::size_t i = 0; i < answered_.size(); ++i) EXPECT_EQ(answered_[i], i);
+    EXPECT_EQ(answered_.size(), pages_.size());
+    for (std::size_t i = 1; i < pages_.size(); ++i) {
+      EXPECT_TRUE(pages_[i]->status.ok());
+      EXPECT_NE(zone_of(*pages_[i]), zone);
+      expect_on_medium(*pages_[i]);
+    }
+  }
   // The page's bytes on the medium, with the rest of its last LBA.
   void expect_on_medium(const Page& page) {
     const std::vector<std::byte> zone = read_zone(*device_, zone_of(page));
