@@ -160,8 +160,7 @@ class ScrubTest : public ::testing::Test {
   Rig rig_{""};
   FaultDevice* fault_ = nullptr;
   std::vector<ScrubFinding> findings_;
-  std::uint64_t all_fields_ =
-      kKeys;  // of make()'s keys, the one that has a pin, a group and a time
+  std::uint64_t all_fields_ = kKeys;  // which of make()'s has a pin, a group and a time; none yet
 };
 
 TEST_F(ScrubTest, APageThatIsHardToReadIsWrittenAnew) {

@@ -152,6 +152,7 @@ TEST_F(DriveFacts, LbasHaveTwoSizesAndNoMetadata) {
     EXPECT_NE(std::string(with_metadata.hint()).find("metadata"), std::string::npos);
   }
 }
+
 TEST_F(DriveFacts, ZonesKeepTheirCapacity) {
   EXPECT_TRUE(drive::check_zone_operation(0).ok());
   EXPECT_TRUE(drive::check_zone_operation(2).ok()) << "zones that the drive fills by itself";
