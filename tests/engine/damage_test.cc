@@ -22,9 +22,9 @@ class DamageTest : public PoolFileTest {
   }
   // Where in the file `bytes` are; they must be there once.
   std::size_t offset_of(const std::vector<std::byte>& bytes) {
-    const std::string file = read_file();
+    const FileImage file = read_file();
     const std::string_view wanted(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-    const std::size_t at = file.find(wanted);
+    const std::size_t at = file.view().find(wanted);
     EXPECT_NE(at, std::string::npos);
     return at;
   }
@@ -70,7 +70,7 @@ TEST_F(DamageTest, ADamagedPageOfAClosedPoolTakesNothingElse) {
 // So does the close of a pool that was recovered and not written to since.
 TEST_F(DamageTest, ACloseAfterARecoveryIsNotedToo) {
   for (std::uint64_t i = 0; i < 10; ++i) ASSERT_TRUE(rig_->put(i, 1, 9000).ok());
-  const std::string killed = read_file();
+  const FileImage killed = read_file();
   close_device();
   write_file(killed);
   ASSERT_NO_FATAL_FAILURE(open_again());
@@ -87,7 +87,7 @@ TEST_F(DamageTest, ACloseAfterARecoveryIsNotedToo) {
 TEST_F(DamageTest, ADamagedPageOfAKilledPoolTakesNothingThatWasFlushed) {
   for (std::uint64_t i = 0; i < 10; ++i) ASSERT_TRUE(rig_->put(i, 1, 9000).ok());
   ASSERT_NO_FATAL_FAILURE(flush_and_wait_for_note());
-  const std::string killed = read_file();
+  const FileImage killed = read_file();
   close_device();
   write_file(killed);
   damage(offset_of(content(4, 1, 9000)) + 5000);
@@ -103,12 +103,12 @@ TEST_F(DamageTest, ADamagedPageOfAKilledPoolTakesNothingThatWasFlushed) {
 // What recovery verified is durable, and on record as well.
 TEST_F(DamageTest, WhatAnOpeningVerifiedIsNoted) {
   for (std::uint64_t i = 0; i < 10; ++i) ASSERT_TRUE(rig_->put(i, 1, 9000).ok());
-  const std::string killed = read_file();
+  const FileImage killed = read_file();
   close_device();
   write_file(killed);
   ASSERT_NO_FATAL_FAILURE(open_again());
   ASSERT_NO_FATAL_FAILURE(flush_and_wait_for_note());
-  const std::string killed_again = read_file();
+  const FileImage killed_again = read_file();
   close_device();
   write_file(killed_again);
   damage(offset_of(content(4, 1, 9000)) + 5000);
@@ -208,11 +208,11 @@ TEST_F(DamageTest, ADamagedBatchHeaderTakesNothingThatANoteRepeats) {
   ASSERT_TRUE(rig_->simple(PageOp::Kind::remove, 2).ok());
   ASSERT_TRUE(rig_->put(3, 1, 9000).ok());
   ASSERT_NO_FATAL_FAILURE(flush_and_wait_for_note());
-  const std::string killed = read_file();
+  const FileImage killed = read_file();
   close_device();
-  const std::string closed = read_file();
-  for (const std::string& file : {killed, closed}) {
-    write_file(file);
+  const FileImage closed = read_file();
+  for (const FileImage* const file : {&killed, &closed}) {
+    write_file(*file);
     const std::size_t page = offset_of(content(1, 2, 9000));
     damage(page - 4096 + 40);
     damage(page + 3 * 4096 + 40);  // the tombstone's
@@ -313,7 +313,7 @@ TEST_F(DamageTest, ADamagedHeaderOfTheOnlyBatch) {
 TEST_F(DamageTest, ASummaryDoesNotVouchForWhatWasNotFlushed) {
   // One to a batch; 63 fill the zone up to its summary, and none has asked for a flush.
   for (std::uint64_t i = 0; i < 63; ++i) ASSERT_TRUE(rig_->put(i, 1, 60000).ok());
-  const std::string before = read_file();  // as a power cut leaves it: nothing was closed
+  const FileImage before = read_file();  // as a power cut leaves it: nothing was closed
   close_device();
   write_file(before);
   damage(offset_of(content(30, 1, 60000)) - 4096 + 40);
@@ -427,7 +427,7 @@ TEST_F(DamageTest, AnyDamagedLbaOfASealedZone) {
   for (std::uint64_t i = 0; i < kPages; ++i) ASSERT_TRUE(rig_->put(i, 1, 60000).ok());
   close_device();
   const std::size_t first_page = offset_of(content(0, 1, 60000));
-  const std::string whole = read_file();
+  const FileImage whole = read_file();
   std::size_t begin = first_page - 2 * 4096;  // the zone header and the first batch header
   for (std::size_t lba = 0; lba < 1024; lba += lba < 8 || lba > 1010 ? 1 : 61) {
     damage(begin + lba * 4096 + 17);
@@ -479,8 +479,8 @@ TEST_F(DamageTest, OneSuperblockIsEnough) {
   ASSERT_TRUE(rig_->put(1, 1, 9000).ok());
   const std::string uuid(reinterpret_cast<const char*>(rig_->pool->info().uuid.data()), 16);
   close_device();
-  const std::string whole = read_file();
-  const std::size_t first = whole.find(uuid);
+  const FileImage whole = read_file();
+  const std::size_t first = whole.view().find(uuid);
   ASSERT_NE(first, std::string::npos);
   damage(first);
   ASSERT_NO_FATAL_FAILURE(rig_->open_device());

@@ -28,7 +28,7 @@ class NewestZoneTest : public PoolFileTest {
   }
   // The process is killed; a page is damaged; the pool is opened again.
   void kill_and_damage(std::uint64_t key) {
-    const std::string killed = read_file();
+    const FileImage killed = read_file();
     close_device();
     write_file(killed);
     const auto at = places(killed, text_of(content(key, 1, kBytes)));

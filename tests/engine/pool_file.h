@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -13,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tests/engine/file_image.h"
 #include "tests/engine/rig.h"
 #include "zone/check.h"
 
@@ -21,7 +21,8 @@ namespace furrow::testing {
 // The file in a directory of its own, which goes with it: a base of the fixtures.
 class PoolFile {
  public:
-  PoolFile() : PoolFile(std::filesystem::temp_directory_path()) {}
+  // In $FURROW_TEST_POOLS, if that is set: in memory, say, which is faster than most disks.
+  PoolFile() : PoolFile(directory_of_all()) {}
   explicit PoolFile(const std::filesystem::path& in) {
     std::string name = (in / "furrow-pool-XXXXXX").string();
     FURROW_CHECK(::mkdtemp(name.data()) != nullptr);
@@ -43,26 +44,8 @@ class PoolFile {
     const Status made = create_device(uri(), shape);
     ASSERT_TRUE(made.ok()) << made.describe();
   }
-  std::string read_file() const {
-    std::string bytes(std::filesystem::file_size(path()), '\0');
-    std::ifstream(path(), std::ios::binary)
-        .read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-    return bytes;
-  }
-  // Most of a pool is zeroes: they are left out, which takes a small part of the time.
-  void write_file(std::string_view bytes) const {
-    static const std::string zeroes(64 << 10, '\0');
-    {
-      std::ofstream file(path(), std::ios::binary | std::ios::trunc);
-      for (std::size_t at = 0; at < bytes.size(); at += zeroes.size()) {
-        const std::string_view piece = bytes.substr(at, zeroes.size());
-        if (std::memcmp(piece.data(), zeroes.data(), piece.size()) == 0) continue;
-        file.seekp(static_cast<std::streamoff>(at));
-        file.write(piece.data(), static_cast<std::streamsize>(piece.size()));
-      }
-    }
-    std::filesystem::resize_file(path(), bytes.size());
-  }
+  FileImage read_file() const { return FileImage(path()); }
+  void write_file(const FileImage& image) const { image.write(path()); }
   // Flips a bit of the byte there.
   void damage(std::size_t offset) const {
     std::fstream file(path(), std::ios::binary | std::ios::in | std::ios::out);
@@ -77,9 +60,10 @@ class PoolFile {
     return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
   }
   // Where `wanted` stands in `file`, in its order.
-  static std::vector<std::size_t> places(std::string_view file, std::string_view wanted) {
+  static std::vector<std::size_t> places(const FileImage& file, std::string_view wanted) {
     std::vector<std::size_t> found;
-    for (std::size_t at = file.find(wanted); at != file.npos; at = file.find(wanted, at + 1)) {
+    const std::string_view all = file.view();
+    for (std::size_t at = all.find(wanted); at != all.npos; at = all.find(wanted, at + 1)) {
       found.push_back(at);
     }
     return found;
@@ -88,15 +72,20 @@ class PoolFile {
   // than 4 thousand zones, with the usual LBA.
   static constexpr std::size_t kLba = 4096, kDataAt = 1 << 20;
   std::vector<std::size_t> offsets_of(std::string_view magic, std::size_t at = 0) const {
-    const std::string file = read_file();
+    const FileImage file = read_file();
     std::vector<std::size_t> found;
     for (std::size_t lba = kDataAt; lba + kLba <= file.size(); lba += kLba) {
-      if (file.compare(lba + at, magic.size(), magic) == 0) found.push_back(lba);
+      if (file.view().substr(lba + at, magic.size()) == magic) found.push_back(lba);
     }
     return found;
   }
 
  private:
+  static std::filesystem::path directory_of_all() {
+    const char* const given = std::getenv("FURROW_TEST_POOLS");
+    return given != nullptr ? given : std::filesystem::temp_directory_path();
+  }
+
   std::filesystem::path directory_;
 };
 

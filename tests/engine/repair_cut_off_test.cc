@@ -75,7 +75,7 @@ class RepairCutOffTest : public ::testing::Test, public PoolFile {
 TEST_F(RepairCutOffTest, APartOfAZoneCountsForNothing) {
   close();
   damage(offsets_of("FUZH").front() + 40);
-  const std::string damaged = read_file();
+  const FileImage damaged = read_file();
   unsigned begun = 0;
   for (std::uint64_t lbas = 20; lbas < 70; lbas += 3) {
     SCOPED_TRACE("cut after " + std::to_string(lbas) + " LBAs");
@@ -110,7 +110,7 @@ TEST_F(RepairCutOffTest, WhatWasTornStaysSo) {
   ASSERT_NO_FATAL_FAILURE(rig_.reopen());  // a note repeats what the batch headers say
   rig_.store = rig_.pool->find("pages");
   ASSERT_TRUE(rig_.put(1, 2, kPageBytes).ok());
-  const std::string unflushed = read_file();
+  const FileImage unflushed = read_file();
   close();
   write_file(unflushed);
   const auto headers = offsets_of("FUBH");

@@ -70,7 +70,7 @@ class RepairTest : public PoolFileTest {
   void expect_named_and_repaired(std::size_t offset, Finding::Structure structure) {
     SCOPED_TRACE(std::string(to_string(structure)) + " at " + std::to_string(offset));
     damage(offset);
-    const std::string before = read_file();
+    const FileImage before = read_file();
     const CheckReport found = check();
     ASSERT_FALSE(found.clean());
     for (const Finding& finding : found.damage) {
@@ -78,7 +78,7 @@ class RepairTest : public PoolFileTest {
       EXPECT_TRUE(finding.repairable) << finding.text;
     }
     EXPECT_EQ(repair_plan(found).size(), 1u);
-    EXPECT_EQ(read_file(), before) << "a check writes nothing";
+    EXPECT_TRUE(read_file() == before) << "a check writes nothing";
     const RepairReport repaired = repair();
     EXPECT_EQ(repaired.done.size(), 1u);
     for (const std::string& line : repaired.failed) ADD_FAILURE() << line;
@@ -99,8 +99,8 @@ TEST_F(RepairTest, NothingToDo) {
 
 // One that an opening does not read, as its segment's summary is whole.
 TEST_F(RepairTest, AStructureOfANewerVersion) {
-  std::string file = read_file();
-  const auto bytes = std::as_writable_bytes(std::span(file));
+  FileImage file = read_file();
+  const auto bytes = std::as_writable_bytes(std::span(file.data(), file.size()));
   set_version(bytes.subspan(offsets_of("FUBH").front(), kLba), kFormatVersion + 1);
   write_file(file);
   ASSERT_NO_FATAL_FAILURE(rig_->open_device());
@@ -211,11 +211,11 @@ TEST_F(RepairTest, AJournalRecordIsNamedAndCannotBeRebuilt) {
     EXPECT_FALSE(finding.repairable) << finding.text;
   }
   EXPECT_TRUE(repair_plan(found).empty());
-  const std::string before = read_file();
+  const FileImage before = read_file();
   ASSERT_NO_FATAL_FAILURE(rig_->open_device());
   EXPECT_EQ(Pool::repair(*rig_->device, rig_->loop).status().code(), Code::corrupt);
   rig_->device.reset();
-  EXPECT_EQ(read_file(), before);
+  EXPECT_TRUE(read_file() == before);
 }
 
 TEST_F(RepairTest, ZoneHeaders) {
@@ -231,7 +231,7 @@ TEST_F(RepairTest, ZoneHeaders) {
 // it: every page is still there, and the next repair completes.
 TEST_F(RepairTest, PowerCutsInARepair) {
   damage(offsets_of("FUZH").front() + 40);
-  const std::string damaged = read_file();
+  const FileImage damaged = read_file();
   bool whole = false;
   for (std::uint64_t lbas = 1; !whole; lbas += rounds(197, 397)) {
     SCOPED_TRACE("cut after " + std::to_string(lbas) + " LBAs");

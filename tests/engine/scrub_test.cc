@@ -82,7 +82,7 @@ TEST_P(ScrubFileTest, NothingIsWrong) {
 
 TEST_P(ScrubFileTest, APageThatRotted) {
   const auto page = content(7, 1, kPageBytes);
-  const std::size_t at = read_file().find(text_of(page));
+  const std::size_t at = read_file().view().find(text_of(page));
   ASSERT_NE(at, std::string::npos);
   damage(at + 12345);
   ASSERT_NO_FATAL_FAILURE(open());

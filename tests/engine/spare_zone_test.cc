@@ -32,7 +32,7 @@ class SpareZoneTest : public ::testing::Test, public PoolFile {
     rig_->device.reset();
   }
   // Opens what `file` holds.
-  void open(const std::string& file) {
+  void open(const FileImage& file) {
     write_file(file);
     ASSERT_NO_FATAL_FAILURE(rig_->open_device());
     ASSERT_NO_FATAL_FAILURE(rig_->open());
@@ -66,9 +66,9 @@ class SpareZoneTest : public ::testing::Test, public PoolFile {
     return static_cast<std::uint32_t>((at - kDataAt) / kZoneBytes);
   }
   // Of a zone, from its header.
-  static std::uint64_t opened(const std::string& file, std::uint32_t zone) {
+  static std::uint64_t opened(const FileImage& file, std::uint32_t zone) {
     std::uint64_t sequence = 0;
-    std::memcpy(&sequence, file.data() + kDataAt + zone * kZoneBytes + 52, 8);
+    std::memcpy(&sequence, file.view().data() + kDataAt + zone * kZoneBytes + 52, 8);
     return sequence;
   }
   struct Copied {
@@ -77,7 +77,7 @@ class SpareZoneTest : public ::testing::Test, public PoolFile {
     std::size_t original = 0;  // in the file
   };
   // Opens `file`: was a zone given back that had a page which stands in another zone as well?
-  std::optional<Copied> find_copied(const std::string& file, std::uint64_t keys) {
+  std::optional<Copied> find_copied(const FileImage& file, std::uint64_t keys) {
     EXPECT_NO_FATAL_FAILURE(rig_->open_device());
     const std::size_t empty_before = empty_zones().size();
     const auto zones = rig_->device->report();
@@ -130,12 +130,12 @@ TEST_F(SpareZoneTest, ARottenOriginalDoesNotTakeItsCopyWithIt) {
   for (unsigned round = 0; tried == 0; ++round) {
     ASSERT_LT(round, 400u) << "no opening gave a zone back";
     ASSERT_NO_FATAL_FAILURE(cut(random, keys));
-    const std::string before = read_file();
+    const FileImage before = read_file();
     const std::optional<Copied> copied = find_copied(before, keys);
     if (copied) {
       ++tried;
       SCOPED_TRACE("round " + std::to_string(round) + ", key " + std::to_string(copied->key));
-      std::string damaged = before;
+      FileImage damaged = before;
       damaged[copied->original + 10000] = static_cast<char>(damaged[copied->original + 10000] ^ 1);
       ASSERT_NO_FATAL_FAILURE(open(damaged));
       const auto page = rig_->get(copied->key);

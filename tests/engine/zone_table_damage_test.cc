@@ -17,7 +17,7 @@ class ZoneTableDamageTest : public ::testing::TestWithParam<bool>, public PoolFi
   static std::size_t bytes_of(std::uint64_t key) { return 1000 + key * 7919 % 60000; }
 
   // The file of a pool with all pages, killed or closed.
-  std::string fill() {
+  FileImage fill() {
     Rig rig(uri());
     VolumeOptions options;
     options.name = "pages";
@@ -25,7 +25,7 @@ class ZoneTableDamageTest : public ::testing::TestWithParam<bool>, public PoolFi
     options.value_bytes_max = 64 << 10;
     rig.make(options);
     for (std::uint64_t i = 0; i < kKeys; ++i) EXPECT_TRUE(rig.put(i, 1, bytes_of(i)).ok());
-    const std::string killed = read_file();
+    const FileImage killed = read_file();
     rig.close();
     rig.device.reset();
     return GetParam() ? killed : read_file();
@@ -36,11 +36,11 @@ INSTANTIATE_TEST_SUITE_P(Ends, ZoneTableDamageTest, ::testing::Bool(),
                          [](const auto& each) { return each.param ? "killed" : "closed"; });
 
 TEST_P(ZoneTableDamageTest, OneSlotLosesNothing) {
-  const std::string whole = fill();
+  const FileImage whole = fill();
   for (std::size_t zone = 0; zone < kZones; ++zone) {
     for (const std::size_t copy : {0u, 1u}) {
       SCOPED_TRACE("zone " + std::to_string(zone) + ", copy " + std::to_string(copy));
-      std::string damaged = whole;
+      FileImage damaged = whole;
       char& byte = damaged[kTableAt + copy * kTableBytes + zone * 8];
       byte = static_cast<char>(byte ^ 4);
       write_file(damaged);

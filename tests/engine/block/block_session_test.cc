@@ -446,9 +446,9 @@ TEST(BlockSessionTest, ADamagedBlockIsNoZeroes) {
     std::ranges::copy(first, data.data());
     ASSERT_TRUE(disk.run(BlockOp::Kind::write, 0, 16, data.data()).ok());
   }
-  const std::string bytes = file.read_file();
+  const FileImage bytes = file.read_file();
   const std::size_t at =
-      bytes.find(std::string_view(reinterpret_cast<const char*>(first.data()), first.size()));
+      bytes.view().find({reinterpret_cast<const char*>(first.data()), first.size()});
   ASSERT_NE(at, std::string::npos);
   file.damage(at + 100);
   Disk disk(file.uri());

@@ -92,7 +92,7 @@ TEST_F(FilesRescueTest, AFileThatLostItsRecordIsFoundByItsParts) {
   const Status refused = try_mount();
   EXPECT_EQ(refused.code(), Code::corrupt);
   EXPECT_THAT(refused.describe(), HasSubstr("furrowctl fs export --rescue"));
-  const std::string before = read_file();
+  const FileImage before = read_file();
   {
     const Rescued rescued = rescue();
     EXPECT_THAT(names(*rescued, "/"), ElementsAre("db", "kept", found().substr(1)));
@@ -173,7 +173,7 @@ TEST_F(FilesRescueTest, WhatWasStagedIsSeenAndStays) {
   volume()->abandon();
   file.reset();
   kill();
-  const std::string whole = read_file();
+  const FileImage whole = read_file();
   ASSERT_NO_FATAL_FAILURE(damage_all("two-file"));
   EXPECT_EQ(try_mount().code(), Code::corrupt);
   for (unsigned i = 0; i < 2; ++i) EXPECT_EQ(text_in(*rescue(), "/log-file"), "synced, staged");
@@ -316,7 +316,7 @@ TEST_F(FilesRescueTest, AnEndThatMayBeTornKeepsTheVolumeClosedUntilItIsGivenUp) 
   const std::string text = some(1'500'000, 4);
   auto file = make("/log-file");
   ASSERT_TRUE(file->append(bytes_of(text)).ok());
-  const std::string on_device = read_file();
+  const FileImage on_device = read_file();
   volume()->abandon();
   file.reset();
   kill();
