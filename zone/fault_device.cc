@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "zone/aligned_buffer.h"
 #include "zone/blocking.h"
 
 namespace furrow {
@@ -153,11 +152,18 @@ void FaultDevice::take_write(const Io& io, Lba at) {
   Media& media = media_[io.zone.value];
   std::uint64_t byte =
       (at.value - geometry_.zone_start(io.zone).value - media.base()) * geometry_.lba_bytes;
-  const std::uint64_t end = byte + std::uint64_t{io.lba_count} * geometry_.lba_bytes;
-  if (media.tail.size() < end) media.tail.resize(end);
+  std::vector<std::byte>& tail = media.tail;
+  if (tail.capacity() == 0) {
+    tail.reserve(std::min(geometry_.zone_capacity_lbas * geometry_.lba_bytes, kTransferMaxBytes));
+  }
+  if (tail.size() < byte) tail.resize(byte);
   for (std::uint32_t i = 0; i < io.iov_count; ++i) {
-    std::memcpy(media.tail.data() + byte, io.iov[i].iov_base, io.iov[i].iov_len);
-    byte += io.iov[i].iov_len;
+    const auto* const data = static_cast<const std::byte*>(io.iov[i].iov_base);
+    const std::size_t bytes = io.iov[i].iov_len;
+    const std::size_t over = std::min(bytes, tail.size() - byte);
+    if (over != 0) std::memcpy(tail.data() + byte, data, over);
+    tail.insert(tail.end(), data + over, data + bytes);
+    byte += bytes;
   }
   if (cut_after_lbas_ == 0) return;
   if (cut_after_lbas_ <= io.lba_count) {
@@ -307,19 +313,20 @@ Status FaultDevice::inner_manage(Io::Op op, ZoneId zone) {
 Status FaultDevice::inner_transfer(Io::Op op, Lba at, std::byte* data, std::uint64_t lbas) {
   const std::uint64_t piece_lbas =
       std::min<std::uint64_t>(lbas, kTransferMaxBytes / geometry_.lba_bytes);
-  AlignedBuffer buffer(piece_lbas * geometry_.lba_bytes);
+  const std::size_t piece_bytes = piece_lbas * geometry_.lba_bytes;
+  if (transfer_.size() < piece_bytes) transfer_ = AlignedBuffer(piece_bytes);
   while (lbas != 0) {
     const std::uint64_t count = std::min(lbas, piece_lbas);
     const std::size_t bytes = count * geometry_.lba_bytes;
-    if (op == Io::Op::write) std::memcpy(buffer.data(), data, bytes);
+    if (op == Io::Op::write) std::memcpy(transfer_.data(), data, bytes);
     Io io;
     io.op = op;
     io.zone = geometry_.zone_of(at);
     io.lba = at;
-    io.set_data(buffer.data(), static_cast<std::uint32_t>(count), geometry_.lba_bytes);
+    io.set_data(transfer_.data(), static_cast<std::uint32_t>(count), geometry_.lba_bytes);
     const Status status = run_blocking(*inner_queue_, io);
     if (!status.ok()) return status;
-    if (op == Io::Op::read) std::memcpy(data, buffer.data(), bytes);
+    if (op == Io::Op::read) std::memcpy(data, transfer_.data(), bytes);
     data += bytes;
     at.value += count;
     lbas -= count;

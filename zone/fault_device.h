@@ -18,6 +18,7 @@
 #include <random>
 #include <vector>
 
+#include "zone/aligned_buffer.h"
 #include "zone/executor.h"
 #include "zone/table_queue.h"
 
@@ -143,6 +144,7 @@ class FaultDevice final : public ZonedDevice, private ZoneStore {
   std::mt19937_64 random_;
   std::vector<Media> media_;
   std::vector<BadRange> bad_;
+  AlignedBuffer transfer_;  // of inner_transfer()
   unsigned flushes_to_fail_ = 0;
   bool dead_ = false;
   std::uint64_t cut_after_lbas_ = 0;
