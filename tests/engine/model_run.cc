@@ -273,20 +273,25 @@ void ModelRun::power_up() {
   }
 }
 
+// Into page_, which holds something else before.
+void ModelRun::get(std::uint64_t number, PageOp& op) {
+  page_.data()[0] ^= std::byte{0xff};
+  op.kind = PageOp::Kind::get;
+  op.key = model_key(number);
+  op.data = page_.data();
+  op.capacity = kValueBytesMax;
+  rig_.submit(op);
+  ASSERT_NO_FATAL_FAILURE(wait());
+}
+
 // The first look at a key after a cut.
 void ModelRun::recovered(std::uint64_t number) {
   KeyModel& key = keys_[number];
   PageOp op;
-  AlignedBuffer page(kValueBytesMax);
-  op.kind = PageOp::Kind::get;
-  op.key = model_key(number);
-  op.data = page.data();
-  op.capacity = kValueBytesMax;
-  rig_.submit(op);
-  ASSERT_NO_FATAL_FAILURE(wait());
+  ASSERT_NO_FATAL_FAILURE(get(number, op));
   if (op.status.ok()) {
     ASSERT_LE(op.length, kValueBytesMax);
-    ASSERT_TRUE(key.recovered(number, {page.data(), op.length}, now_s()))
+    ASSERT_TRUE(key.recovered(number, {page_.data(), op.length}, now_s()))
         << name(number) << " is something else";
     return;
   }
@@ -312,13 +317,7 @@ void ModelRun::compare() {
   for (std::uint64_t number = 0; number < kKeys; ++number) {
     Running one;
     one.number = number;
-    one.page = AlignedBuffer(kValueBytesMax);
-    one.op.kind = PageOp::Kind::get;
-    one.op.key = model_key(number);
-    one.op.data = one.page.data();
-    one.op.capacity = kValueBytesMax;
-    rig_.submit(one.op);
-    ASSERT_NO_FATAL_FAILURE(wait());
+    ASSERT_NO_FATAL_FAILURE(get(number, one.op));
     ASSERT_NO_FATAL_FAILURE(get_answered(one, one.op.status.code()));
     const PageState& state = keys_[number].last();
     if (state.version == 0) continue;

@@ -75,6 +75,7 @@ class ModelRun {
   void close();
   void cut_no_more();
   void power_up();
+  void get(std::uint64_t number, PageOp& op);
   void recovered(std::uint64_t number);
   void group_went_as_one();
   void compare();
@@ -86,6 +87,7 @@ class ModelRun {
   Rig rig_{""};
   FaultDevice* fault_ = nullptr;  // what the pool is on: this, or
   KillDevice* kill_ = nullptr;    // on a drive
+  AlignedBuffer page_{kValueBytesMax};
   std::uint64_t lba_bytes_ = 0;
   std::uint64_t round_ = 1, version_ = 0;
   std::uint64_t evicted_ = 0;  // pages, as the engine counted in the pools closed since

@@ -91,18 +91,22 @@ class RandomChanges {
   std::mt19937_64 random_;
 };
 
-inline std::vector<std::byte> read_zone(ZonedDevice& device, ZoneId zone) {
+inline std::vector<std::byte> read_lbas(ZonedDevice& device, Lba first, std::uint64_t count) {
   auto queue = device.create_queue(4);
   EXPECT_TRUE(queue.ok());
-  const Geometry& geometry = device.geometry();
-  AlignedBuffer buffer(geometry.zone_capacity_bytes());
+  const std::uint32_t lba_bytes = device.geometry().lba_bytes;
+  AlignedBuffer buffer(count * lba_bytes);
   Io io;
   io.op = Io::Op::read;
-  io.lba = geometry.zone_start(zone);
-  io.set_data(buffer.data(), static_cast<std::uint32_t>(geometry.zone_capacity_lbas),
-              geometry.lba_bytes);
+  io.lba = first;
+  io.set_data(buffer.data(), static_cast<std::uint32_t>(count), lba_bytes);
   EXPECT_TRUE(run_blocking(**queue, io).ok());
   return {buffer.data(), buffer.data() + buffer.size()};
+}
+
+inline std::vector<std::byte> read_zone(ZonedDevice& device, ZoneId zone) {
+  const Geometry& geometry = device.geometry();
+  return read_lbas(device, geometry.zone_start(zone), geometry.zone_capacity_lbas);
 }
 
 // Gives a zone other contents, with the same write pointer and, if it was full, the same state.

@@ -105,16 +105,14 @@ class StreamTest : public LogRig {
   }
   // The page's bytes on the medium, with the rest of its last LBA.
   void expect_on_medium(const Page& page) {
-    const std::vector<std::byte> zone = read_zone(*device_, zone_of(page));
-    const auto begin =
-        zone.begin() + static_cast<std::ptrdiff_t>(std::uint64_t{page.record.lba} * kLbaBytes);
+    const Lba first{pool_->device_lba(zone_of(page), page.record.lba)};
+    const std::vector<std::byte> found =
+        read_lbas(*device_, first, pool_->page_lbas(page.record.length));
     const std::vector<std::byte> wanted = page_bytes(page.number, 0, page.record.length);
-    EXPECT_TRUE(std::equal(wanted.begin(), wanted.end(), begin)) << page.number;
-    const std::size_t rounded = pool_->page_lbas(page.record.length) * kLbaBytes;
-    EXPECT_TRUE(std::all_of(begin + page.record.length,
-                            begin + static_cast<std::ptrdiff_t>(rounded),
-                            [](std::byte b) { return b == std::byte{0}; }))
-        << "padding is zero";
+    EXPECT_TRUE(std::equal(wanted.begin(), wanted.end(), found.begin())) << page.number;
+    EXPECT_TRUE(std::all_of(found.begin() + page.record.length, found.end(), [](std::byte b) {
+      return b == std::byte{0};
+    })) << "padding is zero";
   }
   std::vector<TapDevice::Event> writes() {
     std::vector<TapDevice::Event> all = device_->events();
