@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstring>
 #include <fstream>
 #include <string>
@@ -24,14 +25,16 @@ class FileImage {
     FURROW_CHECK(fd >= 0 && ::fstat(fd, &file) == 0);
     map(static_cast<std::size_t>(file.st_size));
     off_t at = 0;
-    while ((at = ::lseek(fd, at, SEEK_DATA)) >= 0) {  // ENXIO: there are no more
+    while ((at = ::lseek(fd, at, SEEK_DATA)) >= 0) {
       const off_t end = ::lseek(fd, at, SEEK_HOLE);
+      FURROW_CHECK(end > at);
       while (at < end) {
         const ssize_t read = ::pread(fd, bytes_ + at, static_cast<std::size_t>(end - at), at);
         FURROW_CHECK(read > 0);
         at += read;
       }
     }
+    FURROW_CHECK(errno == ENXIO);  // there is no more
     ::close(fd);
   }
   FileImage(const FileImage& other) {

@@ -273,9 +273,9 @@ void ModelRun::power_up() {
   }
 }
 
-// Into page_, which holds something else before.
+// Into page_, which holds no page before.
 void ModelRun::get(std::uint64_t number, PageOp& op) {
-  page_.data()[0] ^= std::byte{0xff};
+  std::memset(page_.data(), 0xee, page_.size());
   op.kind = PageOp::Kind::get;
   op.key = model_key(number);
   op.data = page_.data();

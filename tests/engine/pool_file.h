@@ -83,7 +83,7 @@ class PoolFile {
  private:
   static std::filesystem::path directory_of_all() {
     const char* const given = std::getenv("FURROW_TEST_POOLS");
-    return given != nullptr ? given : std::filesystem::temp_directory_path();
+    return given != nullptr && *given != 0 ? given : std::filesystem::temp_directory_path();
   }
 
   std::filesystem::path directory_;
