@@ -166,7 +166,7 @@ TEST(IndexTest, CrowdedRange) {
   std::mt19937_64 random(test_seed());
   Index index(1 << 20);
   std::vector<std::uint64_t> orders;
-  for (std::uint64_t i = 0; i < (kSlow ? 5'000u : 20'000u); ++i) {
+  for (std::uint64_t i = 0; i < (kSlow ? 5'000u : 10'000u); ++i) {
     orders.push_back(random() >> 14);
     index.insert(orders.back(), entry_at(i));
   }
@@ -381,22 +381,23 @@ class IndexBudgetTest : public testing::Test {
   }
 
   std::mt19937_64 random_{test_seed()};
-  Index index_{4'000'000};
+  Index index_{2'000'000};
   std::vector<std::uint64_t> orders_;
   mutable double worst_ = 0;
 };
 
 TEST_F(IndexBudgetTest, AtAnySize) {
   if (kSlow) GTEST_SKIP() << "says nothing new under a sanitizer, and takes a minute";
+  // Buckets split one after the other: twice as many entries are where it began, one level on.
   const std::uint64_t unit = 1'000'000;
-  const std::uint64_t most = 4 * unit;
-  for (std::uint64_t entries = unit; entries <= most; entries += unit / 4) {
+  const std::uint64_t most = 2 * unit;
+  for (std::uint64_t entries = unit; entries <= most; entries += unit / 8) {
     grow_to(entries);
     check("growing");
     churn(unit / 8);
     check("after churn");
   }
-  for (std::uint64_t entries = most; entries >= unit; entries -= unit / 4) {
+  for (std::uint64_t entries = most; entries >= unit; entries -= unit / 8) {
     shrink_to(entries);
     check("shrinking");
     churn(unit / 8);
@@ -462,13 +463,13 @@ TEST_F(IndexBudgetTest, BytesAreTheKernelsToo) {
     std::fclose(file);
     return pages * 4096;
   };
-  orders_.reserve(3'000'000);
-  std::fill_n(std::back_inserter(orders_), 3'000'000, 1);  // touch it now
+  orders_.reserve(1'500'000);
+  std::fill_n(std::back_inserter(orders_), 1'500'000, 1);  // touch it now
   orders_.clear();
   const std::uint64_t before = resident(), counted = index_.bytes();
-  grow_to(3'000'000);
-  shrink_to(2'000'000);
-  churn(500'000);
+  grow_to(1'500'000);
+  shrink_to(1'000'000);
+  churn(250'000);
   const double used = static_cast<double>(resident() - before);
   EXPECT_NEAR(used / static_cast<double>(index_.bytes() - counted), 1.0, 0.02);
 }
