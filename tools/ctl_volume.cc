@@ -50,7 +50,10 @@ int create_volume(const Arguments& arguments) {
   EventLoop home;
   const auto opened = open_pool(arguments[0], home, Opening::use);
   if (!opened) return report_device("cannot open", arguments[0], opened.status());
-  const auto made = opened->create_volume(volume.options);
+  const auto made = [&] {
+    const Progress progress("creating " + volume.options.name);  // zones may be on their way back
+    return opened->create_volume(volume.options);
+  }();
   if (!made) return report("cannot create volume " + arguments[1], made.status());
   return print(volume_json(**made));
 }
