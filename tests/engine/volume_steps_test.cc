@@ -20,7 +20,7 @@ namespace {
 constexpr const char* kUri = "mem:20MiB?zone_size=512KiB&mor=10&mar=10";
 constexpr std::uint64_t kZone = 512 << 10;
 constexpr std::uint64_t kKeys = 12;
-constexpr std::uint64_t kStep = rounds(1, 4);  // from one operation to the next that is tried
+constexpr std::uint64_t kStep = rounds(1, 7);  // from one operation to the next that is tried
 
 VolumeOptions pages(const char* name, std::uint64_t zones, VolumeMode mode = VolumeMode::store) {
   VolumeOptions options;
