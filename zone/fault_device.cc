@@ -153,7 +153,7 @@ void FaultDevice::take_write(const Io& io, Lba at) {
   std::uint64_t byte =
       (at.value - geometry_.zone_start(io.zone).value - media.base()) * geometry_.lba_bytes;
   std::vector<std::byte>& tail = media.tail;
-  if (tail.capacity() == 0) {
+  if (tail.capacity() == 0) {  // else it would move, and double, write after write
     tail.reserve(std::min(geometry_.zone_capacity_lbas * geometry_.lba_bytes, kTransferMaxBytes));
   }
   if (tail.size() < byte) tail.resize(byte);
