@@ -4,6 +4,7 @@
 #include <mutex>
 #include <utility>
 
+#include "transport/controller.h"
 #include "transport/io_commands.h"
 
 namespace furrow::transport {
