@@ -125,6 +125,18 @@ Status check_zone_operation(std::uint16_t characteristics) {
   return unsupported("the drive's zones change their capacity when they are reset");
 }
 
+Result<ZoneRun> sequential_zones(const std::vector<bool>& zones) {
+  const auto first = std::ranges::find(zones, true);
+  const auto end = std::find(first, zones.end(), false);
+  if (first == end) return unsupported("none of the drive's zones must be written sequentially");
+  if (std::find(end, zones.end(), true) != zones.end()) {
+    return unsupported(
+        "the drive has conventional zones between those that must be written sequentially");
+  }
+  return ZoneRun{static_cast<std::uint32_t>(first - zones.begin()),
+                 static_cast<std::uint32_t>(end - first)};
+}
+
 void bound_open_zones(Geometry& geometry) {
   if (geometry.active_zones_max == 0) return;
   if (geometry.open_zones_max != 0 && geometry.open_zones_max <= geometry.active_zones_max) return;

@@ -59,6 +59,13 @@ Result<std::uint32_t> lba_bytes(unsigned exponent, unsigned metadata_bytes);
 // zone's capacity: Linux has no block device for such a drive, and Furrow wants zones alike).
 Status check_zone_operation(std::uint16_t characteristics);
 
+struct ZoneRun {
+  std::uint32_t first = 0, count = 0;
+};
+// Those of a drive's zones that must be written sequentially (`true`), which are to lie side by
+// side: what lies before and behind them, conventional zones, is left out. Errors: unsupported.
+Result<ZoneRun> sequential_zones(const std::vector<bool>& zones);
+
 // An open zone is active as well: no more can be open than active. 0: no limit.
 void bound_open_zones(Geometry& geometry);
 

@@ -11,7 +11,7 @@ class ZbdQueue final : public DriveQueue {
   ZbdQueue(DriveDevice& device, const ZbdDrive& drive, IoMode mode, unsigned depth)
       : DriveQueue(device,
                    {.fd = drive.fd(),
-                    .first_bytes = 0,
+                    .first_bytes = drive.first_bytes(),
                     .stride_bytes = drive.geometry().zone_size_lbas * drive.geometry().lba_bytes,
                     .read = {},
                     .write = {drive.write_max().bytes, drive.write_max().pieces},

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <filesystem>
 #include <limits>
+#include <span>
 
 #include "zone/drive_facts.h"
 #include "zone/zone_state_machine.h"
@@ -108,9 +109,9 @@ ZoneState state_of(const zbd_zone& zone) {
   }
 }
 
-ZoneInfo info_of(const zbd_zone& zone, const Geometry& geometry) {
+ZoneInfo info_of(const zbd_zone& zone, const Geometry& geometry, ZoneId id) {
   ZoneInfo info;
-  info.zone = geometry.zone_of(Lba{zbd_zone_start(&zone) / geometry.lba_bytes});
+  info.zone = id;
   info.state = state_of(zone);
   if (info.state == ZoneState::full) {  // its write pointer says nothing
     info.written_lbas = geometry.zone_capacity_lbas;
@@ -211,7 +212,8 @@ Status ZbdDrive::find_geometry(const std::string& name) {
   return find_zones(info.zone_size, (info.nr_sectors << 9) / info.zone_size);
 }
 
-// Zones are alike for all that is above: sequential, and of one capacity.
+// Zones are alike for all that is above: sequential, and of one capacity. A disk's conventional
+// zones, which come before those or behind them, are not used.
 Status ZbdDrive::find_zones(std::uint64_t zone_bytes, std::uint64_t zones) {
   if (zones == 0 || zones > std::numeric_limits<std::uint32_t>::max()) {
     return unsupported("the drive has no zones, or over 2^32");
@@ -224,16 +226,18 @@ Status ZbdDrive::find_zones(std::uint64_t zone_bytes, std::uint64_t zones) {
     return drive_error(error_of(rc), "the drive does not report its zones");
   }
   if (count != zones) return fail(Code::io_error, "the drive reports fewer zones than it has");
-  const std::uint64_t capacity = zbd_zone_capacity(&all[0]);
-  for (const zbd_zone& zone : all) {
-    if (!zbd_zone_swr(&zone)) {
-      return unsupported("the drive has conventional zones; Furrow wants all of them sequential");
-    }
+  std::vector<bool> sequential;
+  for (const zbd_zone& zone : all) sequential.push_back(zbd_zone_swr(&zone) != 0);
+  const Result<drive::ZoneRun> used = drive::sequential_zones(sequential);
+  if (!used) return used.status();
+  first_bytes_ = used->first * zone_bytes;
+  const std::uint64_t capacity = zbd_zone_capacity(&all[used->first]);
+  for (const zbd_zone& zone : std::span(all).subspan(used->first, used->count)) {
     if (zbd_zone_len(&zone) != zone_bytes || zbd_zone_capacity(&zone) != capacity) {
       return unsupported("the drive's zones differ in size or capacity");
     }
   }
-  geometry_.zone_count = static_cast<std::uint32_t>(zones);
+  geometry_.zone_count = used->count;
   geometry_.zone_size_lbas = zone_bytes / geometry_.lba_bytes;
   geometry_.zone_capacity_lbas = capacity / geometry_.lba_bytes;
   if (geometry_.zone_capacity_lbas == 0 ||
@@ -251,7 +255,7 @@ Result<std::vector<ZoneInfo>> ZbdDrive::report(ZoneId first, std::uint32_t count
   std::vector<zbd_zone> zones(count);
   unsigned got = count;
   const int rc =
-      zbd_report_zones(zbd_, static_cast<off_t>(first.value * zone_bytes),
+      zbd_report_zones(zbd_, static_cast<off_t>(first_bytes_ + first.value * zone_bytes),
                        static_cast<off_t>(count * zone_bytes), ZBD_RO_ALL, zones.data(), &got);
   if (rc != 0) {
     return drive_error(error_of(rc), "the drive does not report its zones");
@@ -259,17 +263,21 @@ Result<std::vector<ZoneInfo>> ZbdDrive::report(ZoneId first, std::uint32_t count
   if (got != count) return fail(Code::io_error, "the drive reports fewer zones than it has");
   std::vector<ZoneInfo> infos;
   infos.reserve(count);
-  for (const zbd_zone& zone : zones) infos.push_back(info_of(zone, geometry_));
+  for (const zbd_zone& zone : zones) {
+    const auto id = static_cast<std::uint32_t>(first.value + infos.size());
+    infos.push_back(info_of(zone, geometry_, ZoneId{id}));
+  }
   return infos;
 }
 
 Status ZbdDrive::manage(Io::Op op, ZoneId zone) const {
-  const auto bytes = static_cast<off_t>(geometry_.zone_size_lbas * geometry_.lba_bytes);
+  const std::uint64_t bytes = geometry_.zone_size_lbas * geometry_.lba_bytes;
   zbd_zone_op what = ZBD_OP_OPEN;
   if (op == Io::Op::reset) what = ZBD_OP_RESET;
   if (op == Io::Op::finish) what = ZBD_OP_FINISH;
   if (op == Io::Op::close) what = ZBD_OP_CLOSE;
-  const int rc = zbd_zones_operation(zbd_, what, zone.value * bytes, bytes);
+  const int rc = zbd_zones_operation(
+      zbd_, what, static_cast<off_t>(first_bytes_ + zone.value * bytes), static_cast<off_t>(bytes));
   if (rc == 0) return {};
   return drive_error(error_of(rc), "the drive failed to change the zone's state");
 }

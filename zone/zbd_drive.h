@@ -20,11 +20,13 @@ class ZbdDrive final : public Drive {
  public:
   // Exclusive: nobody else has it open, mounted or locked, and writes to one zone keep their order
   // in this kernel. Errors: not_found, permission, in_use, unsupported (not a block device, not
-  // zoned, zones that differ, scheduler), io_error.
+  // zoned, zones that differ or do not lie side by side, scheduler), io_error.
   static Result<std::unique_ptr<ZbdDrive>> open(const std::string& path, Access access);
   ~ZbdDrive() override;
 
   int fd() const { return file_.fd.get(); }  // for data: O_DIRECT
+  // Where zone 0 is on the drive: behind its conventional zones.
+  std::uint64_t first_bytes() const { return first_bytes_; }
   // What the kernel takes as one request, so that it need not take a write apart.
   const drive::RequestLimits& write_max() const { return write_max_; }
 
@@ -42,7 +44,8 @@ class ZbdDrive final : public Drive {
   Status find_zones(std::uint64_t zone_bytes, std::uint64_t zones);
 
   emu::EmuFile file_;
-  int zbd_ = -1;        // libzbd's descriptor
+  int zbd_ = -1;  // libzbd's descriptor
+  std::uint64_t first_bytes_ = 0;
   std::string folder_;  // of sysfs, as long as there is the device
   drive::RequestLimits write_max_;
 };

@@ -125,6 +125,21 @@ TEST_F(DriveFacts, NoMoreZonesOpenThanActive) {
   EXPECT_EQ(bounded(8, 14), 8u);
 }
 
+TEST_F(DriveFacts, ConventionalZonesAreBeforeAndBehindThoseThatAreUsed) {
+  using Zones = std::vector<bool>;
+  const auto run = [](const Zones& zones) {
+    const auto found = drive::sequential_zones(zones);
+    return found ? std::pair(found->first, found->count) : std::pair(0u, 0u);
+  };
+  EXPECT_EQ(run({true, true, true}), std::pair(0u, 3u));
+  EXPECT_EQ(run({false, false, true, true, true}), std::pair(2u, 3u));
+  EXPECT_EQ(run({false, true, true, false}), std::pair(1u, 2u));
+  EXPECT_EQ(run({true, false, false}), std::pair(0u, 1u));
+  for (const Zones& refused : {Zones{}, Zones{false, false}, Zones{true, false, true}}) {
+    EXPECT_EQ(drive::sequential_zones(refused).status().code(), Code::unsupported);
+  }
+}
+
 TEST_F(DriveFacts, TheKernelIsAsNewAsItIs) {
   EXPECT_TRUE(drive::kernel_at_least(2, 6));
   EXPECT_TRUE(drive::kernel_at_least(5, 0)) << "io_uring itself is of 5.1";
