@@ -27,6 +27,8 @@ Result<std::unique_ptr<SocketRing>> SocketRing::create() {
   if (error < 0) return ring_refused(-error, Origin::transport);
   ring->open_ = true;
   tell_sanitizer(ring->ring_);
+  const Status usable = try_ring(ring->ring_, Origin::transport);
+  if (!usable.ok()) return usable;
   return ring;
 }
 
@@ -201,10 +203,7 @@ void SocketRing::count_call() {
 
 void SocketRing::enter() {
   count_call();
-  const int result = io_uring_submit_and_get_events(&ring_);
-  // A shortage (EAGAIN, EBUSY, ENOMEM) or a signal passes: what was not taken stays in the ring for
-  // the next turn.
-  FURROW_CHECK(result != -EINVAL && result != -EBADFD);
+  check_entered(io_uring_submit_and_get_events(&ring_));
 }
 
 unsigned SocketRing::reap() {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <system_error>
 
 #include "zone/new_ring.h"
 
@@ -25,7 +26,36 @@ unsigned flags_of(IoMode mode) {
   return 0;
 }
 
+bool is_lasting(int result) {
+  switch (result) {
+    case -EINTR:
+    case -EAGAIN:
+    case -EBUSY:
+    case -ENOMEM:
+    case -ETIME:
+      return false;
+    default:
+      return result < 0;
+  }
+}
+
+[[noreturn]] void fail_for_good(int error) {
+  throw std::system_error(error, std::generic_category(),
+                          error == EBADR
+                              ? "io_uring_enter: the kernel has lost what it was to answer"
+                              : "io_uring_enter: the kernel takes no more I/O from this process");
+}
+
 }  // namespace
+
+void check_entered(int result) noexcept {
+  if (is_lasting(result)) fail_for_good(-result);
+}
+
+Status try_ring(io_uring& ring, Origin origin) {
+  const int result = io_uring_get_events(&ring);
+  return is_lasting(result) ? ring_refused(-result, origin) : Status();
+}
 
 IoRing::~IoRing() {
   if (made_) io_uring_queue_exit(&ring_);
@@ -52,7 +82,7 @@ Status IoRing::init(unsigned entries, IoMode mode, unsigned flags) {
   if (rc < 0) return ring_refused(-rc, Origin::zone);
   made_ = true;
   tell_sanitizer(ring_);
-  return {};
+  return try_ring(ring_, Origin::zone);
 }
 
 io_uring_sqe* IoRing::next_entry() {
@@ -65,7 +95,7 @@ void IoRing::wake_thread() {
   if (prepared_ == 0) return;
   prepared_ = 0;
   if ((flags() & IORING_SQ_NEED_WAKEUP) != 0) ++system_calls_;
-  (void)io_uring_submit(&ring_);
+  check_entered(io_uring_submit(&ring_));
 }
 
 bool IoRing::turn(bool in_kernel) {
@@ -73,17 +103,17 @@ bool IoRing::turn(bool in_kernel) {
     wake_thread();
     if ((flags() & IORING_SQ_CQ_OVERFLOW) == 0) return true;
     ++system_calls_;
-    (void)io_uring_get_events(&ring_);
+    check_entered(io_uring_get_events(&ring_));
     return true;
   }
   if (io_uring_sq_ready(&ring_) != 0) {
-    (void)io_uring_submit_and_get_events(&ring_);
+    check_entered(io_uring_submit_and_get_events(&ring_));
     ++system_calls_;
     return io_uring_sq_ready(&ring_) == 0;
   }
   const bool called = (flags() & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) != 0;
   if (polled() ? in_kernel : called) {
-    (void)io_uring_get_events(&ring_);
+    check_entered(io_uring_get_events(&ring_));
     ++system_calls_;
   }
   return true;
@@ -95,7 +125,7 @@ void IoRing::wait(std::uint64_t timeout_us) {
                             static_cast<long long>(limit_ns % 1'000'000'000u)};
   io_uring_cqe* cqe = nullptr;
   prepared_ = 0;
-  (void)io_uring_submit_and_wait_timeout(&ring_, &cqe, 1, &timeout, nullptr);
+  check_entered(io_uring_submit_and_wait_timeout(&ring_, &cqe, 1, &timeout, nullptr));
   ++system_calls_;
 }
 

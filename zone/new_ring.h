@@ -1,5 +1,5 @@
-// What whoever makes an io_uring has to say: to its user where there is none, and of one to the
-// thread sanitizer.
+// What whoever makes an io_uring has to say: to its user where there is none, or the kernel takes
+// nothing any more, and of one to the thread sanitizer.
 #pragma once
 
 #include <liburing.h>
@@ -30,9 +30,25 @@ inline Status ring_refused(int error, Origin origin) {
             "unit LimitMEMLOCK=); 8 MiB do",
             error};
   }
+  if (error == EAGAIN) {
+    return {Code::io_error, origin,
+            "no thread for an io_uring: raise the limit of threads (ulimit -u, a container's or "
+            "unit's number of tasks)",
+            error};
+  }
   return {Code::io_error, origin, error == EMFILE ? kNoDescriptor : "cannot make an io_uring",
           error};
 }
+
+// What io_uring_enter(2) returned. A shortage or a signal passes: what was not taken stays in the
+// ring for the next call. After any other error nothing more will be taken (or, of EBADR, a
+// completion is lost), nor can it be known what becomes of the memory that the kernel has got: the
+// process ends, of a std::system_error, so that a program's terminate handler can say why.
+void check_entered(int result) noexcept;
+
+// Is the kernel ready to take anything from a ring that has just been made? Else as ring_refused():
+// a seccomp profile may forbid the call that this takes alone.
+Status try_ring(io_uring& ring, Origin origin);
 
 // To be called when a ring has been made. liburing maps its rings by raw system calls: without a
 // word the thread sanitizer takes a new ring for an older one of another thread, whose addresses it

@@ -2,7 +2,8 @@
 // or an error; a receive may be cancelled before and after the kernel has it; deferred work runs
 // once, in the next poll, in order; a turn's sends and receives cost one system call; more
 // operations than the ring has entries are taken; what is expected soon is looked for by each poll,
-// until the thread sleeps, which it is woken from. How: socket pairs, and a listener on loopback.
+// until the thread sleeps, which it is woken from; and that a kernel that takes nothing is no wait
+// without end. How: socket pairs, a listener on loopback, and seccomp filters.
 #include "transport/socket_ring.h"
 
 #include <arpa/inet.h>
@@ -10,6 +11,7 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <array>
@@ -18,9 +20,11 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "tests/transport/loopback_listener.h"
+#include "tests/zone/forbidden_call.h"
 
 namespace furrow::transport {
 namespace {
@@ -457,6 +461,27 @@ TEST_F(SocketRingTest, AcceptsAndConnects) {
   EXPECT_EQ(refused.result, -ECONNREFUSED);
   close(client);
   close(late);
+}
+
+TEST(SocketRingUnderSeccomp, IsRefusedWhereItCannotBeEntered) {
+  Status made;
+  std::thread([&made] {
+    ASSERT_TRUE(forbid_call(__NR_io_uring_enter, ENOSYS));
+    made = SocketRing::create().status();
+  }).join();
+  EXPECT_EQ(made.code(), Code::unsupported);
+}
+
+TEST_F(SocketRingTest, EndsTheProcessWhenTheKernelTakesNoMore) {
+  const auto receive = [this] {
+    if (!forbid_call(__NR_io_uring_enter, EPERM)) _exit(100);
+    std::byte byte{};
+    Counted op;
+    ring_->receive(op, ends_[0], {&byte, 1}, SocketRing::Input::now);
+    for (int turns = 0; turns < 100; ++turns) ring_->poll();
+    _exit(101);
+  };
+  EXPECT_EXIT(receive(), testing::KilledBySignal(SIGABRT), "io_uring_enter: .* no more I/O");
 }
 
 }  // namespace

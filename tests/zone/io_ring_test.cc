@@ -1,17 +1,22 @@
 // Establishes what IoRing asks of its user in each mode: how many entries it takes, what a turn
 // gives to the kernel and what that costs in system calls, whether there is something to sleep on,
-// that a wait ends with a completion or its time; and that a ring which cannot be says why. How:
-// no-ops, a pipe, and, for the mode that polls, reads of a file with direct I/O, where it can have
-// one.
+// that a wait ends with a completion or its time; that a ring which cannot be says why, and that
+// the process ends, and says why, when the kernel takes nothing from one any more. How: no-ops, a
+// pipe, for the mode that polls, reads of a file with direct I/O, where it can have one, and
+// seccomp filters.
 #include "zone/io_ring.h"
 
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <array>
 #include <chrono>
+#include <csignal>
+#include <thread>
 
+#include "tests/zone/forbidden_call.h"
 #include "zone/new_ring.h"
 
 namespace furrow {
@@ -157,6 +162,43 @@ TEST(IoRing, WhatCannotBeSaysWhy) {
   EXPECT_EQ(ring_refused(EPERM, Origin::zone).code(), Code::unsupported);
   EXPECT_NE(ring_refused(ENOMEM, Origin::zone).describe().find("ulimit -l"), std::string::npos);
 }
+
+// A profile that has two of an io_uring's three calls on its list.
+TEST(IoRing, OneThatCannotBeEnteredIsRefused) {
+  Status made;
+  std::thread([&made] {
+    ASSERT_TRUE(forbid_call(__NR_io_uring_enter, EPERM));
+    IoRing ring;
+    made = ring.init(8, IoMode::regular, 0);
+  }).join();
+  EXPECT_EQ(made.code(), Code::unsupported);
+  EXPECT_NE(made.describe().find("seccomp"), std::string::npos);
+}
+
+// Else whoever waits for what it has given to the ring waits for good.
+class RingLost : public testing::TestWithParam<void (*)(IoRing&)> {};
+
+TEST_P(RingLost, EndsTheProcess) {
+  const auto use = [](int error) {
+    IoRing ring;
+    if (!ring.init(8, IoMode::regular, 0).ok()) _exit(100);
+    if (!forbid_call(__NR_io_uring_enter, static_cast<unsigned>(error))) _exit(101);
+    add_nop(ring);
+    GetParam()(ring);
+    _exit(102);
+  };
+  for (const int error : {EPERM, ENOSYS, EINVAL}) {
+    EXPECT_EXIT(use(error), testing::KilledBySignal(SIGABRT), "io_uring_enter: .* no more I/O");
+  }
+  for (const int error : {EAGAIN, EBUSY, EINTR, ENOMEM}) {
+    EXPECT_EXIT(use(error), testing::ExitedWithCode(102), "") << "such an error passes";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Uses, RingLost,
+                         testing::Values([](IoRing& ring) { ring.turn(true); },
+                                         [](IoRing& ring) { ring.wait(1000); }),
+                         [](const auto& use) { return use.index == 0 ? "Turn" : "Wait"; });
 
 }  // namespace
 }  // namespace furrow
