@@ -215,7 +215,7 @@ Result<Superblock> plan(const EmuFile& file, DeviceShape shape) {
 Status check_direct(const EmuFile& file, const EmuOptions& options, std::uint32_t lba_bytes) {
   if (!options.direct) return {};
   const int fd = file.fd.get(), flags = fcntl(fd, F_GETFL);
-  if (fcntl(fd, F_SETFL, flags | O_DIRECT) != 0) {
+  if (flags < 0 || fcntl(fd, F_SETFL, flags | O_DIRECT) != 0) {
     return zone_failure(Code::unsupported, kNoDirectIo, errno);
   }
   const bool accepts = direct_io_accepts(fd, lba_bytes);

@@ -197,7 +197,8 @@ Result<EmuFile> open_file(const std::string& path, const OpenMode& mode) {
     return open_error(error, file.created);
   }
   // Reads need not ask each time when the file was read last. Who does not own it may not say so.
-  (void)fcntl(file.fd.get(), F_SETFL, fcntl(file.fd.get(), F_GETFL) | O_NOATIME);
+  const int current = fcntl(file.fd.get(), F_GETFL);
+  if (current >= 0) (void)fcntl(file.fd.get(), F_SETFL, current | O_NOATIME);
   Status status = locked ? lock(file.fd.get()) : Status();
   if (status.ok()) status = find_size(file);  // whoever had the lock may have made the device
   if (status.ok() && mode.access == Access::exclusive) status = check_writable(file);

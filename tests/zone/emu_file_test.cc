@@ -9,6 +9,7 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,9 +17,11 @@
 #include <atomic>
 #include <cerrno>
 #include <fstream>
+#include <optional>
 #include <thread>
 
 #include "tests/zone/device_test_util.h"
+#include "tests/zone/forbidden_call.h"
 
 namespace furrow::emu {
 namespace {
@@ -217,6 +220,18 @@ TEST_F(EmuFileTest, IsAsLargeAsWhoHadTheLockBeforeLeavesIt) {
   other.join();
   ASSERT_TRUE(file.ok()) << file.status().describe();
   EXPECT_EQ(file->size_bytes, 12345u);
+}
+
+// All flags there are would be O_APPEND as well, with which each write goes to the file's end.
+TEST_F(EmuFileTest, OneWhoseFlagsCannotBeHadKeepsThem) {
+  make(4096);
+  std::optional<Result<EmuFile>> file;
+  std::thread([&] {
+    ASSERT_TRUE(forbid_call(__NR_fcntl, EPERM, F_GETFL));
+    file.emplace(open_file(path_, kBuffered));
+  }).join();
+  ASSERT_TRUE(file.has_value() && file->ok());
+  EXPECT_EQ(fcntl((*file)->fd.get(), F_GETFL) & (O_APPEND | O_NONBLOCK), 0);
 }
 
 TEST_F(EmuFileTest, DirectIoTakesWholeSectorsOnly) {
