@@ -27,7 +27,9 @@ class ReservedMemory {
 
   std::uint64_t* words() const { return words_; }
   std::uint64_t bytes() const { return bytes_; }
-  // Gives the pages of [from, to) back; both page-aligned offsets in bytes. They read as zero then.
+  // Gives the pages of [from, to) back, unless the program has locked them (mlockall(MCL_CURRENT)
+  // makes memory of all that is reserved); both page-aligned offsets in bytes. They read as zero
+  // then.
   void release(std::uint64_t from, std::uint64_t to);
   static std::uint64_t page_bytes();
   static std::uint64_t round_to_pages(std::uint64_t bytes) {

@@ -1,11 +1,13 @@
 // Establishes that ReservedMemory is zeroed, costs only what is touched, gives pages back exactly,
-// and takes less, down to the least, when that much address space is refused. How: by mincore(),
-// and with a limit on the address space in a child process.
+// takes less, down to the least, when that much address space is refused, and does without giving
+// back, and costs no more, in a program that locks its memory. How: by mincore(), and in child
+// processes with a limit on the address space, or that lock.
 #include "log/reserved_memory.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <new>
 #include <vector>
@@ -47,6 +49,37 @@ TEST(ReservedMemoryTest, CostsWhatIsTouchedAndGivesItBack) {
   }
   memory.words()[3 * page / 8] = 9;
   EXPECT_EQ(memory.words()[3 * page / 8], 9u);
+}
+
+TEST(ReservedMemoryTest, WhatIsLockedReadsAsZeroWhenItIsReleased) {
+  const std::uint64_t page = ReservedMemory::page_bytes();
+  ReservedMemory memory(4 * page, 4 * page);
+  for (std::uint64_t i = 0; i < 4 * page / 8; ++i) memory.words()[i] = i + 1;
+  if (mlock(memory.words(), 4 * page) != 0) GTEST_SKIP() << "nothing may be locked here";
+  memory.release(page, 3 * page);
+  for (std::uint64_t i = 0; i < 4 * page / 8; ++i) {
+    ASSERT_EQ(memory.words()[i], i * 8 >= page && i * 8 < 3 * page ? 0 : i + 1) << i;
+  }
+}
+
+TEST(ReservedMemoryTest, CostsNoMoreInAProgramThatLocksItsMemory) {
+#if defined(FURROW_SANITIZED)
+  GTEST_SKIP() << "a sanitizer lets nothing be locked";
+#endif
+  const auto locked = [](std::uint64_t limit) {
+    const std::uint64_t page = ReservedMemory::page_bytes();
+    if (limit != 0) {  // which root's programs have not
+      const rlimit few{limit, limit};
+      if (setrlimit(RLIMIT_MEMLOCK, &few) != 0 || (geteuid() == 0 && setuid(65534) != 0)) _exit(0);
+    }
+    if (mlockall(MCL_FUTURE) != 0) _exit(0);  // nothing may be locked here
+    const ReservedMemory memory(1024 * page, page);
+    if (memory.bytes() != 1024 * page) _exit(3);
+    memory.words()[0] = 1;
+    _exit(touched_pages(memory, 1024) == 1 ? 0 : 2);
+  };
+  EXPECT_EXIT(locked(0), testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(locked(1 << 20), testing::ExitedWithCode(0), "") << "a quarter of it may be locked";
 }
 
 TEST(ReservedMemoryTest, TakesLessWhereAddressSpaceIsScarce) {
