@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <gflags/gflags.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include <cstring>
 #include <exception>
 #include <fstream>
+#include <iterator>
 #include <new>
 #include <optional>
 #include <system_error>
@@ -65,10 +67,12 @@ int& end_status() {
 }
 
 [[noreturn]] void end_saying(const char* why) {
-  const char* const program = program_invocation_short_name;
-  for (const char* const text : {program, ": ", why, "\n"}) {
-    (void)!write(STDERR_FILENO, text, std::strlen(text));
-  }
+  // By one call: several threads may find no memory at once.
+  const auto piece = [](const char* text) {
+    return iovec{const_cast<char*>(text), std::strlen(text)};
+  };
+  const iovec line[] = {piece(program_invocation_short_name), piece(": "), piece(why), piece("\n")};
+  (void)!writev(STDERR_FILENO, line, std::size(line));
   _exit(end_status());
 }
 

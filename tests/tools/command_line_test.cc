@@ -4,7 +4,10 @@
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include <array>
 #include <new>
 #include <nlohmann/json.hpp>
 
@@ -72,6 +75,27 @@ TEST(ParseFlagsDeathTest, AProgramWithoutMemorySaysSoAndFails) {
   };
   EXPECT_EXIT(run_out(), ::testing::ExitedWithCode(kExitFailed),
               ": no memory can be had: raise what limits it");
+}
+
+// Two threads that find none at once would else be read as one line of both.
+TEST(ParseFlagsDeathTest, AProgramWithoutMemorySaysSoByOneCall) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()), 0);
+  const auto run_out = [&ends] {
+    std::string name = "test";
+    char* argv[] = {name.data(), nullptr};
+    (void)parse_flags(1, argv);
+    (void)dup2(ends[1], STDERR_FILENO);
+    []() noexcept { find_no_memory(); }();
+  };
+  EXPECT_EXIT(run_out(), ::testing::ExitedWithCode(kExitFailed), "");
+  std::array<char, 512> text{};
+  const ssize_t length = recv(ends[0], text.data(), text.size(), MSG_DONTWAIT);
+  ASSERT_GT(length, 0);
+  const std::string_view line(text.data(), static_cast<std::size_t>(length));
+  EXPECT_NE(line.find(": no memory can be had"), line.npos) << line;
+  EXPECT_TRUE(line.ends_with(")\n")) << line;
+  for (const int fd : ends) close(fd);
 }
 
 TEST(ParseFlagsDeathTest, AProgramWithoutDescriptorsSaysSoAndEndsAsItWasSetTo) {
