@@ -8,10 +8,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <new>
 #include <optional>
 #include <span>
-
-#include "zone/check.h"
 
 namespace furrow {
 
@@ -20,7 +19,11 @@ class AlignedBuffer {
   static constexpr std::size_t kAlignment = 4096;
 
   AlignedBuffer() = default;
-  explicit AlignedBuffer(std::size_t bytes) { FURROW_CHECK(take(bytes)); }
+  // Without memory the process ends here, as nothing can be taken apart in order: of
+  // std::bad_alloc, so that a program's terminate handler can say why.
+  explicit AlignedBuffer(std::size_t bytes) noexcept {
+    if (!take(bytes)) find_none();
+  }
   // For sizes that a user chose. Nothing: there is not so much memory.
   static std::optional<AlignedBuffer> allocate(std::size_t bytes) {
     std::optional<AlignedBuffer> buffer(std::in_place);
@@ -36,6 +39,7 @@ class AlignedBuffer {
 
  private:
   static constexpr std::size_t kHugePage = std::size_t{2} << 20;
+  [[noreturn]] static void find_none() { throw std::bad_alloc(); }
   bool take(std::size_t bytes) {
     size_ = bytes;
     const std::size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;

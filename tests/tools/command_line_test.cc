@@ -13,6 +13,7 @@
 
 #include "tools/command.h"
 #include "tools/safe_text.h"
+#include "zone/aligned_buffer.h"
 #include "zone/event_loop.h"
 
 namespace furrow::tools {
@@ -75,6 +76,23 @@ TEST(ParseFlagsDeathTest, AProgramWithoutMemorySaysSoAndFails) {
   };
   EXPECT_EXIT(run_out(), ::testing::ExitedWithCode(kExitFailed),
               ": no memory can be had: raise what limits it");
+}
+
+TEST(ParseFlagsDeathTest, ABufferForWhichThereIsNoneIsSaidToBeThat) {
+#if defined(FURROW_SANITIZED)
+  GTEST_SKIP() << "a sanitizer's allocator ends the process itself";
+#endif
+  const auto run_out = [] {
+    std::string name = "test";
+    char* argv[] = {name.data(), nullptr};
+    (void)parse_flags(1, argv);
+    try {
+      const AlignedBuffer buffer(std::size_t{1} << 56);
+    } catch (const std::bad_alloc&) {
+      _exit(100);  // what was half done is not to go on
+    }
+  };
+  EXPECT_EXIT(run_out(), ::testing::ExitedWithCode(kExitFailed), ": no memory can be had");
 }
 
 // Two threads that find none at once would else be read as one line of both.
