@@ -34,7 +34,7 @@ RingQueue::RingQueue(const Geometry& geometry, ZoneTable& table, bool read_only,
     : TableQueue(geometry, table, read_only),
       medium_(medium),
       depth_(depth),
-      reads_at_once_((fcntl(medium.fd, F_GETFL) & O_DIRECT) != 0),
+      reads_at_once_((std::max(fcntl(medium.fd, F_GETFL), 0) & O_DIRECT) != 0),
       merged_(this->geometry(), medium.read.bytes, medium.read.pieces) {}
 
 RingQueue::~RingQueue() {
@@ -289,8 +289,12 @@ unsigned RingQueue::reap(IoRing& ring) {
     --in_ring_;
     Io& io = *reinterpret_cast<Io*>(tag & ~kFixedTag);
     int result = result_of(io, *cqes[i]);
-    // Of a thread that has ended since, a read that had to wait for the page cache gets this too.
-    if (result == -EFAULT && io.op == Io::Op::read && medium_.calls) {
+    // A call does without what the kernel lacked: of a thread that has ended since, a read that had
+    // to wait for the page cache gets EFAULT too; ECANCELED is what would take a thread of the
+    // kernel's where none can be had (ulimit -u, a container's number of tasks), as often as it is
+    // tried. A block device's flush always takes one.
+    const bool lacked = result == -ECANCELED || (result == -EFAULT && io.op == Io::Op::read);
+    if (lacked && (medium_.calls || (io.op == Io::Op::flush && takes_calls()))) {
       ++calls_;
       result = call(io);
     }
@@ -300,7 +304,8 @@ unsigned RingQueue::reap(IoRing& ring) {
   return ready;
 }
 
-// ECANCELED: the thread that submitted it has ended before it was begun (as old kernels have it).
+// ECANCELED: the thread that submitted it has ended before it was begun (as old kernels have it),
+// or there is no thread for it.
 void RingQueue::finish(Io& io, int result) {
   if (result == -EAGAIN || result == -EINTR || result == -ECANCELED) {
     backlog_.push(io);

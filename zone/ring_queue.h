@@ -100,6 +100,8 @@ class RingQueue : public TableQueue {
   unsigned poll_until(std::uint64_t timeout_us);
   unsigned fill_ring();
   bool is_small(const Io& io) const;
+  // Else what it takes are NVMe's own commands.
+  bool takes_calls() const { return (medium_.ring_flags & IORING_SETUP_SQE128) == 0; }
   int call(Io& io);
   ssize_t call_read(const iovec* pieces, int count, off_t offset);
   void push(io_uring_sqe& sqe, Io& io);

@@ -199,6 +199,31 @@ TEST_F(RingQueueTest, WhatPassesIsTriedAgain) {
   EXPECT_EQ(queue.ends, (std::vector<int>{0, 0, 0}));
 }
 
+// Nor will it have one the next time, where the process may have no more (ulimit -u).
+TEST_F(RingQueueTest, WhatTheKernelHasNoThreadForIsDoneByACall) {
+  FileQueue::Medium with_calls = medium();
+  with_calls.calls = true;
+  auto& queue = make<ChangedQueue>(with_calls);
+  queue.change = [](const Io& io, int) {
+    if (io.op == Io::Op::read) std::memset(io.iov[0].iov_base, 0xEE, io.iov[0].iov_len);
+    return -ECANCELED;
+  };
+  const Op& got = read(0, 1, {4});
+  submit(Io::Op::flush, 0, 0, {});
+  submit(Io::Op::write, 0, kZoneLbas / 2, {1});
+  run();
+  expect_content(got);
+  EXPECT_EQ(queue.ends, (std::vector<int>{0, 0, 0}));
+}
+
+TEST_F(RingQueueTest, AFlushThatTheKernelHasNoThreadForIsACallInEachMode) {
+  auto& queue = make<ChangedQueue>(medium());
+  queue.change = [](const Io&, int) { return -ECANCELED; };
+  submit(Io::Op::flush, 0, 0, {});
+  run();
+  EXPECT_EQ(queue.ends, (std::vector<int>{0}));
+}
+
 TEST_F(RingQueueTest, AnErrorIsToldWithItsErrno) {
   auto& queue = make<ChangedQueue>(medium());
   queue.change = [](const Io&, int) { return -EIO; };
