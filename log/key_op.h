@@ -47,16 +47,17 @@ struct KeyOp {
   bool shrinks = false;       // put: as in PageOp
   bool whole_record = false;  // exist: pinned, group and expires_s are results; corrupt where the
                               // record that has them is damaged
+  Lifetime lifetime = Lifetime::medium_term;  // put; one that expires is a short one
   Key key;
   std::uint64_t group = 0;
   std::uint32_t expires_s = 0;
   std::byte* data = nullptr;  // put, rewrite: the page, see Append
   std::uint32_t length = 0;
   std::uint32_t capacity = 0;
-  Lifetime lifetime = Lifetime::medium_term;  // put; one that expires is a short one
-  const KnownPage* known = nullptr;           // what stands there; null: read from the medium
-  std::uint64_t rewritten_lba = 0;            // pool-wide
-  std::uint64_t old_sequence = 0;             // rewrite: of its record
+  const KnownPage* known = nullptr;        // what stands there; null: read from the medium
+  std::uint64_t rewritten_lba = 0;         // pool-wide
+  std::uint64_t rewritten_generation = 0;  // of that LBA's zone, when it was read
+  std::uint64_t old_sequence = 0;          // rewrite: of its record
 
   Status status;                     // result
   std::uint32_t value_length = 0;    // exist: the page's true length

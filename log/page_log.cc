@@ -317,6 +317,12 @@ void PageLog::confirmed_pin(KeyOp& op) {
 }
 
 void PageLog::confirmed_rewrite(KeyOp& op) {
+  // While this waited for the lock the zone may have been reset, and been given the key's next
+  // page.
+  const ZoneId zone = pool_.geometry.zone_of(Lba{op.rewritten_lba});
+  if (pool_.allocator.zone(zone).generation != op.rewritten_generation) {
+    return finish(op, {Code::not_found, Origin::log});
+  }
   if (newer_may_be_hidden(op)) return finish(op, kMayBeHidden);
   PageRecord old;
   old.group = op.group;

@@ -270,6 +270,7 @@ void Scrubber::rewrite() {
   rewrite_.length = record_.length;
   rewrite_.capacity = static_cast<std::uint32_t>(buffer_.size());
   rewrite_.rewritten_lba = entry_.lba;
+  rewrite_.rewritten_generation = generation_;
   rewrite_.old_sequence = record_.sequence;
   log()->submit(rewrite_);
 }

@@ -212,6 +212,7 @@ class OlderPinsTest : public CollectorTest {
     op.capacity = static_cast<std::uint32_t>(op.memory.size());
     op.pinned = old.pinned;
     op.rewritten_lba = old.lba;
+    op.rewritten_generation = generation(zone_of(number));
     log_->submit(op);
     return finish(op);
   }

@@ -402,5 +402,36 @@ TEST_F(CollectorTest, AStoreThatCannotShrinkGoesOn) {
   EXPECT_GT(resets().size(), 100u);
 }
 
+// Scrub had to read a page twice. Before it has its turn at the key the page's zone is reset, and
+// the key's newest page stands at the same LBA.
+TEST_F(CollectorTest, ALaterPageAtTheSamePlaceIsNotRewritten) {
+  constexpr std::uint64_t kKey = 1, kVersionsMax = 500;
+  const auto begin = [&] {
+    remake({}, kStore);
+    ASSERT_TRUE(put(kKey, 0, 400).ok());
+  };
+  ASSERT_NO_FATAL_FAILURE(begin());
+  const std::uint64_t lba = entry(kKey).lba;
+  std::uint64_t newest = 0;
+  std::vector<Op*> all{nullptr};
+  for (std::uint64_t v = 1; v < kVersionsMax; ++v) all.push_back(&start_put(kKey, v, 400));
+  run();
+  while (++newest < kVersionsMax && all[newest]->write.lba != lba) {
+  }
+  ASSERT_LT(newest, kVersionsMax);
+  ASSERT_NO_FATAL_FAILURE(begin());
+  ASSERT_EQ(entry(kKey).lba, lba);
+  Op& rewrite = prepare(KeyOp::Kind::rewrite, kKey);
+  give_page(rewrite, page_bytes(kKey, 0, 400));
+  rewrite.rewritten_lba = lba;
+  rewrite.rewritten_generation = generation(zone_of(kKey));
+  rewrite.old_sequence = pool_->next_sequence - 1;
+  for (std::uint64_t v = 1; v <= newest; ++v) start_put(kKey, v, 400);
+  log_->submit(rewrite);
+  EXPECT_EQ(finish(rewrite).code(), Code::not_found);
+  EXPECT_EQ(entry(kKey).lba, lba);
+  expect_page(kKey, newest, 400);
+}
+
 }  // namespace
 }  // namespace furrow

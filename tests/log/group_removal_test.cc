@@ -227,6 +227,7 @@ TEST_F(GroupRemovalTest, ARewriteThatComesMeanwhileFindsNothing) {
   give_page(rewrite, page_bytes(1, 9, 700));
   rewrite.group = 9;
   rewrite.rewritten_lba = entry(1).lba;
+  rewrite.rewritten_generation = generation(zone_of(1));
   rewrite.old_sequence = sequence;
   log_->submit(rewrite);
   EXPECT_EQ(finish(rewrite).code(), Code::not_found);
