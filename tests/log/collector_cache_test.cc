@@ -408,6 +408,32 @@ TEST_F(LateCopyTest, TheTombstoneIsInTheZoneItself) {
   expect_absent(0);
 }
 
+// In whichever order an opening has found them.
+TEST_F(LateCopyTest, OfItsPagesTheOneInTheLatestZoneCounts) {
+  std::vector<Outlived> pages{{3, 0, 1}, {3, 0, ~std::uint64_t{0} / 2}};
+  for (int order = 0; order < 2; ++order, std::ranges::reverse(pages)) {
+    drop_pool();
+    make({});
+    options_.volume = kVolume;
+    options_.cache = true;
+    log_ = std::make_unique<PageLog>(*pool_, options_);
+    const RecoveredPages none;
+    log_->load({.pages = none, .outlived = pages});
+    log_->start();
+    churn(1000, [this] { return !resets().empty(); });
+    ASSERT_TRUE(remove_group(3).ok());
+    const auto deletions = [this](std::uint32_t i) { return pool_->tables[i].group_tombstones; };
+    std::uint32_t zone = 0;
+    while (deletions(zone) == 0) ASSERT_LT(++zone, pool_->geometry.zone_count);
+    const std::size_t before = resets().size();
+    churn(1000, [&] { return resets().size() > before && resets().back() == ZoneId{zone}; });
+    run();
+    std::uint64_t left = 0;
+    for (std::uint32_t i = 0; i < pool_->geometry.zone_count; ++i) left += deletions(i);
+    EXPECT_EQ(left, 1u);
+  }
+}
+
 TEST_F(CollectorTest, ExpiredPagesAreNotWrittenAgain) {
   make_log({}, kCache);
   const auto soon = static_cast<std::uint32_t>(executor_.wall_s() + 1);
