@@ -418,5 +418,25 @@ TEST_F(HalfRemovedTest, ADeleteOfWhatItHasNotTakenIsDurable) {
   expect_absent(1);
 }
 
+// Nobody knows of a zone that cannot be read whether it has pages of the group: when it can be read
+// again they are not back.
+TEST_F(GroupRemovalTest, WhatCannotBeReadMeanwhileIsRemovedToo) {
+  Shape shape;
+  shape.faults = true;
+  remake(shape, false);
+  ASSERT_TRUE(put(1, 0, 700, {.group = 9}).ok());
+  const ZoneId zone = zone_of(1);
+  for (std::uint64_t n = 100; zone_of(1) == zone && pool_->allocator.held(kVolume) < 2; ++n) {
+    ASSERT_TRUE(put(n, 0, 700).ok());
+  }
+  faults_->fail_reads(Lba{pool_->device_lba(zone, 0)}, shape.zone_capacity_lbas);
+  reopen(true);
+  expect_absent(1);
+  ASSERT_TRUE(remove_group(9).ok());
+  faults_->heal();
+  reopen(true);
+  expect_absent(1);
+}
+
 }  // namespace
 }  // namespace furrow
