@@ -296,5 +296,38 @@ TEST_F(CollectorTest, ADeletionThatIsCopiedCountsOnce) {
   device_->let_go(Io::Op::reset);
 }
 
+// A zone that held pages of the group was to be reset, and has them still.
+TEST_F(CollectorTest, AGroupsDeletionStaysForAZoneThatIsNotResetYet) {
+  make_log({}, kStore);
+  ASSERT_TRUE(put(0, 0, 1000, {.group = 3}).ok());
+  const ZoneId first = zone_of(0);
+  fill(2);
+  const ZoneId second = zone_of(filler_.back());
+  ASSERT_NE(second, first);
+  ASSERT_TRUE(remove_group(3).ok());
+  ASSERT_EQ(pool_->tables[second.value].group_tombstones, 1u);
+  fill(3);
+  thin_out(first);
+  device_->fail(Io::Op::reset, {Code::io_error, Origin::zone});
+  const auto failed = [&] {
+    return pool_->tables[first.value].end_lba == 0 &&
+           pool_->allocator.zone(first).use == ZoneUse::sealed;
+  };
+  for (unsigned i = 0; !failed(); ++i) {
+    ASSERT_LT(i, 1000u);
+    Op& op = start_put(next_++, 0, 400);
+    ASSERT_TRUE(run([&] { return op.answers != 0 || failed(); }));
+  }
+  log_->collect(second);  // as scrub wants it
+  for (unsigned i = 0; !is_reset(second); ++i) {
+    ASSERT_LT(i, 100u);
+    clock_.now_ns += 20'000'000;
+    (void)put(next_++, 0, 400);
+  }
+  ASSERT_EQ(resets(), (std::vector{first, second}));
+  reopen();
+  expect_absent(0);
+}
+
 }  // namespace
 }  // namespace furrow
