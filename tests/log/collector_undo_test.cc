@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "tests/log/page_log_rig.h"
 
@@ -210,6 +211,39 @@ TEST_F(CollectorUndoTest, ALostLastZoneTakesALargerQuota) {
     reopen();
     expect_all();
   }
+}
+
+// The zone before it has some of these copies, too, beside those of other zones: it stays.
+TEST_F(CollectorUndoTest, TheLastZoneFailsWithTheRestOfTheCopies) {
+  Shape shape;
+  shape.quota = 4;
+  shape.zone_size_lbas = 512;
+  shape.zone_capacity_lbas = 480;
+  shape.segment_lbas = 160;
+  ASSERT_NO_FATAL_FAILURE(fill(shape));
+  for (bool in_two = false; !in_two;) {
+    Op& waiting = put_until_one_waits();
+    ASSERT_EQ(waiting.answers, 0u) << waiting.status.describe();
+    std::map<std::uint64_t, std::uint64_t> originals;  // LBAs by number
+    for (std::size_t number = 1; number + 1 < versions_.size(); ++number) {
+      if (versions_[number] != 0) originals[number] = entry(number).lba;
+    }
+    const bool at_quota = pool_->allocator.held(kVolume) == shape.quota;
+    device_->let_go(Io::Op::read);
+    ASSERT_TRUE(run([&] {
+      std::set<std::uint32_t> zones;
+      for (const auto& [number, lba] : originals) {
+        if (entry(number).lba != lba) zones.insert(zone_of(number).value);
+      }
+      in_two = !at_quota && zones.size() == 2;
+      return waiting.answers != 0 || in_two;
+    }));
+    if (in_two) device_->fail(Io::Op::write, {Code::io_error, Origin::zone});
+    EXPECT_TRUE(finish(waiting).ok()) << waiting.status.describe();
+    expect_all();
+  }
+  reopen();
+  expect_all();
 }
 
 }  // namespace
