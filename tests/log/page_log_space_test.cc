@@ -367,5 +367,33 @@ TEST_F(PageLogSpaceTest, WhatIsPinnedAnewCountsWhenItsPageHasGoneBeforeItWasRead
   for (std::uint64_t n = 0; n < pins; ++n) expect_page(n, 1, 4000);
 }
 
+// Collection takes the key's lock from a put that waits for a zone, which then begins anew: its
+// page is counted once.
+TEST_F(PageLogSpaceTest, APutThatBeginsAnewCountsOnce) {
+  remake({}, false);
+  std::uint64_t keys = 0;
+  while (pool_->allocator.held(kVolume) < 3) ASSERT_TRUE(put(keys++, 0, 400).ok());
+  const ZoneId first = zone_of(0);
+  for (std::uint64_t n = 1; zone_of(n) == first; ++n) ASSERT_TRUE(put(n, 1, 400).ok());
+  device_->hold(Io::Op::read);
+  const Op* waiting = nullptr;
+  do {
+    waiting = &start_put(keys++, 0, 400);
+    run();
+  } while (waiting->answers != 0);
+  Op& again = start_put(0, 2, 900);
+  run();
+  device_->let_one_go(Io::Op::read, device_->held(Io::Op::read) - 1);  // of the key's header
+  run();
+  ASSERT_EQ(again.answers, 0u) << "it waits as well";
+  device_->let_go(Io::Op::read);
+  ASSERT_TRUE(finish(again).ok());
+  run();
+  ASSERT_GE(log_->stats().relocated_bytes, 400u) << "what it replaces has been copied";
+  EXPECT_EQ(log_->stats().pages, keys);
+  EXPECT_EQ(log_->stats().cost_bytes,
+            (keys - 1) * PageLog::cost_bytes(*pool_, 400) + PageLog::cost_bytes(*pool_, 900));
+}
+
 }  // namespace
 }  // namespace furrow
