@@ -339,5 +339,19 @@ TEST_F(RecoverySpareTest, ATombstoneInThePlaceOfAnExpiredPageIsACopy) {
   }
 }
 
+// It is applied as well, by this opening and not only by the next one.
+TEST_F(RecoverySpareTest, AGroupsDeletionThatStandsThereAloneCounts) {
+  fill();
+  ZoneImage& first = *images_[0];
+  first = ZoneImage(first.shape());
+  first.add_batch({ZoneImage::in_group(first.page(50, 21, 600), 9), first.page(51, 22, 600)});
+  last_->add_batch({ZoneImage::group_tombstone(9, 91)});
+  write_all();
+  recover_now(of_a_store());
+  EXPECT_FALSE(given_back());
+  EXPECT_EQ(found(50), 0u);
+  EXPECT_EQ(found(51), 22u);
+}
+
 }  // namespace
 }  // namespace furrow
