@@ -56,6 +56,22 @@ TEST_F(RecoveryTest, TheHighestNumberThatWasDrawnIsTold) {
   EXPECT_EQ(result_->highest_sequence, 100u);
 }
 
+// A delete of it is written then, as the clock may be set back.
+TEST_F(RecoveryTest, WhatHasExpiredIsLeftOutAndTold) {
+  for (const bool expired : {false, true}) {
+    const auto when = static_cast<std::uint32_t>(executor_.wall_s()) + (expired ? 0 : 100);
+    images_.clear();
+    ZoneImage& pages = zone(2, 10);
+    pages.add_batch({ZoneImage::expiring(pages.page(1, 11, 600), when), pages.page(2, 12, 600)});
+    write_all();
+    recover_now();
+    EXPECT_EQ(found(1), expired ? 0u : 11u);
+    EXPECT_EQ(found(2), 12u);
+    EXPECT_EQ(volume().expired, expired);
+    ASSERT_TRUE(direct(Io::Op::reset, ZoneId{2}).ok());
+  }
+}
+
 // A zone was being emptied: what had been moved needs no moving again, and its original may rot.
 TEST_F(RecoveryTest, OfCopiesTheOneWrittenLastCounts) {
   const auto expires = static_cast<std::uint32_t>(executor_.wall_s()) + 100;

@@ -93,6 +93,7 @@ TEST_F(RecoveryTest, WhatWasCopiedAsDamagedEndsNothing) {
     EXPECT_EQ(found(1), 21u);
     EXPECT_EQ(found(2), said ? 22u : 0u);
     EXPECT_EQ(found(3), said ? 23u : 0u);
+    EXPECT_EQ(volume().damaged, said);
     images_.clear();
     make({});
   }
