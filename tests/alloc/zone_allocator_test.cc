@@ -212,6 +212,8 @@ TEST(ZoneAllocatorTest, WhatMayBeHeldBeyondTheQuota) {
   allocator.allow_no_more(1, 0);
   EXPECT_EQ(allocator.held_max(1), 7u) << "all of that is held";
   for (std::uint32_t zone = 2; zone < 6; ++zone) allocator.release(ZoneId{zone});
+  allocator.allow_no_more(1, 9);
+  EXPECT_EQ(allocator.held_max(1), 7u) << "nor more than before";
   allocator.allow_no_more(1, 6);
   EXPECT_EQ(allocator.held_max(1), 6u);
   allocator.allow_no_more(1, 0);
@@ -497,11 +499,15 @@ TEST(ZoneAllocatorTest, AZoneThatNobodyWasPromisedStandsInForAVoidOne) {
     ASSERT_TRUE(allocator.admit(1, 5, 1).ok());
     const ZoneId lost = *allocator.take(1, 0, 10, 10);
     for (std::uint64_t i = 0; i < 4; ++i) ASSERT_TRUE(allocator.take(1, 0, 20 + i, 20).ok());
+    allocator.note_sequence(ZoneId{3}, 21);
+    allocator.note_sequence(lost, 11);
+    allocator.note_stray(lost, 12);
     allocator.retire(lost);
     EXPECT_EQ(allocator.held(1), 5u) << "what it holds may count again";
     allocator.make_void(lost);
     EXPECT_EQ(allocator.held(1), 5 - spare);
     EXPECT_EQ(allocator.min_opened(1, ZoneId{6}), 20u) << "nothing in it counts";
+    EXPECT_EQ(allocator.min_sequence(1, ZoneId{6}), 21u) << "nor does a record";
     EXPECT_EQ(allocator.zone(*allocator.opened_last(1, ZoneId{6})).opened_sequence, 20u);
     EXPECT_EQ(allocator.unpromised(), 0u);
     EXPECT_EQ(allocator.take(1, 0, 30, 30).ok(), spare == 1);
