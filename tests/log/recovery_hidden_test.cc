@@ -328,18 +328,39 @@ TEST_F(RecoveryTest, AZoneIsKnownWithoutAHeaderThatCannotBeRead) {
   EXPECT_TRUE(result_->lost.empty());
 }
 
-// As where a key's newest record could not be read when an older one was collected.
+// As where a key's newest record could not be read when an older one was collected. Of a store's
+// zone the lowest one counts; of a cache each does. Nothing else that is older there is one: a
+// deletion, a copy of what is newest itself, and what was there before the newest was written.
 TEST_F(RecoveryTest, AnOlderVersionInALaterZoneIsKnown) {
   ZoneImage& first = zone(2, 10);
-  first.add_batch({first.page(1, 15, 600), first.page(2, 16, 600)});
-  ZoneImage& later = zone(3, 20, kVolume, kCollectionStream);
-  later.add_batch({later.page(1, 12, 600)});
+  ZoneImage& later = zone(3, 200, kVolume, kCollectionStream);
+  ZoneImage& newest = zone(4, 300);
+  std::vector<ZoneImage::Item> pages, older;
+  for (std::uint64_t n = 1; n < 7; ++n) {
+    pages.push_back(first.page(n, 50 + n, 600));
+    older.push_back(later.page(n, 20 + n, 600));
+  }
+  pages.push_back(first.page(9, 59, 600));
+  older.push_back(ZoneImage::tombstone(9, 11));
+  pages.push_back(first.page(10, 12, 600));
+  older.push_back(later.page(10, 12, 600));
+  older.push_back(later.page(11, 13, 600));
+  pages.push_back(ZoneImage::tombstone(12, 40));  // it may have the sequence of what it deletes
+  older.push_back(later.page(12, 40, 600));
+  first.add_batch(pages);
+  later.add_batch(older);
+  newest.add_batch({newest.page(11, 301, 600)});
   write_all();
-  RecoveryOptions with = options_of_store();
-  recover_now(with);
-  EXPECT_EQ(found(1), 15u);
+  recover_now(options_of_store());
+  EXPECT_EQ(found(1), 51u);
   EXPECT_EQ(pool_->allocator.zone(ZoneId{2}).oldest(), 10u);
-  EXPECT_EQ(pool_->allocator.zone(ZoneId{3}).oldest(), 12u);
+  EXPECT_EQ(pool_->allocator.zone(ZoneId{3}).oldest(), 21u);
+  EXPECT_EQ(pool_->allocator.zone(ZoneId{4}).oldest(), 300u);
+  EXPECT_TRUE(volume().outlived.empty());
+  recover_now();
+  EXPECT_EQ(pool_->allocator.zone(ZoneId{3}).oldest(), 200u);
+  EXPECT_EQ(volume().outlived.size(), 7u);
+  for (const Outlived& each : volume().outlived) EXPECT_EQ(each.opened_sequence, 200u);
 }
 
 // Its first batch was torn by a power cut, and the journal says that nothing counts behind the
