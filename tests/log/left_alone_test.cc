@@ -32,8 +32,11 @@ class LeftAloneTest : public PageLogRig {
     }
     return numbers;
   }
-  void goes_on(const Shape& shape, std::uint32_t bytes, bool shuffled) {
+  // `between_ns`: two deletes.
+  void goes_on(const Shape& shape, std::uint32_t bytes, bool shuffled,
+               std::uint64_t between_ns = 5'000'000) {
     remake(shape, false);
+    refused_ = 0;
     const std::uint64_t stored = fill(bytes);
     ASSERT_GE(stored, 2 * shape.quota);
     const std::vector<std::uint64_t> unreadable = one_of_each_zone(stored);
@@ -47,8 +50,11 @@ class LeftAloneTest : public PageLogRig {
     std::mt19937_64 random(1);
     if (shuffled) std::ranges::shuffle(order, random);
     for (const std::uint64_t number : order) {
-      clock_.now_ns += 5'000'000;
-      if (!remove(number).ok()) left.push_back(number);
+      clock_.now_ns += between_ns;
+      if (!remove(number).ok()) {
+        left.push_back(number);
+        ++refused_;
+      }
       if (put(100'000 + number, 0, bytes).ok()) left.push_back(100'000 + number);
     }
     faults_->heal();
@@ -60,6 +66,7 @@ class LeftAloneTest : public PageLogRig {
     }
     EXPECT_TRUE(put(900'000, 0, bytes).ok());
   }
+  unsigned refused_ = 0;  // deletes
 };
 
 // Of each zone the first page cannot be read for a while. Meanwhile the others are deleted, some
@@ -79,6 +86,25 @@ TEST_F(LeftAloneTest, AStoreThatCouldNotReadForAWhileGoesOn) {
           ASSERT_NO_FATAL_FAILURE(goes_on(shape, bytes, shuffled));
         }
       }
+    }
+  }
+}
+
+// .. and when it has been so for long deletes may use more, but not all that is kept for copies.
+TEST_F(LeftAloneTest, AStoreThatCannotReadForLongTakesMoreDeletes) {
+  for (const unsigned quota : {3u, 4u}) {
+    unsigned refused[2] = {};
+    for (const bool is_long : {false, true}) {
+      Shape shape;
+      shape.faults = true;
+      shape.quota = quota;
+      shape.segment_lbas = 96;
+      ASSERT_NO_FATAL_FAILURE(goes_on(shape, 400, true, is_long ? 1'000'000'000 : 1'000'000));
+      refused[is_long ? 1 : 0] = refused_;
+    }
+    // Three zones have none that could take more.
+    if (quota == 4) {
+      EXPECT_LT(refused[1], refused[0]);
     }
   }
 }
