@@ -5,6 +5,11 @@
 
 namespace furrow {
 
+bool is_direct(int fd) {
+  const int flags = fcntl(fd, F_GETFL);
+  return flags >= 0 && (flags & O_DIRECT) != 0;
+}
+
 // The lowest free descriptor is what open() gives, whatever other threads open meanwhile. A
 // directory would be a way back for a process that shuts itself in later (chroot).
 void fill_standard_files() {

@@ -1,4 +1,5 @@
-// File descriptors: what to say where there are no more, and those of the standard files.
+// File descriptors: what to say where there are no more, what one is open for, and those of the
+// standard files.
 #pragma once
 
 namespace furrow {
@@ -7,6 +8,9 @@ namespace furrow {
 inline constexpr const char* kNoDescriptor =
     "no more files may be open: raise the limit of open files (ulimit -n, in a systemd unit "
     "LimitNOFILE=)";
+
+// Does the file have O_DIRECT? No, where nobody can tell.
+bool is_direct(int fd);
 
 // Where a process was started without one of the standard files, the next file that is opened takes
 // its descriptor, and were that a device's, what the program prints would be written over it. This

@@ -5,7 +5,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -13,6 +12,7 @@
 #include <vector>
 
 #include "zone/aligned_buffer.h"
+#include "zone/descriptors.h"
 
 namespace furrow::emu {
 
@@ -131,7 +131,7 @@ Status EmuTable::write(const void* data, std::size_t bytes, std::uint64_t at) {
 // Asked for by direct I/O, for which the kernel first writes what it has to write. (Without there
 // is no telling.)
 bool EmuTable::medium_has_it() const {
-  if ((std::max(fcntl(fd_, F_GETFL), 0) & O_DIRECT) == 0) return false;
+  if (!is_direct(fd_)) return false;
   AlignedBuffer there(2 * copy_bytes_);
   const ssize_t got = pread(fd_, there.data(), there.size(), static_cast<off_t>(kTableOffset));
   return got == static_cast<ssize_t>(there.size()) &&

@@ -1,6 +1,5 @@
 #include "zone/ring_queue.h"
 
-#include <fcntl.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -10,6 +9,7 @@
 #include <chrono>
 
 #include "zone/aligned_buffer.h"
+#include "zone/descriptors.h"
 #include "zone/new_ring.h"
 
 namespace furrow {
@@ -34,7 +34,7 @@ RingQueue::RingQueue(const Geometry& geometry, ZoneTable& table, bool read_only,
     : TableQueue(geometry, table, read_only),
       medium_(medium),
       depth_(depth),
-      reads_at_once_((std::max(fcntl(medium.fd, F_GETFL), 0) & O_DIRECT) != 0),
+      reads_at_once_(is_direct(medium.fd)),
       merged_(this->geometry(), medium.read.bytes, medium.read.pieces) {}
 
 RingQueue::~RingQueue() {
