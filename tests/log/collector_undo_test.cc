@@ -35,6 +35,14 @@ class CollectorUndoTest : public PageLogRig {
       if (op.answers == 0 || !op.status.ok()) return op;
     }
   }
+  // The LBAs, by number, of the pages below `end` that are stored.
+  std::map<std::uint64_t, std::uint64_t> places(std::size_t end) {
+    std::map<std::uint64_t, std::uint64_t> lbas;
+    for (std::size_t number = 1; number < end; ++number) {
+      if (versions_[number] != 0) lbas[number] = entry(number).lba;
+    }
+    return lbas;
+  }
   void expect_all() {
     for (std::size_t number = 1; number < versions_.size(); ++number) {
       if (versions_[number] == 0) {
@@ -91,10 +99,7 @@ TEST_F(CollectorUndoTest, AnOriginalThatHasRottedSinceLeavesTheCopy) {
   ASSERT_NO_FATAL_FAILURE(fill(shape));
   Op& waiting = put_until_one_waits();
   ASSERT_EQ(waiting.answers, 0u) << waiting.status.describe();
-  std::map<std::uint64_t, std::uint64_t> originals;  // LBAs by number
-  for (std::size_t number = 2; number + 1 < versions_.size(); ++number) {
-    if (versions_[number] != 0) originals[number] = entry(number).lba;
-  }
+  auto originals = places(versions_.size() - 1);
   device_->let_go(Io::Op::read);
   std::uint64_t copied = 0;
   ASSERT_TRUE(run([&] {
@@ -129,10 +134,7 @@ TEST_F(CollectorUndoTest, AnOriginalThatHadRottedBeforeDoesNotKeepTheCopy) {
   shape.zone_capacity_lbas = 240;
   shape.segment_lbas = 80;
   ASSERT_NO_FATAL_FAILURE(fill(shape));
-  std::map<std::uint64_t, std::uint64_t> originals;  // LBAs by number
-  for (std::size_t number = 1; number < versions_.size(); ++number) {
-    if (versions_[number] != 0) originals[number] = entry(number).lba;
-  }
+  auto originals = places(versions_.size());
   for (const auto& [number, lba] : originals) {
     if (number % 6 != 0) continue;
     flip_bit(*device_, pool_->geometry.zone_of(Lba{lba}), pool_->relative_lba(lba));
@@ -224,10 +226,7 @@ TEST_F(CollectorUndoTest, TheLastZoneFailsWithTheRestOfTheCopies) {
   for (bool in_two = false; !in_two;) {
     Op& waiting = put_until_one_waits();
     ASSERT_EQ(waiting.answers, 0u) << waiting.status.describe();
-    std::map<std::uint64_t, std::uint64_t> originals;  // LBAs by number
-    for (std::size_t number = 1; number + 1 < versions_.size(); ++number) {
-      if (versions_[number] != 0) originals[number] = entry(number).lba;
-    }
+    const auto originals = places(versions_.size() - 1);
     const bool at_quota = pool_->allocator.held(kVolume) == shape.quota;
     device_->let_go(Io::Op::read);
     ASSERT_TRUE(run([&] {
