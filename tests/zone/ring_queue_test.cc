@@ -216,7 +216,7 @@ TEST_F(RingQueueTest, WhatTheKernelHasNoThreadForIsDoneByACall) {
   EXPECT_EQ(queue.ends, (std::vector<int>{0, 0, 0}));
 }
 
-TEST_F(RingQueueTest, AFlushThatTheKernelHasNoThreadForIsACallInEachMode) {
+TEST_F(RingQueueTest, SoIsAFlushOfABlockDevice) {
   auto& queue = make<ChangedQueue>(medium());
   queue.change = [](const Io&, int) { return -ECANCELED; };
   submit(Io::Op::flush, 0, 0, {});
