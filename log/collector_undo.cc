@@ -94,6 +94,12 @@ bool Collector::restore(const PageRecord& copy) {
 // one that had before, as its copy is no better.
 void Collector::restored(Lane& lane) {
   const PageRecord& record = lane.record;
+  // Its group's deletion has passed by the lock, as in moved(), and may have looked for the page at
+  // the original's place before.
+  if (!log_.in_index(lane.hash, lane.entry.lba) || log_.removing(record)) {
+    log_.unpublish(lane.hash, lane.entry);
+    return release(lane);
+  }
   const bool whole = lane.io.status.ok() &&
                      page_checksum({lane.page, record.length}, lane.hash) == lane.entry.checksum;
   if (lane.io.status.ok() && !whole && !std::exchange(lane.again, true)) {

@@ -164,6 +164,104 @@ TEST_F(CollectorUndoTest, AnOriginalThatHadRottedBeforeDoesNotKeepTheCopy) {
   }
 }
 
+// A group's deletion passes by the locks of keys: what it takes away while the original is being
+// read stays away, be it that it has looked for it at the original's place before.
+TEST_F(CollectorUndoTest, AGroupThatIsDeletedMeanwhileStaysSo) {
+  for (const bool restored_first : {false, true}) {
+    SCOPED_TRACE(restored_first);
+    Shape shape;
+    shape.quota = 4;
+    shape.zone_size_lbas = 256;
+    shape.zone_capacity_lbas = 240;
+    shape.segment_lbas = 80;
+    remake(shape, false);
+    // Each page has a group of its own. Nothing is collected before the third zone is opened.
+    std::uint64_t last = 0;
+    const auto put_next = [&] {
+      ++last;
+      return put(last, 1, kBytes, {.group = last});
+    };
+    const auto room = [&] {
+      return pool_->geometry.zone_capacity_lbas - log_->written_lba(zone_of(last));
+    };
+    do {
+      ASSERT_TRUE(put_next().ok());
+      const bool stays = last % 3 == 0 || remove(last).ok();
+      ASSERT_TRUE(stays);
+    } while (last % 3 != 0 || pool_->allocator.held(kVolume) < 2 || room() > 30);
+    const std::uint64_t removed_to = last;
+    device_->hold(Io::Op::read);
+    while (device_->held(Io::Op::read) == 0) ASSERT_TRUE(put_next().ok());
+    std::map<std::uint64_t, std::uint64_t> originals;
+    for (std::uint64_t number = 3; number < last; number += 3)
+      originals[number] = entry(number).lba;
+    const auto originals_read = [&](std::uint64_t lba) {
+      return std::ranges::count_if(device_->events(true), [&](const TapDevice::Event& each) {
+        const bool its =
+            each.zone == pool_->geometry.zone_of(Lba{lba}) && each.lba == pool_->relative_lba(lba);
+        return each.op == Io::Op::read && !each.answered && its;
+      });
+    };
+    const auto copied = [&]() -> std::uint64_t {
+      for (const auto& [number, lba] : originals) {
+        if (entry(number).lba != lba) return number;
+      }
+      return 0;
+    };
+    device_->set_short_of_room(true);  // so that collection makes haste
+    while (copied() == 0) {
+      ASSERT_NE(device_->held(Io::Op::read), 0u);
+      device_->let_one_go(Io::Op::read, 0);
+      run();
+    }
+    device_->set_short_of_room(false);
+    ASSERT_EQ(device_->held(Io::Op::read), 1u) << "of collection, which goes on";
+    const std::uint64_t deleted = copied();
+    Group& group = start_remove_group(deleted);
+    run();
+    ASSERT_EQ(device_->held(Io::Op::read), 3u) << "headers of the original and of the copy";
+    Op* waiting = nullptr;
+    do {
+      waiting = &start_put(++last, 1, kBytes);
+      run();
+    } while (waiting->answers != 0 && waiting->status.ok());
+    ASSERT_EQ(waiting->answers, 0u) << waiting->status.describe();
+    device_->fail(Io::Op::write, {Code::io_error, Origin::zone});
+    device_->let_one_go(Io::Op::read, 0);
+    run();
+    while (originals_read(originals[deleted]) < 2) {
+      ASSERT_GT(device_->held(Io::Op::read), 2u);
+      device_->let_one_go(Io::Op::read, 2);
+      run();
+    }
+    EXPECT_NE(entry(deleted).lba, originals[deleted]);
+    device_->let_one_go(Io::Op::read, 0);
+    run();
+    for (std::size_t left = device_->held(Io::Op::read); restored_first && left > 1; --left) {
+      device_->let_one_go(Io::Op::read, 1);
+      run();
+    }
+    ASSERT_EQ(group.answers, 0u);
+    device_->let_one_go(Io::Op::read, 0);
+    run();
+    ASSERT_EQ(group.answers, 1u);
+    EXPECT_TRUE(group.status.ok()) << group.status.describe();
+    device_->let_go(Io::Op::read);
+    EXPECT_TRUE(finish(*waiting).ok()) << waiting->status.describe();
+    for (int round = 0; round < 2; ++round) {
+      for (std::uint64_t number = 1; number <= last; ++number) {
+        const bool there = number % 3 == 0 || number > removed_to;
+        if (number == deleted || !there) {
+          expect_absent(number);
+        } else {
+          expect_page(number, 1, kBytes);
+        }
+      }
+      reopen();
+    }
+  }
+}
+
 // .. and that zone cannot be reset either, for good: with no zone to write to, the store is read
 // alone, until its quota is larger.
 TEST_F(CollectorUndoTest, ALostLastZoneTakesALargerQuota) {
