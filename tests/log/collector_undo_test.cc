@@ -343,5 +343,69 @@ TEST_F(CollectorUndoTest, TheLastZoneFailsWithTheRestOfTheCopies) {
   expect_all();
 }
 
+// The failed zone has a deletion from a zone that was emptied before, too, and could not be reset:
+// that stands nowhere else any more.
+TEST_F(CollectorUndoTest, ADeletionFromAnEarlierZoneKeepsTheFailedOne) {
+  Shape shape;
+  shape.quota = 5;
+  shape.zone_size_lbas = 256;
+  shape.zone_capacity_lbas = 240;
+  shape.segment_lbas = 80;
+  remake(shape, false);
+  constexpr std::uint64_t kDead = 5000, kDeadKeys = 10;  // overwritten all the time
+  std::uint64_t last = 100, version = 0;
+  const auto held = [this] { return pool_->allocator.held(kVolume); };
+  const auto overwrite = [&] {
+    ++version;
+    return put(kDead + version % kDeadKeys, version, kBytes);
+  };
+  for (const std::uint64_t number : {1, 2}) ASSERT_TRUE(put(number, 1, kBytes).ok());
+  while (held() < 2) ASSERT_TRUE(put(++last, 1, kBytes).ok());
+  ASSERT_TRUE(remove(last).ok());
+  ASSERT_TRUE(remove(1).ok());
+  while (held() < 3) ASSERT_TRUE(overwrite().ok());
+  ASSERT_TRUE(remove(2).ok());
+  const auto room = [&] {
+    const std::uint64_t newest = kDead + version % kDeadKeys;
+    return shape.zone_capacity_lbas - log_->written_lba(zone_of(newest));
+  };
+  while (room() > 40) ASSERT_TRUE(overwrite().ok());
+  ASSERT_TRUE(put(3, 1, kBytes).ok());
+  const IndexEntry page = entry(3);
+  while (room() > 10) ASSERT_TRUE(overwrite().ok());
+  device_->hold(Io::Op::read);
+  Op* waiting = nullptr;
+  do {
+    waiting = &start_put(++last, 1, kBytes);
+    run();
+  } while (waiting->answers != 0 && waiting->status.ok());
+  ASSERT_EQ(waiting->answers, 0u) << waiting->status.describe();
+  const auto read_until = [&](const std::function<bool()>& done) {
+    for (unsigned i = 0; !done(); ++i) {
+      ASSERT_LT(i, 100u);
+      ASSERT_NE(device_->held(Io::Op::read), 0u);
+      device_->let_one_go(Io::Op::read, 0);
+      run();
+    }
+  };
+  device_->fail(Io::Op::reset, {Code::zone_state, Origin::zone});
+  ASSERT_NO_FATAL_FAILURE(read_until([&] { return pool_->allocator.bad(kVolume) == 1; }));
+  ASSERT_EQ(held(), shape.quota);
+  ASSERT_NO_FATAL_FAILURE(read_until([&] {
+    return std::ranges::any_of(device_->events(true), [&](const TapDevice::Event& each) {
+      return each.op == Io::Op::read && each.zone == pool_->geometry.zone_of(Lba{page.lba}) &&
+             each.lba == pool_->relative_lba(page.lba);
+    });
+  }));
+  device_->fail(Io::Op::write, {Code::io_error, Origin::zone});
+  device_->let_go(Io::Op::read);
+  EXPECT_EQ(finish(*waiting).code(), Code::no_space);
+  for (int round = 0; round < 2; ++round) {
+    for (const std::uint64_t number : {1, 2}) EXPECT_EQ(exist(number), Code::not_found);
+    expect_page(3, 1, kBytes);
+    reopen();
+  }
+}
+
 }  // namespace
 }  // namespace furrow
