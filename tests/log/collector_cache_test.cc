@@ -252,6 +252,37 @@ TEST_F(OlderPinsTest, ThatFillNearlyAllAreNotOverwritten) {
   for (std::uint64_t n = 12; n < pins_; ++n) expect_page(n, 2, 2000);
 }
 
+// When its turn comes its key is locked, as it is being stored anew: a copy of what was there
+// before would stand behind the new version, and outlive it.
+TEST_F(CollectorTest, WhatWasOverwrittenBeforeItsTurnIsNotWrittenAgain) {
+  make_log({}, kCache);
+  ASSERT_TRUE(put(0, 0, 4000, {.pinned = true}).ok());
+  const ZoneId first = zone_of(0);
+  device_->hold(Io::Op::read);
+  churn(1000, [&] { return pool_->allocator.zone(first).use == ZoneUse::draining; });
+  Op& over = start_put(0, 1, 400);
+  run();
+  ASSERT_EQ(device_->held(Io::Op::read), 2u) << "of the zone, and a header";
+  for (unsigned summary = 0; summary < 2; ++summary) {
+    device_->let_one_go(Io::Op::read, summary == 0 ? 0 : 1);
+    run();
+  }
+  ASSERT_EQ(device_->held(Io::Op::read), 1u) << "the header";
+  const auto room = [this] {
+    return shape_.zone_capacity_lbas - 1 - pool_->relative_lba(entry(next_ - 1).lba);
+  };
+  churn(400, [&] { return room() <= 8; });
+  device_->let_go(Io::Op::read);
+  ASSERT_TRUE(finish(over).ok());
+  const ZoneId second = zone_of(0);
+  ASSERT_EQ(second, zone_of(next_ - 1));
+  churn_until_reset(first, 1000);
+  EXPECT_EQ(log_->stats().relocated_bytes, 0u);
+  churn_until_reset(second, 1000);
+  reopen();
+  expect_absent(0);
+}
+
 // A group is deleted while its page is copied.
 class LateCopyTest : public CollectorTest {
  protected:

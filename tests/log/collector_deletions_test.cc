@@ -232,6 +232,46 @@ TEST_F(CollectorTest, NorDoesAPageThatAClockAheadTookOut) {
 
 // It is not known why a page is not there any more: what says that it is gone must not be durable
 // before a page that has taken its place, or a power cut could leave neither.
+// What an attempt has copied that came to nothing is not gone, although its record's place is
+// nobody's any more: a deletion of its sequence would take the copy away, or be taken for it.
+TEST_F(CollectorTest, WhatAnEarlierAttemptHasCopiedIsNotDeleted) {
+  Shape shape;
+  shape.faults = true;
+  make_log(shape, kStore);
+  fill(2);
+  const ZoneId older = zone_of(filler_.front());
+  const auto later = static_cast<std::uint32_t>(executor_.wall_s() + 1'000'000);
+  for (std::uint64_t n = 0; n < 8; ++n) {
+    const bool expires = n % 2 == 0;
+    ASSERT_TRUE(
+        put(n, n, 1000, {.group = expires ? 0u : 7u, .expires_s = expires ? later : 0}).ok());
+  }
+  const ZoneId zone = zone_of(0);
+  ASSERT_EQ(zone_of(7), zone);
+  fill(3);
+  ASSERT_TRUE(put(8, 0, 400, {.group = 8}).ok());
+  ASSERT_TRUE(remove_group(8).ok());  // there are deletions of groups
+  faults_->fail_reads(Lba{entry(5).lba}, 1);
+  log_->collect(zone);
+  run();
+  for (std::uint64_t n = 0; n < 8; ++n) ASSERT_EQ(zone_of(n) == zone, n == 5) << n;
+  std::uint64_t before = 0;
+  for (const ZoneDirectory& table : pool_->tables) before += table.tombstones;
+  faults_->heal();
+  clock_.now_ns += 1'000'000'000;
+  log_->collect(zone);
+  run();
+  ASSERT_TRUE(is_reset(zone));
+  ASSERT_FALSE(is_reset(older));
+  std::uint64_t after = 0;
+  for (const ZoneDirectory& table : pool_->tables) after += table.tombstones;
+  EXPECT_EQ(after, before);
+  for (int round = 0; round < 2; ++round) {
+    for (std::uint64_t n = 0; n < 8; ++n) expect_page(n, n, 1000);
+    reopen();
+  }
+}
+
 TEST_F(CollectorTest, WhatReplacedAPageIsDurableBeforeThatPagesDeletion) {
   for (const bool expires : {true, false}) {  // or it is of a group
     remake({}, kStore);

@@ -95,6 +95,44 @@ TEST_F(CollectorTest, NothingIsCopiedFromAZoneBeforeItIsDurable) {
   }
 }
 
+// .. nor where the flush that was to make it so has failed.
+TEST_F(CollectorTest, NothingIsCopiedFromAZoneWhoseFlushHasFailed) {
+  constexpr Status kFails{Code::io_error, Origin::zone};
+  make_log({}, kStore);
+  fill(2);
+  log_->collect(zone_of(filler_.front()));  // so that collection has a zone
+  run();
+  for (std::uint64_t n = 0; n < 4; ++n) ASSERT_TRUE(put(n, 0, 1000).ok());
+  const ZoneId zone = zone_of(0);
+  churn(400, [&] { return pool_->allocator.zone(zone).use == ZoneUse::sealed; });
+  device_->hold(Io::Op::flush);
+  const std::uint64_t held = pool_->allocator.held(kVolume);
+  while (pool_->allocator.held(kVolume) == held) {
+    start_put(next_++, 0, 400);
+    run();
+  }
+  const std::uint64_t copied = log_->stats().relocated_bytes;
+  log_->collect(zone);
+  run();
+  device_->fail_one(Io::Op::flush, 0, kFails);  // behind the last summary
+  run();
+  ASSERT_EQ(device_->held(Io::Op::flush), 1u);
+  device_->fail_one(Io::Op::flush, 0, kFails);
+  run();
+  clock_.now_ns += 2'000'000'000;
+  log_->collect(zone);
+  run();
+  EXPECT_EQ(log_->stats().relocated_bytes, copied);
+  EXPECT_EQ(zone_of(0), zone);
+  device_->let_go(Io::Op::flush);
+  run();
+  clock_.now_ns += 2'000'000'000;
+  log_->collect(zone);
+  run();
+  EXPECT_TRUE(is_reset(zone));
+  for (std::uint64_t n = 0; n < 4; ++n) expect_page(n, 0, 1000);
+}
+
 TEST_F(CollectorTest, CopiesKeepTheirSequenceAndShareBatches) {
   Shape shape;
   shape.zones = 8;
