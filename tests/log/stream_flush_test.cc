@@ -100,6 +100,10 @@ TEST_F(StreamTest, AFailedFlushBetweenZonesIsToldAndTriedAgain) {
   Page& told = fill_zone();
   EXPECT_EQ(told.answers, 1u);
   EXPECT_EQ(told.status.code(), Code::io_error);
+  Page& removal = tombstone(3);
+  stream_->append(removal);
+  EXPECT_TRUE(run());
+  EXPECT_EQ(removal.status.code(), Code::io_error) << "nor may a deletion wait for that";
   EXPECT_EQ(owner_.zones_opened, 2u);
   EXPECT_EQ(writes().back().lba, 0u) << "nothing follows the header";
   device_->fail(Io::Op::flush, Status(), 0);
@@ -189,6 +193,36 @@ TEST_F(StreamTest, AFlushDoesNotCoverAZoneWhoseEndIsStillInFlight) {
   EXPECT_TRUE(run());
   ASSERT_EQ(pool_->allocator.zone(zone).use, ZoneUse::sealed);
   EXPECT_TRUE(stream_->filled_unflushed());
+  stream_->flush_filled();
+  EXPECT_TRUE(run());
+  EXPECT_FALSE(stream_->filled_unflushed());
+}
+
+// Nor one that was filled when it had begun, or when it fails.
+TEST_F(StreamTest, AFlushDoesNotCoverAZoneThatIsFilledMeanwhile) {
+  put_now(1, 600);
+  owner_.may_open = false;
+  fill_zone();
+  device_->fail(Io::Op::flush, {Code::io_error, Origin::zone});
+  stream_->flush_filled();
+  EXPECT_TRUE(run());
+  EXPECT_TRUE(stream_->filled_unflushed());
+  device_->hold(Io::Op::flush);
+  owner_.may_open = true;
+  stream_->kick();
+  EXPECT_TRUE(run());
+  ASSERT_EQ(device_->held(Io::Op::flush), 1u) << "of the next zone's header";
+  stream_->flush_filled();
+  device_->let_one_go(Io::Op::flush, 0);
+  EXPECT_TRUE(run());
+  ASSERT_FALSE(stream_->filled_unflushed());
+  ASSERT_EQ(device_->held(Io::Op::flush), 1u) << "which was asked for behind it";
+  owner_.may_open = false;
+  fill_zone();
+  device_->let_one_go(Io::Op::flush, 0);
+  EXPECT_TRUE(run());
+  EXPECT_TRUE(stream_->filled_unflushed());
+  device_->let_go(Io::Op::flush);
   stream_->flush_filled();
   EXPECT_TRUE(run());
   EXPECT_FALSE(stream_->filled_unflushed());
@@ -326,6 +360,75 @@ TEST_F(StreamTest, NoNoteTakesWhatIsKeptForCopiesNorASegmentsEnd) {
   const SurveyedSegment first = survey_zone(zone).segments[0];
   EXPECT_EQ(first.closing, SurveyedSegment::Closing::intact);
   EXPECT_FALSE(first.contradicts);
+}
+
+// However much the segment has, and be it the last one.
+TEST_F(StreamTest, ANoteLeavesRoomForTheSummary) {
+  for (std::uint64_t i = 0; i < 29 * 3 * 2; ++i) {
+    const std::uint64_t pages = 1 + i % 29, tombstones = i / 29 % 3;
+    const bool closes = i >= 29 * 3;
+    SCOPED_TRACE(testing::Message() << pages << " pages, " << tombstones << ' ' << closes);
+    const ZoneId zone = begin_segment(pages, tombstones);
+    if (!closes) stream_->note_flush();
+    EXPECT_TRUE(run());
+    while (closes && !stream_->close()) EXPECT_TRUE(run());
+    end_segment(zone);
+  }
+  for (std::uint64_t records = 1; records < 160; records += 9) {
+    remake({}, 8 << 10);
+    for (std::uint64_t i = 0; i < records; ++i) stream_->append(tombstone(i));
+    EXPECT_TRUE(run());
+    stream_->note_flush();
+    EXPECT_TRUE(run());
+    end_segment(zone_of(*pages_[0]));
+  }
+}
+
+// What was in flight when it was due brings it up again.
+TEST_F(StreamTest, ANoteComesBehindWhatWasInFlight) {
+  put_now(1, 600);
+  const ZoneId zone = zone_of(*pages_[0]);
+  const auto written = static_cast<std::uint32_t>(stream_->written_lba(zone));
+  device_->hold(Io::Op::write);
+  put(2, 600);
+  EXPECT_TRUE(run());
+  stream_->note_flush();
+  EXPECT_TRUE(run());
+  EXPECT_EQ(device_->held(Io::Op::write), 1u);
+  device_->let_go(Io::Op::write);
+  EXPECT_TRUE(run());
+  const std::vector<SurveyedBatch> found = batches(zone);
+  ASSERT_EQ(found.size(), 3u);
+  EXPECT_TRUE(is_note(found[2].header));
+  EXPECT_EQ(found[2].header.flushed_lba, written);
+}
+
+// Another volume may have it soon; or it is being finished.
+TEST_F(StreamTest, NothingIsNotedInAZoneThatIsTakenAway) {
+  put_now(1, 600);
+  const ZoneId zone = zone_of(*pages_[0]);
+  stream_->note_flush();
+  EXPECT_TRUE(run([&] { return stream_->idle(); }));
+  stream_->stop_notes();
+  EXPECT_TRUE(run());
+  EXPECT_EQ(batches(zone).size(), 1u);
+}
+
+TEST_F(StreamTest, NothingIsNotedInAZoneThatIsBeingEnded) {
+  put_now(1, 600);
+  const ZoneId zone = zone_of(*pages_[0]);
+  stream_->note_flush();
+  EXPECT_TRUE(run([&] { return stream_->idle(); }));
+  const std::size_t before = writes().size();
+  device_->hold(Io::Op::finish);
+  stream_->end_zone();
+  EXPECT_TRUE(run());
+  ASSERT_EQ(device_->held(Io::Op::finish), 1u);
+  EXPECT_EQ(writes().size(), before);
+  device_->let_go(Io::Op::finish);
+  EXPECT_TRUE(run());
+  EXPECT_EQ(owner_.zones_abandoned, 1u);
+  EXPECT_NE(zone_of(put_now(2, 600)), zone);
 }
 
 TEST_F(StreamTest, CloseFlushesTheZoneThatWasFilledLast) {

@@ -129,6 +129,30 @@ class StreamTest : public LogRig {
       if (pool_->allocator.zone(zone).use == ZoneUse::sealed) return last;
     }
   }
+  // A fresh zone, whose segment has that many pages of an LBA in one batch, and tombstones in
+  // others.
+  ZoneId begin_segment(std::uint64_t pages, std::uint64_t tombstones, std::uint64_t group = 0,
+                       std::uint32_t expires_s = 0) {
+    remake({}, 8 << 10);
+    for (std::uint64_t i = 0; i < pages; ++i) {
+      Page& one = page(i, 100);
+      one.record.group = group;
+      one.record.expires_s = expires_s;
+      stream_->append(one);
+    }
+    EXPECT_TRUE(run());
+    for (std::uint64_t i = 0; i < tombstones; ++i) {
+      stream_->append(tombstone(pages + i));
+      EXPECT_TRUE(run());
+    }
+    return zone_of(*pages_[0]);
+  }
+  void end_segment(ZoneId zone) {
+    const auto first = [&] { return survey_zone(zone).segments[0]; };
+    while (first().closing == SurveyedSegment::Closing::open) put_now(next_++, 100);
+    EXPECT_EQ(first().closing, SurveyedSegment::Closing::intact);
+    EXPECT_FALSE(first().contradicts);
+  }
   void remake(const Shape& shape, std::uint32_t value_bytes_max) {
     stream_.reset();
     drop_pool();

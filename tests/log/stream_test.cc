@@ -250,6 +250,38 @@ TEST_F(StreamTest, AMarkerIsAnsweredBehindAllThatWasGivenBefore) {
   EXPECT_EQ(records, 3u) << "markers write nothing";
 }
 
+// .. also where that is in several batches, or fails.
+TEST_F(StreamTest, AMarkerIsAnsweredBehindTheLastBatchInFlight) {
+  remake(large(4096), 300 << 10);
+  put_now(0, 1);
+  device_->hold(Io::Op::write);
+  put(1, 300 << 10);
+  EXPECT_TRUE(run());
+  put(2, 300 << 10);
+  EXPECT_TRUE(run());
+  ASSERT_EQ(device_->held(Io::Op::write), 2u);
+  Page& marker = page(3, 1);
+  marker.marker = true;
+  stream_->append(marker);
+  EXPECT_TRUE(run());
+  device_->let_one_go(Io::Op::write, 0);
+  EXPECT_TRUE(run());
+  EXPECT_EQ(answered_, (std::vector<std::uint64_t>{0, 1}));
+  device_->let_go(Io::Op::write);
+  EXPECT_TRUE(run());
+  EXPECT_EQ(answered_, (std::vector<std::uint64_t>{0, 1, 2, 3}));
+  owner_.may_write = false;
+  put(4, 100);
+  Page& behind = page(5, 1);
+  behind.marker = true;
+  stream_->append(behind);
+  EXPECT_TRUE(run());
+  EXPECT_EQ(behind.answers, 0u);
+  stream_->fail_waiting({Code::no_space, Origin::log});
+  EXPECT_TRUE(run());
+  EXPECT_EQ(answered_, (std::vector<std::uint64_t>{0, 1, 2, 3, 4, 5}));
+}
+
 TEST_F(StreamTest, RelocationsGoFirstAndKeepTheirSequence) {
   put_now(0, 1);
   device_->hold(Io::Op::write);
@@ -370,6 +402,39 @@ TEST_F(StreamTest, GoesOnInAZoneThatRecoveryFoundOpen) {
   const ZoneSurvey found = survey_zone(zone);
   EXPECT_EQ(found.segments[0].closing, SurveyedSegment::Closing::intact);
   EXPECT_FALSE(found.segments[0].contradicts) << "the summary names the records from before, too";
+}
+
+// What the last of a segment's records has that none before it has takes room for all of them; so
+// does what those have that recovery found.
+TEST_F(StreamTest, ASummaryHasRoomForColumnsThatComeLateOrFromBefore) {
+  constexpr std::uint32_t kExpires = 2'000'000'000;
+  for (std::uint64_t i = 0; i < 29 * 3 * 2; ++i) {
+    const std::uint64_t pages = 1 + i % 29, tombstones = i / 29 % 3;
+    const bool expires = i >= 29 * 3;
+    SCOPED_TRACE(testing::Message() << pages << " pages, " << tombstones << ' ' << expires);
+    const ZoneId late = begin_segment(pages, tombstones);
+    Page& last = page(pages + tombstones, 100);
+    last.record.expires_s = expires ? kExpires : 0;
+    last.record.group = expires ? 0 : 5;
+    pool_->next_sequence += std::uint64_t{1} << 40;
+    stream_->append(last);
+    EXPECT_TRUE(run());
+    end_segment(late);
+    const ZoneId zone = begin_segment(pages, tombstones, expires ? 0 : 5, expires ? kExpires : 0);
+    Stream::Resume resume;
+    resume.zone = zone;
+    resume.next_lba = stream_->written_lba(zone);
+    if (resume.next_lba >= shape_.segment_lbas) continue;
+    for (const SurveyedBatch& batch : batches(zone)) {
+      resume.segment_batches.push_back(batch.header.lba);
+      resume.segment_records.insert(resume.segment_records.end(), batch.records.begin(),
+                                    batch.records.end());
+    }
+    open();
+    pool_->next_sequence += std::uint64_t{1} << 40;
+    stream_->resume(std::move(resume));
+    end_segment(zone);
+  }
 }
 
 TEST_F(StreamTest, RoomForPagesIsRoomForPages) {

@@ -30,6 +30,31 @@ TEST_F(StreamTest, AfterAFailedWriteAllGoesToAnotherZoneInOrder) {
   EXPECT_EQ(pool_->write_failure.code(), Code::io_error);
 }
 
+// Three in a row are the end of it, not three in a zone's life, or one that took no header.
+TEST_F(StreamTest, ZonesThatFailNowAndThenCostNothing) {
+  for (std::uint64_t round = 0; round < 4; ++round) {
+    device_->fail(Io::Op::write, {Code::io_error, Origin::zone});
+    put_now(2 * round, 100);
+    put_now(2 * round + 1, 100);
+  }
+  EXPECT_EQ(owner_.zones_abandoned, 4u);
+}
+
+// What it took before may not be durable.
+TEST_F(StreamTest, AZoneThatHasFailedIsNotDurableYet) {
+  put_now(0, 100);
+  ASSERT_FALSE(stream_->filled_unflushed());
+  owner_.may_open = false;
+  device_->fail(Io::Op::write, {Code::io_error, Origin::zone});
+  put(1, 100);
+  EXPECT_TRUE(run());
+  ASSERT_FALSE(stream_->has_zone());
+  EXPECT_TRUE(stream_->filled_unflushed());
+  stream_->flush_filled();
+  EXPECT_TRUE(run());
+  EXPECT_FALSE(stream_->filled_unflushed());
+}
+
 // Recovery verifies the newest zone only: with another one behind it, the zone that failed would
 // count to its end.
 TEST_F(StreamTest, NoOtherZoneIsBegunBeforeTheJournalSaysWhereTheFailedOneEnds) {
