@@ -257,6 +257,7 @@ Status FileVolume::unlink(Lock& lock, const FileTree::Place& place) {
   const Status status = last ? destroy(lock, node) : record(lock, node, Durability::none);
   const bool stays = !status.ok() && node->life == FileNode::Life::there;
   if (stays) (void)tree_.add_link(parent, node, std::move(link));
+  if (stays && !last) take_back(lock, node);
   if (!last) unpin(lock, node);
   return status;
 }
@@ -383,6 +384,7 @@ Status FileVolume::rename(Lock& lock, const FileTree::Place& source,
     tree_.remove_link(*target.parent, node, target.name);
     restore_link(source.parent, node, links_before, source.name);
     if (replaced) restore_link(target.parent, replaced, replaced_before, target.name);
+    take_back(lock, node);
   }
   unpin(lock, node);
   if (replaced) {
@@ -404,6 +406,13 @@ Status FileVolume::make_whole(Lock& lock, const std::shared_ptr<FileNode>& node)
   lock.lock();
   unpin(lock, node);
   return status;
+}
+
+// The names are as they were, and the record that failed may be done all the same, as where only
+// the flush behind it was not: it would say the others, and who gets one of these would take the
+// file's place. Whatever becomes of this one, it comes later.
+void FileVolume::take_back(Lock& lock, const std::shared_ptr<FileNode>& node) {
+  (void)record(lock, node, Durability::none);
 }
 
 void FileVolume::restore_link(const std::shared_ptr<FileNode>& parent,
@@ -446,7 +455,10 @@ Status FileVolume::link(std::string_view from, std::string_view to) {
   (void)tree_.add_link(parent, node, {parent->inode, next_number(), claim[1].name});
   ++node->pins;
   const Status status = record(lock, node, Durability::none);
-  if (!status.ok()) tree_.remove_link(*parent, node, claim[1].name);
+  if (!status.ok()) {
+    tree_.remove_link(*parent, node, claim[1].name);
+    take_back(lock, node);
+  }
   unpin(lock, node);
   return status;
 }

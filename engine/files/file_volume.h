@@ -227,6 +227,7 @@ class FileVolume : public std::enable_shared_from_this<FileVolume> {
   Status make_whole(Lock& lock, const std::shared_ptr<FileNode>& node);
   Status rename(Lock& lock, const FileTree::Place& source, const FileTree::Place& target);
   Status rename_refusal(const FileTree::Place& source, const FileTree::Place& target) const;
+  void take_back(Lock& lock, const std::shared_ptr<FileNode>& node);
   void restore_link(const std::shared_ptr<FileNode>& parent, const std::shared_ptr<FileNode>& node,
                     const std::vector<FileLink>& before, const std::string& name);
   std::unique_ptr<OpenFile> handle(const std::shared_ptr<FileNode>& node);

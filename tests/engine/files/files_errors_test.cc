@@ -2,10 +2,11 @@
 // background or when they were synced: every later append, sync and close says so, also when the
 // device is well again; what had been synced is read all the same, then and after the next mount;
 // and other files go on. And that what is not known to be done, as a flush or a record failed, is
-// taken for neither: a cut, a removal, a record. How: on a device that takes no writes to the
-// volume's zones for a while, or flushes not.
+// taken for neither: a cut, a removal, a record, a change of names. How: on a device that
+// takes no writes to the volume's zones for a while, or flushes not.
 #include <gtest/gtest.h>
 
+#include "engine/page_store_impl.h"
 #include "tests/engine/files/files_rig.h"
 
 namespace furrow::testing {
@@ -171,6 +172,35 @@ TEST_F(FilesErrorsTest, ARecordThatIsNotKnownToBeDurableGoesWithItsFile) {
   ASSERT_NO_FATAL_FAILURE(mount());
   EXPECT_EQ(read("/next"), "text");
   EXPECT_EQ(names("/"), (std::vector<std::string>{"next", "other"}));
+}
+
+// Who then gets the name that a file did not get, or loses it, takes nothing from that file, and
+// leaves it nothing.
+TEST_F(FilesErrorsTest, AChangeOfNamesThatIsNotKnownToBeDurableIsNotDone) {
+  for (const char* path : {"/a", "/c", "/e"}) write(path, path);
+  auto open = files().open_file("/e");
+  ASSERT_TRUE(open.ok());
+  const auto expect_failure = [this](auto change) {
+    mounted_pool().call([this](Pool&) {  // as where a change of the volumes failed: puts are
+      static_cast<PageStoreImpl&>(files().store()).context().unsettled = true;  // behind a flush
+    });
+    fault_->fail_flushes(100);
+    EXPECT_EQ(change().code(), Code::io_error);
+    fault_->fail_flushes(0);
+  };
+  expect_failure([this] { return files().rename("/a", "/b"); });
+  expect_failure([this] { return files().link("/c", "/d"); });
+  expect_failure([this] { return files().remove("/e"); });
+  open->reset();
+  for (const char* path : {"/b", "/d"}) write(path, path);
+  EXPECT_TRUE(files().remove("/d").ok());
+  EXPECT_TRUE(files().sync_names().ok());
+  file_.reset();
+  other_.reset();
+  kill();
+  ASSERT_NO_FATAL_FAILURE(mount());
+  EXPECT_EQ(names("/"), (std::vector<std::string>{"a", "b", "c", "e", "file", "other"}));
+  for (const char* path : {"/a", "/b", "/c", "/e"}) EXPECT_EQ(read(path), path);
 }
 
 }  // namespace
