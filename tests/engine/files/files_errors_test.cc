@@ -2,7 +2,7 @@
 // background or when they were synced: every later append, sync and close says so, also when the
 // device is well again; what had been synced is read all the same, then and after the next mount;
 // and other files go on. And that what is not known to be done, as a flush or a record failed, is
-// taken for neither: a cut, a removal, a record, a change of names. How: on a device that
+// taken for neither: a sync, a cut, a removal, a record, a change of names. How: on a device that
 // takes no writes to the volume's zones for a while, or flushes not.
 #include <gtest/gtest.h>
 
@@ -201,6 +201,16 @@ TEST_F(FilesErrorsTest, AChangeOfNamesThatIsNotKnownToBeDurableIsNotDone) {
   ASSERT_NO_FATAL_FAILURE(mount());
   EXPECT_EQ(names("/"), (std::vector<std::string>{"a", "b", "c", "e", "file", "other"}));
   for (const char* path : {"/a", "/b", "/c", "/e"}) EXPECT_EQ(read(path), path);
+}
+
+// One without a tail, as all of it is full chunks: its flush is one of its own.
+TEST_F(FilesErrorsTest, ASyncWhoseFlushFailedIsDoneByTheNext) {
+  auto file = make("/full");
+  ASSERT_TRUE(file->append(bytes_of(std::string(64 << 10, 'x'))).ok());
+  fault_->fail_flushes(100);
+  for (unsigned i = 0; i < 2; ++i) EXPECT_EQ(file->sync().code(), Code::io_error);
+  fault_->fail_flushes(0);
+  EXPECT_TRUE(file->sync().ok());
 }
 
 }  // namespace
