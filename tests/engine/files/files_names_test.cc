@@ -66,13 +66,16 @@ class FilesNamesTest : public ::testing::Test, public FilesRig {
       tap_->let_go(Io::Op::write);
     });
   }
-  // Renames, while what is written next after the new name fails. All of the file is durable
-  // before, and a batch says so: there is nothing else to write.
+  // By a batch: no note does, which would be the next thing written.
+  void say_that_it_is_durable() {
+    EXPECT_TRUE(files().make_directory("/batch").ok());
+    EXPECT_TRUE(files().remove_directory("/batch").ok());
+  }
+  // Renames, while what is written next after the new name fails.
   Status rename_and_fail_the_next(const char* from, const char* to) {
     const auto file = files().open_file(from);
     EXPECT_TRUE(file.ok() ? (*file)->sync().ok() : files().sync_names().ok());
-    EXPECT_TRUE(files().make_directory("/batch").ok());
-    EXPECT_TRUE(files().remove_directory("/batch").ok());
+    say_that_it_is_durable();
     hold_writes();
     auto renamed = std::async(std::launch::async, [=, this] { return files().rename(from, to); });
     wait_until_held();
@@ -158,6 +161,7 @@ TEST_F(FilesNamesTest, NothingIsMadeInADirectoryUnderANameThatItDoesNotGet) {
     ASSERT_TRUE(files().make_directory("/d").ok());
     ASSERT_TRUE(files().make_directory("/d/deep").ok());
     ASSERT_TRUE(files().sync_names().ok());
+    say_that_it_is_durable();
     hold_writes();
     if (fails) {
       pool_->call([this](Pool&) { tap_->fail(Io::Op::write, {Code::no_space, Origin::zone}); });
@@ -186,6 +190,7 @@ TEST_F(FilesNamesTest, NothingGoesIntoADirectoryBeforeItIsThere) {
   ASSERT_TRUE(files().make_directory("/a").ok());
   write("/a/f", "file");
   ASSERT_TRUE(files().sync_names().ok());
+  say_that_it_is_durable();
   hold_writes();
   pool_->call([this](Pool&) { tap_->fail(Io::Op::write, {Code::no_space, Origin::zone}); });
   auto made = std::async(std::launch::async, [&] { return files().make_directory("/d"); });
