@@ -160,7 +160,13 @@ bool plant(const std::string& name) {
 
 int main(int argc, char** argv) {
   gflags::SetUsageMessage("deterministic simulation of a Furrow pool under power cuts");
-  gflags::ParseCommandLineFlags(&argc, &argv, true);
+  gflags::ParseCommandLineNonHelpFlags(&argc, &argv, true);
+  // But for those of librocksdb, which has some.
+  if (gflags::GetCommandLineFlagInfoOrDie("help").current_value == "true") {
+    gflags::ShowUsageWithFlagsRestrict(argv[0], "furrow_sim");
+    return 0;
+  }
+  gflags::HandleCommandLineHelpFlags();
   if (FLAGS_scenario != "all" && !furrow::sim::is_scenario(FLAGS_scenario)) {
     fmt::print(stderr, "furrow-sim: no such scenario; there are: all");
     for (const auto name : furrow::sim::kScenarios) fmt::print(stderr, " {}", name);
