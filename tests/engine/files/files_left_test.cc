@@ -3,7 +3,8 @@
 // cannot be had is not passed over. How: two handles of one file, of which one is closed; files cut
 // off, removed or synced with some chunks full; a process that may open no more files, or map no
 // more memory. Nor is it given to a file that was written to elsewhere, nor is what one call
-// appends there in part while that waits for the device. It goes with its volume, and its pool.
+// appends there in part while that waits for the device. It goes with its volume, and its pool. Nor
+// is what lies behind a file's end on the device taken for its own.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -98,6 +99,43 @@ TEST_F(FilesLeftTest, ARecordIsThereOrNot) {
   hold(false);
   writer.join();
   EXPECT_TRUE(read(*file) == all);
+}
+
+// What was put behind a part that a power cut took, or was cut off and is there again, as its
+// removal was not durable.
+TEST_F(FilesLeftTest, PartsBehindAFilesEndStayOutOfIt) {
+  const std::string all = numbered(3 * kChunk);
+  for (const bool cut : {false, true}) {
+    SCOPED_TRACE(cut);
+    auto file = make("/log");
+    ASSERT_TRUE(file->append(bytes_of(cut ? all : all.substr(0, 5))).ok());
+    ASSERT_TRUE(file->sync().ok());
+    const std::size_t kept = cut ? kChunk : 5;
+    ASSERT_TRUE(file->truncate(kept).ok());
+    auto pages = *mounted_pool().store("files");
+    const std::string more = numbered(kChunk), stray(100, 's');
+    for (const std::uint64_t at : {kept, kept + more.size()}) {
+      if (!cut && at == kept) continue;  // that is the one that was lost
+      const Key key = chunk_key(file->inode(), 0, at);
+      ASSERT_TRUE(pages.put(key, bytes_of(stray), {.group = file->inode()}).ok());
+    }
+    std::string expected = all.substr(0, kept);
+    for (unsigned round = 0; round < 2; ++round) {
+      volume()->abandon();
+      file.reset();
+      kill();
+      forget_staged();
+      ASSERT_NO_FATAL_FAILURE(mount());
+      EXPECT_TRUE(read("/log") == expected) << round << ": " << read("/log").size();
+      file = std::move(*files().open_file("/log"));
+      if (round != 0) continue;
+      ASSERT_TRUE(file->append(bytes_of(more)).ok());
+      ASSERT_TRUE(file->sync().ok());
+      expected += more;
+    }
+    file.reset();
+    ASSERT_TRUE(files().remove("/log").ok());
+  }
 }
 
 TEST_F(FilesLeftTest, AFileGoesWithItsFullChunks) {
