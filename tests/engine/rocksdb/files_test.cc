@@ -119,6 +119,7 @@ TEST_F(GatedReadsTest, AsynchronousOnesAreBegunWithoutWaiting) {
   EXPECT_TRUE(is_held(polling));
   gate_->open();
   polling.wait();
+  EXPECT_TRUE(files_->AbortIO(handles).ok()) << "which are answered, and are not once more";
   for (Asked& each : asked_) {
     EXPECT_EQ(each.answers, 1u);
     expect_read(each.request);
@@ -140,6 +141,20 @@ TEST_F(GatedReadsTest, ThoseThatAreGivenUpAreWaitedFor) {
     EXPECT_TRUE(each.request.status.IsAborted()) << each.request.status.ToString();
     each.deleter(each.handle);
   }
+}
+
+// Their memory is its owner's again as soon as they are gone.
+TEST_F(GatedReadsTest, ThoseThatNobodyAsksForAreWaitedFor) {
+  gate_->close(false);
+  (void)begin_all();
+  ASSERT_FALSE(HasFailure());
+  auto ending = std::async(std::launch::async, [&] {
+    for (Asked& each : asked_) each.deleter(each.handle);
+  });
+  EXPECT_TRUE(is_held(ending));
+  gate_->open();
+  ending.wait();
+  for (const Asked& each : asked_) EXPECT_EQ(each.answers, 0u);
 }
 
 class ReadAheadTest : public ::testing::Test, public FilesRig {
