@@ -1,6 +1,7 @@
 // Establishes what a block volume promises at a power cut: what was acknowledged with FUA, or
 // before an acknowledged flush, is there; any LBA is as it was or as an operation meant it to be;
-// and a write within one block of 4 KiB is there as a whole or not at all.
+// and a write within one block of 4 KiB is there as a whole or not at all. What was read with FUA
+// is there as well.
 //
 // Random writes and discards of LBAs of 512 bytes run on the fault device, which cuts the power
 // after a random number of written LBAs, in both crash models. The pool is small, so that its zones
@@ -171,6 +172,15 @@ TEST(BlockCrashTest, KeepsWhatItPromised) {
   }
 }
 
+void cut_power(Disk& disk, PowerCuts& cuts, std::uint64_t seed) {
+  ASSERT_NO_FATAL_FAILURE(cuts.cut());
+  disk.blocks.reset();
+  disk.rig.close();
+  cuts.restore(seed);
+  ASSERT_NO_FATAL_FAILURE(disk.rig.open());
+  disk.connect();
+}
+
 // A block that is zeroes already may be so by a removal that is not durable yet.
 void zero_twice(std::uint64_t lbas, std::uint64_t seed) {
   using enum BlockOp::Kind;
@@ -188,12 +198,7 @@ void zero_twice(std::uint64_t lbas, std::uint64_t seed) {
   zeroes.count = lbas;
   zeroes.durability = Durability::flushed;
   ASSERT_TRUE(disk.run(zeroes).ok());
-  ASSERT_NO_FATAL_FAILURE(cuts.cut());
-  disk.blocks.reset();
-  disk.rig.close();
-  cuts.restore(seed);
-  ASSERT_NO_FATAL_FAILURE(disk.rig.open());
-  disk.connect();
+  ASSERT_NO_FATAL_FAILURE(cut_power(disk, cuts, seed));
   EXPECT_TRUE(equal(disk.read(0, lbas), std::vector<std::byte>(lbas * 512)));
 }
 
@@ -202,6 +207,37 @@ TEST(BlockCrashTest, ZeroesWithFuaAreDurableWhereTheyWereZeroesBefore) {
     for (std::uint64_t seed = 1; seed <= 8; ++seed) {
       SCOPED_TRACE(std::to_string(lbas) + " LBAs, seed " + std::to_string(seed));
       ASSERT_NO_FATAL_FAILURE(zero_twice(lbas, seed));
+    }
+  }
+}
+
+// What others have written may not be durable yet.
+void write_and_look(BlockOp::Kind kind, std::uint64_t seed) {
+  Disk disk("mem:3MiB?zone_size=256KiB");
+  PowerCuts cuts(disk.rig, CrashModel::drive);
+  cuts.start(seed);
+  ASSERT_NO_FATAL_FAILURE(disk.make(block_options(1 << 20, 512)));
+  AlignedBuffer data(4096), other(4096);
+  std::memset(data.data(), 7, data.size());
+  const std::vector<std::byte> written(data.data(), data.data() + data.size());
+  ASSERT_TRUE(disk.run(BlockOp::Kind::write, 0, 8, data.data()).ok());
+  BlockOp look;
+  look.kind = kind;
+  look.count = 8;
+  look.data = data.data();
+  look.expected = other.data();  // not what is there
+  look.durability = Durability::flushed;
+  ASSERT_TRUE(disk.run(look).ok());
+  ASSERT_NO_FATAL_FAILURE(cut_power(disk, cuts, seed));
+  EXPECT_TRUE(equal(disk.read(0, 8), written));
+}
+
+TEST(BlockCrashTest, WhatIsReadWithFuaIsDurable) {
+  using enum BlockOp::Kind;
+  for (const BlockOp::Kind kind : {read, compare, compare_and_write}) {
+    for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+      SCOPED_TRACE(std::to_string(static_cast<int>(kind)) + ", seed " + std::to_string(seed));
+      ASSERT_NO_FATAL_FAILURE(write_and_look(kind, seed));
     }
   }
 }
