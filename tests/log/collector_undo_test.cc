@@ -125,6 +125,45 @@ TEST_F(CollectorUndoTest, AnOriginalThatHasRottedSinceLeavesTheCopy) {
   expect_all();
 }
 
+// One that cannot be read just now keeps the failed zone until it can be.
+TEST_F(CollectorUndoTest, AnOriginalThatCannotBeReadIsTriedAgain) {
+  Shape shape;
+  shape.streams = 1;
+  shape.quota = 4;
+  shape.zone_size_lbas = 256;
+  shape.zone_capacity_lbas = 240;
+  shape.segment_lbas = 80;
+  shape.faults = true;
+  ASSERT_NO_FATAL_FAILURE(fill(shape));
+  Op& waiting = put_until_one_waits();
+  ASSERT_EQ(waiting.answers, 0u) << waiting.status.describe();
+  auto originals = places(versions_.size() - 1);
+  device_->let_go(Io::Op::read);
+  std::uint64_t copied = 0;
+  ASSERT_TRUE(run([&] {
+    for (const auto& [number, lba] : originals) {
+      if (entry(number).lba != lba) copied = number;
+    }
+    return copied != 0;
+  }));
+  faults_->fail_reads(Lba{originals[copied]}, 1);
+  device_->fail(Io::Op::write, {Code::io_error, Origin::zone});
+  EXPECT_EQ(finish(waiting).code(), Code::no_space);
+  versions_.back() = 0;
+  clock_.now_ns += 20'000'000'000;
+  EXPECT_EQ(remove(copied).code(), Code::no_space);
+  expect_all();
+  faults_->heal();
+  clock_.now_ns += 20'000'000'000;
+  const Status removed = remove(copied);
+  EXPECT_TRUE(removed.ok()) << removed.describe();
+  versions_[copied] = 0;
+  for (int round = 0; round < 2; ++round) {
+    expect_all();
+    reopen();
+  }
+}
+
 // One that had rotted before loses nothing by it: its copy is as damaged.
 TEST_F(CollectorUndoTest, AnOriginalThatHadRottedBeforeDoesNotKeepTheCopy) {
   Shape shape;
