@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdlib>
 
 namespace furrow {
 
@@ -14,5 +15,8 @@ constexpr std::uint64_t rounds([[maybe_unused]] std::uint64_t plain,
   return plain;
 #endif
 }
+
+// With tools/test --full: what is too much for every run.
+inline bool all_rounds() { return std::getenv("FURROW_TEST_FULL") != nullptr; }
 
 }  // namespace furrow
