@@ -4,7 +4,7 @@
 # loopback, on ports that the kernel chose.
 set -euo pipefail
 export PATH="$1/tools:$1/bench:$PATH"
-work=$(mktemp -d "${TMPDIR:-/var/tmp}/furrow-e2e.XXXXXX")
+work=$(mktemp -d "${FURROW_TEST_POOLS:-${TMPDIR:-/var/tmp}}/furrow-e2e.XXXXXX")
 scale=${FURROW_TEST_TIMEOUT_SCALE:-1}
 daemons=()
 mounts=()
