@@ -130,7 +130,7 @@ class FakeHandler : public ConnectionHandler {
       if (!pulled.pull_status.ok()) {
         ++self(pulled).aborted_pulls;
         pulled.completion.set_status(pulled.pull_status.nvme());
-      } else if (page != patterned(pulled.command.cdw12, page.size())) {
+      } else if (page != transport::patterned(pulled.command.cdw12, page.size())) {
         pulled.completion.set_status(nvme::sc::kInvalidOpcode);
       }
       pulled.connection->complete(pulled);
@@ -144,7 +144,7 @@ class FakeHandler : public ConnectionHandler {
 
   void push(Request& request) {
     auto& page = buffers_[&request];
-    page = patterned(request.command.cdw12, page.size());
+    page = transport::patterned(request.command.cdw12, page.size());
     request.completion.dw0 = request.command.cdw13;
     request.connection->push(request, page.data(), static_cast<std::uint32_t>(page.size()));
   }
