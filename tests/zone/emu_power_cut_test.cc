@@ -359,7 +359,7 @@ TEST_P(EmuPowerCut, WhatWasFlushedIsThereAndTheDeviceGoesOn) {
     check();
     if (HasFailure()) return;
   }
-  EXPECT_GT(flushed_seen_, 50u);
+  EXPECT_GT(flushed_seen_, rounds(50, 25));
   if (GetParam().synced) {
     EXPECT_GT(told_seen_, 0u);
   }
