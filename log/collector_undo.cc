@@ -94,9 +94,10 @@ bool Collector::restore(const PageRecord& copy) {
 // one that had before, as its copy is no better.
 void Collector::restored(Lane& lane) {
   const PageRecord& record = lane.record;
-  // Its group's deletion has passed by the lock, as in moved(), and may have looked for the page at
-  // the original's place before.
-  if (!log_.in_index(lane.hash, lane.entry.lba) || log_.removing(record)) {
+  // Nothing else changed the key: it was locked. Only its group's deletion passes by the lock, and
+  // may have looked for the page at the original's place before. (One that is not on the medium yet
+  // has not looked, and may be refused.)
+  if (!log_.in_index(lane.hash, lane.entry.lba) || log_.removed(record)) {
     log_.unpublish(lane.hash, lane.entry);
     return release(lane);
   }

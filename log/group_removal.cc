@@ -49,7 +49,7 @@ bool GroupRemoval::group_is_known() const {
 // From now on, as what draws its sequence later is stored after this deletion.
 void GroupRemoval::draw_sequence() {
   write_.record.sequence = log_.pool_.next_sequence++;
-  log_.removing_.push_back({op_.group, write_.record.sequence});
+  log_.removing_.push_back({.group = op_.group, .sequence = write_.record.sequence});
 }
 
 void GroupRemoval::pass_marker() {
@@ -95,6 +95,9 @@ void GroupRemoval::others_flushed(const Status& status) { status.ok() ? write() 
 void GroupRemoval::written() {
   if (!write_.status.ok()) return finish(write_.status);
   logged_ = true;
+  for (PageLog::Removing& each : log_.removing_) {
+    each.logged |= each.sequence == write_.record.sequence;
+  }
   log_.collector_->note_progress();
   if (op_.known.empty()) gather();
   for (const KnownPage& page : op_.known) remove_known(page);

@@ -173,6 +173,12 @@ bool PageLog::removing(const PageRecord& record) const {
   });
 }
 
+bool PageLog::removed(const PageRecord& record) const {
+  return std::ranges::any_of(removing_, [&](const Removing& each) {
+    return each.logged && each.group == record.group && record.sequence < each.sequence;
+  });
+}
+
 bool PageLog::knows_group(std::uint64_t group) const {
   for (std::uint32_t i = 0; i < pool_.geometry.zone_count; ++i) {
     if (pool_.allocator.zones()[i].owner != options_.volume) continue;

@@ -301,6 +301,50 @@ TEST_F(CollectorUndoTest, AGroupThatIsDeletedMeanwhileStaysSo) {
   }
 }
 
+// One that waits for room is not done yet. Where it is refused in the end, its page is there.
+TEST_F(CollectorUndoTest, AGroupWhoseDeletionIsRefusedStays) {
+  Shape shape;
+  shape.streams = 1;
+  shape.quota = 4;
+  shape.zone_size_lbas = 256;
+  shape.zone_capacity_lbas = 240;
+  shape.segment_lbas = 80;
+  shape.faults = true;
+  remake(shape, false);
+  versions_.assign(1, 0);
+  while (put(versions_.size(), 1, kBytes, {.group = versions_.size()}).ok()) versions_.push_back(1);
+  for (std::size_t number = 1; number < versions_.size(); ++number) {
+    if (number % 3 == 0) continue;
+    ASSERT_TRUE(remove(number).ok());
+    versions_[number] = 0;
+  }
+  Op& waiting = put_until_one_waits();
+  ASSERT_EQ(waiting.answers, 0u) << waiting.status.describe();
+  auto originals = places(versions_.size() - 1);
+  device_->let_go(Io::Op::read);
+  std::vector<std::uint64_t> copied;
+  ASSERT_TRUE(run([&] {
+    copied.clear();
+    for (const auto& [number, lba] : originals) {
+      if (entry(number).lba != lba) copied.push_back(number);
+    }
+    return copied.size() > 1;
+  }));
+  Group& group = start_remove_group(copied.front());
+  faults_->fail_reads(Lba{originals[copied.back()]}, 1);  // so that nothing is set free
+  device_->fail(Io::Op::write, {Code::io_error, Origin::zone});
+  EXPECT_EQ(finish(waiting).code(), Code::no_space);
+  versions_.back() = 0;
+  run();
+  ASSERT_EQ(group.answers, 1u);
+  EXPECT_EQ(group.status.code(), Code::no_space) << group.status.describe();
+  EXPECT_EQ(entry(copied.front()).lba, originals[copied.front()]);
+  faults_->heal();
+  expect_all();
+  reopen();
+  expect_all();
+}
+
 // .. and that zone cannot be reset either, for good: with no zone to write to, the store is read
 // alone, until its quota is larger.
 TEST_F(CollectorUndoTest, ALostLastZoneTakesALargerQuota) {
