@@ -376,6 +376,7 @@ Status FileVolume::rename(Lock& lock, const FileTree::Place& source,
   const std::vector<FileLink> links_before = node->links;
   const std::vector<FileLink> replaced_before = replaced ? replaced->links : links_before;
   ++node->pins;
+  const std::uint64_t replaced_changes = replaced ? replaced->changes : 0;
   if (replaced) ++replaced->pins;
   tree_.remove_link(*source.parent, node, source.name);
   (void)tree_.add_link(target.parent, node, {target.parent->inode, next_number(), target.name});
@@ -385,6 +386,8 @@ Status FileVolume::rename(Lock& lock, const FileTree::Place& source,
     restore_link(source.parent, node, links_before, source.name);
     if (replaced) restore_link(target.parent, replaced, replaced_before, target.name);
     take_back(lock, node);
+    // One that was written meanwhile says that it has lost the name.
+    if (replaced && replaced->changes != replaced_changes) take_back(lock, replaced);
   }
   unpin(lock, node);
   if (replaced) {
@@ -408,9 +411,9 @@ Status FileVolume::make_whole(Lock& lock, const std::shared_ptr<FileNode>& node)
   return status;
 }
 
-// The names are as they were, and the record that failed may be done all the same, as where only
-// the flush behind it was not: it would say the others, and who gets one of these would take the
-// file's place. Whatever becomes of this one, it comes later.
+// The record that failed may be on the medium all the same, as where only the flush behind it
+// failed, and says the new names: who got one of them later would take the file's place there. So
+// it is written again, with the names as they are.
 void FileVolume::take_back(Lock& lock, const std::shared_ptr<FileNode>& node) {
   (void)record(lock, node, Durability::none);
 }

@@ -136,6 +136,28 @@ TEST_F(FilesNamesTest, ARenameThatFailsWhileItsNameIsTakenKeepsTheName) {
   EXPECT_EQ(read("/f"), "full");
 }
 
+// The record of the file that was to go, written meanwhile for another reason, says that it has
+// lost its name.
+TEST_F(FilesNamesTest, ARenameThatFailsLeavesTheOtherFileItsName) {
+  write("/a", "a");
+  write("/t", "t");
+  ASSERT_TRUE(files().link("/t", "/u").ok());
+  ASSERT_TRUE(files().sync_names().ok());
+  say_that_it_is_durable();
+  hold_writes();
+  pool_->call([this](Pool&) { tap_->fail(Io::Op::write, {Code::no_space, Origin::zone}); });
+  auto renamed = std::async(std::launch::async, [&] { return files().rename("/a", "/t"); });
+  wait_until_held();
+  auto linked = std::async(std::launch::async, [&] { return files().link("/u", "/v"); });
+  wait_until("/v", Code::ok);
+  let_writes_go();
+  EXPECT_EQ(renamed.get().code(), Code::no_space);
+  EXPECT_TRUE(linked.get().ok());
+  kill_and_mount();
+  EXPECT_EQ(read("/a"), "a");
+  for (const char* path : {"/t", "/u", "/v"}) EXPECT_EQ(read(path), "t") << path;
+}
+
 // What is made in it may be there in memory alone: until that is decided, the directory stays.
 TEST_F(FilesNamesTest, ADirectoryStaysWhileAFileIsMadeInIt) {
   ASSERT_TRUE(files().make_directory("/d").ok());
