@@ -2,7 +2,7 @@
 // emulated device: 64 gets in flight are one call, 64 puts of 4 KiB (two batches of group commit) a
 // few, counted by the queues of the session and of the pool. (That these count all there are:
 // tests/zone/emu_calls_test.cc.) How: in the page cache, where a read is done when it is submitted,
-// so that how fast a disk is changes nothing.
+// so that how fast a disk is changes nothing. (Of a disk's: in tmpfs the kernel has threads read.)
 #include "tests/engine/pool_file.h"
 
 namespace furrow::testing {
@@ -13,6 +13,7 @@ constexpr std::uint64_t kPages = 40 * kDepth;
 
 class SystemCallsTest : public ::testing::Test, public PoolFile {
  protected:
+  SystemCallsTest() : PoolFile(std::filesystem::temp_directory_path()) {}
   void SetUp() override {
     ASSERT_NO_FATAL_FAILURE(make_device(64 << 20, 4 << 20));
     VolumeOptions options;
