@@ -18,11 +18,13 @@ namespace {
 
 constexpr std::uint64_t kSteps = 1000;
 
-void run_seed(const std::string& scenario, std::uint64_t seed, std::uint64_t steps = kSteps) {
+Simulation::Summary run_seed(const std::string& scenario, std::uint64_t seed,
+                             std::uint64_t steps = kSteps) {
   SCOPED_TRACE("furrow-sim --seed=" + std::to_string(seed) + " --steps=" + std::to_string(steps) +
                " --scenario=" + scenario);
   Simulation simulation({seed, steps, scenario});
   EXPECT_TRUE(simulation.run()) << simulation.failure() << "\n" << simulation.describe();
+  return simulation.summary();
 }
 
 class SimTest : public ::testing::TestWithParam<std::string> {};
@@ -192,30 +194,24 @@ TEST(SimTest, SeedsThatFailed) {
   run_seed("zoned", 63000004339, 1000);
 }
 
-Simulation::Summary summary_of(std::uint64_t seed, const char* scenario = "mixed") {
-  Simulation simulation({seed, kSteps, scenario});
-  EXPECT_TRUE(simulation.run()) << scenario << ", seed " << seed << ": " << simulation.failure();
-  return simulation.summary();
-}
-
 TEST(SimTest, SameSeedSameTrace) {
   for (const std::uint64_t seed : {3, 4, 5}) {
-    const Simulation::Summary first = summary_of(seed);
-    const Simulation::Summary second = summary_of(seed);
+    const Simulation::Summary first = run_seed("mixed", seed);
+    const Simulation::Summary second = run_seed("mixed", seed);
     EXPECT_GT(first.events, 100u);
     EXPECT_EQ(first.trace, second.trace);
     EXPECT_EQ(first.events, second.events);
-    EXPECT_NE(first.trace, summary_of(seed + 1000).trace);
+    EXPECT_NE(first.trace, run_seed("mixed", seed + 1000).trace);
   }
   for (const char* const scenario : {"files", "rocksdb"}) {
-    EXPECT_EQ(summary_of(39, scenario).trace, summary_of(39, scenario).trace) << scenario;
+    EXPECT_EQ(run_seed(scenario, 39).trace, run_seed(scenario, 39).trace) << scenario;
   }
 }
 
 TEST(SimTest, ReachesWhatItIsFor) {
   Simulation::Summary sum;
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
-    const Simulation::Summary one = summary_of(seed);
+    const Simulation::Summary one = run_seed("mixed", seed);
     sum.stops += one.stops;
     sum.recoveries += one.recoveries;
     sum.answered += one.answered;
@@ -227,7 +223,7 @@ TEST(SimTest, ReachesWhatItIsFor) {
 }
 
 // What a scenario is made for happens in it; and in each of them zones are emptied and freed. (So
-// in every run it is 12 seeds of each, and more.)
+// Release has 12 seeds of each in every run, and more.)
 TEST(SimTest, ReachesItsFaults) {
   using Summary = Simulation::Summary;
   std::map<std::string_view, Summary> sums;
@@ -244,7 +240,7 @@ TEST(SimTest, ReachesItsFaults) {
       return seeds >= 12 && (is_there || seeds >= 60);
     };
     for (std::uint64_t seed = 1; !enough(seed - 1); ++seed) {
-      const Summary one = summary_of(seed, std::string(scenario).c_str());
+      const Summary one = run_seed(std::string(scenario), seed);
       sum.faults += one.faults;
       sum.zones_lost += one.zones_lost;
       sum.spoiled += one.spoiled;
