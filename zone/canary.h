@@ -1,6 +1,6 @@
 // Canaries: bugs planted on purpose, to see whether the simulation finds them. Each is a promise of
 // the crash design with one step left out. They exist in the builds `asan` and `canary` alone
-// (CMake option FURROW_CANARIES, for tests/sim), where none is planted unless a test says so;
+// (CMake option FURROW_CANARIES, for tests/sim), where none is planted unless asked for;
 // everywhere else canary() is false at compile time.
 #pragma once
 
