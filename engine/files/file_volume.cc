@@ -163,6 +163,7 @@ Result<std::shared_ptr<FileNode>> FileVolume::make_node(Lock& lock, std::string_
   if (!claim.status().ok()) return claim.status();
   const FileTree::Place& place = claim[0];
   if (place.node != nullptr) return fail(Code::exists, "the name is taken");
+  if (const Status settled = settle_names(lock); !settled.ok()) return settled;
   const Result<std::uint32_t> slot = take_slot(lock);
   if (!slot.ok()) return slot.status();
   auto node = std::make_shared<FileNode>();
@@ -370,6 +371,7 @@ Status FileVolume::rename(Lock& lock, const FileTree::Place& source,
     if (!whole.ok()) return whole;
   }
   if (const Status settled = settle(lock, source); !settled.ok()) return settled;
+  if (const Status settled = settle_names(lock); !settled.ok()) return settled;
   refused = rename_refusal(source, target);  // something may have been made in it meanwhile
   if (!refused.ok()) return refused;
   const std::shared_ptr<FileNode> node = source.node, replaced = target.node;
@@ -413,9 +415,20 @@ Status FileVolume::make_whole(Lock& lock, const std::shared_ptr<FileNode>& node)
 
 // The record that failed may be on the medium all the same, as where only the flush behind it
 // failed, and says the new names: who got one of them later would take the file's place there. So
-// it is written again, with the names as they are.
+// it is written again, with the names as they are; where that fails, before anybody gets a name.
 void FileVolume::take_back(Lock& lock, const std::shared_ptr<FileNode>& node) {
-  (void)record(lock, node, Durability::none);
+  if (!record(lock, node, Durability::none).ok()) names_unsure_.push_back(node);
+}
+
+Status FileVolume::settle_names(Lock& lock) {
+  while (!names_unsure_.empty()) {
+    const std::shared_ptr<FileNode> node = names_unsure_.back();
+    const bool unsure = node->life == FileNode::Life::there && node->record_unsure;
+    const Status status = unsure ? drop_names(lock, node) : Status();
+    if (!status.ok()) return status;
+    std::erase(names_unsure_, node);
+  }
+  return {};
 }
 
 void FileVolume::restore_link(const std::shared_ptr<FileNode>& parent,
@@ -454,6 +467,7 @@ Status FileVolume::link(std::string_view from, std::string_view to) {
   if (claim[0].node == nullptr) return no_such_file();
   if (claim[0].node->directory) return fail(Code::invalid_argument, "it is a directory");
   if (claim[1].node != nullptr) return fail(Code::exists, "the name is taken");
+  if (const Status settled = settle_names(lock); !settled.ok()) return settled;
   const std::shared_ptr<FileNode> node = claim[0].node, parent = claim[1].parent;
   (void)tree_.add_link(parent, node, {parent->inode, next_number(), claim[1].name});
   ++node->pins;
@@ -472,13 +486,14 @@ Status FileVolume::sync_names() {
   std::vector<std::uint32_t> freed;
   Lock lock(mutex_);
   destroy_left(lock);
+  const Status settled = settle_names(lock);
   freed.swap(freed_slots_);
   lock.unlock();
   pool_->run(store_, std::span(&op, 1));
   lock.lock();
   auto& slots = op.status.ok() ? free_slots_ : freed_slots_;
   slots.insert(slots.end(), freed.begin(), freed.end());
-  return op.status;
+  return settled.ok() ? op.status : settled;
 }
 
 // --- handles ---

@@ -228,6 +228,7 @@ class FileVolume : public std::enable_shared_from_this<FileVolume> {
   Status rename(Lock& lock, const FileTree::Place& source, const FileTree::Place& target);
   Status rename_refusal(const FileTree::Place& source, const FileTree::Place& target) const;
   void take_back(Lock& lock, const std::shared_ptr<FileNode>& node);
+  Status settle_names(Lock& lock);
   void restore_link(const std::shared_ptr<FileNode>& parent, const std::shared_ptr<FileNode>& node,
                     const std::vector<FileLink>& before, const std::string& name);
   std::unique_ptr<OpenFile> handle(const std::shared_ptr<FileNode>& node);
@@ -256,7 +257,8 @@ class FileVolume : public std::enable_shared_from_this<FileVolume> {
   // record is written, or the file deleted, before the other one loses the name, which would be the
   // first one's again.
   std::multimap<std::pair<std::uint64_t, std::string>, std::shared_ptr<FileNode>> claimed_;
-  std::vector<std::shared_ptr<FileNode>> left_;  // to be deleted, which has failed so far
+  std::vector<std::shared_ptr<FileNode>> left_;          // to be deleted, which has failed so far
+  std::vector<std::shared_ptr<FileNode>> names_unsure_;  // the medium may say others than they have
   KnownPage super_page_;
   std::uint64_t numbers_ = 0;  // of inodes and links, drawn by this mount
   const FilesWritten written_before_;

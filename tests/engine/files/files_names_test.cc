@@ -158,6 +158,27 @@ TEST_F(FilesNamesTest, ARenameThatFailsLeavesTheOtherFileItsName) {
   for (const char* path : {"/t", "/u", "/v"}) EXPECT_EQ(read(path), "t") << path;
 }
 
+// The medium has the record of a name that a file did not get, as only the flush behind it failed,
+// and not the one that takes that back: nobody gets a name before it has.
+TEST_F(FilesNamesTest, ANameThatTheMediumMaySayIsNobodysElseBeforeItDoesNot) {
+  write("/a", "a");
+  ASSERT_TRUE(files().sync_names().ok());
+  say_that_it_is_durable();
+  pool_->call([this](Pool&) {  // as where a change of the volumes failed: puts are behind a flush
+    static_cast<PageStoreImpl&>(files().store()).context().unsettled = true;
+  });
+  hold_writes();
+  auto renamed = std::async(std::launch::async, [&] { return files().rename("/a", "/b"); });
+  wait_until_held();
+  pool_->call([this](Pool&) { tap_->fail(Io::Op::flush, {Code::io_error, Origin::zone}); });
+  let_writes_go_but_fail_the_next();
+  EXPECT_EQ(renamed.get().code(), Code::io_error);
+  write("/b", "b");
+  kill_and_mount();
+  EXPECT_EQ(names("/"), (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(read("/a"), "a");
+}
+
 // What is made in it may be there in memory alone: until that is decided, the directory stays.
 TEST_F(FilesNamesTest, ADirectoryStaysWhileAFileIsMadeInIt) {
   ASSERT_TRUE(files().make_directory("/d").ok());
