@@ -14,11 +14,21 @@ namespace {
 
 class CollectorUndoTest : public PageLogRig {
  protected:
+  static Shape four_zones() {
+    Shape shape;
+    shape.quota = 4;
+    shape.zone_size_lbas = 256;
+    shape.zone_capacity_lbas = 240;
+    shape.segment_lbas = 80;
+    return shape;
+  }
   // Stores pages until no more fit, and deletes two of three: the next ones fill a zone and more.
-  void fill(const Shape& shape) {
+  // `grouped`: each has a group of its own, its number.
+  void fill(const Shape& shape, bool grouped = false) {
     remake(shape, false);
     versions_.assign(1, 0);
-    while (put(versions_.size(), 1, kBytes).ok()) versions_.push_back(1);
+    const auto next = [&] { return versions_.size(); };
+    while (put(next(), 1, kBytes, {.group = grouped ? next() : 0}).ok()) versions_.push_back(1);
     for (std::size_t number = 1; number < versions_.size(); ++number) {
       if (number % 3 == 0) continue;
       ASSERT_TRUE(remove(number).ok());
@@ -61,12 +71,8 @@ TEST_F(CollectorUndoTest, TheLastZoneFailsAtAnyWrite) {
   for (const unsigned streams : {1u, 2u}) {
     for (unsigned writes = 0; writes < 6; ++writes) {
       SCOPED_TRACE(testing::Message() << streams << " streams, fails after " << writes);
-      Shape shape;
+      Shape shape = four_zones();
       shape.streams = streams;
-      shape.quota = 4;
-      shape.zone_size_lbas = 256;
-      shape.zone_capacity_lbas = 240;
-      shape.segment_lbas = 80;
       ASSERT_NO_FATAL_FAILURE(fill(shape));
       Op& waiting = put_until_one_waits();
       ASSERT_EQ(waiting.answers, 0u) << waiting.status.describe();
@@ -90,12 +96,8 @@ TEST_F(CollectorUndoTest, TheLastZoneFailsAtAnyWrite) {
 // Meanwhile an original rots: its copy is what is left, so the failed zone stays, and says so; what
 // the others have is served, from whichever place.
 TEST_F(CollectorUndoTest, AnOriginalThatHasRottedSinceLeavesTheCopy) {
-  Shape shape;
+  Shape shape = four_zones();
   shape.streams = 1;
-  shape.quota = 4;
-  shape.zone_size_lbas = 256;
-  shape.zone_capacity_lbas = 240;
-  shape.segment_lbas = 80;
   ASSERT_NO_FATAL_FAILURE(fill(shape));
   Op& waiting = put_until_one_waits();
   ASSERT_EQ(waiting.answers, 0u) << waiting.status.describe();
@@ -127,12 +129,8 @@ TEST_F(CollectorUndoTest, AnOriginalThatHasRottedSinceLeavesTheCopy) {
 
 // One that cannot be read just now keeps the failed zone until it can be.
 TEST_F(CollectorUndoTest, AnOriginalThatCannotBeReadIsTriedAgain) {
-  Shape shape;
+  Shape shape = four_zones();
   shape.streams = 1;
-  shape.quota = 4;
-  shape.zone_size_lbas = 256;
-  shape.zone_capacity_lbas = 240;
-  shape.segment_lbas = 80;
   shape.faults = true;
   ASSERT_NO_FATAL_FAILURE(fill(shape));
   Op& waiting = put_until_one_waits();
@@ -166,12 +164,8 @@ TEST_F(CollectorUndoTest, AnOriginalThatCannotBeReadIsTriedAgain) {
 
 // One that had rotted before loses nothing by it: its copy is as damaged.
 TEST_F(CollectorUndoTest, AnOriginalThatHadRottedBeforeDoesNotKeepTheCopy) {
-  Shape shape;
+  Shape shape = four_zones();
   shape.streams = 1;
-  shape.quota = 4;
-  shape.zone_size_lbas = 256;
-  shape.zone_capacity_lbas = 240;
-  shape.segment_lbas = 80;
   ASSERT_NO_FATAL_FAILURE(fill(shape));
   auto originals = places(versions_.size());
   for (const auto& [number, lba] : originals) {
@@ -208,11 +202,7 @@ TEST_F(CollectorUndoTest, AnOriginalThatHadRottedBeforeDoesNotKeepTheCopy) {
 TEST_F(CollectorUndoTest, AGroupThatIsDeletedMeanwhileStaysSo) {
   for (const bool restored_first : {false, true}) {
     SCOPED_TRACE(restored_first);
-    Shape shape;
-    shape.quota = 4;
-    shape.zone_size_lbas = 256;
-    shape.zone_capacity_lbas = 240;
-    shape.segment_lbas = 80;
+    Shape shape = four_zones();
     remake(shape, false);
     // Each page has a group of its own. Nothing is collected before the third zone is opened.
     std::uint64_t last = 0;
@@ -303,21 +293,10 @@ TEST_F(CollectorUndoTest, AGroupThatIsDeletedMeanwhileStaysSo) {
 
 // One that waits for room is not done yet. Where it is refused in the end, its page is there.
 TEST_F(CollectorUndoTest, AGroupWhoseDeletionIsRefusedStays) {
-  Shape shape;
+  Shape shape = four_zones();
   shape.streams = 1;
-  shape.quota = 4;
-  shape.zone_size_lbas = 256;
-  shape.zone_capacity_lbas = 240;
-  shape.segment_lbas = 80;
   shape.faults = true;
-  remake(shape, false);
-  versions_.assign(1, 0);
-  while (put(versions_.size(), 1, kBytes, {.group = versions_.size()}).ok()) versions_.push_back(1);
-  for (std::size_t number = 1; number < versions_.size(); ++number) {
-    if (number % 3 == 0) continue;
-    ASSERT_TRUE(remove(number).ok());
-    versions_[number] = 0;
-  }
+  ASSERT_NO_FATAL_FAILURE(fill(shape, true));
   Op& waiting = put_until_one_waits();
   ASSERT_EQ(waiting.answers, 0u) << waiting.status.describe();
   auto originals = places(versions_.size() - 1);
@@ -350,12 +329,8 @@ TEST_F(CollectorUndoTest, AGroupWhoseDeletionIsRefusedStays) {
 TEST_F(CollectorUndoTest, ALostLastZoneTakesALargerQuota) {
   for (const bool opened_again : {false, true}) {
     SCOPED_TRACE(opened_again);
-    Shape shape;
+    Shape shape = four_zones();
     shape.streams = 1;
-    shape.quota = 4;
-    shape.zone_size_lbas = 256;
-    shape.zone_capacity_lbas = 240;
-    shape.segment_lbas = 80;
     ASSERT_NO_FATAL_FAILURE(fill(shape));
     Op& waiting = put_until_one_waits();
     ASSERT_EQ(waiting.answers, 0u) << waiting.status.describe();
