@@ -53,6 +53,20 @@ class CollectorUndoTest : public PageLogRig {
     }
     return lbas;
   }
+  // Collection goes on until so many of these have been copied: which.
+  std::vector<std::uint64_t> copy_some(const std::map<std::uint64_t, std::uint64_t>& originals,
+                                       std::size_t count) {
+    device_->let_go(Io::Op::read);
+    std::vector<std::uint64_t> copied;
+    EXPECT_TRUE(run([&] {
+      copied.clear();
+      for (const auto& [number, lba] : originals) {
+        if (entry(number).lba != lba) copied.push_back(number);
+      }
+      return copied.size() >= count;
+    }));
+    return copied;
+  }
   void expect_all() {
     for (std::size_t number = 1; number < versions_.size(); ++number) {
       if (versions_[number] == 0) {
@@ -102,14 +116,9 @@ TEST_F(CollectorUndoTest, AnOriginalThatHasRottedSinceLeavesTheCopy) {
   Op& waiting = put_until_one_waits();
   ASSERT_EQ(waiting.answers, 0u) << waiting.status.describe();
   auto originals = places(versions_.size() - 1);
-  device_->let_go(Io::Op::read);
-  std::uint64_t copied = 0;
-  ASSERT_TRUE(run([&] {
-    for (const auto& [number, lba] : originals) {
-      if (entry(number).lba != lba) copied = number;
-    }
-    return copied != 0;
-  }));
+  const std::vector<std::uint64_t> some = copy_some(originals, 1);
+  ASSERT_FALSE(some.empty());
+  const std::uint64_t copied = some.back();
   const std::uint64_t copy = entry(copied).lba;
   const Lba original{originals[copied]};
   flip_bit(*device_, pool_->geometry.zone_of(original), pool_->relative_lba(original.value));
@@ -136,14 +145,9 @@ TEST_F(CollectorUndoTest, AnOriginalThatCannotBeReadIsTriedAgain) {
   Op& waiting = put_until_one_waits();
   ASSERT_EQ(waiting.answers, 0u) << waiting.status.describe();
   auto originals = places(versions_.size() - 1);
-  device_->let_go(Io::Op::read);
-  std::uint64_t copied = 0;
-  ASSERT_TRUE(run([&] {
-    for (const auto& [number, lba] : originals) {
-      if (entry(number).lba != lba) copied = number;
-    }
-    return copied != 0;
-  }));
+  const std::vector<std::uint64_t> some = copy_some(originals, 1);
+  ASSERT_FALSE(some.empty());
+  const std::uint64_t copied = some.back();
   faults_->fail_reads(Lba{originals[copied]}, 1);
   device_->fail(Io::Op::write, {Code::io_error, Origin::zone});
   EXPECT_EQ(finish(waiting).code(), Code::no_space);
@@ -300,15 +304,8 @@ TEST_F(CollectorUndoTest, AGroupWhoseDeletionIsRefusedStays) {
   Op& waiting = put_until_one_waits();
   ASSERT_EQ(waiting.answers, 0u) << waiting.status.describe();
   auto originals = places(versions_.size() - 1);
-  device_->let_go(Io::Op::read);
-  std::vector<std::uint64_t> copied;
-  ASSERT_TRUE(run([&] {
-    copied.clear();
-    for (const auto& [number, lba] : originals) {
-      if (entry(number).lba != lba) copied.push_back(number);
-    }
-    return copied.size() > 1;
-  }));
+  const std::vector<std::uint64_t> copied = copy_some(originals, 2);
+  ASSERT_GE(copied.size(), 2u);
   Group& group = start_remove_group(copied.front());
   faults_->fail_reads(Lba{originals[copied.back()]}, 1);  // so that nothing is set free
   device_->fail(Io::Op::write, {Code::io_error, Origin::zone});
