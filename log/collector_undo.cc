@@ -97,7 +97,7 @@ void Collector::restored(Lane& lane) {
   // Nothing else changed the key: it was locked. Only its group's deletion passes by the lock, and
   // may have looked for the page at the original's place before. (One that is not on the medium yet
   // has not looked, and may be refused.)
-  if (!log_.in_index(lane.hash, lane.entry.lba) || log_.removed(record)) {
+  if (!log_.in_index(lane.hash, lane.entry.lba) || log_.removing(record, true)) {
     log_.unpublish(lane.hash, lane.entry);
     return release(lane);
   }

@@ -357,9 +357,9 @@ class PageLog final : public StreamOwner {
   bool fits(ZoneId zone, bool twice, const std::function<bool(const Stream&)>& counts) const;
   Index::Shape index_shape() const;
   Status too_few_zones() const;
-  // Is the group of this record being deleted right now?
-  bool removing(const PageRecord& record) const;
-  bool removed(const PageRecord& record) const;  // .. for good
+  // Is the group of this record being deleted right now? `logged`: and is that on the medium, so
+  // that it will not be refused?
+  bool removing(const PageRecord& record, bool logged = false) const;
   // Is there a record of the group, be it dead, in a zone or on its way to one?
   bool knows_group(std::uint64_t group) const;
   // Do tombstones take so much of the quota that zones are to be collected in turn?
@@ -418,7 +418,7 @@ class PageLog final : public StreamOwner {
   struct Removing {
     std::uint64_t group;
     std::uint64_t sequence;
-    bool logged = false;  // it is on the medium, and not refused any more
+    bool logged = false;  // its tombstone is on the medium
   };
   std::vector<Removing> removing_;  // group deletions that run, or have not found all
   PageLogStats stats_;

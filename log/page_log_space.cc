@@ -167,15 +167,10 @@ std::uint64_t PageLog::written_lba(ZoneId zone) const {
   return lba;
 }
 
-bool PageLog::removing(const PageRecord& record) const {
+bool PageLog::removing(const PageRecord& record, bool logged) const {
   return std::ranges::any_of(removing_, [&](const Removing& each) {
-    return each.group == record.group && record.sequence < each.sequence;
-  });
-}
-
-bool PageLog::removed(const PageRecord& record) const {
-  return std::ranges::any_of(removing_, [&](const Removing& each) {
-    return each.logged && each.group == record.group && record.sequence < each.sequence;
+    const bool its = each.group == record.group && record.sequence < each.sequence;
+    return its && (each.logged || !logged);
   });
 }
 
